@@ -28,6 +28,7 @@ LAYERS = {
     "engine": 2,
     "service": 3,
     "sizing": 3,
+    "features": 3,
     "api": 4,
     "gateway": 4,
     "engine_core": 5,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fastapi import FastAPI
 from loguru import logger
 
-from asr_server import engine_core
+from asr_server import engine_core, features
 from asr_server.api import app as api
 from asr_server.api.dependencies import Services
 from asr_server.api.edge.access import AccessRules
@@ -25,7 +25,7 @@ from asr_server.core import heap
 from asr_server.core import settings as settings_module
 from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings, superseded
-from asr_server.engine import capabilities, plan
+from asr_server.engine import plan
 from asr_server.engine.client import Drafting, EngineClient
 from asr_server.engine.protocol import Engine
 from asr_server.engine_core import ElsewhereEngines, OnFailure, Watch, by_name, log_state
@@ -74,7 +74,7 @@ def create_app(
     process has to end. `elsewhere`: engines in other processes.
     """
     settings = settings or settings_module.load()
-    resolved = plan.resolve(settings, capabilities.probe()) if elsewhere is None else elsewhere.plan
+    resolved = features.resolve(settings) if elsewhere is None else elsewhere.plan
     rules = AccessRules.of(settings)
 
     @asynccontextmanager

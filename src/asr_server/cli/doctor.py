@@ -180,10 +180,11 @@ def _software() -> Findings:
 
 
 def _plan(settings: Settings) -> Findings:
-    from asr_server.engine import capabilities, plan
+    from asr_server import features
+    from asr_server.engine import plan
 
     try:
-        resolved = plan.resolve(settings, capabilities.probe())
+        resolved = features.resolve(settings)
     except plan.PlanError as error:
         for line in str(error).splitlines():
             yield Finding(Mark.FAIL, "plan", line)

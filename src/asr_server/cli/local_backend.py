@@ -74,10 +74,10 @@ class LocalBackend:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        from asr_server.engine import capabilities, plan
+        from asr_server import features
         from asr_server.gateway.child import spawner
 
-        plan.resolve(self._settings, capabilities.probe())  # an error is known before a process is started
+        features.resolve(self._settings)  # an error is known before a process is started
         async with AsyncExitStack() as stack:
             try:
                 socket = stack.enter_context(unnamed_socket())

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from asr_server import features
 from asr_server.audio.encoding.formats import SpeechFormat
 from asr_server.cli.failure import Failure, UsageError
 from asr_server.cli.local_backend import local_settings
 from asr_server.client.speech import SpeakingVoice
 from asr_server.core import logger
 from asr_server.core.errors import AsrError, ModelUnavailable, SpeechUnavailable
-from asr_server.engine import capabilities, plan
 from asr_server.server import Machinery, machinery
 from asr_server.service.speech.requests import AudioChunk, SpeechEvent, SpeechRequest
 
@@ -72,7 +72,7 @@ async def _voices() -> list[SpeakingVoice]:
 def _build() -> Machinery:
     settings = local_settings(None)
     logger.configure(settings.log_level, as_json=False)
-    return machinery(settings, plan.resolve(settings, capabilities.probe()))
+    return machinery(settings, features.resolve(settings))
 
 
 @contextmanager

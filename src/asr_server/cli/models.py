@@ -52,11 +52,12 @@ def state(settings: Settings) -> tuple[bool, str]:
 
     Raises `ModelUnavailable` for one that cannot be loaded.
     """
+    from asr_server import features
     from asr_server.core.errors import ModelUnavailable
-    from asr_server.engine import capabilities, plan
+    from asr_server.engine import plan
     from asr_server.engine.qwen import model_cache
 
-    resolved = plan.resolve(settings, capabilities.probe())
+    resolved = features.resolve(settings)
     if resolved.engine not in (plan.QWEN, plan.MOONSHINE):
         return True, resolved.model_id
     model_id, revision = resolved.model_id, settings.model_revision

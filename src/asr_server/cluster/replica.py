@@ -13,14 +13,14 @@ from typing import Any
 
 from loguru import logger
 
-from asr_server import engine_core
+from asr_server import engine_core, features
 from asr_server.cluster.engine import MAX_ROWS
 from asr_server.cluster.messages import Answer, Described, ReplicaStats, RowCall
 from asr_server.cluster.row_server import RowServer
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineFailed
 from asr_server.core.settings import Settings
-from asr_server.engine import capabilities, plan
+from asr_server.engine import plan
 from asr_server.engine.protocol import AlignItem, Alignment, Hypothesis, Tokens, Utterance
 from asr_server.engine_core import Watch
 from asr_server.scheduling.capacity import FreeCapacity
@@ -40,7 +40,7 @@ class EngineReplica:
     from one event loop."""
 
     def __init__(self, settings: Settings, shares: int = 1) -> None:
-        self._plan = _shared(plan.resolve(settings, capabilities.probe()), shares)
+        self._plan = _shared(features.resolve(settings), shares)
         self._settings = settings
         self._answered = _Answered()
         watch = Watch(self._answered, on_failure=_end_process)

@@ -6,7 +6,7 @@ that names every conflict: no option may be shown as active and have no effect.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from asr_server.engine import (
     speech_options,
 )
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.feature import Feature
 from asr_server.engine.moonshine import package as moonshine
 from asr_server.engine.numa import Node
 from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Option
@@ -53,7 +54,8 @@ class Plan:
     8-bit format of linear layers, "" for none. `cpu_threads`: 0 leaves the number to the library. `node`: the memory
     node that the engine's threads are bound to. `remote`: of the engine of that name. `others`: models beside this
     one, the default, and `shares`: how many share the memory. `fast_model_id`: the one of them that is `dual_model`'s
-    or `use_speculative`'s. `speech_models`: those of Qwen3-TTS by the options that name them."""
+    or `use_speculative`'s. `speech_models`: those of Qwen3-TTS by the options that name them. `features`: those
+    that the plan was resolved with."""
 
     engine: str
     model_id: str
@@ -75,6 +77,7 @@ class Plan:
     others: tuple[Plan, ...] = ()
     fast_model_id: str = ""
     speech_models: Mapping[str, SpeechModel] = field(default_factory=dict)
+    features: tuple[Feature, ...] = ()
 
     def value(self, name: str) -> str:
         """The value of an option, "" where it is inactive or unknown."""
@@ -135,8 +138,20 @@ _SERVER_REASONS = {
 }
 
 
-def resolve(settings: Settings, capabilities: Capabilities) -> Plan:
-    """The plan for these settings on this machine. Raises `PlanError`."""
+def resolve(settings: Settings, capabilities: Capabilities, features: Sequence[Feature] = ()) -> Plan:
+    """Return the plan for these settings on this machine, with these features. Raises `PlanError`."""
+    conflicts = [line for feature in features for line in feature.conflicts(settings)]
+    try:
+        plan = _without_features(settings, capabilities)
+    except PlanError as error:
+        raise PlanError("\n".join((str(error), *conflicts))) from None
+    if conflicts:
+        raise PlanError("\n".join(conflicts))
+    added = (option for feature in features for option in feature.options(settings))
+    return replace(plan, options=(*plan.options, *added), features=tuple(features))
+
+
+def _without_features(settings: Settings, capabilities: Capabilities) -> Plan:
     if remote_options.is_remote(settings):
         return _remote(settings, capabilities)
     settings, conflicts = model_options.with_default(settings), list[str]()
@@ -264,7 +279,7 @@ def _others(settings: Settings, model_id: str, capabilities: Capabilities, confl
         engine = ENGINES_BY_MODEL.get(name, QWEN)
         own = model_options.of_another(settings, name, qwen=engine == QWEN, fake=engine == FAKE)
         try:
-            plans.append(resolve(own, capabilities))
+            plans.append(_without_features(own, capabilities))
         except PlanError as error:
             conflicts += [f"{name}: {line}" for line in str(error).splitlines()]
     return plans

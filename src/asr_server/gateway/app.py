@@ -11,13 +11,13 @@ from fastapi import FastAPI
 from loguru import logger
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from asr_server import features
 from asr_server.api import errors
 from asr_server.api.edge import install
 from asr_server.api.edge.access import AccessRules
 from asr_server.api.ops import page
 from asr_server.core.errors import AsrError
 from asr_server.core.settings import Settings
-from asr_server.engine import capabilities, plan
 from asr_server.gateway.child import spawner
 from asr_server.gateway.hang_detector import HangConfig
 from asr_server.gateway.live import LiveSockets
@@ -33,7 +33,7 @@ _LOOK_FOR_JOBS_S = 30.0
 
 def create_app(settings: Settings) -> FastAPI:
     """The app for these settings. Raises `PlanError`, as the worker would."""
-    resolved = plan.resolve(settings, capabilities.probe())
+    resolved = features.resolve(settings)
     config = WorkerConfig(start_s=settings.worker_start_s, idle_s=settings.idle_timeout)
     client = WorkerClient(settings)
 
