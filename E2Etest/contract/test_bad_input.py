@@ -128,7 +128,7 @@ def test_lying_sizes_in_the_header(server, sample, size):
         ({"timestamp_granularities[]": "syllable"}, (400, "invalid_value", "timestamp_granularities")),
         ({"return_timestamps": "true", "response_format": "srt"}, (400, "unsupported_value", "return_timestamps")),
         ({"mode": "roughly"}, (400, "invalid_value", "mode")),
-        ({"languages[]": ["en", "de"]}, (400, "unsupported_value", "languages")),
+        ({"languages[]": ["en", "is"]}, (400, "unsupported_language", "languages")),
         ({"chunking_strategy": "always"}, (400, "invalid_value", "chunking_strategy.type")),
         ({"chunking_strategy[threshold]": "2"}, (400, "invalid_value", "chunking_strategy.threshold")),
         ({"chunking_strategy": "{oops"}, (400, "invalid_value", "chunking_strategy.type")),

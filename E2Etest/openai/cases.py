@@ -95,6 +95,7 @@ _SEEN = (
     Case(6, "lists", "Lists with and without brackets, comma-joined and as JSON"),
     Case(6, "empty-fields", "Empty `language` and `prompt` count as absent"),
     Case(6, "extra-fields", "Fields of other vendors are ignored"),
+    Case(6, "languages", "`languages` with one code and with several: one of them is detected"),
     Case(7, "prompt", "A prompt with quotes and line breaks"),
     Case(7, "unicode-text", "Chinese text is the same in every format"),
     Case(8, "stream-events", "Each event has its class; one `done`, at the end"),
@@ -150,7 +151,6 @@ _SEEN = (
 REFUSALS = (
     Refusal(4, "known-alone", "Known speakers without `diarized_json`", 400, "invalid_value", "known_speaker_names"),
     Refusal(4, "no-data-url", "A reference that is no data URL", 400, "invalid_value", "known_speaker_references"),
-    Refusal(6, "languages", "`languages`", 400, "unsupported_value", "languages"),
     Refusal(10, "stream-of-text", "`stream` with a file that is not audio", 400, "invalid_audio", "file"),
     Refusal(13, "unknown-model", "Unknown model", 404, "model_not_found", "model"),
     Refusal(13, "no-file", "No file", 400, "missing_required_parameter", "file"),

@@ -1,4 +1,4 @@
-// What is refused, and as which error it arrives: items 4, 6, 10, 13 and 18.
+// What is refused, and as which error it arrives: items 4, 10, 13 and 18.
 
 import assert from "node:assert/strict";
 import { createReadStream } from "node:fs";
@@ -24,7 +24,6 @@ const known = (reference, some = {}) =>
 const CALLS = [
   [4, "known-alone", known("data:;base64,AAAA")],
   [4, "no-data-url", known("https://example.com/agent.wav", { response_format: "diarized_json" })],
-  [6, "languages", fields({ languages: ["en", "zh"] })],
   [10, "stream-of-text", named(TEXT, "a.mp3", { stream: true })],
   [13, "unknown-model", fields({ model: "nobody" })],
   [13, "no-file", form({ model: MODEL, other: new Blob(["x"]) })],

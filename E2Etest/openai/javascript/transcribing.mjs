@@ -140,6 +140,14 @@ add(6, "chunking-auto", () => heardWith({ chunking_strategy: "auto" }));
 add(6, "chunking-object", () => heardWith({ chunking_strategy: STRATEGY }));
 add(6, "chunking-json", () => heardWith({ chunking_strategy: JSON.stringify(STRATEGY) }));
 
+add(6, "languages", async () => {
+  for (const languages of [["en"], ["en", "zh"]]) {
+    const answer = await create({ languages });
+    assert.deepEqual([answer.text, answer.language_code], [WORDS, "en"]);
+  }
+  assert.match((await create({ languages: ["zh", "de"] })).language_code, /^(zh|de)$/);
+});
+
 add(6, "lists", async () => {
   for (const key of ["include", "include[]", "include[0]"]) {
     assert.ok((await create({ [key]: "logprobs" })).logprobs.length > 0);

@@ -1,4 +1,4 @@
-"""What is refused, and as which error it arrives: items 4, 6, 10, 13 and 18."""
+"""What is refused, and as which error it arrives: items 4, 10, 13 and 18."""
 
 from __future__ import annotations
 
@@ -33,8 +33,6 @@ _CALLS: dict[tuple[int, str], Callable[[], object]] = {
         known_speaker_names=["agent"],
         known_speaker_references=["https://example.com/agent.wav"],
     ),
-    # A parameter since 3.x; before, the same bytes by extra_body.
-    (6, "languages"): _fields(languages=["en", "zh"]),
     (10, "stream-of-text"): _fields(file=("a.mp3", _TEXT), stream=True),
     (13, "unknown-model"): _fields(model="nobody"),
     (13, "no-file"): _post(_ROUTE, body={"model": MODEL}, files=[("other", b"x")], options=_FORM),

@@ -221,6 +221,15 @@ def chunking_json():
     assert create(chunking_strategy=strategy).text == WORDS
 
 
+@case(6, "languages")
+def languages():
+    # A parameter since 3.x; before, the same bytes by extra_body.
+    for several in (["en"], ["en", "zh"]):
+        answer = create(languages=several)
+        assert (answer.text, answer.language_code) == (WORDS, "en")
+    assert create(languages=["zh", "de"]).language_code in ("zh", "de")
+
+
 @case(6, "lists")
 def lists():
     for key in ("include", "include[]", "include[0]"):

@@ -42,6 +42,7 @@ def form(request: Request) -> Form:
         "prompt": request.prompt,
         # As a JSON array: the server splits other values at commas.
         "hotwords": json.dumps(request.hotwords) if request.hotwords else "",
+        "languages": json.dumps(request.languages) if request.languages else "",
         "chunking_strategy": json.dumps({"type": "server_vad", **asdict(request.chunking)}) if request.chunking else "",
         **_speakers(request),
     }

@@ -73,6 +73,10 @@ _OTHER = st.sampled_from([OutputOptions(ResponseFormat(name)) for name in ("text
 _TRANSCRIPTIONS = st.builds(TranscriptionRequest, **_RECORDING, output=_JSON | _VERBOSE | _OTHER) | st.builds(
     TranscriptionRequest, **_RECORDING, output=_JSON, stream=st.just(True)
 )
+# One language of several is detected where none is forced.
+_DETECTED = st.builds(
+    TranscriptionRequest, languages=st.permutations(["English", "German", "Chinese"]).map(lambda names: (*names[:2],))
+)
 _SUBTITLES = st.builds(
     SubtitleRequest,
     **_RECORDING,
@@ -120,7 +124,7 @@ def _check(request):
 
 
 @settings(deadline=None)
-@given(_TRANSCRIPTIONS | _SUBTITLES | _TRANSLATIONS)
+@given(_TRANSCRIPTIONS | _SUBTITLES | _TRANSLATIONS | _DETECTED)
 def test_the_server_parses_the_same_request(request):
     """Over the bytes of a multipart body. It would ignore a field that it does not know, and to some servers an empty
     one is a value."""

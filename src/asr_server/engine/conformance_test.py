@@ -286,6 +286,25 @@ def test_a_forced_language_is_the_result_and_costs_no_tokens(kind, ask, speech):
     assert len(forced.ids) < len(free.ids) or not kind.names_language
 
 
+def test_a_language_that_is_detected_is_one_of_those_that_may_be(kind, ask, speech):
+    """Whatever a draft says, greedy or sampled, and silence has none. Of the other engines nobody asks it."""
+    if not kind.plan().traits.detects_among:
+        return
+    several = ("German", "French")
+    free = ask(Utterance(speech))[0]
+    plain, drafted, sampled, silent = ask(
+        Utterance(speech, languages=several),
+        Utterance(speech, languages=several, draft=free.ids),
+        Utterance(speech, languages=several, temperature=1.0, seed=3),
+        Utterance(SILENCE, languages=several),
+    )
+    assert free.language == "English"
+    assert {plain.language, drafted.language, sampled.language} <= set(several)
+    assert drafted.ids == plain.ids
+    assert silent.language == ""
+    assert ask(Utterance(speech, languages=("French", "English")))[0].ids == free.ids
+
+
 def test_context_is_part_of_the_prompt(kind, ask, speech):
     """And of nothing else that is counted. An engine whose traits say that it has no use for it ignores it."""
     plain, hinted = ask(Utterance(speech), Utterance(speech, context="kitchen"))

@@ -238,7 +238,7 @@ class FakeEngine:
         if rule.text is None and item.temperature > 0:
             pieces = _sampled(pieces, item)
         if item.language is None:
-            pieces.insert(0, _Piece("", rule.language if text else ""))
+            pieces.insert(0, _Piece("", _named(rule, item) if text else ""))
         ids = [self._vocabulary.id_of(piece) for piece in pieces]
         ids[: len(item.prefix)] = item.prefix
         budget, finish = token_budget(len(item.audio)) + len(item.prefix), rule.finish
@@ -362,6 +362,11 @@ def _sampled(pieces: Sequence[_Piece], item: Utterance) -> list[_Piece]:
 def _common(draft: Sequence[int], ids: Sequence[int]) -> int:
     """How many tokens of the draft are those of the answer."""
     return next((n for n, (a, b) in enumerate(zip(draft, ids, strict=False)) if a != b), min(len(draft), len(ids)))
+
+
+def _named(rule: Rule, item: Utterance) -> str:
+    """Return the language that the answer names: the scripted one, or where that may not be it, the first that may."""
+    return rule.language if not item.languages or rule.language in item.languages else item.languages[0]
 
 
 def _logprob(token: int) -> float:

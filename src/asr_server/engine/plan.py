@@ -122,10 +122,15 @@ _REASONS = {
 # each recording was a row.
 _TRAITS = {
     MOONSHINE: EngineTraits(
-        languages=(moonshine.LANGUAGE,), max_audio_s=20.0, max_pause_s=0.8, margin_ms=500, uses_context=False
+        languages=(moonshine.LANGUAGE,),
+        max_audio_s=20.0,
+        max_pause_s=0.8,
+        margin_ms=500,
+        uses_context=False,
+        detects_among=False,
     ),
     # vLLM cuts longer audio itself, anywhere.
-    REMOTE: EngineTraits(max_audio_s=30.0, scores=False),
+    REMOTE: EngineTraits(max_audio_s=30.0, scores=False, detects_among=False),
 }
 
 _GATEWAY_REASONS = {

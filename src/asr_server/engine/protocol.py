@@ -77,6 +77,7 @@ class Utterance:
     stream: bool = False
     draft_text: Written | None = None
     prefix_text: Written | None = None
+    languages: tuple[str, ...] = ()  # names of which the model detects one, where none is forced; empty: of all
 
 
 def in_tokens(utterance: Utterance, encode: Callable[[Written, bool], tuple[int, ...]]) -> Utterance:
@@ -234,6 +235,7 @@ class EngineTraits:
     uses_context: bool = True
     aligns: bool = True
     scores: bool = True
+    detects_among: bool = True  # the detection of the language can be limited to several
 
 
 DEFAULT_TRAITS = EngineTraits()

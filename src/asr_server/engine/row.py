@@ -25,6 +25,7 @@ class Row:
     temperature: float = 0.0
     draft: Draft | None = None
     forced: tuple[int, ...] = ()
+    beginnings: tuple[tuple[int, ...], ...] = ()  # the answer begins with one of these; empty: with any token
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     ended: bool = False
@@ -60,6 +61,11 @@ class Row:
         left = max(0, self.budget - len(self.ids) - 1)
         drafted = self.draft.proposal(left if not self.ids else min(left, MAX_PROPOSAL))
         return drafted if drafted[: len(forced)] == forced else forced
+
+    def allowed(self, behind: Sequence[int]) -> set[int]:
+        """Return the ids of which one follows `ids` and `behind`, or nothing where any id may."""
+        known = (*self.ids, *behind)
+        return {ids[len(known)] for ids in self.beginnings if len(ids) > len(known) and ids[: len(known)] == known}
 
     def note(self, tokens: Sequence[int], logprobs: Sequence[float], end_ids: Set[int]) -> None:
         """What a pass has made certain: tokens in order, the last of them chosen by the model."""

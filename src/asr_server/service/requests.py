@@ -122,6 +122,7 @@ class RecordingRequest:
 
     model: str = DEFAULT_MODEL
     language: str | None = None
+    languages: tuple[str, ...] = ()  # the model's names of those that it is detected among; empty: all
     prompt: str = ""
     hotwords: tuple[str, ...] = ()
     temperature: float = 0.0

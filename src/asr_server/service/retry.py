@@ -38,7 +38,7 @@ class Answer:
 async def retry(utterance: Utterance, first: Transcription, ask: Ask) -> list[Answer]:
     """The answers for `utterance`, whose first answer was `first`: one, or two for its halves, in order.
 
-    Raises what `ask` raises. Cancelling cancels what was asked. Of the utterance only audio, language and context are
+    Raises what `ask` raises. Cancelling cancels what was asked. Of the utterance only audio, languages and context are
     used again: a draft or a forced beginning belong to the answer that went wrong, and nobody knows in which half they
     end.
     """
@@ -63,7 +63,7 @@ async def _ask_all(utterance: Utterance, parts: list[tuple[int, int]], ask: Ask)
 
 
 def _greedy(utterance: Utterance, start: int, end: int) -> Utterance:
-    return Utterance(utterance.audio[start:end], utterance.language, utterance.context)
+    return Utterance(utterance.audio[start:end], utterance.language, utterance.context, languages=utterance.languages)
 
 
 def _ended(answer: Answer) -> bool:

@@ -20,6 +20,8 @@ from asr_server.subtitle.cue_config import SpeakerStyle
 _MODEL = "A name from /v1/models; empty: the model that is loaded. Names of OpenAI's models mean that too."
 # Of a prompt, and of all hotwords together: the engine reads them again for each span.
 MAX_TEXT_CHARS = 16_000
+# More than any model knows.
+MAX_LANGUAGES = 100
 
 
 def _boolean(value: Any) -> Any:
@@ -90,6 +92,11 @@ class RecordingForm(BaseModel):
     )
     hotwords: list[Hotword] = Field([], description="Words to listen for, comma-separated or repeated.")
     keywords: list[Hotword] = Field([], description="OpenAI's name for hotwords.")
+    languages: list[Hotword] = Field(
+        [],
+        max_length=MAX_LANGUAGES,
+        description="Languages that may be spoken, comma-separated or repeated: one of them is detected.",
+    )
     temperature: float = Field(0.0, ge=0, le=1, description="0 is greedy and repeatable; above that, sampling.")
     chunking_strategy: Annotated[ChunkingStrategy, BeforeValidator(_strategy)] = Field(
         ChunkingStrategy(), description="`auto`, or a `server_vad` object: threshold and times of the cuts at pauses."

@@ -112,6 +112,12 @@ def parse(
         _check_speakers(services.plan)
     source = "source_language" if isinstance(request, TranslationRequest) else "language"
     services.catalog.check_language(request.language, source, model=model)
+    for language in request.languages:
+        services.catalog.check_language(language, "languages", model=model)
+    if request.languages and not services.plan.traits.detects_among:
+        raise UnsupportedValue(
+            "The engine detects the language among all that it knows: send one language, or none.", param="languages"
+        )
     if file.size == 0:
         raise EmptyFile("The file is empty.", param="file")
     return request, file
@@ -155,11 +161,13 @@ def segments_request(form: FormData) -> TranscriptionRequest:
         cues="cue" in asked,
         logprobs=bool(fields.include),
     )
-    language = languages.normalize(fields.language)
     return TranscriptionRequest(
-        **_common(fields, diarized=fields.response_format is ResponseFormat.DIARIZED_JSON),
+        **_common(
+            fields,
+            ("language", fields.language),
+            diarized=fields.response_format is ResponseFormat.DIARIZED_JSON,
+        ),
         model=fields.model or DEFAULT_MODEL,
-        language=language,
         output=output,
         stream=fields.stream,
     )
@@ -175,9 +183,8 @@ def subtitle_request(form: FormData) -> SubtitleRequest:
         speaker_style=fields.speaker_style,
     )
     return SubtitleRequest(
-        **_common(fields),
+        **_common(fields, ("language", fields.language)),
         model=fields.model or DEFAULT_MODEL,
-        language=languages.normalize(fields.language),
         output=output,
     )
 
@@ -186,15 +193,9 @@ def translation_request(form: FormData) -> TranslationRequest:
     """Raises the leaves of `InvalidInput`."""
     fields = _fields(form, TranslationForm)
     _check_translation(fields)
-    try:
-        source = languages.normalize(fields.source_language)
-    except (InvalidLanguage, UnsupportedLanguage) as error:
-        error.param = "source_language"
-        raise
     return TranslationRequest(
-        **_common(fields),
+        **_common(fields, ("source_language", fields.source_language)),
         model=fields.model or DEFAULT_MODEL,
-        language=source,
         output=OutputOptions(
             fields.response_format,
             max_line_chars=fields.max_line_chars,
@@ -229,6 +230,8 @@ def request_schema(model: type[RecordingForm]) -> dict[str, Any]:
 
 
 class _Common(TypedDict):
+    language: str | None
+    languages: tuple[str, ...]
     prompt: str
     hotwords: tuple[str, ...]
     temperature: float
@@ -238,13 +241,20 @@ class _Common(TypedDict):
     channel_mode: ChannelMode
 
 
-def _common(fields: RecordingForm, *, diarized: bool = False) -> _Common:
-    """What all forms state in the same way. `diarized`: the format of the answer is diarized_json."""
+def _common(fields: RecordingForm, spoken: tuple[str, str], *, diarized: bool = False) -> _Common:
+    """Return what all forms state in the same way.
+
+    `spoken`: the field that names the language of the recording, and its value. `diarized`: the format of the answer is
+    diarized_json.
+    """
     hotwords = (*fields.hotwords, *fields.keywords)
     if sum(map(len, hotwords)) > MAX_TEXT_CHARS:
         raise InvalidValue(f"The hotwords are longer than {MAX_TEXT_CHARS} characters together.", param="hotwords")
     speakers = speaker_options(fields, diarized=diarized)
+    language, several = _languages(fields, *spoken)
     return {
+        "language": language,
+        "languages": several,
         "prompt": fields.prompt,
         "hotwords": hotwords,
         "temperature": fields.temperature,
@@ -253,6 +263,26 @@ def _common(fields: RecordingForm, *, diarized: bool = False) -> _Common:
         "speakers": speakers,
         "channel_mode": channel_mode(fields, speakers),
     }
+
+
+def _languages(fields: RecordingForm, name: str, value: str) -> tuple[str | None, tuple[str, ...]]:
+    """Return the language to force, or None and those to detect it among. Raises the leaves of `InvalidInput`."""
+    language = _normalized(value, name)
+    several = dict.fromkeys(_normalized(each, "languages") for each in fields.languages)
+    if not several or None in several:  # `auto` is one of any
+        return language, ()
+    if language is not None and language not in several:
+        raise InvalidValue(f"'{name}' is not one of 'languages'.", param="languages")
+    named = tuple(each for each in several if each)
+    return (language or named[0], ()) if language or len(named) == 1 else (None, named)
+
+
+def _normalized(value: str, param: str) -> str | None:
+    try:
+        return languages.normalize(value)
+    except (InvalidLanguage, UnsupportedLanguage) as error:
+        error.param = param
+        raise
 
 
 def _chunking(strategy: ChunkingStrategy) -> ServerVad | None:
@@ -294,11 +324,6 @@ def _check_translation(fields: TranslationForm) -> None:
 
 def _fields(form: FormData, model: type[Form]) -> Form:
     """The checked text fields."""
-    if body.listed(form, "languages"):  # OpenAI's. If it were ignored, it would look served.
-        raise UnsupportedValue(
-            "'languages' is not served: the model takes one language or finds it out; send 'language'.",
-            param="languages",
-        )
     lists = frozenset(name for name, field in model.model_fields.items() if get_origin(field.annotation) is list)
     values: dict[str, Any] = dict(body.scalars(form, frozenset(model.model_fields) - lists))
     values |= {name: items for name in lists.difference(_WITH_COMMAS) if (items := body.listed(form, name))}

@@ -103,12 +103,39 @@ REFUSED = [
         "unsupported_value",
         "timestamp_granularities",
     ),
-    ({"languages[]": "de"}, "unsupported_value", "languages"),
+    ({"languages[]": "Klingon"}, "unsupported_language", "languages"),
+    ({"languages": "de,fr", "language": "en"}, "invalid_value", "languages"),
+    ({"languages": ",".join(["de"] * 101)}, "invalid_value", "languages"),
 ]
 REFUSED_TRANSLATIONS = [
     ({"language": "Elbonian"}, "unsupported_language", "language"),
     ({"source_language": "Klingon"}, "unsupported_language", "source_language"),
+    ({"languages": "de,fr", "source_language": "en"}, "invalid_value", "languages"),
 ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "language", "among"),
+    [
+        ({}, None, ()),
+        ({"languages": "de"}, "German", ()),
+        ({"languages[]": "de-DE", "language": "de"}, "German", ()),
+        ({"languages": "de, en"}, None, ("German", "English")),
+        ({"languages": '["de", "en", "German"]'}, None, ("German", "English")),
+        ({"languages": "de,en", "language": "en"}, "English", ()),
+        ({"languages": "de,auto"}, None, ()),
+    ],
+)
+def test_one_of_several_languages_is_the_same_as_language_and_more_are_a_choice(fields, language, among):
+    """`auto` may be any language."""
+    request = forms.transcription_request(_form(*{"model": "whisper-1", **fields}.items()))
+    assert (request.language, request.languages) == (language, among)
+
+
+def test_the_languages_of_a_translation_are_those_of_the_recording():
+    """`language` is the one to translate into."""
+    request = forms.translation_request(_form(("language", "fr"), ("languages", "de,en")))
+    assert (request.target_language, request.language, request.languages) == ("fr", None, ("German", "English"))
 
 
 def test_what_cannot_be_served_is_refused_and_named():

@@ -13,17 +13,16 @@ _NAMES, _REFERENCES = "known_speaker_names", "known_speaker_references"
 
 
 def speaker_options(fields: RecordingForm, *, diarized: bool = False) -> SpeakerOptions | None:
-    """What the fields say of speakers, None where they are not told apart. Raises `InvalidValue`.
+    """Return what the fields say of speakers, None where they are not told apart. Raises `InvalidValue`.
 
-    `diarized`: the format of the answer is diarized_json.
+    `diarized`: the format of the answer is diarized_json. A field that has its default is the same as one that was left
+    out, since generated clients send all fields.
     """
     if not (fields.speakers or diarized):
         _refuse(fields, (*_COUNTS, _NAMES, _REFERENCES, "speaker_style"), "needs speakers=true.")
-        if fields.channel_mode not in (None, ChannelMode.MIX):
+        if fields.channel_mode is ChannelMode.SPLIT:
             raise InvalidValue("'channel_mode' needs speakers=true.", param="channel_mode")
         return None
-    if not fields.speakers and "speakers" in fields.model_fields_set:
-        raise InvalidValue("'diarized_json' tells speakers apart: leave out speakers=false.", param="speakers")
     if fields.channel_mode is ChannelMode.SPLIT:
         _refuse(fields, _COUNTS, "contradicts channel_mode=split: its channels are the speakers.")
     at_least, at_most = _count(fields)
@@ -31,13 +30,16 @@ def speaker_options(fields: RecordingForm, *, diarized: bool = False) -> Speaker
 
 
 def channel_mode(fields: RecordingForm, speakers: SpeakerOptions | None) -> ChannelMode:
-    """The field, or its default."""
-    return fields.channel_mode or (ChannelMode.AUTO if speakers else ChannelMode.MIX)
+    """Return how channels are taken; by default that depends on whether speakers are told apart."""
+    if speakers is None:
+        return ChannelMode.MIX
+    return fields.channel_mode or ChannelMode.AUTO
 
 
 def _refuse(fields: RecordingForm, names: tuple[str, ...], reason: str) -> None:
+    declared = type(fields).model_fields
     for name in names:
-        if name in fields.model_fields_set:
+        if name in declared and getattr(fields, name) != declared[name].default:
             raise InvalidValue(f"'{name}' {reason}", param=name)
 
 

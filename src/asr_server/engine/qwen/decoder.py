@@ -12,7 +12,7 @@ from asr_server.engine.qwen.arena import Arena, AttentionShape, rounded
 from asr_server.engine.qwen.capacity import Capacity
 from asr_server.engine.qwen.language_model import LanguageModel
 from asr_server.engine.qwen.passes import Layout, Pass, Span
-from asr_server.engine.qwen.sampling import Choice, Draw, choices, choose
+from asr_server.engine.qwen.sampling import Choice, Draw, Known, choices, choose
 from asr_server.engine.qwen.step_graphs import Capture, StepGraphs
 from asr_server.engine.qwen.windows import Window
 from asr_server.engine.row import Row
@@ -162,7 +162,7 @@ class SlotDecoder:
         hidden = self._model(embeds, aim.positions, aim.attend).split([count for _, count in parts])
         ended = [(row, states) for (row, count), states in zip(parts, hidden, strict=True) if count == _left(row)]
         rows, proposals = [row for row, _ in ended], [row.proposed for row, _ in ended]
-        found = self._choose(rows, [states[-len(row.proposed) - 1 :] for row, states in ended])
+        found = self._choose(rows, proposals, [states[-len(row.proposed) - 1 :] for row, states in ended])
         # From here on nothing fails: a pass that does has moved no row, and may be tried again.
         for given, (row, count) in zip(inputs, parts, strict=True):
             given.skip(count)
@@ -201,11 +201,11 @@ class SlotDecoder:
         ids = [token for row, own in zip(rows, fed, strict=True) for token in (row.ids[-1], *own)]
         layout = Layout(self.arena, spans, ids)
         recorded = self._graphs.run(layout) if self._graphs is not None else None
-        if recorded is not None and not any(row.temperature for row in rows):
+        if recorded is not None and not any(row.temperature or row.allowed(()) for row in rows):
             found = [[choice] for choice in choices(recorded[1][: len(ids)])]
         else:
             hidden = recorded[0] if recorded is not None else self._hidden(Pass(self.arena, layout))
-            found = self._choose(rows, hidden[: len(ids)].split([span.count for span in spans]))
+            found = self._choose(rows, fed, hidden[: len(ids)].split([span.count for span in spans]))
         for row in rows:
             row.length += 1
         self._note(rows, fed, found)
@@ -257,8 +257,10 @@ class SlotDecoder:
             return (arena.tokens // columns, columns) if tokens < columns else None
         return (arena.tokens // columns, columns) if rows * columns <= arena.tokens else None
 
-    def _choose(self, rows: Sequence[SlotRow], hidden: Sequence[torch.Tensor]) -> list[list[Choice]]:
-        """What follows each of the hidden states (1 + len(proposal), d) of each row."""
+    def _choose(
+        self, rows: Sequence[SlotRow], proposals: Sequence[list[int]], hidden: Sequence[torch.Tensor]
+    ) -> list[list[Choice]]:
+        """Return what follows each of the hidden states (1 + len(proposal), d) of each row."""
         if not rows:
             return []
         ends = list(accumulate(len(states) for states in hidden))
@@ -269,7 +271,8 @@ class SlotDecoder:
         # Of forced tokens too the log-probability is asked: they are words that callers see.
         first = [(row, begin) for row, begin in zip(rows, begins, strict=False) if not row.ids]
         forced = {begin + n: token for row, begin in first for n, token in enumerate(row.forced)}
-        chosen = choices(choose(self._head, torch.cat(list(hidden)), self._no_speech_id, draws, forced))
+        known = Known(forced, _allowed(rows, begins, proposals))
+        chosen = choices(choose(self._head, torch.cat(list(hidden)), self._no_speech_id, draws, known))
         return [chosen[begin:end] for begin, end in zip(begins, ends, strict=False)]
 
     def _note(self, rows: Sequence[SlotRow], proposals: Sequence[list[int]], found: Sequence[list[Choice]]) -> None:
@@ -282,6 +285,19 @@ class SlotDecoder:
             row.length += count - 1
             taken = own[:count]
             row.note([choice.token for choice in taken], [choice.logprob for choice in taken], self._end_ids)
+
+
+def _allowed(
+    rows: Sequence[SlotRow], begins: Sequence[int], proposals: Sequence[list[int]]
+) -> dict[int, tuple[int, ...]]:
+    """Return the ids of which one comes at a place, for the places where not every id may."""
+    limited = [(row, begin, own) for row, begin, own in zip(rows, begins, proposals, strict=False) if row.beginnings]
+    return {
+        begin + n: tuple(sorted(ids))
+        for row, begin, own in limited
+        for n in range(1 + len(own))
+        if (ids := row.allowed(own[:n]))
+    }
 
 
 def _overflow(row: SlotRow) -> int:

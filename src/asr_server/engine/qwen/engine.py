@@ -310,6 +310,7 @@ class QwenEngine:
             generator=runtime.generator(utterance),
             draft=Draft(utterance.draft) if utterance.draft else None,
             forced=utterance.prefix,
+            beginnings=runtime.beginnings(utterance),
             urgent=work.urgent,
             watched=not utterance.language,
         )

@@ -48,6 +48,10 @@ class PromptBuilder:
         named = f"language {language}{ASR_TEXT}{text}" if text else "language None"
         return tuple(self._tokenizer(named).input_ids) if language or not text else ()
 
+    def beginnings(self, languages: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Return the ids with which an answer in one of these languages begins."""
+        return tuple(tuple(self._tokenizer(f"language {language}{ASR_TEXT}").input_ids) for language in languages)
+
     @property
     def no_speech_id(self) -> int:
         """The token behind "language" that says that there is no speech."""

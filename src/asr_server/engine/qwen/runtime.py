@@ -253,6 +253,10 @@ class Runtime:
         except Exception as error:
             raise faults.failure(error) from error
 
+    def beginnings(self, work: Utterance) -> tuple[tuple[int, ...], ...]:
+        """Return the ids of which some begin the answer; none where its language is forced, or may be any."""
+        return self._prompts.beginnings(work.languages) if work.languages and work.language is None else ()
+
     def generator(self, work: Utterance) -> torch.Generator | None:
         """The source of chance for a sampled row; None for a greedy one."""
         if work.temperature == 0:

@@ -56,6 +56,7 @@ class SpanTask:
         self._utterance = Utterance(
             audio=span.audio,
             language=request.language,
+            languages=request.languages,
             context=request.context,
             temperature=request.temperature,
             stream=context.deltas,
