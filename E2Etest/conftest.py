@@ -1,6 +1,7 @@
 """The server that most tests share, and what a run records for the guarantees page (`guarantees.py`)."""
 
 import os
+import signal
 from contextlib import closing
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from E2Etest import guarantees, recordings
 from E2Etest.contract import inprocess
 from E2Etest.live.session import pcm_of
 from E2Etest.process import RunningServer, fake_model, ready
+
+# A shell that runs the tests in the background makes them ignore Ctrl-C, and the commands that they start would too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _NEED_PORTS = {"E2Etest/test_docs.py", "E2Etest/cli/test_docs.py"}
 _MEASUREMENT = pytest.StashKey[guarantees.Measurement]()

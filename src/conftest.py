@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import sys
 
 from hypothesis import is_hypothesis_test, settings
@@ -16,6 +17,9 @@ PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 settings.load_profile(PROFILE)
 # The share of a test's examples (its own number, or 100) that are tried. The nightly run has the time to look further.
 EXAMPLES = {"default": 0.2, "nightly": 5.0}[PROFILE]
+
+# A shell that runs the tests in the background makes them ignore Ctrl-C, and the commands that they start would too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _MARKED = re.compile(r"^pytestmark = (?:\[[^]]*|.*)\bpytest\.mark\.torch\b", re.MULTILINE)
 

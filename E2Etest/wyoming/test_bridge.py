@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 import socket
 import socketserver
 import threading
@@ -98,12 +99,16 @@ async def test_every_audio_stop_is_answered(port):
     assert [event.type for event in events] == ["transcript-start", "transcript", "transcript-stop"]
 
 
-async def test_pauses_do_not_end_an_utterance(port):
-    """Only the client's audio-stop does: what comes after a pause is in the same transcript."""
+async def test_pauses_do_not_end_an_utterance(port, wyoming_server):
+    """Only the client's audio-stop does: what comes after a pause is in the same transcript, and in the same live
+    utterance, so that the words before it are its context."""
+    ended = r'^asr_live_utterances_total\{ending="pause"\} (\S+)$'
+    before = re.findall(ended, wyoming_server.client.get("/metrics").text, re.MULTILINE)
     sound = recordings.samples()
     twice = np.concatenate([sound, np.zeros(24_000, np.int16), sound])
     said = recordings.sample()[1]
     assert (await heard(port, data(twice), language="en")).text == f"{said} {said}"
+    assert re.findall(ended, wyoming_server.client.get("/metrics").text, re.MULTILINE) == before
 
 
 async def test_words_come_while_audio_is_still_sent(port):

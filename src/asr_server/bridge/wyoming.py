@@ -54,7 +54,11 @@ class Target:
 
     def options(self, language: str = "", hotwords: tuple[str, ...] = ()) -> LiveOptions:
         """The options of a session for one utterance."""
-        return LiveOptions(language=language or self.language, hotwords=hotwords, token=self.token)
+        # The client says where an utterance ends: a pause inside a command must not divide it, or its words lose their
+        # context.
+        return LiveOptions(
+            language=language or self.language, use_server_vad=False, hotwords=hotwords, token=self.token
+        )
 
     @property
     def speech(self) -> SpeechTarget:

@@ -61,6 +61,7 @@ class VoiceBody(BaseModel):
     """A voice that speaks."""
 
     id: str
+    name: str = Field(description="The same as `id`, where other servers have it.")
     object: Literal["voice"] = "voice"
     description: str
     languages: list[str]
@@ -72,6 +73,7 @@ class VoiceListBody(BaseModel):
 
     object: Literal["list"] = "list"
     data: list[VoiceBody]
+    voices: list[VoiceBody] = Field(description="The same list, where Open WebUI and other clients look for it.")
 
 
 class SpeakerBody(BaseModel):

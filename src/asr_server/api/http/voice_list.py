@@ -10,12 +10,13 @@ def voice_list(traits: SpeechTraits) -> VoiceListBody:
     """OpenAI's names, then the engine's own."""
     own = {voice.id: _body(voice, traits) for voice in traits.voices}
     openai = [
-        own[engine].model_copy(update={"id": name, "alias_of": engine})
+        own[engine].model_copy(update={"id": name, "name": name, "alias_of": engine})
         for name, engine in sorted(traits.openai_voices.items())
     ]
-    return VoiceListBody(data=[*openai, *own.values()])
+    listed = [*openai, *own.values()]
+    return VoiceListBody(data=listed, voices=listed)
 
 
 def _body(voice: Voice, traits: SpeechTraits) -> VoiceBody:
     languages = list(voice.languages or traits.languages)
-    return VoiceBody(id=voice.id, description=voice.description, languages=languages, alias_of=None)
+    return VoiceBody(id=voice.id, name=voice.id, description=voice.description, languages=languages, alias_of=None)
