@@ -27,6 +27,7 @@ from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings, superseded
 from asr_server.engine import plan
 from asr_server.engine.client import Drafting, EngineClient
+from asr_server.engine.feature import END_OF_TURN, EndOfTurnModel
 from asr_server.engine.protocol import Engine
 from asr_server.engine_core import ElsewhereEngines, OnFailure, Watch, by_name, log_state
 from asr_server.scheduling.admission import Admission
@@ -227,7 +228,7 @@ def _services(
         decoder=built.decoder,
         speakers=built.speakers,
         pipeline=built.pipeline,
-        live=LiveSessions(settings, engines, built.admission, built.speakers, voices),
+        live=LiveSessions(settings, engines, built.admission, built.speakers, voices, _end_of_turn(resolved)),
         processor=built.processor,
         translations=built.translations,
         drafting=built.drafting,
@@ -245,6 +246,12 @@ def _services(
         metrics=metrics,
         started_s=time.monotonic(),
     )
+
+
+def _end_of_turn(resolved: plan.Plan) -> EndOfTurnModel | None:
+    if not resolved.is_active(END_OF_TURN):
+        return None
+    return next(feature.end_of_turn for feature in resolved.features if feature.end_of_turn is not None)()
 
 
 def _job_limits(settings: Settings) -> JobLimits:

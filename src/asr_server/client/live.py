@@ -100,7 +100,7 @@ class LiveClient:
         Who can wait sends no more while there is none; a microphone cannot. There is always room where sessions are not
         handed over, and where a flush alone ends an utterance.
         """
-        if self._continuation is None or self.hello.get("endpointing") != "auto":
+        if self._continuation is None or self.hello.get("endpointing") == "manual":
             return True
         with self._lock:
             return self._input.held_bytes < _BUFFER_BYTES // 2

@@ -1,17 +1,46 @@
-"""The installed package that contains the bundled models: the English recogniser, and those that tell voices apart."""
+"""Installed packages of which only files are used, such as the weights of bundled models; their code is not run."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from importlib import metadata
+from pathlib import Path
 
+# The English recogniser, and the models that tell voices apart. Later releases fetch the weights at run time instead.
 DISTRIBUTION = "moonshine-voice"
-# Later releases fetch the weights at run time instead of containing them.
 VERSION = "0.1.0"
 
 
-def installed() -> bool:
-    """Whether it is there in the version that contains the weights."""
+class DamagedPackage(ValueError):
+    """A file of a package is not the one that was installed; the message says which and why."""
+
+
+def installed(distribution: str = DISTRIBUTION, version: str = VERSION) -> bool:
+    """Return whether the distribution is there in the version that contains the files."""
     try:
-        return metadata.version(DISTRIBUTION) == VERSION
+        return metadata.version(distribution) == version
     except metadata.PackageNotFoundError:
         return False
+
+
+def checked_files(distribution: str, directory: str) -> dict[str, Path]:
+    """Return the files of a distribution in one of its directories by their names, each with the digest that its record
+    gives.
+
+    Raises `DamagedPackage`.
+    """
+    found = {}
+    for file in metadata.files(distribution) or ():
+        if file.parent.as_posix() != directory or file.hash is None:
+            continue
+        path = Path(str(file.locate()))
+        try:
+            with path.open("rb") as content:
+                digest = hashlib.file_digest(content, file.hash.mode).digest()
+        except OSError as error:
+            raise DamagedPackage(f"{path.name} cannot be read ({error.strerror})") from error
+        if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != file.hash.value:
+            raise DamagedPackage(f"{path.name} is not the file that was installed")
+        found[path.name] = path
+    return found

@@ -5,6 +5,14 @@ from __future__ import annotations
 from enum import StrEnum
 
 
+class Endpointing(StrEnum):
+    """How a pause in live speech is judged."""
+
+    AUTO = "auto"
+    PAUSE = "pause"
+    SEMANTIC = "semantic"
+
+
 class Dtype(StrEnum):
     """Number format of the weights and activations."""
 

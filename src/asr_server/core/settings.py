@@ -20,7 +20,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from asr_server.core.engine_settings import EngineSettings
 from asr_server.core.hosts import is_loopback
 from asr_server.core.job_settings import JobSettings
-from asr_server.core.setting_types import LogLevel
+from asr_server.core.setting_types import Endpointing, LogLevel
 from asr_server.core.speech_settings import SpeechSettings
 
 _KEY = re.compile(r"[A-Za-z0-9._~+/=-]+")
@@ -133,6 +133,11 @@ class Settings(JobSettings, SpeechSettings, EngineSettings, BaseSettings):
     )
 
     asr_use_server_vad: bool = Field(True, description="Live: a pause ends an utterance; false: only a flush does.")
+    endpointing: Endpointing = Field(
+        Endpointing.AUTO,
+        description="Live: how a pause is judged. `semantic`: by whether the speaker has finished, as a model "
+        "estimates it; `pause`: by its length alone; `auto`: `semantic` where that model is installed.",
+    )
     vad_threshold: float = Field(
         0.5, gt=0, le=1, description="Live: probability of speech at which an utterance begins."
     )

@@ -8,9 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from asr_server.core.settings import Settings
 from asr_server.engine.protocol import Option
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+class EndOfTurnModel(Protocol):
+    """Estimates from the sound whether a speaker has finished."""
+
+    def probability(self, speech: NDArray[np.float32]) -> float:
+        """Return how likely the speaker has finished, for mono speech (n,) at 16 kHz up to now.
+
+        Called on one thread, which it may block. May raise anything where it cannot tell.
+        """
 
 
 def _nothing(settings: Settings) -> Iterable[str]:
@@ -21,10 +36,15 @@ def _no_options(settings: Settings) -> Iterable[Option]:
     return ()
 
 
+# The option of the feature that has a model of the end of turns.
+END_OF_TURN = "end_of_turn"
+
+
 @dataclass(frozen=True, slots=True)
 class Feature:
     """One feature, as a value; a hook that a feature does not use keeps its default."""
 
     name: str  # that of its folder
     options: Callable[[Settings], Iterable[Option]] = _no_options  # shown by `/health`, each with a reason
+    end_of_turn: Callable[[], EndOfTurnModel] | None = None  # called where its option is active
     conflicts: Callable[[Settings], Iterable[str]] = _nothing  # sentences that say what was asked for and cannot run

@@ -93,7 +93,7 @@ class ClientInput:
             self._dropped_config = {
                 "language": configured.language,
                 "hotwords": configured.hotwords,
-                "endpointing": "manual" if configured.manual else "auto",
+                "endpointing": configured.endpointing,
             }
         self._arrivals: deque[tuple[int, float]] = deque()
         self._client_bytes = begin.received_bytes  # of the client before position 0, and discarded ones before `start`

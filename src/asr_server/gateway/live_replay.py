@@ -88,7 +88,7 @@ class LiveReplay:
             own["actions"] = self.input.actions
         if (configured := self.continuation.configured) is not None:
             own["use_server_vad"] = not configured.manual
-            own["endpointing"] = "manual" if configured.manual else "auto"
+            own["endpointing"] = configured.endpointing
         return json.dumps({**hello, **own})
 
     def issued(self, state: Continuation) -> bool:

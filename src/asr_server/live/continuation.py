@@ -15,6 +15,14 @@ class TurnSettings:
     language: str = ""
     hotwords: str = ""
     manual: bool = False
+    semantic: bool | None = None  # a pause is judged by what was said, or by its length alone; None: as the server does
+
+    @property
+    def endpointing(self) -> str:
+        """Return the same in the words of a query."""
+        if self.manual:
+            return "manual"
+        return {True: "semantic", False: "pause", None: "auto"}[self.semantic]
 
 
 @dataclass(frozen=True, slots=True)

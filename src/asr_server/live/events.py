@@ -41,6 +41,18 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class EndOfTurnRules:
+    """How long a pause may be where a model estimates, from the sound before it, whether the speaker has finished.
+
+    The estimate is asked for once in a pause. Until it is there, and where the end is likely but not sure, the pause
+    rule of the `TurnConfig` holds.
+    """
+
+    sure: float = 0.8  # probability from which the utterance ends at once
+    longest_ms: int = 2_000  # a pause where the end is unlikely may last so long
+
+
+@dataclass(frozen=True, slots=True)
 class TurnConfig:
     """What may change in the middle of a session. A change applies from the next utterance on.
 
@@ -61,6 +73,7 @@ class TurnConfig:
     sentence_silence_ms: int | None = None
     prefix_ms: int = 300
     model: str = ""
+    end_of_turn: EndOfTurnRules | None = None  # None: pauses alone decide
 
 
 # -- events: what the session is given --------------------------------------------------------------------------------
@@ -137,11 +150,30 @@ class TranscribeFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class EndOfTurnEstimated:
+    """The answer to an `EstimateEndOfTurn`, which counts while that pause lasts. `probability`: None for no answer."""
+
+    position_samples: int
+    probability: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class GetCheckpoint:
     """Asks up to where the audio is finished. Answered by exactly one `Checkpoint`."""
 
 
-Event = Audio | Flush | Reset | Configure | Interrupted | Close | GetCheckpoint | TranscribeResult | TranscribeFailed
+Event = (
+    Audio
+    | Flush
+    | Reset
+    | Configure
+    | Interrupted
+    | Close
+    | GetCheckpoint
+    | EndOfTurnEstimated
+    | TranscribeResult
+    | TranscribeFailed
+)
 
 
 # -- actions: what its caller performs --------------------------------------------------------------------------------
@@ -183,6 +215,24 @@ class CancelRequest:
     """The result of this ticket is no longer needed; one that still comes is ignored."""
 
     ticket: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EstimateEndOfTurn:
+    """A pause has begun at the end of this audio: how likely has the speaker finished? To be answered with the
+    `EndOfTurnEstimated` of its position, or not at all."""
+
+    position_samples: int
+    audio: Samples  # (n,), the last 8 s of the utterance at most
+
+
+@dataclass(frozen=True, slots=True)
+class EndOfTurnLikely:
+    """The speaker has probably finished the open utterance; its `Final` follows if nothing more is said."""
+
+    utterance: int
+    probability: float
+    end_samples: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +302,7 @@ class Final:
     parts: tuple[FinalPart, ...] = ()
     tokens: tuple[Token, ...] = ()
     error: SessionError | None = None
+    end_of_turn: float | None = None  # how likely the speaker had finished, where that was estimated
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +345,8 @@ class SessionError:
 Action = (
     Transcribe
     | CancelRequest
+    | EstimateEndOfTurn
+    | EndOfTurnLikely
     | UtteranceStarted
     | UtteranceEnded
     | Partial

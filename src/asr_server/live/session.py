@@ -25,6 +25,9 @@ from asr_server.live.events import (
     Configured,
     Detection,
     Ending,
+    EndOfTurnEstimated,
+    EndOfTurnLikely,
+    EstimateEndOfTurn,
     Event,
     Flush,
     GetCheckpoint,
@@ -43,6 +46,12 @@ from asr_server.live.framing import Framing
 from asr_server.live.request_scheduler import RequestScheduler
 from asr_server.live.table import ENDINGS, TABLE, Signal, State, TurnAction
 from asr_server.live.utterance import Frame, OpenUtterance, Part
+
+# Quiet after which it is estimated whether the speaker has finished, the audio that the estimate is made from, and the
+# probability from which the end is the likelier of the two.
+_ASK_FRAMES = ms_to_frames(200)
+_HEARD_SAMPLES = 8 * SAMPLE_RATE
+_LIKELY = 0.5
 
 _SIGNALS = {Flush: Signal.FLUSH, Interrupted: Signal.INTERRUPTED, Close: Signal.CLOSE}
 
@@ -66,6 +75,8 @@ class LiveMachine:
         self._ending = Ending.PAUSE
         self._fresh_samples = 0  # speech since the last partial was requested
         self._margin_frames = config.margin_samples // FRAME_SAMPLES
+        self._end_of_turn: float | None = None  # as estimated in the present pause
+        self._asked_samples: int | None = None  # the position for which the present pause's estimate was asked
         self._pause_start = self._number = self._clock = self._in_utterances = self._in_silence = self._discarded = 0
         self._next_rules: TurnConfig | None = None
         self._apply(config.rules)
@@ -111,6 +122,9 @@ class LiveMachine:
                 self._configure(event)
             case GetCheckpoint():
                 self._out.append(self._checkpoint())
+            case EndOfTurnEstimated(position_samples=position, probability=float(probability)):
+                if position == self._asked_samples:
+                    self._note_end_of_turn(probability)
             case TranscribeResult():
                 self._requests.on_result(event)
             case TranscribeFailed():
@@ -218,7 +232,8 @@ class LiveMachine:
         self._rules, self._next_rules = rules, None
         manual, sentence_ms = rules.detection is Detection.MANUAL, rules.sentence_silence_ms
         max_pause_ms = 1000 * self._config.max_pause_samples / SAMPLE_RATE
-        pause_ms = max_pause_ms if manual else min(max_pause_ms, rules.min_silence_ms)
+        self._longest_ms = max(rules.min_silence_ms, rules.end_of_turn.longest_ms if rules.end_of_turn else 0)
+        pause_ms = max_pause_ms if manual else min(max_pause_ms, self._longest_ms)
         self._endpointer = Endpointer(rules.threshold, pause_ms)
         self._end_frames = math.inf if manual else ms_to_frames(rules.min_silence_ms)
         self._sentence_frames = math.inf if sentence_ms is None else ms_to_frames(sentence_ms)
@@ -258,7 +273,26 @@ class LiveMachine:
         else:
             frames = (self._clock - self._pause_start) // FRAME_SAMPLES
             is_sentence = self._requests.first_without_final is None and self._opened().ends_with_sentence
-        return frames >= self._end_frames or (is_sentence and frames >= self._sentence_frames)
+        return frames >= self._wait_frames or (is_sentence and frames >= self._sentence_frames)
+
+    @property
+    def _wait_frames(self) -> float:
+        """How long the present pause has to be."""
+        rules, probability = self._rules.end_of_turn, self._end_of_turn
+        if rules is None or probability is None:
+            return self._end_frames
+        if probability >= rules.sure:
+            return 0
+        return self._end_frames if probability >= _LIKELY else ms_to_frames(self._longest_ms)
+
+    def _note_end_of_turn(self, probability: float) -> None:
+        self._end_of_turn = probability
+        if probability >= _LIKELY:
+            self._out.append(EndOfTurnLikely(self._opened().number, probability, self._clock))
+
+    def _forget_pause(self) -> None:
+        """Speech goes on, or the utterance is over: an estimate that still comes means nothing."""
+        self._end_of_turn = self._asked_samples = None
 
     # -- actions of the table ----------------------------------------------------------------------------------------
 
@@ -290,11 +324,13 @@ class LiveMachine:
             self._out.append(UtteranceStarted(self._number, begin))
         self._part = Part(self._utterance, begin, self._commit)
         self._fresh_samples = 0
+        self._forget_pause()
         for frame in frames:
             self._add(frame)
 
     def _extend(self) -> None:
         self._current_part().endpoint_samples = None
+        self._forget_pause()
         self._add(self._frame)
 
     def _add(self, frame: Frame) -> None:
@@ -312,6 +348,9 @@ class LiveMachine:
             part.endpoint_samples = part.samples
             self._fresh_samples = 0
             self._requests.request_partial(part)
+        if self._rules.end_of_turn is not None and self._endpointer.quiet_frames == _ASK_FRAMES:
+            self._asked_samples = self._clock
+            self._out.append(EstimateEndOfTurn(self._clock, part.last_audio(_HEARD_SAMPLES)))
 
     def _end_part(self) -> None:
         part, quiet_frames = self._current_part(), self._endpointer.quiet_frames
@@ -360,6 +399,8 @@ class LiveMachine:
         self._utterance = None
         self._in_utterances += utterance.samples
         utterance.ending = self._ending
+        utterance.end_of_turn = self._end_of_turn
+        self._forget_pause()
         self._out.append(UtteranceEnded(utterance.number, utterance.start_samples, utterance.end_samples, self._ending))
         self._requests.request_final(last)
 
@@ -375,6 +416,7 @@ class LiveMachine:
 
     def _discard(self) -> None:
         self._discarded += self._open_samples
+        self._forget_pause()
         if self._utterance is not None:
             self._requests.drop(self._utterance)
             self._utterance = self._part = None

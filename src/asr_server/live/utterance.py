@@ -50,6 +50,7 @@ class OpenUtterance:
     language: str = ""
     error: SessionError | None = None
     failure_reported: bool = False
+    end_of_turn: float | None = None  # as estimated in its last pause
 
     @property
     def text(self) -> str:
@@ -123,6 +124,17 @@ class Part:
             parts.append(frame.samples)
             taken += len(frame.samples)
         return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+    def last_audio(self, samples: int) -> Samples:
+        """Return whole frames from the end that hold about the last `samples`, as a copy."""
+        parts: list[Samples] = []
+        taken = 0
+        for frame in reversed(self._frames):
+            if taken >= samples:
+                break
+            parts.append(frame.samples)
+            taken += len(frame.samples)
+        return np.concatenate(parts[::-1]) if parts else np.zeros(0, np.float32)
 
     def split_at(self, frames: int) -> list[Frame]:
         """Keep the first frames, return the others."""
@@ -219,6 +231,7 @@ class Part:
             tuple(whole.parts),
             tuple(whole.tokens),
             whole.error,
+            whole.end_of_turn,
         )
 
 

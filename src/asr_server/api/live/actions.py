@@ -16,9 +16,13 @@ _MAX_TEXT_BYTES = 256 * 1024
 
 
 class _Endpointing(BaseModel):
-    """Who ends an utterance: a pause or a flush, or a flush alone. `use_server_vad` is the older name for it."""
+    """Who ends an utterance: a pause or a flush, or a flush alone. `use_server_vad` is the older name for it.
 
-    endpointing: Literal["auto", "manual"] | None = None
+    A pause is judged by what was said before it (`semantic`) or by its length alone (`pause`); `auto` leaves that to
+    the server.
+    """
+
+    endpointing: Literal["auto", "pause", "semantic", "manual"] | None = None
     use_server_vad: bool | None = None
 
     @property
@@ -27,6 +31,11 @@ class _Endpointing(BaseModel):
         if self.endpointing is not None:
             return self.endpointing == "manual"
         return None if self.use_server_vad is None else not self.use_server_vad
+
+    @property
+    def semantic(self) -> bool | None:
+        """Return how a pause is judged; None leaves it to the server."""
+        return {"semantic": True, "pause": False}.get(self.endpointing or "")
 
 
 OF_GATEWAY = frozenset(("first_speaker", "began_s"))  # of a query: what a gateway says to its worker
@@ -48,6 +57,7 @@ class Query(_Endpointing):
     session_id: str = Field("", max_length=200)
     received: int = Field(0, ge=0)
     handover: bool = False
+    turn_events: bool = False
 
 
 class Action(_Endpointing):

@@ -41,6 +41,7 @@ class _TurnSettings(_Strict):
     language: str = Field(max_length=100)
     hotwords: str = Field(max_length=MAX_TEXT_CHARS)
     manual: bool
+    semantic: bool | None = None
 
 
 class _State(_Strict):

@@ -11,6 +11,7 @@ from asr_server.live.events import (
     Checkpoint,
     Configured,
     Detection,
+    EndOfTurnLikely,
     Final,
     Partial,
     ResetDone,
@@ -31,7 +32,15 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
         case Partial() as partial:
             return _text(partial, outgoing, partial.committed, partial.tentative)
         case Final() as final:
-            return {**_text(final, outgoing, final.text, ""), "ending": final.ending.value}
+            known = {} if final.end_of_turn is None else {"end_of_turn": round(final.end_of_turn, 3)}
+            return {**_text(final, outgoing, final.text, ""), "ending": final.ending.value, **known}
+        case EndOfTurnLikely(utterance=utterance, probability=probability, end_samples=end_samples):
+            return {
+                "type": "turn.likely",
+                "utterance": utterance,
+                "probability": round(probability, 3),
+                "end": round(samples_to_s(end_samples), 3),
+            }
         case UtteranceSpeakers(utterance=utterance) as speakers:
             return {"type": "speaker_update", "utterance": utterance, **_speakers(speakers)}
         case SpeakersLost(message=reason):
@@ -63,8 +72,10 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
 
 
 def endpointing(rules: TurnConfig) -> str:
-    """Who ends an utterance, in the words of the query."""
-    return "manual" if rules.detection is Detection.MANUAL else "auto"
+    """Return who ends an utterance, in the words of the query."""
+    if rules.detection is Detection.MANUAL:
+        return "manual"
+    return "pause" if rules.end_of_turn is None else "semantic"
 
 
 def _text(result: Partial | Final, outgoing: Outgoing, committed: str, tentative: str) -> dict[str, Any]:

@@ -83,7 +83,11 @@ async def _connect(
         language = languages.normalize(configured.language)
         services.catalog.check_language(language, model=rules.model)
         rules = services.live.turn_config(
-            manual=configured.manual, language=language, context=configured.hotwords, model=rules.model
+            manual=configured.manual,
+            semantic=configured.semantic,
+            language=language,
+            context=configured.hotwords,
+            model=rules.model,
         )
     handover = None
     if query.handover:
@@ -98,7 +102,9 @@ async def _connect(
         query.speakers,
         begin.first_speaker if begin is not None else query.first_speaker,
         handover,
-        query.began_s if services.settings.gateway_mode else None,  # from a client it would be a claim to go first
+        # From a client it would be a claim to go first.
+        query.began_s if services.settings.gateway_mode else None,
+        turn_events=query.turn_events,
     )
     if begin is not None:
         return await services.live.go_on(begin, query.received, options)
@@ -113,7 +119,10 @@ def _rules(services: Services, query: actions.Query) -> TurnConfig:
     manual = query.manual
     if manual is None:
         manual = not services.settings.asr_use_server_vad
-    return services.live.turn_config(manual=manual, language=language, context=query.hotwords, model=model)
+    services.live.check_semantic(query.semantic)
+    return services.live.turn_config(
+        manual=manual, semantic=query.semantic, language=language, context=query.hotwords, model=model
+    )
 
 
 def _hello(services: Services, connection: Connection, query: actions.Query) -> dict[str, object]:
@@ -195,8 +204,13 @@ def _changed(services: Services, rules: TurnConfig, action: actions.Action) -> T
         rules = replace(rules, context=action.words)
     if action.manual is None:
         return rules
+    services.live.check_semantic(action.semantic)
     return services.live.turn_config(
-        manual=action.manual, language=rules.language, context=rules.context, model=rules.model
+        manual=action.manual,
+        semantic=action.semantic,
+        language=rules.language,
+        context=rules.context,
+        model=rules.model,
     )
 
 

@@ -127,6 +127,7 @@ class LiveMetrics(LiveObserver):
         self._ended = _children(_create(table.LIVE_ENDED, registry), tuple(SessionOutcome))
         self._audio = _create(table.LIVE_AUDIO, registry)
         self._partials = _create(table.LIVE_PARTIALS, registry)
+        self._estimates = _children(_create(table.LIVE_ESTIMATES, registry), table.VALUES["estimate"])
         self._utterances = _children(_create(table.LIVE_UTTERANCES, registry), table.VALUES["ending"])
         self._commit = _create(table.LIVE_COMMIT, registry)
         self._final = _create(table.LIVE_FINAL, registry)
@@ -142,6 +143,10 @@ class LiveMetrics(LiveObserver):
     def committed(self, lag_s: float) -> None:
         """A word was committed."""
         self._commit.observe(lag_s)
+
+    def estimated(self, result: str) -> None:
+        """An estimate of the end of a turn was asked for."""
+        self._estimates[result].inc()
 
     def stopped(self, ending: Ending) -> None:
         """An utterance ended."""

@@ -33,6 +33,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "result": ("loaded", "failed"),
     "state": tuple(dict.fromkeys((*ModelState, *JobState))),
     "shared": ("true", "false"),
+    "estimate": ("estimated", "skipped", "failed"),
     "ending": tuple(ending.value for ending in Ending),
     "outcome": tuple(dict.fromkeys((*SessionOutcome, *PromptOutcome))),
     "cause": tuple(WorkerEnd),
@@ -165,6 +166,12 @@ LIVE_AUDIO = MetricSpec(
     "asr_live_audio_seconds_total", _C, "Seconds of audio that ended live sessions received, including silence."
 )
 LIVE_PARTIALS = MetricSpec("asr_live_partials_total", _C, "Partials of live utterances.")
+LIVE_ESTIMATES = MetricSpec(
+    "asr_live_end_of_turn_total",
+    _C,
+    "Pauses in which the end of a turn was to be estimated: `estimated`, `skipped` (too many waited), `failed`.",
+    ("estimate",),
+)
 LIVE_UTTERANCES = MetricSpec(
     "asr_live_utterances_total", _C, "Live utterances, by the reason for their end.", ("ending",)
 )

@@ -21,7 +21,7 @@ from asr_server.core.errors import (
     UnknownModel,
     UnknownParameter,
 )
-from asr_server.live.events import Detection, TurnConfig
+from asr_server.live.events import Detection, EndOfTurnRules, TurnConfig
 from asr_server.live.framing import INPUT_RATES_HZ
 from asr_server.service.requests import context
 from asr_server.text import languages
@@ -35,6 +35,8 @@ LOGPROBS = "item.input_audio_transcription.logprobs"
 _MAX_PATH_CHARS = 200
 _TELEPHONE_HZ = 8_000
 _LAWS = {"audio/pcmu": Companding.MU, "audio/pcma": Companding.A}
+# The probability from which a turn ends at once, where it can be estimated.
+_SURE = {"low": 0.9, "medium": 0.8, "auto": 0.8, "high": 0.5}
 # The longest pause within a turn, by OpenAI's numbers.
 _SEMANTIC_SILENCE_MS = {"low": 8_000, "medium": 4_000, "auto": 4_000, "high": 2_000}
 # Fields that a client may send back as it received them; they change nothing.
@@ -106,7 +108,7 @@ class ServerVad(_Part):
 
 
 class SemanticVad(_Part):
-    """A turn ends after a short pause behind a sentence, or after a long one elsewhere."""
+    """A turn ends after a short pause where the speaker has finished, or after a long one elsewhere."""
 
     type: Literal["semantic_vad"]
     eagerness: Literal["low", "medium", "high", "auto"] = "auto"
@@ -153,12 +155,13 @@ class ServerDefaults:
 
     catalog: Catalog
     rules: TurnConfig
+    judges_pauses: bool = False  # whether the end of a turn can be estimated
 
     @classmethod
     def of(cls, services: Services) -> ServerDefaults:
         """The defaults that the settings and the catalog give."""
         rules = services.live.turn_config()
-        return cls(services.catalog, rules)
+        return cls(services.catalog, rules, services.live.judges_pauses)
 
     def initial(self, model: str | None = None) -> Config:
         """The configuration of a session that asks for nothing; `model` counts where it is known."""
@@ -204,14 +207,18 @@ class ServerDefaults:
             )
         match turn_detection:
             case None:
-                return replace(rules, detection=Detection.MANUAL, prefix_ms=0)
+                return replace(rules, detection=Detection.MANUAL, prefix_ms=0, end_of_turn=None)
             case SemanticVad(eagerness=eagerness):
+                if self.judges_pauses:
+                    end = EndOfTurnRules(_SURE[eagerness], _SEMANTIC_SILENCE_MS[eagerness])
+                    return replace(rules, end_of_turn=end)
                 return replace(
                     rules, min_silence_ms=_SEMANTIC_SILENCE_MS[eagerness], sentence_silence_ms=rules.min_silence_ms
                 )
             case ServerVad():
                 return replace(
                     rules,
+                    end_of_turn=None,
                     threshold=turn_detection.threshold,
                     min_silence_ms=turn_detection.silence_duration_ms,
                     prefix_ms=turn_detection.prefix_padding_ms,

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
-from asr_server.core.bundled_package import DISTRIBUTION, VERSION, installed
+from asr_server.core.bundled_package import DISTRIBUTION, VERSION, DamagedPackage, checked_files, installed
 from asr_server.core.errors import ModelUnavailable
 
 __all__ = ["DISTRIBUTION", "LANGUAGE", "MODEL_ID", "REMEDY", "VERSION", "ModelFiles", "installed", "locate"]
@@ -44,26 +40,13 @@ def locate() -> ModelFiles:
             f"MODEL_ID={MODEL_ID}: the package {DISTRIBUTION}=={VERSION} is not installed: {REMEDY}. Where no wheel of "
             "it exists for this machine, set MODEL_ID=demo or the name of a Qwen3-ASR model."
         )
-    found = {path.name: path for path in _checked()}
     try:
+        found = checked_files(DISTRIBUTION, _DIRECTORY)
         return ModelFiles(found["encoder_model.ort"], found["decoder_model_merged.ort"], found["tokenizer.bin"])
     except KeyError as missing:
         raise _damaged(f"it lacks {missing.args[0]}") from None
-
-
-def _checked() -> Iterator[Path]:
-    for file in metadata.files(DISTRIBUTION) or ():
-        if file.parent.as_posix() != _DIRECTORY or file.hash is None:
-            continue
-        path = Path(str(file.locate()))
-        try:
-            with path.open("rb") as content:
-                digest = hashlib.file_digest(content, file.hash.mode).digest()
-        except OSError as error:
-            raise _damaged(f"{path.name} cannot be read ({error.strerror})") from error
-        if base64.urlsafe_b64encode(digest).rstrip(b"=").decode() != file.hash.value:
-            raise _damaged(f"{path.name} is not the file that was installed")
-        yield path
+    except DamagedPackage as error:
+        raise _damaged(str(error)) from error
 
 
 def _damaged(what: str) -> ModelUnavailable:

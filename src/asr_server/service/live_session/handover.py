@@ -179,4 +179,6 @@ class SessionHandover:
 
 
 def _settings(rules: TurnConfig) -> TurnSettings:
-    return TurnSettings(rules.language or "", rules.context, rules.detection is Detection.MANUAL)
+    is_manual = rules.detection is Detection.MANUAL
+    semantic = None if is_manual else rules.end_of_turn is not None
+    return TurnSettings(rules.language or "", rules.context, is_manual, semantic)

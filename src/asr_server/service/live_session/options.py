@@ -17,6 +17,7 @@ from asr_server.service.requests import WordTimes
 if TYPE_CHECKING:
     from asr_server.live.events import TurnConfig
     from asr_server.scheduling.quota import Place
+    from asr_server.service.live_session.end_of_turn import EndOfTurnEstimator
     from asr_server.service.live_session.handover import HandoverOptions
     from asr_server.service.live_session.inference import Engines
     from asr_server.service.voices import Voice, VoiceStore
@@ -43,6 +44,7 @@ class LiveSessionOptions:
     first_speaker: int = 0
     handover: HandoverOptions | None = None
     began_s: float | None = None
+    turn_events: bool = False  # the client is told when a turn has probably ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Shared:
     timeout_s: float
     speakers: LiveSpeakerSource | None = None
     voices: VoiceStore | None = None
+    end_of_turn: EndOfTurnEstimator | None = None  # None where the end of a turn is not estimated
     memory: SharedBytes = field(default_factory=SharedBytes)
     detection: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "voice-detection"))
     paces: Mapping[Priority, asyncio.Lock] = field(

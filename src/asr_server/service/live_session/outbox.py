@@ -11,6 +11,7 @@ from asr_server.core.errors import AsrError, SlowReader
 from asr_server.live.events import (
     Checkpoint,
     Configured,
+    EndOfTurnLikely,
     Final,
     Partial,
     ResetDone,
@@ -27,6 +28,7 @@ Message = (
     | UtteranceEnded
     | Partial
     | Final
+    | EndOfTurnLikely
     | ResetDone
     | Configured
     | Checkpoint

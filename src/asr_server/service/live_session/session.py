@@ -25,6 +25,9 @@ from asr_server.live.events import (
     CancelRequest,
     Close,
     Configure,
+    EndOfTurnEstimated,
+    EndOfTurnLikely,
+    EstimateEndOfTurn,
     Event,
     Final,
     Flush,
@@ -113,6 +116,8 @@ class LiveSession:
         self._finals: deque[Outgoing] = deque(maxlen=_FINALS_KEPT)
         self._inference = LiveInference(engines, identity, shared.timeout_s)
         self._requests: dict[int, asyncio.Task[TranscribeResult]] = {}
+        self._tells_turns = options.turn_events
+        self._estimates: set[asyncio.Task[float | None]] = set()
         self._word_times = FinalWordTimes(engines.of, options.words, self._send_words)
         # The machine has changed. Whoever waits clears it before, and then checks what it waits for.
         self._machine_changed = asyncio.Event()
@@ -212,8 +217,8 @@ class LiveSession:
         if self.speakers is not None:
             self.speakers.close()
         self._machine_changed.set()
-        for request in list(self._requests.values()):
-            request.cancel()
+        for task in (*self._requests.values(), *self._estimates):
+            task.cancel()
         self._outbox.close(error)
         self._inbox.clear()
         self._share.set(0)
@@ -259,6 +264,8 @@ class LiveSession:
             async with self._shared.paces[priority]:
                 began_s = time.monotonic()
                 await self._process_slice(piece, arrived_s)
+                if self._estimates:  # faster than speech, the pause would be over before its estimate is there
+                    await asyncio.wait(self._estimates)
                 await asyncio.sleep(time.monotonic() - began_s)
                 # What nobody listens to is transcribed one after the other, so that it does not fill the batch.
                 while self._priority is Priority.BULK and self.machine.busy and not self.ended:
@@ -309,12 +316,15 @@ class LiveSession:
             match action:
                 case Transcribe():
                     self._submit(action)
+                case EstimateEndOfTurn():
+                    self._estimate(action)
                 case CancelRequest(ticket=ticket):
                     if ticket in self._requests:
                         self._requests[ticket].cancel()
                 case _:
                     self.stats.count(action)
-                    self._send(action, self._lag_ms(action))
+                    if not isinstance(action, EndOfTurnLikely) or self._tells_turns:
+                        self._send(action, self._lag_ms(action))
         self._machine_changed.set()
 
     def _send(self, message: Message, lag_ms: int) -> None:
@@ -359,8 +369,23 @@ class LiveSession:
     def _send_words(self, timed: WordTimestamps) -> None:
         self._outbox.put(Outgoing(self.speakers.labels.on_words(timed) if self.speakers is not None else timed))
 
+    def _estimate(self, request: EstimateEndOfTurn) -> None:
+        assert self._shared.end_of_turn is not None, "only rules that need it ask for it"
+        task = asyncio.create_task(self._shared.end_of_turn.probability(request.audio))
+        self._estimates.add(task)
+        task.add_done_callback(functools.partial(self._on_estimated, request.position_samples))
+
+    def _on_estimated(self, position_samples: int, task: asyncio.Task[float | None]) -> None:
+        self._estimates.discard(task)
+        if task.cancelled() or self.ended:
+            return
+        try:
+            self._feed(EndOfTurnEstimated(position_samples, task.result()))
+        except Exception as fault:  # asyncio would only log what a callback raises
+            self._fail(fault)
+
     def _lag_ms(self, action: Action) -> int:
-        if isinstance(action, Partial | Final | UtteranceEnded):
+        if isinstance(action, Partial | Final | UtteranceEnded | EndOfTurnLikely):
             return self._arrivals.lag_ms(action.end_samples)
         return 0
 

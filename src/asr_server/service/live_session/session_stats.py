@@ -40,6 +40,9 @@ class LiveObserver:
     def stopped(self, ending: Ending) -> None:
         """An utterance with audio has all of it."""
 
+    def estimated(self, result: str) -> None:
+        """An estimate of the end of a turn was asked for, with this result."""
+
     def final(self, after_s: float) -> None:
         """The final of an utterance was made `after_s` after its end was found."""
 

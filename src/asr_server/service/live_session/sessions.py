@@ -16,12 +16,14 @@ from loguru import logger
 from asr_server.core.api_keys import fingerprint
 from asr_server.core.audio import SAMPLE_RATE, s_to_samples
 from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown, UnsupportedValue
+from asr_server.core.setting_types import Endpointing
 from asr_server.live.config import LiveMachineConfig
 from asr_server.live.continuation import Continuation
-from asr_server.live.events import Detection, ResultKind, Samples, TurnConfig
+from asr_server.live.events import Detection, EndOfTurnRules, ResultKind, Samples, TurnConfig
 from asr_server.live.framing import Resample
 from asr_server.service.live_session import voice_detection
 from asr_server.service.live_session.connection import Connection
+from asr_server.service.live_session.end_of_turn import EndOfTurnEstimator
 from asr_server.service.live_session.inference import Engines, MeanTime
 from asr_server.service.live_session.options import LiveSessionOptions, Shared
 from asr_server.service.live_session.session import LiveSession
@@ -30,6 +32,7 @@ from asr_server.service.requests import CONTEXT_IGNORED
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
+    from asr_server.engine.feature import EndOfTurnModel
     from asr_server.scheduling.admission import Admission
     from asr_server.service.voices import VoiceStore
     from asr_server.speakers.live_speakers import LiveSpeakerSource
@@ -59,10 +62,12 @@ class LiveSessions:
         admission: Admission,
         speakers: LiveSpeakerSource | None = None,
         voices: VoiceStore | None = None,
+        end_of_turn: EndOfTurnModel | None = None,
     ) -> None:
         self._settings = settings
         self._engines = engines
-        self._shared = Shared(engines, settings.request_timeout, speakers, voices)
+        estimator = EndOfTurnEstimator(end_of_turn, engines.observer) if end_of_turn is not None else None
+        self._shared = Shared(engines, settings.request_timeout, speakers, voices, end_of_turn=estimator)
         self._admission = admission
         self._open: dict[str, _Entry] = {}
         self._detached: dict[str, asyncio.TimerHandle] = {}  # of the sessions that wait
@@ -92,10 +97,22 @@ class LiveSessions:
         return min(self._settings.ws_utterance_max_s, *(traits.max_audio_s for traits in self._engines.traits))
 
     def turn_config(
-        self, *, manual: bool = False, language: str | None = None, context: str = "", model: str = ""
+        self,
+        *,
+        manual: bool = False,
+        semantic: bool | None = None,
+        language: str | None = None,
+        context: str = "",
+        model: str = "",
     ) -> TurnConfig:
-        """The configuration of the settings. `manual`: only a flush ends an utterance."""
+        """Return the configuration of the settings, with these changes.
+
+        `manual`: only a flush ends an utterance. `semantic`: a pause is judged by what was said before it, where that
+        is possible here, or by its length alone; None for what the settings say.
+        """
         s = self._settings
+        if semantic is None:
+            semantic = s.endpointing is not Endpointing.PAUSE
         if manual:
             return TurnConfig(Detection.MANUAL, language, context, prefix_ms=0, model=model)
         return TurnConfig(
@@ -105,7 +122,20 @@ class LiveSessions:
             threshold=s.vad_threshold,
             min_silence_ms=s.vad_min_silence_ms,
             prefix_ms=s.vad_prefix_ms,
+            end_of_turn=EndOfTurnRules() if semantic and self.judges_pauses else None,
         )
+
+    @property
+    def judges_pauses(self) -> bool:
+        """Whether the end of a turn can be estimated here."""
+        return self._shared.end_of_turn is not None
+
+    def check_semantic(self, wanted: bool | None) -> None:
+        """Raise `UnsupportedValue` where a client asks for an estimate of the end of a turn that is not to be had."""
+        if wanted and not self.judges_pauses:
+            raise UnsupportedValue(
+                "This server does not estimate the end of a turn: leave out endpointing=semantic.", param="endpointing"
+            )
 
     def prepare(self, rules: TurnConfig) -> None:
         """Begin to load what this configuration needs, not only at the first words, and log what has no effect."""
@@ -124,6 +154,8 @@ class LiveSessions:
         if options.speakers:
             self._check_speakers()
         await asyncio.to_thread(voice_detection.warm_up)
+        if options.rules.end_of_turn is not None and self._shared.end_of_turn is not None:
+            self._shared.end_of_turn.warm_up()
         self._check_room()  # again: draining may have begun meanwhile, and would not end a session opened after it
         begin = options.handover.begin if options.handover is not None else None
         identity = begin.session_id if begin is not None else f"live_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
