@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +35,7 @@ def command(*arguments: object, stdin: bytes = b"", cwd: Path | None = None, **c
 
 
 def started(*arguments: object, **changes: str) -> subprocess.Popen:
-    """A process under way, its output in pipes."""
+    """A process under way, its output in pipes. Ctrl-C stops it."""
     return subprocess.Popen(
         [*COMMAND, *map(str, arguments)],
         stdin=subprocess.DEVNULL,
@@ -42,7 +43,13 @@ def started(*arguments: object, **changes: str) -> subprocess.Popen:
         stderr=subprocess.PIPE,
         text=True,
         env=environment(**changes),
+        preexec_fn=heed_ctrl_c,
     )
+
+
+def heed_ctrl_c() -> None:
+    """In a new process: SIGINT stops it, also where a shell has started the tests with SIGINT ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def on_terminal(*arguments: object, typed: bytes = b"", stdout: Path | None = None, **changes: str) -> tuple[int, str]:

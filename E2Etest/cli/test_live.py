@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from E2Etest import recordings
+from E2Etest.cli.commands import started
 from E2Etest.proxy import Proxy
 
 pytestmark = [pytest.mark.websocket, pytest.mark.integration]
@@ -41,8 +42,7 @@ def test_ctrl_c_ends_it_with_the_words_that_were_said(cli_server, speech, tmp_pa
     """What was sent until then is printed; the exit code says that it was not all."""
     path = tmp_path / "speech.wav"
     path.write_bytes(recordings.wav(speech))
-    command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", cli_server.base]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with started("live", "--file", path, "--server", cli_server.base) as process:
         cli_server.wait_for(lambda health: health["live"]["sessions"] > health["live"]["waiting"])
         time.sleep(1.5)
         process.send_signal(signal.SIGINT)

@@ -46,6 +46,10 @@ _LARGEST_MODEL_BYTES = 5e9
 _GIB = 1024**3
 # Of the words that are spoken. Of those of the two bundled recordings 31 of 32 are.
 _LEAST_HEARD = 0.7
+_WRONG_PRODUCT = (
+    "Transcripts may be wrong: set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the server's environment if the processor "
+    "has AMX, or else DTYPE=float32 with QUANTIZE=none, and report it with this line"
+)
 _FOR_QWEN = {"torch", "transformers", "qwen-asr"}
 
 
@@ -112,7 +116,7 @@ def _report(*, quick: bool) -> Report:
     report |= {"Settings": list(_plan(chosen)), "Environment": list(_environment(chosen))}
     if quick or remote_options.is_remote(chosen):
         return report
-    return report | {"Self-test": list(_self_test(chosen))}
+    return report | {"Self-test": [*_products(), *_self_test(chosen)]}
 
 
 def _show_essentials(findings: Sequence[Finding], failed: bool) -> None:
@@ -232,6 +236,23 @@ def _disk(subject: str, directory: Path, needed_bytes: float) -> Finding:
     mark = Mark.OK if free_bytes >= needed_bytes else Mark.NOTE
     advice = "" if mark is Mark.OK else f"; {needed_bytes / _GIB:.1f} GiB are recommended"
     return Finding(mark, subject, f"{free_bytes / _GIB:.1f} GiB free in {directory}{advice}")
+
+
+def _products() -> Findings:
+    """Compare products with float32 on this processor, by which, and by the shapes, libraries choose their kernels."""
+    from asr_server import demo
+
+    try:
+        from asr_server.engine.qwen import product_check
+    except ImportError:
+        return  # without torch no model multiplies here
+    used, rows = product_check.instruction_set(), len(product_check.FEW_ROWS)
+    found = product_check.faults(product_check.Sizes.of(demo.checkpoint_path()))
+    for fault in found:
+        yield Finding(Mark.FAIL, "products", f"{used}: {fault}. {_WRONG_PRODUCT}")
+    if not found:
+        text = f"right in bfloat16 and 8 bits: those of the bundled model's sizes, for {rows} numbers of rows to 600"
+        yield Finding(Mark.OK, "products", f"{used}: {text}")
 
 
 def _self_test(settings: Settings) -> Findings:

@@ -52,10 +52,15 @@ class Sizes:
         thinker = json.loads((checkpoint / "config.json").read_text())["thinker_config"]
         audio, text = thinker["audio_config"], thinker["text_config"]
         return cls(
-            *(audio[key] for key in ("d_model", "encoder_ffn_dim", "encoder_attention_heads")),
-            audio["downsample_hidden_size"],
-            *(text[key] for key in ("hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads")),
-            text["head_dim"],
+            d_model=audio["d_model"],
+            ffn=audio["encoder_ffn_dim"],
+            encoder_heads=audio["encoder_attention_heads"],
+            channels=audio["downsample_hidden_size"],
+            hidden=text["hidden_size"],
+            intermediate=text["intermediate_size"],
+            heads=text["num_attention_heads"],
+            kv_heads=text["num_key_value_heads"],
+            dim=text["head_dim"],
         )
 
 
