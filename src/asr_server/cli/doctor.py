@@ -46,6 +46,10 @@ _LARGEST_MODEL_BYTES = 5e9
 _GIB = 1024**3
 # Of the words that are spoken. Of those of the two bundled recordings 31 of 32 are.
 _LEAST_HEARD = 0.7
+_WRONG_PRODUCT = (
+    "Transcripts may be wrong: set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the server's environment if the processor "
+    "has AMX, or else DTYPE=float32 with QUANTIZE=none, and report it with this line"
+)
 _FOR_QWEN = {"torch", "transformers", "qwen-asr"}
 
 
@@ -234,9 +238,26 @@ def _disk(subject: str, directory: Path, needed_bytes: float) -> Finding:
     return Finding(mark, subject, f"{free_bytes / _GIB:.1f} GiB free in {directory}{advice}")
 
 
+def _products() -> Findings:
+    """Compare products with float32 on this processor, by which, and by the shapes, libraries choose their kernels."""
+    from asr_server import demo
+
+    try:
+        from asr_server.engine.qwen import product_check
+    except ImportError:
+        return  # without torch no model multiplies here
+    used, rows = product_check.instruction_set(), len(product_check.FEW_ROWS)
+    found = product_check.faults(product_check.Sizes.of(demo.checkpoint_path()))
+    for fault in found:
+        yield Finding(Mark.FAIL, "products", f"{used}: {fault}. {_WRONG_PRODUCT}")
+    if not found:
+        text = f"right in bfloat16 and 8 bits: those of the bundled model's sizes, for {rows} numbers of rows to 600"
+        yield Finding(Mark.OK, "products", f"{used}: {text}")
+
+
 def _self_test(settings: Settings) -> Findings:
-    """Transcribe a recording with the bundled model of the engine that is set, twice: the first time loads it. Then
-    speak its words, and transcribe that."""
+    """Compare its products, and transcribe a recording with the bundled model of the engine that is set, twice: the
+    first time loads it. Then speak its words, and transcribe that."""
     from asr_server import demo
     from asr_server.cli.local_backend import LocalBackend, local_settings
     from asr_server.engine.moonshine import package as moonshine
@@ -244,6 +265,8 @@ def _self_test(settings: Settings) -> Findings:
 
     english = settings.model_id == moonshine.MODEL_ID
     bundled, sample = (moonshine.MODEL_ID, demo.speech()) if english else ("demo", demo.sample())
+    if not english:  # it needs no torch
+        yield from _products()
     print("  loading the bundled model ...", file=sys.stderr, flush=True)
     try:
         yield from asyncio.run(_transcribe_twice(LocalBackend(local_settings(bundled)), sample))

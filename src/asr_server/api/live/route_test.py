@@ -53,14 +53,14 @@ def test_a_session_is_resumed_by_its_own_key_alone(serve):
     ("query", "endpointing"),
     [
         ("", "manual"),
-        ("?endpointing=auto", "auto"),
-        ("?use_server_vad=true", "auto"),
+        ("?endpointing=auto", "pause"),
+        ("?use_server_vad=true", "pause"),
         ("?use_server_vad=true&endpointing=manual", "manual"),
     ],
 )
 def test_without_the_servers_detection_only_a_flush_ends_an_utterance(serve, query, endpointing):
     """`ASR_USE_SERVER_VAD=false`, unless the query says otherwise; `endpointing` counts before its older name."""
-    with serve(asr_use_server_vad=False).socket(f"/ws/transcribe{query}") as socket:
+    with serve(asr_use_server_vad=False, endpointing="pause").socket(f"/ws/transcribe{query}") as socket:
         assert socket.receive_json()["endpointing"] == endpointing
 
 

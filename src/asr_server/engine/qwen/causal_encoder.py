@@ -131,7 +131,7 @@ class CausalEncoder(WindowedEncoder):
             left.append(x[..., -1:])
             # An odd number of columns is the end of a piece.
             x = F.pad(torch.cat([before, x], -1), (0, x.shape[-1] % 2))
-            x = F.gelu(F.conv2d(x, convolution.weight, convolution.bias, stride=2, padding=(1, 0)))
+            x = F.gelu(strided(x, convolution))
         return self.piece_states(x, place // TOKEN_FRAMES)[0], tuple(own.clone() for own in left)
 
     def _embeddings(self, x: torch.Tensor, past: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -150,3 +150,17 @@ class CausalEncoder(WindowedEncoder):
             start = max(0, k.shape[2] - self.left_tokens + 1)
             kept.append(torch.stack([k[0, :, start:], v[0, :, start:]]))
         return self.project(x)[0], torch.stack(kept)
+
+
+def strided(x: torch.Tensor, convolution: Any) -> torch.Tensor:
+    """The convolution of (1, channels, bins, columns), whose first and last column are there, at every second column.
+
+    Never of a single column: with AMX, oneDNN 3.12 of torch 2.13 (`brg_conv_fwd:avx10_1_512_amx`, bfloat16, stride 2)
+    then reads memory that nobody has written, and gives NaN or wrong numbers (2026-11-24). A column of zeros more gives
+    one that is cut off. It can go when `product_check.py` passes without it on a processor with AMX.
+    """
+    columns = (x.shape[-1] - 1) // 2
+    y = F.conv2d(
+        F.pad(x, (0, 2)) if columns == 1 else x, convolution.weight, convolution.bias, stride=2, padding=(1, 0)
+    )
+    return y[..., :columns]
