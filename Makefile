@@ -222,8 +222,8 @@ image-tools:
 LOCK = $(TOOLS)/uv pip compile --override requirements-unused.txt --quiet --universal --python-version 3.11 \
 	--generate-hashes --no-annotate --custom-compile-command "make lock"
 lock: $(VENV)/.tools
-	$(LOCK) --output-file requirements.lock requirements.txt
-	$(LOCK) --output-file requirements-slim.lock --constraint requirements.lock requirements-slim.txt
+	$(LOCK) --output-file requirements.lock requirements.txt requirements-models.txt
+	$(LOCK) --output-file requirements-slim.lock --constraint requirements.lock requirements-slim.txt requirements-models.txt
 
 sbom: $(VENV)/.tools $(VENV)/.runtime
 	mkdir -p build
