@@ -38,6 +38,7 @@ from E2Etest.bench import (
     speech,
     stream,
     subtitles,
+    turns,
     web_server,
 )
 
@@ -55,6 +56,7 @@ BENCHMARKS = {
     "align": align.measure,
     "many": many.measure,
     "stream": stream.measure,
+    "turns": turns.measure,
     "live_step": live_step.measure,
     "live_speakers": live_speakers.measure,
     "mixed": mixed.measure,

@@ -26,7 +26,7 @@ def test_the_first_message_says_what_the_session_is(live_server):
         "overlap_size": 4800,
         "window_max_s": 30.0,
         "use_server_vad": True,
-        "endpointing": "auto",
+        "endpointing": "pause",
     }
 
 
@@ -90,7 +90,7 @@ def test_reset_config_and_ping_are_answered(live_server):
         for language, name in [("en", "English"), ("en-US", "English"), ("German", "German"), ("auto", "")]:
             act(socket, "config", language=language)
             told = {"status": "configured", "language": language, "language_name": name}
-            told |= {"use_server_vad": True, "endpointing": "auto"}
+            told |= {"use_server_vad": True, "endpointing": "pause"}
             assert receive(socket) == told
         act(socket, "config", language="en")
         receive(socket)
@@ -110,7 +110,7 @@ def test_with_manual_endpointing_a_flush_alone_ends_an_utterance(live_server, sp
             act(socket, "flush")
             assert [(m["text"], m["ending"]) for m in upto_flush(socket) if m["is_final"]] == [(said, "flush")]
         act(socket, "config", endpointing="auto")
-        assert receive(socket)["endpointing"] == "auto"
+        assert receive(socket)["endpointing"] == "pause"
         socket.send(data(np.concatenate([speech, pause])))
         act(socket, "flush")
         assert [m["ending"] for m in upto_flush(socket) if m["is_final"]] == ["pause", "flush"]

@@ -1,0 +1,99 @@
+"""The end of turns as a live client sees it: the real model and real speech, with the scripted recogniser."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from asr_server import demo
+from asr_server.cli import pcm
+from E2Etest.live.session import act, open_session, receive, upto_flush
+
+pytestmark = [pytest.mark.websocket]
+
+
+@pytest.fixture(scope="module")
+def server(start):
+    """A server that estimates the end of turns where a client does not say otherwise."""
+    with start(ENDPOINTING="auto") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def sentence():
+    """A sentence with pauses inside it as int16 (n,) at 16 kHz, and a second and a half of silence behind it."""
+    speech = np.frombuffer(asyncio.run(pcm.decoded(demo.speech().recording)), "<i2")
+    return np.concatenate([speech, np.zeros(24_000, np.int16)])
+
+
+def _messages(server, audio, **query):
+    """All messages up to the answer to a flush. Half of the audio is in the middle of the sentence."""
+    with open_session(server, **query) as socket:
+        for at in range(0, len(audio), 3_200):
+            socket.send(audio[at : at + 3_200].tobytes())
+        act(socket, "flush")
+        return upto_flush(socket)
+
+
+def _ended_by_pauses(messages):
+    return [m for m in messages if m.get("is_final") and m["ending"] == "pause"]
+
+
+def test_a_pause_inside_a_sentence_does_not_end_the_utterance(server, sentence):
+    """By its length alone it does. The final says how sure the end was."""
+    judged, timed = _messages(server, sentence), _messages(server, sentence, endpointing="pause")
+    assert len(_ended_by_pauses(judged)) < len(_ended_by_pauses(timed))
+    assert _ended_by_pauses(judged)[-1]["end_of_turn"] >= 0.5
+    assert not [message for message in timed if "end_of_turn" in message]
+
+
+def test_who_asks_for_it_is_told_before_the_final(server, sentence):
+    """Nobody else is."""
+    told = _messages(server, sentence, turn_events="true")
+    likely = [n for n, message in enumerate(told) if message.get("type") == "turn.likely"]
+    assert likely
+    first = told[likely[0]]
+    assert first.keys() == {"type", "utterance", "probability", "end"}
+    assert 0.5 <= first["probability"] <= 1
+    final = next(n for n, m in enumerate(told) if m.get("is_final") and m["utterance"] == first["utterance"])
+    assert likely[0] < final
+    assert not [message for message in _messages(server, sentence) if message.get("type") == "turn.likely"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "holds"), [("auto", "semantic"), ("semantic", "semantic"), ("pause", "pause"), ("manual", "manual")]
+)
+def test_the_first_message_and_a_configuration_say_what_holds(server, asked, holds):
+    """Also where it changes in the middle of a session."""
+    with open_session(server, endpointing=asked) as socket:
+        assert socket.hello["endpointing"] == holds
+    with open_session(server) as socket:
+        act(socket, "config", endpointing=asked)
+        assert receive(socket)["endpointing"] == holds
+
+
+def test_a_server_without_the_model_refuses_it(start, monkeypatch):
+    """In the middle of a session too, and the session goes on."""
+    monkeypatch.setattr("asr_server.features.FEATURES", ())
+    with start(ENDPOINTING="auto") as server:
+        with open_session(server, endpointing="semantic") as socket:
+            assert (socket.hello["code"], socket.hello["error"]["param"]) == ("unsupported_value", "endpointing")
+        with open_session(server) as socket:
+            assert socket.hello["endpointing"] == "pause"
+            act(socket, "config", endpointing="semantic")
+            assert receive(socket)["code"] == "unsupported_value"
+            act(socket, "ping")
+            assert receive(socket) == {"status": "pong"}
+
+
+def test_the_estimates_are_counted(server, sentence):
+    """As `estimated`, where none had to be skipped."""
+
+    def count():
+        lines = server.client.get("/metrics").text.splitlines()
+        (line,) = [line for line in lines if line.startswith('asr_live_end_of_turn_total{estimate="estimated"}')]
+        return float(line.split()[-1])
+
+    before = count()
+    _messages(server, sentence)
+    assert count() > before
