@@ -20,9 +20,6 @@ from E2Etest.process import RunningServer, fake_model, ready
 # A shell that runs the tests in the background makes them ignore Ctrl-C, and the commands that they start would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Most tests say how long a pause is, whatever was said before it. Those of the estimate say so.
-os.environ.setdefault("ENDPOINTING", "pause")
-
 _NEED_PORTS = {"E2Etest/test_docs.py", "E2Etest/cli/test_docs.py"}
 _MEASUREMENT = pytest.StashKey[guarantees.Measurement]()
 _MEASUREMENTS = pytest.StashKey[list[guarantees.Measurement]]()

@@ -15,7 +15,7 @@ from typing import Any
 
 from asr_server.api.live import continuation
 from asr_server.api.live.continuation import ContinueRequest
-from asr_server.api.live.offset import Offset
+from asr_server.api.live.offset import TURN_LIKELY, Offset
 from asr_server.core.audio import SAMPLE_RATE, s_to_ms, samples_to_s
 from asr_server.gateway.client_input import ActionKind, ClientInput
 from asr_server.live.continuation import Continuation, ShownUtterance
@@ -175,7 +175,7 @@ class LiveReplay:
         message = json.loads(raw)
         if "text" in message:
             return self._final(message, raw, now_s) if message["is_final"] else self._partial(message, raw, now_s)
-        if "words" in message:
+        if "words" in message or message.get("type") == TURN_LIKELY:
             return json.dumps(self._offset.applied(message))
         if message.get("type") == "speaker_update":
             return self._speaker_update(message)

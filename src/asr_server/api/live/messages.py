@@ -6,6 +6,7 @@ from typing import Any
 
 from asr_server.api.errors import live_error_message
 from asr_server.api.live import continuation
+from asr_server.api.live.offset import TURN_LIKELY
 from asr_server.core.audio import samples_to_s
 from asr_server.live.events import (
     Checkpoint,
@@ -36,7 +37,7 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
             return {**_text(final, outgoing, final.text, ""), "ending": final.ending.value, **known}
         case EndOfTurnLikely(utterance=utterance, probability=probability, end_samples=end_samples):
             return {
-                "type": "turn.likely",
+                "type": TURN_LIKELY,
                 "utterance": utterance,
                 "probability": round(probability, 3),
                 "end": round(samples_to_s(end_samples), 3),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Message = dict[str, Any]
+TURN_LIKELY = "turn.likely"  # the type of the message that tells that a speaker has probably finished
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,8 @@ class Offset:
             mapped |= self._times(message)
         if "words" in message:
             mapped["words"] = [{**word, **self._times(word)} for word in message["words"]]
+        if message.get("type") == TURN_LIKELY:
+            mapped["end"] = self.time_s(message["end"])
         if message.get("status") == "settled":
             mapped["seconds"] += self.seconds
         return mapped
