@@ -333,3 +333,46 @@ def test_the_schema_has_the_doors_answers():
                 guarded = path not in PROBES
                 assert ({"401", "403", "429"} <= set(operation["responses"])) is guarded
                 assert ("security" in operation) is (guarded and keyed)
+
+
+async def test_a_refused_socket_tells_browsers_what_they_may_do():
+    """Its refusal is an HTTP response like any other: it has the same headers."""
+    (start, *_) = await _socket(KEYED, "/ws/transcribe")
+    assert start["type"] == "websocket.http.response.start"
+    told = {name.decode().lower() for name, _ in start["headers"]}
+    answer = await _answer(KEYED, "GET", "/nowhere")
+    wanted = {
+        name for name in answer.headers if name.startswith(("x-content", "referrer", "cross-origin", "content-s"))
+    }
+    assert len(wanted) == 4
+    assert wanted <= told
+
+
+async def _charged(rules, headers, address, path="/v1/realtime"):
+    """Who shares the quota of this socket; None if it is refused."""
+    shares = []
+
+    async def app(scope, receive, send):
+        shares.append(scope["state"]["caller"].share)
+
+    async def ignore(message):
+        pass
+
+    listed = [(b"host", b"127.0.0.1"), *headers]
+    scope = {"type": "websocket", "path": path, "query_string": b"", "headers": listed, "client": (address, 5)}
+    scope |= {"subprotocols": [], "extensions": {"websocket.http.response": {}}, "state": {}, "app": KEYED}
+    await AccessControl(app, rules)(scope, ignore, ignore)
+    return shares[0] if shares else None
+
+
+async def test_ephemeral_keys_share_the_quota_of_the_key_that_they_were_issued_for():
+    """Of one key together, from whatever address; those of another key have their own."""
+    rules = AccessRules.of(Settings(_env_file=None, api_keys=KEYS, key_rate=2))
+    owners = [rules.api_keys.owner(key) for key in KEYS.split(",")]
+
+    async def charged(owner, address):
+        value = rules.ephemeral_keys.issue({}, 60, owner).value
+        return await _charged(rules, [(b"authorization", f"Bearer {value}".encode())], address)
+
+    assert [await charged(owners[0], f"10.0.0.{number}") for number in range(3)] == [owners[0], owners[0], None]
+    assert await charged(owners[1], "10.0.0.1") == owners[1]
