@@ -46,7 +46,7 @@ def test_actions_count_among_what_is_held():
 
 @pytest.mark.parametrize("rate_hz", [8_000, 11_025, 16_000, 44_100, 48_000])
 def test_a_time_is_the_position_of_a_whole_sample(rate_hz):
-    """Also a time in whole milliseconds, which lies between two samples at 44.1 kHz; a position comes back as it was."""
+    """Also a time in whole milliseconds between two samples, as at 44.1 kHz; a position comes back as it was."""
     sent = ClientInput(rate_hz, Continuation("live_1", "", samples=160_001))
     for ms in range(500):
         assert sent.position(sent.seconds(0) + ms / 1000) % 2 == 0

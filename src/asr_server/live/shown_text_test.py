@@ -1,4 +1,4 @@
-"""What a client sees of a session that moved: promised are words that are never taken back, and partials that are news."""
+"""What a client sees of a session that moved: words that are never taken back, and every partial that is news."""
 
 from asr_server.live.shown_text import ShownText
 
