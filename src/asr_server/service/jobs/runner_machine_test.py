@@ -185,4 +185,4 @@ class JobsMachine(RuleBasedStateMachine):
 
 
 TestJobs = JobsMachine.TestCase
-TestJobs.settings = settings(max_examples=50, stateful_step_count=15, deadline=None)
+TestJobs.settings = settings(max_examples=120, stateful_step_count=20, deadline=None)
