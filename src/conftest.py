@@ -53,10 +53,19 @@ def pytest_ignore_collect(collection_path, config):
 
 def pytest_collection_modifyitems(items):
     """Each test of hypothesis tries as many examples as the profile says."""
-    for test in {item.obj for item in items if is_hypothesis_test(getattr(item, "obj", None))}:
+    machines = {
+        item.cls for item in items if isinstance(getattr(getattr(item, "cls", None), "settings", None), settings)
+    }
+    for machine in machines:
+        machine.settings = _scaled(machine.settings)
+    found = [item for item in items if getattr(item, "cls", None) not in machines]
+    for test in {item.obj for item in found if is_hypothesis_test(getattr(item, "obj", None))}:
         # There is no public way to change the settings of a test that has some.
-        own = test._hypothesis_internal_use_settings
-        examples = max(1, round(own.max_examples * EXAMPLES))
-        # Tests that try the same examples every time try new ones at night.
-        same = own.derandomize and PROFILE == "default"
-        test._hypothesis_internal_use_settings = settings(own, max_examples=examples, derandomize=same)
+        test._hypothesis_internal_use_settings = _scaled(test._hypothesis_internal_use_settings)
+
+
+def _scaled(own):
+    examples = max(1, round(own.max_examples * EXAMPLES))
+    # Tests that try the same examples every time try new ones at night.
+    same = own.derandomize and PROFILE == "default"
+    return settings(own, max_examples=examples, derandomize=same)

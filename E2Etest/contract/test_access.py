@@ -201,6 +201,8 @@ def test_live_sessions_have_a_limit_of_their_own(start):
         with _socket(server, "/ws/transcribe") as socket:
             assert receive(socket)["status"] == "connected"
             assert server.health()["live"] == {"sessions": 1, "waiting": 0, "limit": 2}
+        # Until the server has noticed that the second client has left, its caller has no place for a third.
+        server.wait_for(lambda health: health["live"]["waiting"] == 1)
         with _socket(server, "/ws/transcribe", query=f"?session_id={abandoned}") as socket:
             assert receive(socket)["code"] == "session_not_found"
 

@@ -37,6 +37,7 @@ def test_committed_text_is_a_prefix_of_all_that_follows(server):
             before = committed.get(message["utterance"], "")
             assert message["committed"].startswith(before)
             committed[message["utterance"]] = message["committed"]
+        assert any(committed.values()), "nothing was committed"
 
 
 @pytest.mark.nightly

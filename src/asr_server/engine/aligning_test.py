@@ -337,3 +337,14 @@ def test_the_thread_unloads_an_idle_aligner_under_an_open_session(transcriber, w
             assert transcriber.loaded
     finally:
         thread.close()
+
+
+def test_an_aligner_that_is_used_again_and_again_stays(engine, words, clock):
+    """Its idle time begins with its last pass, and not with its load."""
+    _ready(engine)
+    for key in range(1, 5):
+        clock.now_s += 6
+        assert engine.poll_idle() == pytest.approx(4.0)
+        engine.admit(key, _item())
+        assert isinstance(_ended(engine)[key], RowDone)
+    assert (words.loads, words.loaded) == (1, True)

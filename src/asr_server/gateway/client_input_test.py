@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from asr_server.gateway.client_input import ActionKind, ClientInput
 from asr_server.live.continuation import Continuation
 
@@ -40,3 +42,12 @@ def test_actions_count_among_what_is_held():
     assert sent.buffer.held_bytes > 100 * 1_000
     sent.forget(0)
     assert sent.buffer.held_bytes == 0
+
+
+@pytest.mark.parametrize("rate_hz", [8_000, 11_025, 16_000, 44_100, 48_000])
+def test_a_time_is_the_position_of_a_whole_sample(rate_hz):
+    """Also a time in whole milliseconds between two samples, as at 44.1 kHz; a position comes back as it was."""
+    sent = ClientInput(rate_hz, Continuation("live_1", "", samples=160_001))
+    for ms in range(500):
+        assert sent.position(sent.seconds(0) + ms / 1000) % 2 == 0
+    assert all(sent.position(sent.seconds(position)) == position for position in range(0, 5_000, 2))

@@ -369,6 +369,37 @@ def test_clients_that_can_move_are_asked_to_before_the_worker_ends(sessions, wor
     assert not moves or time.monotonic() - began_s < 10
 
 
+def test_all_clients_that_can_move_are_waited_for(sessions, gateway_with):
+    """When the first of them has gone, the second still has its session, until it goes too."""
+    client = gateway_with(handover_s=10)
+    with client.socket(f"{PATH}?handover=true") as first, client.socket(f"{PATH}?handover=true") as second:
+        identity = first.receive_json()["session_id"]
+        second.receive_json()
+        drained = client.portal.start_task_soon(client.drain)
+        for socket in (first, second):
+            assert socket.receive_json()["status"] == "reconnect"
+        first.close(MOVED)
+        _until(lambda: (identity, DISCARD) in sessions.endings)
+        with pytest.raises(TimeoutError):
+            drained.result(timeout=0.3)
+        assert _flushed(second) == "0 bytes"
+        second.close(MOVED)
+        drained.result(timeout=30)
+
+
+def test_a_client_that_closed_in_order_finds_its_final_in_the_next_worker(sessions, workers, client):
+    """Its close ends the utterance for the worker that died and for the one behind it: nothing else has to be sent."""
+    with client.socket(PATH) as socket:
+        identity = socket.receive_json()["session_id"]
+        socket.send_bytes(bytes(1_000))
+    _until(lambda: sessions.endings == [("live_0", 1000)])
+    client.portal.call(workers.processes[0].kill)
+    with client.socket(f"{PATH}?session_id={identity}&received=0") as socket:
+        assert socket.receive_json()["received_bytes"] == 1_000
+        _until(lambda: {"action": "flush"} in sessions.actions)
+        assert socket.receive_json()["text"] == "1000 bytes"
+
+
 def _until(holds):
     for _ in range(500):
         if holds():

@@ -342,3 +342,15 @@ async def test_every_end_is_counted_by_its_cause(supervise):
     await case.worker.stop()
     assert case.worker.starts == 3
     assert case.worker.ends == {end: int(end is not WorkerEnd.HUNG) for end in WorkerEnd}
+
+
+async def test_a_crash_behind_a_kill_is_counted_as_a_crash(supervise):
+    """The cause of one end is not that of the next."""
+    case = supervise("mute", "good", start_s=0.1)
+    await case.worker.running()
+    case.processes[1].end(-9)
+    await _until(lambda: len(case.processes) == 3)
+    await case.worker.running()
+    counted = {end: count for end, count in case.worker.ends.items() if count}
+    assert counted == {WorkerEnd.LATE: 1, WorkerEnd.CRASHED: 1}
+    await case.worker.stop()

@@ -135,3 +135,10 @@ def test_a_word_is_committed_with_the_next_hypothesis_that_has_it_and_a_guess_wi
     """With the default rules, and a hypothesis every 0.45 s as the default settings make them."""
     heard = _heard("a", " b", " c", " d", " e", logprobs=(0.0, 0.0, -2.0, 0.0, 0.0))
     assert [_after(*[heard] * n, rules=CommitRules(), step=7_200).committed for n in (1, 2, 3)] == ["", "a b", "a b c"]
+
+
+def test_the_last_word_says_how_many_words_stay_open():
+    """So many characters where a text ends in Chinese, and so many words where it ends in English."""
+    rules = replace(_RULES, held_words=1, held_characters=3)
+    assert _after(*[_heard("a", " b", " ", "你", "好", "世", "界")] * 2, rules=rules).committed == "a b 你"
+    assert _after(*[_heard("你", "好", " a", " b", " c")] * 2, rules=rules).committed == "你好 a b"

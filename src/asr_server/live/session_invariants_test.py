@@ -61,6 +61,7 @@ def test_every_final_is_the_offline_answer_on_the_same_audio():
     for seed in range(20):
         pcm = _talk(random.Random(seed))
         run = play(pcm, rng=random.Random(seed))
+        assert any(final.text for final in run.of(Final))
         for final in run.of(Final):
             assert final.text == text_of(pcm[final.start_samples : final.end_samples] / 32_768)
 

@@ -18,6 +18,7 @@ def _filled(*arrivals):
 def test_live_work_always_leaves_first(arrivals):
     """Where all leave at once, as when the model cannot be loaded."""
     live = [job.priority.is_live for job in _filled(*arrivals).drain()]
+    assert len(live) == len(arrivals)
     assert live == sorted(live, reverse=True)
 
 
@@ -29,6 +30,8 @@ def test_one_class_leaves_in_the_order_it_came(classes):
     for job in jobs:
         queue.push(job)
     left = queue.drain()
+    assert sorted(job.item for job in left) == list(range(len(classes)))
+    assert len(queue) == 0
     for priority in Priority:
         numbers = [job.item for job in left if job.priority is priority]
         assert numbers == sorted(numbers)

@@ -72,20 +72,64 @@ def test_it_never_goes_back_and_never_runs_ahead(steps):
         last_s = clock.now_s()
 
 
+def test_it_stands_still_until_the_last_of_several_loads_has_ended(now, clock):
+    """The end of one, the first or the last to begin, changes nothing for the other."""
+    for order in (1, -1):
+        first, second = (clock.loading(), clock.loading())[::order]
+        began_s = clock.now_s()
+        for load in (first, second):
+            load.__enter__()
+        first.__exit__(None, None, None)
+        now.s += 8
+        assert clock.now_s() == began_s
+        second.__exit__(None, None, None)
+        now.s += 3
+        assert clock.now_s() == began_s + 3
+
+
+@given(st.lists(st.tuples(st.sampled_from(["begin", "end", "progress"]), st.integers(0, 30))))
+def test_a_load_stops_it_for_the_patience_behind_every_sign_of_progress(steps):
+    """Counted second by second: while a load is under way, each sign of progress pays for ten seconds of patience."""
+    now = Now()
+    clock, loads, patience_s = RequestClock(patience_s=10.0, clock=now), [], 0
+    for step, duration_s in steps:
+        if step == "begin":
+            loads.append(clock.loading())
+            loads[-1].__enter__()
+        elif step == "end" and loads:
+            loads.pop(0).__exit__(None, None, None)
+        elif step == "progress":
+            clock.progress()
+        patience_s = 10 if step != "end" or loads else patience_s
+        for _ in range(duration_s):
+            before_s = clock.now_s()
+            now.s += 1
+            stands = bool(loads) and patience_s > 0
+            patience_s -= stands
+            assert clock.now_s() == before_s + (not stands)
+
+
 def test_threads_may_load_at_once():
-    """As the engine and its aligner do: afterwards it runs again."""
-    clock = RequestClock()
+    """As the engine and its aligner do: it stands while one of them loads, and afterwards it runs again."""
+    now = Now()
+    clock, began_s, all_load = RequestClock(clock=now), 100.0, threading.Barrier(5)
 
     def load():
         for _ in range(200):
             with clock.loading():
                 clock.progress()
+        with clock.loading():
+            all_load.wait(10)
+            all_load.wait(10)
 
     threads = [threading.Thread(target=load) for _ in range(4)]
     for thread in threads:
         thread.start()
+    all_load.wait(10)
+    now.s += 5
+    assert clock.now_s() == began_s
+    all_load.wait(10)
     for thread in threads:
         thread.join()
-    before_s = clock.now_s()
-    while clock.now_s() == before_s:
-        pass
+    now.s += 3
+    assert clock.now_s() == began_s + 3

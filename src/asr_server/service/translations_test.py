@@ -210,3 +210,11 @@ async def test_the_callers_limit_counts(llm, translating):
         assert (await translations.cues(CUES, TO_GERMAN, limit_s=60.0)).untranslated == 0
         with pytest.raises(TranslationFailed, match=r"within 0\.1 s"):
             await translations.cues(CUES, TO_GERMAN, limit_s=0.1)
+
+
+async def test_the_language_that_the_caller_states_overrides_the_recognised_one(llm, translating):
+    """The endpoint is told that the cues are French, though English was recognised."""
+    async with translating() as translations:
+        stated = replace(TO_GERMAN, language="French")
+        await translations.cues(CUES, stated, languages=["English", "English"], limit_s=LIMIT_S)
+    assert {call.content["source_language"] for call in llm.calls} == {"French"}

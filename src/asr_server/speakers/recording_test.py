@@ -88,6 +88,14 @@ def test_people_are_numbered_in_the_order_in_which_they_begin():
     assert [int(voice[:10].argmax()) for voice in found.voice_prints] == [3, 1, 2]
 
 
+@pytest.mark.parametrize(("one", "other"), [(2, 3), (3, 2), (7, 1)])
+def test_a_voice_print_is_that_of_the_speaker_of_its_number(one, other):
+    """Also where the voice that is found first, in a moment too short for a turn, is that of the second speaker."""
+    _, found = diarized(numbered((other, 0.3), (one, 2), (other, 2), (one, 1)))
+    assert [turn.speaker for turn in found.turns] == [0, 1, 0]
+    assert [int(voice[:10].argmax()) for voice in found.voice_prints] == [one, other]
+
+
 @pytest.mark.parametrize("people", [1, 2, 4])
 def test_as_many_people_as_the_caller_says(people):
     """Though there are three."""

@@ -67,3 +67,9 @@ def test_speakers_are_names_in_ass_and_text_in_lines():
         "no",
     ]
     assert line_formats.render_lrc(cues).startswith("[00:00.00]Smith, A: one\n[00:01.00]two\n")
+
+
+@pytest.mark.parametrize(("ms", "written"), [(1_994, "0:00:01.99"), (1_996, "0:00:02.00"), (3_599_999, "1:00:00.00")])
+def test_a_time_of_ass_has_two_digits_of_centiseconds(ms, written):
+    """The last milliseconds of a second are the beginning of the next."""
+    assert f"Dialogue: 0,{written}," in ass.render([Cue(ms, ms + 1_000, "x")])

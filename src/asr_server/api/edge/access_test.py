@@ -86,17 +86,18 @@ def test_the_walk_finds_the_routes():
     assert {"/ws/transcribe", "/v1/realtime"} <= set(_paths(KEYED.routes, WebSocketRoute))
 
 
-@pytest.mark.parametrize("path", sorted({*_paths(KEYED.routes, Route), "/nowhere", "/v1/realtime", "/ws/transcribe"}))
-@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "QUERY"])
-async def test_every_route_refuses_who_has_no_key(path, method):
+@pytest.mark.parametrize(
+    "path", sorted({*_paths(KEYED.routes, Route), "/nowhere", "/v1/realtime", "/ws/transcribe"} - PROBES)
+)
+async def test_every_route_refuses_who_has_no_key(path):
     """Without one and with a wrong one: 401 before anything of the route happens, unknown paths included."""
-    if path in PROBES or (_is_page(path) and method in ("GET", "HEAD")) or (method, path) == ("OPTIONS", "/"):
-        return
-    for headers, code in (({}, "missing_api_key"), ({"authorization": "Bearer sk-no"}, "invalid_api_key")):
-        answer = await _answer(KEYED, method, path, **headers)
-        assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
-        assert method == "HEAD" or answer.json()["error"]["code"] == code
-        assert answer.headers["x-request-id"]
+    methods = {"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "QUERY"}
+    for method in methods - ({"GET", "HEAD", "OPTIONS"} if _is_page(path) else set()):
+        for headers, code in (({}, "missing_api_key"), ({"authorization": "Bearer sk-no"}, "invalid_api_key")):
+            answer = await _answer(KEYED, method, path, **headers)
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), method
+            assert method == "HEAD" or answer.json()["error"]["code"] == code
+            assert answer.headers["x-request-id"]
 
 
 async def test_the_page_needs_no_key():
@@ -313,7 +314,7 @@ async def test_a_fault_of_ours_has_id_and_headers_and_gives_its_place_back():
 
 @pytest.mark.parametrize("path", ["/livez", "/", "/nowhere", "/docs", "/v1/models"])
 async def test_every_answer_tells_browsers_what_they_may_do(path):
-    """Refusals and redirects included; scripts within a page are for the page of the API alone."""
+    """Refusals of requests and redirects included; scripts within a page are for the page of the API alone."""
     answer = await _answer(KEYED, "GET", path)
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert answer.headers["referrer-policy"] == "no-referrer"
@@ -333,3 +334,46 @@ def test_the_schema_has_the_doors_answers():
                 guarded = path not in PROBES
                 assert ({"401", "403", "429"} <= set(operation["responses"])) is guarded
                 assert ("security" in operation) is (guarded and keyed)
+
+
+async def test_a_refused_socket_tells_browsers_what_they_may_do():
+    """Its refusal is an HTTP response like any other: it has the same headers."""
+    (start, *_) = await _socket(KEYED, "/ws/transcribe")
+    assert start["type"] == "websocket.http.response.start"
+    told = {name.decode().lower() for name, _ in start["headers"]}
+    answer = await _answer(KEYED, "GET", "/nowhere")
+    wanted = {
+        name for name in answer.headers if name.startswith(("x-content", "referrer", "cross-origin", "content-s"))
+    }
+    assert len(wanted) == 4
+    assert wanted <= told
+
+
+async def _charged(rules, headers, address, path="/v1/realtime"):
+    """Who shares the quota of this socket; None if it is refused."""
+    shares = []
+
+    async def app(scope, receive, send):
+        shares.append(scope["state"]["caller"].share)
+
+    async def ignore(message):
+        pass
+
+    listed = [(b"host", b"127.0.0.1"), *headers]
+    scope = {"type": "websocket", "path": path, "query_string": b"", "headers": listed, "client": (address, 5)}
+    scope |= {"subprotocols": [], "extensions": {"websocket.http.response": {}}, "state": {}, "app": KEYED}
+    await AccessControl(app, rules)(scope, ignore, ignore)
+    return shares[0] if shares else None
+
+
+async def test_ephemeral_keys_share_the_quota_of_the_key_that_they_were_issued_for():
+    """Of one key together, from whatever address; those of another key have their own."""
+    rules = AccessRules.of(Settings(_env_file=None, api_keys=KEYS, key_rate=2))
+    owners = [rules.api_keys.owner(key) for key in KEYS.split(",")]
+
+    async def charged(owner, address):
+        value = rules.ephemeral_keys.issue({}, 60, owner).value
+        return await _charged(rules, [(b"authorization", f"Bearer {value}".encode())], address)
+
+    assert [await charged(owners[0], f"10.0.0.{number}") for number in range(3)] == [owners[0], owners[0], None]
+    assert await charged(owners[1], "10.0.0.1") == owners[1]

@@ -125,6 +125,8 @@ def test_every_turn_has_its_events_in_the_order_of_the_contract(talk):
 @given(_talks())
 def test_deltas_joined_are_the_transcript(talk):
     """Append-only, of whole turns, however often the turn was cut."""
+    ended = [_item(event) for kind in (COMPLETED, FAILED) for event in talk.of(kind)]
+    assert sorted(ended) == sorted(_item(event) for event in talk.of(COMMITTED))
     for done in talk.of(COMPLETED):
         said = "".join(e["delta"] for e in talk.of(DELTA) if e["item_id"] == done["item_id"])
         assert said == done["transcript"]

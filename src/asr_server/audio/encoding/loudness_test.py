@@ -82,3 +82,9 @@ def test_a_louder_passage_does_not_clip():
     assert gains[0] > 2 * gains[-1]
     assert np.all(np.diff(gains) < 1e-4)
     assert np.abs(np.diff(gains)).max() < 0.05 * gains[0]
+
+
+def test_pauses_in_the_first_speech_do_not_count():
+    """A text whose first 400 ms of speech are parted by a pause gets the loudness of one without it."""
+    sound = np.concatenate([tone(200, 0.2), silence(1.0), tone(200, 2)])
+    assert loudness_lufs(normalized(sound, -20.0)[-24_000:]) == pytest.approx(-20.0, abs=0.2)

@@ -7,11 +7,12 @@ import pytest
 from asr_server.core import settings
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
 from asr_server.engine import plan
+from asr_server.engine.budget import token_budget
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.moonshine import package
 from asr_server.engine.moonshine.engine import MoonshineEngine
 from asr_server.engine.moonshine.model import Model
-from asr_server.engine.protocol import Utterance
+from asr_server.engine.protocol import Finish, Utterance
 from asr_server.scheduling.ports import RowDone, RowFailed
 
 
@@ -103,3 +104,19 @@ def test_files_that_cannot_be_read_are_reported_with_the_remedy(tmp_path, monkey
         monkeypatch.setattr(package, "locate", lambda name=name, damaged=damaged: replace(files, **{name: damaged}))
         with pytest.raises(ModelUnavailable, match=r"cannot be loaded .* pip install --force-reinstall"):
             _engine().load()
+
+
+def test_committed_words_do_not_count_against_the_budget(engine, speech):
+    """An answer behind more forced tokens than the audio would have of its own still has tokens of its own."""
+    engine.admit(0, Utterance(speech))
+    (said,) = [outcome.value.ids for outcome in _until_done(engine)]
+    prefix = (said * 64)[: token_budget(len(speech)) + 8]
+    engine.admit(1, Utterance(speech, prefix=prefix))
+    (behind,) = [outcome.value for outcome in _until_done(engine)]
+    assert behind.finish is not Finish.BUDGET
+
+
+def _until_done(engine):
+    while not (ended := [outcome for outcome in engine.step() if isinstance(outcome, RowDone | RowFailed)]):
+        pass
+    return ended

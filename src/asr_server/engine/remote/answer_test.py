@@ -88,3 +88,11 @@ def test_an_error_in_the_stream_is_one(event):
     """Whatever came before it."""
     with pytest.raises(Refused):
         _read(_chunk("turn"), f"data: {event}")
+
+
+def test_that_an_answer_was_cut_stays_true_whatever_follows():
+    """Some servers send a last chunk with an empty choice behind the one that says so."""
+    answer = _read(_chunk("turn", finish_reason="length"), _chunk(""), _chunk("", finish_reason=None), "data: [DONE]")
+    assert answer.is_cut
+    two = {"choices": [{"delta": {"content": "a"}, "finish_reason": "length"}, {"delta": {"content": "b"}}]}
+    assert _read("data: " + json.dumps(two)).is_cut

@@ -300,3 +300,18 @@ def test_the_key_is_shown_nowhere(remote):
     """Not in the plan, which tests and tools print."""
     values = settings.load(_env_file=None, vllm_base_url=remote.url, vllm_api_key=KEY)
     assert KEY not in repr(plan.resolve(values, MACHINE))
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_server_is_not_asked_before_the_time_that_it_says(remote, engine_for, status):
+    """A second lies between its refusal and the next request."""
+    asked_s = []
+
+    def script(call):
+        asked_s.append(time.monotonic())
+        return wire.refusal(status, Retry_After="1") if len(asked_s) == 1 else wire.openai(call)
+
+    remote.script = script
+    assert _answer(engine_for(remote), Utterance(TONE)).text
+    first_s, second_s = asked_s
+    assert second_s - first_s >= 1.0

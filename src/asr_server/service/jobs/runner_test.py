@@ -470,3 +470,32 @@ async def test_few_texts_arrive_at_a_time(tmp_path):
                 await arriving.enter_async_context(jobs.room_for_text())
         async with jobs.room_for_text():
             pass
+
+
+async def test_a_finished_job_that_its_owner_removed_does_not_keep_later_ones(tmp_path, monkeypatch):
+    """The others still go when their time has passed."""
+    monkeypatch.setattr(runner, "_SWEEP_S", 0.01)
+    async with running(tmp_path, Scripted(), ttl_s=0.3) as jobs:
+        first, second = [await jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(2)]
+        for job in (first, second):
+            await ended(jobs, job.id)
+        await jobs.remove(first.id)
+        await until(lambda: not list((tmp_path / "jobs").iterdir()))
+        with pytest.raises(JobNotFound):
+            await jobs.get(second.id)
+
+
+async def test_an_expiry_that_a_wrong_clock_wrote_years_ahead_counts_as_the_time_of_a_result(tmp_path, monkeypatch):
+    """A server whose clock was years ahead kept it once more; the next one removes it after `ttl_s` all the same."""
+    monkeypatch.setattr(runner, "_SWEEP_S", 0.01)
+    clock = Clock(monkeypatch)
+    async with running(tmp_path, Scripted()) as jobs:
+        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        await ended(jobs, taken.id)
+    clock.offset_s = YEARS_S
+    async with running(tmp_path, Scripted()) as jobs:
+        assert (await jobs.get(taken.id)).expires_at > YEARS_S
+    clock.offset_s = 0.0
+    async with running(tmp_path, Scripted(), ttl_s=0.3) as jobs:
+        assert await jobs.get(taken.id)
+        await until(lambda: not list((tmp_path / "jobs").iterdir()))

@@ -1,13 +1,16 @@
 """Speech spans of a recording: their audio."""
 
 import wave
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from asr_server import demo
 from asr_server.audio.segmentation.config import SegmentationConfig
-from asr_server.service.recordings.segmenter import Segmenter
+from asr_server.engine.protocol import EngineTraits
+from asr_server.service.recordings.segmenter import Segmenter, segmentation_config
+from asr_server.service.requests import ServerVad
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +21,8 @@ def recording():
     return np.concatenate([pcm, np.zeros(4 * 16_000, np.float32), pcm])
 
 
-def _spans(audio, block=16_000):
-    segmenter = Segmenter(SegmentationConfig())
+def _spans(audio, block=16_000, config=None):
+    segmenter = Segmenter(config or SegmentationConfig())
     spans = [span for at in range(0, len(audio), block) for span in segmenter.push(audio[at : at + block])]
     return [*spans, *segmenter.finish()]
 
@@ -41,3 +44,14 @@ def test_a_span_beyond_full_scale_is_scaled_down_and_not_clipped(recording, gain
         wanted = recording[span.start : span.end]
         assert np.abs(span.audio).max() == 1.0
         assert np.allclose(span.audio, wanted / np.abs(wanted).max(), atol=1e-5)
+
+
+def test_margins_of_a_callers_own_detection_do_not_overlap(recording):
+    """However long the caller wants them, every pause of the length that it states separates two segments."""
+    pause = np.zeros(8_000, np.float32)
+    said = recording[: (len(recording) - 4 * 16_000) // 2]
+    stated = ServerVad(prefix_padding_ms=3_000, silence_duration_ms=200)
+    config = segmentation_config(stated, EngineTraits())
+    spans = _spans(np.concatenate([said, pause, said, pause, said]), config=config)
+    assert len(spans) >= 3
+    assert all(before.end <= after.start for before, after in pairwise(spans))

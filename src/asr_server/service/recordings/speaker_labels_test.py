@@ -142,3 +142,9 @@ def test_the_parts_are_the_whole(text, turns, data):
     assert all(part.text and part.start_ms < part.end_ms for part in parts)
     assert all({word.speaker for word in part.words} == {part.speaker} for part in parts)
     assert all(one.end_ms <= two.start_ms and one.speaker != two.speaker for one, two in pairwise(parts))
+
+
+def test_the_prompt_and_audio_tokens_of_a_segment_are_counted_once():
+    """With its first part; a later part has none."""
+    parts = divided(segment("Are you there? Yes, I am."), (0, 0, 3), (2, 3, 6))
+    assert [(part.prompt_tokens, part.audio_tokens) for part in parts] == [(7, 9), (0, 0)]
