@@ -1,12 +1,14 @@
 """What does the estimate of the end of a turn change in live sessions? Splits inside sentences, delays, word errors.
 
-Each recording of real speech is one stream at the speed of speech, with silence behind it; a second set has a pause put
-into the middle of each, at its quietest place. The same streams are told to sessions that end an utterance by pauses
-alone, by the estimate, and by a flush alone.
+Decisions: recordings of one sentence each have a pause of 300 to 1,500 ms put into them, at the quietest place of three
+parts of it, and are given to the state machine of a session alone, whose answers come at once. Live: whole recordings
+and such with one pause are streams at the speed of speech, told to sessions that end an utterance by pauses alone, by
+the estimate, and by a flush alone; here the machine that runs it decides how late a final is.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import tempfile
 import threading
@@ -22,6 +24,21 @@ from websockets.sync.client import connect
 
 from asr_server.audio.vad import SpeechProbability
 from asr_server.engine.moonshine import package
+from asr_server.features.turns.model import SmartTurn
+from asr_server.live.config import LiveMachineConfig
+from asr_server.live.events import (
+    Audio,
+    EndOfTurnEstimated,
+    EndOfTurnRules,
+    EstimateEndOfTurn,
+    Transcribe,
+    TranscribeResult,
+    TurnConfig,
+    UtteranceEnded,
+)
+from asr_server.live.framing import Resample
+from asr_server.live.session import LiveMachine
+from asr_server.live.utterance import Frame
 from E2Etest import recordings
 from E2Etest.bench.engines import percentiles
 from E2Etest.bench.real import samples
@@ -29,12 +46,14 @@ from E2Etest.process import running
 
 RATE = 16_000
 KINDS = ("jfk", "librivox", "phone", "film", "goforward", "something")
+SENTENCES = ("jfk", "librivox", "goforward", "something", "film_5", "film_7", "phone_tt", "phone_vm", "phone_privacy")
 RULES = ("pause", "semantic", "manual")
 PAUSES_MS = (300, 500, 700, 1_000, 1_500)
 AT_ONCE = 3
 _FRAME = 512
 _BEHIND_S = 3.5
 _PIECE_S = 0.04
+_MODEL = SmartTurn()
 
 
 @dataclass(frozen=True)
@@ -78,10 +97,50 @@ def measure() -> dict[str, object]:
         "model": package.MODEL_ID,
         "streams": len(clips),
         "at_once": AT_ONCE,
+        "decisions": {rule: _decisions(rule) for rule in RULES[:2]},
         **found,
         "target": "splits at most a quarter of those by pauses; end of speech to final p50 0.3 s, p95 1.2 s; word "
         "errors at most 2 points over files; 0 taken back",
     }
+
+
+def _decisions(rule: str) -> dict[str, object]:
+    """Splits inside sentences, and how long after the end of the speech it is decided."""
+    rules = TurnConfig(end_of_turn=EndOfTurnRules() if rule == "semantic" else None)
+    splits, delays_ms, count = 0, list[float](), 0
+    for clip in recordings.real_clips(*SENTENCES):
+        audio = samples(clip.path)
+        for part, pause_ms in itertools.product((0.3, 0.45, 0.6), PAUSES_MS):
+            ends, speech_s = _ended(_paused(audio, int(part * len(audio)), len(audio) * 3 // 20, pause_ms), rules)
+            splits += sum(bool(end_s < speech_s - 0.2) for end_s, _ in ends)
+            delays_ms += [1_000 * (at_s - speech_s) for end_s, at_s in ends if end_s >= speech_s - 0.2][:1]
+            count += 1
+    return {"streams": count, "splits": splits, "end_to_decision_ms": percentiles([delays_ms])}
+
+
+def _ended(audio: np.ndarray, rules: TurnConfig) -> tuple[list[tuple[float, float]], float]:
+    """For each utterance where it ended and when that was decided, and the end of the speech, in seconds."""
+    stream = _stream(audio, "")
+    machine = LiveMachine(LiveMachineConfig(resampler=_no_resampler, rules=rules))
+    whole = stream.pcm[: len(stream.pcm) // _FRAME * _FRAME]
+    scores = SpeechProbability().probabilities(whole.astype(np.float32) / np.float32(32_768))
+    found = []
+    for number, score in enumerate(scores.tolist()):
+        event = Audio(whole[number * _FRAME : (number + 1) * _FRAME].tobytes())
+        actions = machine.receive(event, [Frame(samples, score) for samples in machine.frames(event)])
+        for action in actions:  # what follows from an answer comes behind
+            match action:
+                case EstimateEndOfTurn(position_samples=position, audio=heard):
+                    actions += machine.receive(EndOfTurnEstimated(position, _MODEL.probability(heard)))
+                case Transcribe(ticket=ticket):
+                    actions += machine.receive(TranscribeResult(ticket, "words"))
+                case UtteranceEnded(end_samples=end):
+                    found.append((end / RATE, (number + 1) * _FRAME / RATE))
+    return found, stream.end_s
+
+
+def _no_resampler(rate_hz: int) -> Resample:
+    raise ValueError("the audio has the machine's own rate")
 
 
 def _stream(audio: np.ndarray, text: str) -> Stream:
@@ -93,11 +152,14 @@ def _stream(audio: np.ndarray, text: str) -> Stream:
 
 def _with_pause(audio: np.ndarray, number: int) -> np.ndarray:
     """The recording with silence at the quietest place of its middle half."""
+    return _paused(audio, len(audio) // 4, len(audio) // 2, PAUSES_MS[number % len(PAUSES_MS)])
+
+
+def _paused(audio: np.ndarray, begin: int, length: int, pause_ms: int) -> np.ndarray:
+    """The recording with silence at the quietest place of this part of it."""
     power = np.convolve(np.square(audio), np.ones(960), "same")
-    begin, end = len(audio) // 4, 3 * len(audio) // 4
-    place = begin + int(power[begin:end].argmin())
-    pause = np.zeros(PAUSES_MS[number % len(PAUSES_MS)] * RATE // 1_000, np.float32)
-    return np.concatenate([audio[:place], pause, audio[place:]])
+    place = begin + int(power[begin : begin + length].argmin())
+    return np.concatenate([audio[:place], np.zeros(pause_ms * RATE // 1_000, np.float32), audio[place:]])
 
 
 def _figures(url: str, streams: Sequence[Stream], rule: str) -> dict[str, object]:
