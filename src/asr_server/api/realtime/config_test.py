@@ -13,7 +13,7 @@ from asr_server.core.errors import (
     UnknownModel,
     UnknownParameter,
 )
-from asr_server.live.events import Detection, TurnConfig
+from asr_server.live.events import Detection, EndOfTurnRules, TurnConfig
 from asr_server.service.catalog import Catalog
 
 DEFAULTS = ServerDefaults(Catalog("demo"), TurnConfig(min_silence_ms=400))
@@ -114,6 +114,29 @@ def test_keywords_have_a_length_together():
     with pytest.raises(InvalidValue) as refused:
         _updated(config, transcription={"keywords": ["x" * 200] * 81})
     assert refused.value.param == "session.audio.input.transcription.keywords"
+
+
+def test_where_the_end_of_a_turn_is_estimated_eagerness_is_certainty_and_patience():
+    """The text does not count then. With `server_vad` pauses decide, and with null the commits."""
+    rules = TurnConfig(min_silence_ms=400, end_of_turn=EndOfTurnRules())
+    defaults = ServerDefaults(Catalog("demo"), rules, judges_pauses=True)
+
+    def rules_of(turn_detection):
+        return defaults.rules_of(_updated(defaults.initial(), turn_detection=turn_detection))
+
+    found = {
+        eagerness: rules_of({"type": "semantic_vad", "eagerness": eagerness})
+        for eagerness in ("low", "medium", "auto", "high")
+    }
+    assert {name: (each.end_of_turn.sure, each.end_of_turn.longest_ms) for name, each in found.items()} == {
+        "low": (0.9, 8_000),
+        "medium": (0.8, 4_000),
+        "auto": (0.8, 4_000),
+        "high": (0.5, 2_000),
+    }
+    assert {(each.min_silence_ms, each.sentence_silence_ms) for each in found.values()} == {(400, None)}
+    assert rules_of({"type": "server_vad"}).end_of_turn is None
+    assert rules_of(None).end_of_turn is None
 
 
 def test_what_the_rules_say():

@@ -10,7 +10,7 @@ from enum import StrEnum
 import numpy as np
 from loguru import logger
 
-from asr_server.core.audio import SAMPLE_RATE as _SECOND_SAMPLES
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.feature import EndOfTurnModel
 from asr_server.live.events import Samples
 from asr_server.service.live_session.session_stats import LiveObserver
@@ -73,6 +73,6 @@ class EndOfTurnEstimator:
 
     def _load(self) -> None:
         try:
-            self._model.probability(np.zeros(_SECOND_SAMPLES, np.float32))
+            self._model.probability(np.zeros(SAMPLE_RATE, np.float32))
         except Exception as error:  # the first estimate says what is wrong
             logger.debug("the model of the end of turns was not loaded", error=type(error).__name__)
