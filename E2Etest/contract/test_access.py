@@ -207,6 +207,15 @@ def test_live_sessions_have_a_limit_of_their_own(start):
             assert receive(socket)["code"] == "session_not_found"
 
 
+@pytest.mark.parametrize("path", ["/ws/speech", "/v1/realtime"])
+def test_naming_a_session_where_none_can_be_resumed_gives_no_second_place(start, path):
+    """The limit holds for every socket, whatever its query says."""
+    key = "sk-a"
+    with start(API_KEYS=key, KEY_MAX_REQUESTS="1") as server, _socket(server, "/ws/transcribe", key=key) as socket:
+        query = f"?session_id={receive(socket)['session_id']}"
+        assert _refusal(server, path, key=key, query=query) == (429, "rate_limit_exceeded")
+
+
 def test_a_client_that_comes_back_needs_no_second_place(start):
     """Neither after a cut nor before the server has noticed one."""
     key = "sk-a"

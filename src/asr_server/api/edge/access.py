@@ -37,7 +37,8 @@ _PAGE = "/web/"
 _HEALTH = "/health"
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _REALTIME = "/v1/realtime"
-_LIVE = frozenset({_REALTIME, "/ws/transcribe", "/ws/speech"})
+_RESUMABLE = "/ws/transcribe"
+_LIVE = frozenset({_REALTIME, _RESUMABLE, "/ws/speech"})
 _SUBSCRIBER_BITS = 64
 
 
@@ -115,7 +116,8 @@ class AccessControl:
         if scope["path"] == _HEALTH:
             return nullcontext()
         is_live = scope["type"] == "websocket" and scope["path"] in _LIVE
-        resumes = connection.query_params.get("session_id", "") if is_live else ""
+        # Other live sockets have no session that could be resumed: one that names a session counts as a new one.
+        resumes = connection.query_params.get("session_id", "") if is_live and scope["path"] == _RESUMABLE else ""
         return self._rules.quota.taken(caller.share, live=is_live, resumes=resumes)
 
     def _caller(self, connection: HTTPConnection) -> Caller:
