@@ -33,6 +33,14 @@ def test_a_recording_comes_back_as_its_words(server, sample):
     assert server.health()["model_loaded"] is True
 
 
+def test_of_several_languages_one_is_detected(server, sample):
+    """The one that is spoken, if it is among them, and no other in any case."""
+    audio, words = sample
+    both = server.transcribe(audio, **{"languages[]": ["de", "en"]}).json()
+    assert (both["text"], both["language_code"]) == (words, "en")
+    assert server.transcribe(audio, languages="de,fr").json()["language_code"] in ("de", "fr")
+
+
 def test_openais_client_reads_the_language_as_newer_models_give_it(server, sample):
     """A list of codes; the name, which the earlier server's clients read, and the code are beside it."""
     client = openai.OpenAI(base_url=f"{server.base}/v1", api_key="any", _strict_response_validation=True)

@@ -1,6 +1,7 @@
 """The second try for an answer that went wrong, with a scripted engine."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,11 +51,12 @@ async def test_a_greedy_failure_is_asked_for_in_halves(finish):
     """The halves have all samples and the context of the whole, but not its draft and not its forced beginning."""
     engine = Engine(lambda utterance: Finish.END)
     whole = Utterance(AUDIO, "English", "Zürich", draft=(1,), prefix=(2,), session="s", last=True, stream=True)
+    whole = replace(whole, languages=("English", "German"))
     first, second = await engine.answers(whole, finish)
     assert (first.start, first.end, second.end) == (0, second.start, len(AUDIO))
     assert np.array_equal(np.concatenate([half.audio for half in engine.asked]), AUDIO)
     for half in engine.asked:
-        assert (half.language, half.context) == ("English", "Zürich")
+        assert (half.language, half.languages, half.context) == ("English", ("English", "German"), "Zürich")
         assert (half.draft, half.prefix, half.session) == ((), (), None)
 
 

@@ -69,6 +69,7 @@ from asr_server.service.turns import turns
 _SLICE_BYTES = 4 * 1024  # 128 ms at 16 kHz
 _SAMPLE_BYTES = 4  # once in frames
 _BACKLOG_SAMPLES = 120 * SAMPLE_RATE  # of ended utterances without a final, before no more audio is processed
+_ESTIMATE_S = 2.0  # that an estimate of the end of a turn is waited for; the first one may load the model
 _FINALS_KEPT = 256  # a client misses at most what was on its way when the connection broke
 
 
@@ -264,8 +265,6 @@ class LiveSession:
             async with self._shared.paces[priority]:
                 began_s = time.monotonic()
                 await self._process_slice(piece, arrived_s)
-                if self._estimates:  # faster than speech, the pause would be over before its estimate is there
-                    await asyncio.wait(self._estimates)
                 await asyncio.sleep(time.monotonic() - began_s)
                 # What nobody listens to is transcribed one after the other, so that it does not fill the batch.
                 while self._priority is Priority.BULK and self.machine.busy and not self.ended:
@@ -281,6 +280,10 @@ class LiveSession:
             self.handover.points.on_audio(len(audio.pcm))
         self._perform(actions)
         self._report(actions, None)
+        if self._estimates:
+            # Audio that comes faster than speech would end the pause before its estimate is there. At the pace of
+            # speech there is time: the next audio of a pause is silence.
+            await asyncio.wait(self._estimates, timeout=_ESTIMATE_S)
 
     async def _next_change(self) -> None:
         self._machine_changed.clear()
