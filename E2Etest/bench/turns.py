@@ -1,4 +1,4 @@
-"""What does the estimate of the end of a turn change in live sessions? Splits inside sentences, delays, word errors.
+"""The effect of the estimate of the end of a turn on live sessions: splits inside sentences, delays, word errors.
 
 Decisions: recordings of one sentence each have a pause of 300 to 1,500 ms put into them, at the quietest place of three
 parts of it, and are given to the state machine of a session alone, whose answers come at once. Live: whole recordings
@@ -67,7 +67,7 @@ class Stream:
 
 @dataclass
 class Heard:
-    """What came of one stream. `after_s`: from the end of the speech to its final."""
+    """The result of one stream. `after_s`: from the end of the speech to its final."""
 
     texts: list[str] = field(default_factory=list)
     after_s: float | None = None
@@ -81,9 +81,11 @@ def measure() -> dict[str, object]:
     paused = [_stream(_with_pause(samples(clip.path), n), clip.text) for n, clip in enumerate(clips)]
     with (
         tempfile.TemporaryDirectory() as folder,
-        running(Path(folder) / "log", MODEL_ID=package.MODEL_ID, PRELOAD="true", IDLE_TIMEOUT="0") as server,
+        running(
+            Path(folder) / "log", MODEL_ID=package.MODEL_ID, ENDPOINTING="auto", PRELOAD="true", IDLE_TIMEOUT="0"
+        ) as server,
     ):
-        server.wait_for(lambda health: health["model_loaded"], timeout_s=180)
+        server.transcribe(recordings.wav(plain[0].pcm))  # loads the model
         found = {
             name: {rule: _figures(server.live_url, streams, rule) for rule in RULES}
             for name, streams in (("whole", plain), ("with a pause inside", paused))

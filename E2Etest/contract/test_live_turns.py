@@ -4,10 +4,13 @@ import asyncio
 
 import numpy as np
 import pytest
+import soxr
 
 from asr_server import demo
 from asr_server.cli import pcm
 from E2Etest.live.session import act, open_session, receive, upto_flush
+from E2Etest.realtime.session import RATE, STOPPED
+from E2Etest.realtime.session import open_session as realtime_session
 
 pytestmark = [pytest.mark.websocket]
 
@@ -27,7 +30,7 @@ def sentence():
 
 
 def _messages(server, audio, **query):
-    """All messages up to the answer to a flush. Half of the audio is in the middle of the sentence."""
+    """Return all messages up to the answer to a flush."""
     with open_session(server, **query) as socket:
         for at in range(0, len(audio), 3_200):
             socket.send(audio[at : at + 3_200].tobytes())
@@ -84,6 +87,20 @@ def test_a_server_without_the_model_refuses_it(start, monkeypatch):
             assert receive(socket)["code"] == "unsupported_value"
             act(socket, "ping")
             assert receive(socket) == {"status": "pong"}
+
+
+def test_semantic_vad_of_the_realtime_protocol_is_the_same_estimate(server, sentence):
+    """A pause inside the sentence ends a turn by `server_vad`, and not by `semantic_vad`, also without a full stop."""
+    pcm_24k = soxr.resample(sentence, 16_000, RATE).astype("<i2").tobytes()
+    turns = {}
+    for kind in ("server_vad", "semantic_vad"):
+        with realtime_session(server) as talk:
+            talk.update(turn_detection={"type": kind})
+            talk.say(pcm_24k)
+            talk.connection.input_audio_buffer.clear()  # answered in order with the audio before it
+            talk.until("input_audio_buffer.cleared")
+            turns[kind] = sum(event.type == STOPPED for event in talk.events)
+    assert 0 < turns["semantic_vad"] < turns["server_vad"]
 
 
 def test_the_estimates_are_counted(server, sentence):

@@ -224,6 +224,14 @@ def test_a_stop_speaks_what_was_accepted_to_its_end(start):
             assert speak(server).status_code == 200
 
 
+def test_the_voices_are_listed_in_both_forms_that_clients_read(server):
+    """OpenAI's `data`, and the `voices` with a `name` of other servers."""
+    body = server.client.get("/v1/audio/voices").json()
+    assert body["voices"] == body["data"]
+    assert [voice["name"] for voice in body["voices"]] == [voice["id"] for voice in body["data"]]
+    assert "alloy" in {voice["name"] for voice in body["voices"]}
+
+
 def test_a_silent_server_says_so(start):
     """Before it reads a body."""
     with start(SPEECH="off") as server:

@@ -104,6 +104,7 @@ async def test_pauses_do_not_end_an_utterance(port, wyoming_server):
     utterance, so that the words before it are its context."""
     ended = r'^asr_live_utterances_total\{ending="pause"\} (\S+)$'
     before = re.findall(ended, wyoming_server.client.get("/metrics").text, re.MULTILINE)
+    assert before
     sound = recordings.samples()
     twice = np.concatenate([sound, np.zeros(24_000, np.int16), sound])
     said = recordings.sample()[1]

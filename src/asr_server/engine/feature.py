@@ -1,4 +1,4 @@
-"""What a feature adds to the server: the one place that says which hooks there are.
+"""The hooks by which a feature adds to the server.
 
 A feature lives in its own folder below `features/`, and the rest of the server does not know its name. The plan is
 resolved with the features of the process and carries them to whoever builds something from it.

@@ -146,7 +146,7 @@ def test_how_the_bytes_were_cut_changes_nothing():
 
 
 def test_the_end_of_the_session_needs_no_estimate():
-    """What was said has its final."""
+    """All words have their final."""
     run = _Judged([None])
     run.feed(Audio(np.concatenate([speech([1, 2]), silence(250)]).astype("<i2").tobytes()))
     run.feed(Close())

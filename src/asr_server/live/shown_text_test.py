@@ -1,4 +1,4 @@
-"""What a client sees of a session that moved: words that are never taken back, and every partial that is news."""
+"""A client of a session that moved sees words that are never taken back, and every partial that is news."""
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ class Shown(RuleBasedStateMachine):
 
     @rule(words=WORDS, count=st.integers(0, 6), later_s=st.integers(-2, 3))
     def partial(self, words, count, later_s):
-        """It is shown unless it is of less audio, and begins with every word that was committed."""
+        """A partial is shown unless it is of less audio, and begins with every word that was committed."""
         end_s = (10.0 if self.end_s is None else self.end_s) + later_s
         found = self.text.on_partial(self.utterance, " ".join(words), " ".join(words[:count]), end_s)
         assert (found is None) == (later_s < 0 and self.end_s is not None)
@@ -41,7 +41,7 @@ class Shown(RuleBasedStateMachine):
 
     @rule(words=WORDS)
     def final(self, words):
-        """It begins with every word that was committed; the next utterance has shown nothing."""
+        """The final begins with every word that was committed; the next utterance has shown nothing."""
         assert self.text.on_final(self.utterance, " ".join(words)).startswith(self.committed)
         self.utterance, self.committed, self.end_s = self.utterance + 1, "", None
 

@@ -22,7 +22,7 @@ PICKS = st.integers(0, 99)
 
 
 class _Share:
-    """What the model knows of one caller: tokens, open requests, and sessions in the order in which they were left."""
+    """The model of one caller: tokens, open requests, and sessions in the order in which they were left."""
 
     def __init__(self):
         self.tokens, self.requests, self.sessions = float(_PER_MINUTE), [], []
@@ -60,7 +60,7 @@ class Quotas(RuleBasedStateMachine):
         return True
 
     def _call(self, call, expected):
-        """What a call returns, None if it is refused; whichever of the two is expected."""
+        """Return what a call returns, None if it is refused; whichever of the two is expected."""
         if expected:
             return call()
         with pytest.raises(Overloaded):

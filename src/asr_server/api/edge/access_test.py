@@ -350,7 +350,7 @@ async def test_a_refused_socket_tells_browsers_what_they_may_do():
 
 
 async def _charged(rules, headers, address, path="/v1/realtime"):
-    """Who shares the quota of this socket; None if it is refused."""
+    """Return who shares the quota of this socket; None if it is refused."""
     shares = []
 
     async def app(scope, receive, send):
@@ -367,7 +367,7 @@ async def _charged(rules, headers, address, path="/v1/realtime"):
 
 
 async def test_ephemeral_keys_share_the_quota_of_the_key_that_they_were_issued_for():
-    """Of one key together, from whatever address; those of another key have their own."""
+    """All of one key together, from whatever address; another key has its own."""
     rules = AccessRules.of(Settings(_env_file=None, api_keys=KEYS, key_rate=2))
     owners = [rules.api_keys.owner(key) for key in KEYS.split(",")]
 

@@ -16,7 +16,7 @@ _MAX_TEXT_BYTES = 256 * 1024
 
 
 class _Endpointing(BaseModel):
-    """Who ends an utterance: a pause or a flush, or a flush alone. `use_server_vad` is the older name for it.
+    """Say who ends an utterance: a pause or a flush, or a flush alone. `use_server_vad` is the older name for it.
 
     A pause is judged by what was said before it (`semantic`) or by its length alone (`pause`); `auto` leaves that to
     the server.

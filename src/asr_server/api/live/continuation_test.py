@@ -29,7 +29,16 @@ def _frame(**fields):
     return json.dumps({"action": "continue", "state": _encoded(), **fields})
 
 
-@pytest.mark.parametrize("state", [_STATE, replace(_STATE, configured=None), Continuation(_ID, 16 * "f")])
+@pytest.mark.parametrize(
+    "state",
+    [
+        _STATE,
+        replace(_STATE, configured=None),
+        replace(_STATE, configured=TurnSettings(semantic=True)),
+        replace(_STATE, configured=TurnSettings(semantic=False)),
+        Continuation(_ID, 16 * "f"),
+    ],
+)
 def test_a_state_comes_back_as_it_was(state):
     """With the position that the client is told beside it."""
     told = continuation.message(state)

@@ -18,7 +18,7 @@ from asr_server.live.events import Ending
 from asr_server.scheduling.job import AnyJob
 from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
-from asr_server.service.live_session.session_stats import LiveObserver, SessionOutcome
+from asr_server.service.live_session.session_stats import EstimateResult, LiveObserver, SessionOutcome
 from asr_server.service.speech.observer import SpeechObserver
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class LiveMetrics(LiveObserver):
         """A word was committed."""
         self._commit.observe(lag_s)
 
-    def estimated(self, result: str) -> None:
+    def estimated(self, result: EstimateResult) -> None:
         """An estimate of the end of a turn was asked for."""
         self._estimates[result].inc()
 

@@ -15,7 +15,7 @@ from asr_server.scheduling.job import Priority
 from asr_server.scheduling.model import ModelState
 from asr_server.scheduling.observer import JobEnd
 from asr_server.service.jobs.record import JobState
-from asr_server.service.live_session.session_stats import SessionOutcome
+from asr_server.service.live_session.session_stats import EstimateResult, SessionOutcome
 from asr_server.translator.endpoint import PromptOutcome
 
 METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", OTHER)
@@ -33,7 +33,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "result": ("loaded", "failed"),
     "state": tuple(dict.fromkeys((*ModelState, *JobState))),
     "shared": ("true", "false"),
-    "estimate": ("estimated", "skipped", "failed"),
+    "estimate": tuple(EstimateResult),
     "ending": tuple(ending.value for ending in Ending),
     "outcome": tuple(dict.fromkeys((*SessionOutcome, *PromptOutcome))),
     "cause": tuple(WorkerEnd),

@@ -34,7 +34,7 @@ _TOKENS_BEFORE = 51
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What decides the shapes of a checkpoint's products. `d_model`, `ffn`, `channels`: those of the encoder."""
+    """The sizes that decide the shapes of a checkpoint's products. `d_model`, `ffn`, `channels`: of the encoder."""
 
     d_model: int
     ffn: int
@@ -48,7 +48,7 @@ class Sizes:
 
     @classmethod
     def of(cls, checkpoint: Path) -> Sizes:
-        """Those of the checkpoint in this directory."""
+        """Return the sizes of the checkpoint in this directory."""
         thinker = json.loads((checkpoint / "config.json").read_text())["thinker_config"]
         audio, text = thinker["audio_config"], thinker["text_config"]
         return cls(

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture(scope="module")
 def sizes():
-    """Those of the demonstration model."""
+    """The demonstration model's products, for some numbers of rows."""
     return Sizes.of(demo.checkpoint_path())
 
 
@@ -31,7 +31,7 @@ def test_they_are_right_for_every_number_of_rows(sizes):
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_the_products_of_the_released_model_are_right():
-    """Of the 0.6B, for every number of rows."""
+    """The products of the 0.6B, for every number of rows."""
     assert product_check.faults(product_check.RELEASED, product_check.ALL_ROWS) == []
 
 

@@ -33,7 +33,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of the tokens at some places before they are chosen."""
+    """Known facts about the tokens at some places, before they are chosen."""
 
     forced: Mapping[int, int] = field(default_factory=dict)  # the token at a place
     allowed: Mapping[int, Sequence[int]] = field(default_factory=dict)  # the tokens of which one comes at a place

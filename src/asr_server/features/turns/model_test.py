@@ -50,7 +50,7 @@ def test_silence_has_an_input_without_a_hole():
 
 
 def test_the_middle_of_a_sentence_is_no_end(speech):
-    """It is "... ask not, what your country can do for you; ask what you can do for your country"."""
+    """The speaker says "... ask not, what your country can do for you; ask what you can do for your country"."""
     judge = model.SmartTurn()
     middle, end = judge.probability(speech[: int(4.6 * 16_000)]), judge.probability(speech[: int(10.8 * 16_000)])
     assert middle < 0.5 < end

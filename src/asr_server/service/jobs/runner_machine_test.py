@@ -153,7 +153,7 @@ class JobsMachine(RuleBasedStateMachine):
 
     @invariant()
     def all_is_as_the_model_says(self):
-        """What there is has its state and result, for its owner alone; what there was is gone, from the disk too."""
+        """Jobs have their state and result, for their owner alone; removed ones are gone, from the disk too."""
         for job in list(self.owners):
             may_be_gone = job in self.ended and self.ended[job][2] is None
             with suppress(JobNotFound) if may_be_gone else nullcontext():

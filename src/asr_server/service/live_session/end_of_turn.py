@@ -1,11 +1,13 @@
-"""Estimates, for all live sessions, how likely a speaker has finished: on a thread of its own, bounded, and never in
-anybody's way."""
+"""Estimates how likely a speaker has finished, for all live sessions, on a thread of its own.
+
+A session waits for its own estimate, and nobody else does: what may wait here is bounded, and without an estimate the
+pause rule decides.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from enum import StrEnum
 
 import numpy as np
 from loguru import logger
@@ -13,24 +15,18 @@ from loguru import logger
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.feature import EndOfTurnModel
 from asr_server.live.events import Samples
-from asr_server.service.live_session.session_stats import LiveObserver
+from asr_server.service.live_session.session_stats import EstimateResult, LiveObserver
 
-# Estimates that wait or run. One takes some 30 ms of a core, so the last of them would come after half a second, when
-# the pause rule has decided.
+# Estimates that wait or run. One takes some 45 ms of a core, so the last of them comes after about 0.7 s, hardly later
+# than the pause rule would decide.
 _MOST_WAITING = 16
 
 
-class EstimateResult(StrEnum):
-    """What became of a request for an estimate, for the metrics."""
-
-    ESTIMATED = "estimated"
-    SKIPPED = "skipped"  # too many wait
-    FAILED = "failed"
-
-
 class EndOfTurnEstimator:
-    """Runs the model. Voice detection has another thread: its calls take less than a millisecond, and hundreds of
-    sessions wait for them at every piece of audio.
+    """Runs the model.
+
+    Voice detection has another thread: its calls take less than a millisecond, and hundreds of sessions wait for them
+    at every piece of audio.
 
     Everything but the model's own call is on the event loop.
     """

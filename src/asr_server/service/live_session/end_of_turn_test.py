@@ -36,7 +36,7 @@ class _Model:
 
 
 async def test_where_too_many_ask_the_pause_rule_decides_at_once():
-    """Those that wait get their answer; a session that ended does not keep its place."""
+    """Sessions that wait get their answer; one that ended does not keep its place."""
     model, counted = _Model(), _Counted()
     estimator = EndOfTurnEstimator(model, counted)
     waiting = [asyncio.create_task(estimator.probability(SPEECH)) for _ in range(16)]
@@ -50,7 +50,7 @@ async def test_where_too_many_ask_the_pause_rule_decides_at_once():
 
 
 async def test_a_model_that_fails_costs_the_estimate_alone():
-    """It is asked again: the fault may have been one of memory."""
+    """The model is asked again: the fault may have been one of memory."""
     model, counted = _Model(RuntimeError("out of memory")), _Counted()
     model.may_answer.set()
     estimator = EndOfTurnEstimator(model, counted)

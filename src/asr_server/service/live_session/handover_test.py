@@ -17,6 +17,7 @@ from asr_server.live.events import (
     CancelRequest,
     Configure,
     Detection,
+    EndOfTurnRules,
     Final,
     Flush,
     GetCheckpoint,
@@ -363,3 +364,17 @@ def _final(number, text):
 def test_the_client_of_the_tests_moves():
     """Otherwise they would show nothing."""
     assert talk(frames_of(random.Random(3), 3, acts=True), Client(random.Random(3), moves=0.2)).moved > 3
+
+
+@pytest.mark.parametrize(
+    ("rules", "told"),
+    [
+        (TurnConfig(), "pause"),
+        (TurnConfig(end_of_turn=EndOfTurnRules()), "semantic"),
+        (TurnConfig(Detection.MANUAL), "manual"),
+    ],
+)
+def test_the_next_server_is_told_who_ends_an_utterance(rules, told):
+    """In the words of a query, as a gateway repeats them to its next worker."""
+    handover = SessionHandover(ID, HandoverOptions(TurnConfig(language="German")), 16_000)
+    assert handover._configured(rules).endpointing == told

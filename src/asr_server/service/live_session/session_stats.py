@@ -25,6 +25,14 @@ class SessionOutcome(StrEnum):
     FAILED = "failed"  # a fault of the server
 
 
+class EstimateResult(StrEnum):
+    """The result of a request to estimate the end of a turn, for the metrics."""
+
+    ESTIMATED = "estimated"
+    SKIPPED = "skipped"  # too many wait
+    FAILED = "failed"
+
+
 class LiveObserver:
     """Methods to override; these do nothing. They are called on the event loop and must return at once."""
 
@@ -40,7 +48,7 @@ class LiveObserver:
     def stopped(self, ending: Ending) -> None:
         """An utterance with audio has all of it."""
 
-    def estimated(self, result: str) -> None:
+    def estimated(self, result: EstimateResult) -> None:
         """An estimate of the end of a turn was asked for, with this result."""
 
     def final(self, after_s: float) -> None:

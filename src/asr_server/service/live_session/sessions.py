@@ -127,7 +127,7 @@ class LiveSessions:
 
     @property
     def judges_pauses(self) -> bool:
-        """Whether the end of a turn can be estimated here."""
+        """Return whether the end of a turn can be estimated here."""
         return self._shared.end_of_turn is not None
 
     def check_semantic(self, wanted: bool | None) -> None:

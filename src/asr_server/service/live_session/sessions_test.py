@@ -584,7 +584,7 @@ async def test_the_engine_leaves_the_requests_of_a_session_that_is_over(make, sp
 
 @pytest.mark.parametrize("received", [5, 6, 7, 8])
 async def test_a_client_that_comes_back_to_a_session_that_moved_here_gets_the_finals_that_it_has_not(make, received):
-    """It counts the utterances of all servers: five were elsewhere, and the first one here is its sixth."""
+    """The client counts the utterances of all servers: five were elsewhere, and the first one here is its sixth."""
     live = make(Scripted())
     begin = Continuation("live_0123abcd." + 22 * "x", 16 * "0", 5)
     connection = await opened(live, handover=HandoverOptions(live.turn_config(), begin, received=5))
