@@ -39,6 +39,13 @@ def talker(tmp_path_factory):
         yield server
 
 
+@pytest.fixture(scope="module")
+def person(tmp_path_factory):
+    """A server that speaks as it does by default: with the packaged voice."""
+    with ready(tmp_path_factory.mktemp("person") / "log", MODEL_ID=ENGLISH, SPEECH="auto") as server:
+        yield server
+
+
 def _word_errors(server, model, text, voice="alloy"):
     """Words that were heard wrong, and words."""
     asked = {"input": text, "voice": voice, "language": "en-US", "response_format": "wav"}
@@ -82,6 +89,14 @@ def test_two_hundred_texts_are_understood(talker, model):
     errors, words = _heard(talker, model, TEXTS[model][::2])
     print(f"{model}: {errors} of {words} words of the other half are wrong ({errors / words:.1%})")
     _check(talker, model, TEXTS[model][1::2])
+
+
+@pytest.mark.timeout(900)
+def test_the_packaged_voice_is_understood(person):
+    """All 200 sentences; at most a quarter of the words that are wrong with eSpeak NG."""
+    errors, words = _heard(person, ENGLISH, SENTENCES)
+    print(f"{errors} of {words} words are wrong ({errors / words:.1%})")
+    assert errors <= 0.08 * words
 
 
 @pytest.mark.timeout(900)

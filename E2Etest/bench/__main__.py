@@ -67,6 +67,7 @@ BENCHMARKS = {
     "real": real.measure,
     "speakers": speakers.measure,
     "speech": speech.measure,
+    "speech_voices": speech.measure_voices,
     "subtitles": subtitles.measure,
     "gateway": gateway.measure,
     "web_server": web_server.measure,

@@ -47,7 +47,7 @@ def speaking(server, text=LONG, **fields):
 
 def is_idle(server):
     """Whether nothing is left of any request: in the engine, in its queue, in the encoder, in the admission."""
-    snapshot = server.speech.engines.named.snapshot()
+    snapshot = server.speech.engines.named[0].snapshot()
     engine = snapshot.running or any(snapshot.depth.values())
     return not (engine or server.speech.encoder.streams or server.speech.texts or server.speech.admission.held_s)
 
@@ -278,7 +278,7 @@ def test_a_killed_process_before_the_first_audio_is_a_503(espeak, process, code)
     os.kill(pid, signal.SIGSTOP)  # so that the text is in the middle of its work
     with ThreadPoolExecutor(1) as pool:
         work = pool.submit(speak, espeak)
-        at_work = espeak.speech.engines.named.snapshot
+        at_work = espeak.speech.engines.named[0].snapshot
         espeak.wait_for(lambda _: espeak.speech.encoder.streams and (process == "encoder" or at_work().running))
         time.sleep(0.2)
         os.kill(pid, signal.SIGKILL)

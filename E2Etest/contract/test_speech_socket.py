@@ -155,7 +155,7 @@ def test_after_a_cancel_nothing_of_the_text_follows(speaking):
 
 
 def _is_idle(services):
-    snapshot = services.speech.engines.named.snapshot()
+    snapshot = services.speech.engines.named[0].snapshot()
     return snapshot.running == 0 and not any(snapshot.depth.values()) and services.speech.admission.held_s == 0
 
 

@@ -68,6 +68,7 @@ ONLY_IN = {
     "onnxruntime": {
         "audio",
         "speakers",
+        "features.piper",
         "features.turns",
         "engine.moonshine",
         "engine.qwen.onnx_encoder",

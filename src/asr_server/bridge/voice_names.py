@@ -36,7 +36,7 @@ def language_tags(codes: tuple[str, ...]) -> tuple[str, ...]:
 
 def distinct(voices: tuple[SpeakingVoice, ...]) -> list[SpeakingVoice]:
     """OpenAI's names, which other engines have too, and of the engine's own those without one."""
-    named = {voice.alias_of for voice in voices if voice.alias_of}
+    named = {name for voice in voices for name in (voice.alias_of, *voice.also_alias_of)}
     return [voice for voice in voices if voice.alias_of or voice.id not in named]
 
 

@@ -296,7 +296,7 @@ async def _transcribe_twice(backend: LocalBackend, sample: Sample) -> list[Findi
 
 
 async def _speak_and_hear(backend: LocalBackend, sample: Sample) -> Finding:
-    """Have the words of the recording spoken by eSpeak NG, which needs no model, and recognized."""
+    """Have the words of the recording spoken as `SPEECH=auto` does, and recognized."""
     from asr_server.demo import Sample
     from asr_server.engine.speech.espeak import package
 
@@ -321,20 +321,24 @@ def _speak(text: str, recording: Path) -> float:
 
     from asr_server.audio.encoding.wav import wav_file
     from asr_server.core.audio import SPEECH_RATE
-    from asr_server.engine.speech.espeak.engine import EspeakEngine
+    from asr_server.engine.speech.espeak.package import ESPEAK
     from asr_server.engine.speech.protocol import Sentence
-    from asr_server.scheduling.ports import RowDelta, RowFailed
+    from asr_server.engine.speech.registry import build
+    from asr_server.features import FEATURES
+    from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
-    engine = EspeakEngine()
+    added = (feature.speech for feature in FEATURES if feature.speech is not None)
+    name = next((speech.default for speech in added if not speech.missing(speech.default)), ESPEAK)
+    engine, outcomes = build(name, features=FEATURES)[0], list[Outcome]()
     engine.load()
     try:
         engine.admit(1, Sentence(text, engine.traits.voices[0].id))
-        outcomes = list(engine.step())
+        while not any(isinstance(outcome, RowDone) for outcome in outcomes):
+            outcomes += engine.step()
+            if outcomes and isinstance(failed := outcomes[-1], RowFailed):
+                raise failed.error
     finally:
         engine.unload()
-    for outcome in outcomes:
-        if isinstance(outcome, RowFailed):
-            raise outcome.error
     samples = np.concatenate([outcome.value for outcome in outcomes if isinstance(outcome, RowDelta)])
     recording.write_bytes(wav_file((samples * 32767).astype("<i2").tobytes()))
     return len(samples) / SPEECH_RATE

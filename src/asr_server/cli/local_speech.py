@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from asr_server import features
+from asr_server.api.http.voice_list import voice_list
 from asr_server.audio.encoding.formats import SpeechFormat
 from asr_server.cli.failure import Failure, UsageError
 from asr_server.cli.local_backend import local_settings
-from asr_server.client.speech import SpeakingVoice
+from asr_server.client.speech import SpeakingVoice, voice_of
 from asr_server.core import logger
 from asr_server.core.errors import AsrError, ModelUnavailable, SpeechUnavailable
 from asr_server.server import Machinery, machinery
@@ -55,18 +56,10 @@ async def _speak(request: SpeechRequest, write: Callable[[bytes], int]) -> tuple
 async def _voices() -> list[SpeakingVoice]:
     built = _build()
     try:
-        traits = built.speech.processor.engines.named.traits
+        listed = voice_list([client.traits for client in built.speech.processor.engines.named])
     finally:
         await built.close()
-    own = {
-        voice.id: SpeakingVoice(voice.id, voice.description, voice.languages or traits.languages)
-        for voice in traits.voices
-    }
-    openai = [
-        SpeakingVoice(name, own[voice].description, own[voice].languages, voice)
-        for name, voice in sorted(traits.openai_voices.items())
-    ]
-    return [*openai, *own.values()]
+    return [voice_of(voice.model_dump()) for voice in listed.data]
 
 
 def _build() -> Machinery:

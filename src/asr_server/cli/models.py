@@ -15,6 +15,7 @@ EXAMPLES = """\
 examples:
   asr-server models list
   asr-server models download Qwen/Qwen3-ASR-0.6B      the newest, also where an older one is in the cache
+  asr-server models download piper/de_DE-thorsten-medium     a voice; SPEECH takes the same name
   asr-server models verify Qwen/Qwen3-ASR-0.6B
   asr-server models remove Qwen/Qwen3-ASR-0.6B --yes
 
@@ -101,8 +102,13 @@ def _list(parsed: argparse.Namespace) -> int:
 def _download(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
     from asr_server.engine.qwen import checkpoint, model_cache
+    from asr_server.features import FEATURES
 
     try:
+        for speech in (feature.speech for feature in FEATURES if feature.speech is not None):
+            if (file := speech.download(parsed.model)) is not None:
+                print(f"{parsed.model}  {size_text(file.stat().st_size)}  {file.parent}")
+                return Exit.DONE
         # The hub's library shows a progress bar.
         directory = checkpoint.locate(parsed.model, revision=parsed.revision, update=True)
         stored = model_cache.find(parsed.model, parsed.revision)

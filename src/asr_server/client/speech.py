@@ -10,7 +10,7 @@ with SpeechClient("http://127.0.0.1:8100") as client, open("hello.mp3", "wb") as
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict, Unpack
 
@@ -42,12 +42,13 @@ class SpeechFields(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class SpeakingVoice:
-    """A voice that a text can be spoken with. `alias_of`: the voice that this name stands for, "" for one's own."""
+    """A voice that a text can be spoken with."""
 
     id: str
     description: str
     languages: tuple[str, ...]
-    alias_of: str = ""
+    alias_of: str = ""  # the voice that this name stands for, "" for one's own
+    also_alias_of: tuple[str, ...] = ()  # those of further engines, for languages that this one does not speak
 
 
 class SpeechClient(connection.Connection):
@@ -104,7 +105,15 @@ def voices_of(answer: httpx.Response) -> list[SpeakingVoice]:
     """Those of an answer to `VOICES_ROUTE`. Raises `FileError`."""
     if not answer.is_success:
         raise connection.error_of(answer)
-    return [
-        SpeakingVoice(str(one["id"]), str(one["description"]), tuple(one["languages"]), one["alias_of"] or "")
-        for one in answer.json()["data"]
-    ]
+    return [voice_of(one) for one in answer.json()["data"]]
+
+
+def voice_of(listed: Mapping[str, Any]) -> SpeakingVoice:
+    """Return a voice of the list that the server answers with."""
+    return SpeakingVoice(
+        str(listed["id"]),
+        str(listed["description"]),
+        tuple(listed["languages"]),
+        listed["alias_of"] or "",
+        tuple(listed.get("also_alias_of", ())),
+    )

@@ -11,8 +11,8 @@ class SpeechSettings(BaseModel):
     speech: str = Field(
         "auto",
         min_length=1,
-        description="What speaks: `espeak` (small and offline), a directory or hub id of Qwen3-TTS, `off`, or `auto`: "
-        "eSpeak NG where it is installed.",
+        description="What speaks: `espeak` (small), `piper`, `piper/VOICE` or a path of voices of Piper, a directory "
+        "or hub id of Qwen3-TTS, `off`, or `auto`: Piper in English and eSpeak NG in other languages.",
     )
     speech_clone_model: str = Field(
         "", description="A Base checkpoint of Qwen3-TTS (directory or hub id), which imitates voices."

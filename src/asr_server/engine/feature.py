@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from asr_server.core.settings import Settings
@@ -16,6 +17,8 @@ from asr_server.engine.protocol import Option
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from asr_server.engine.speech.protocol import SpeechEngine, SpeechTraits
 
 
 class EndOfTurnModel(Protocol):
@@ -26,6 +29,24 @@ class EndOfTurnModel(Protocol):
 
         Called on one thread, which it may block. May raise anything where it cannot tell.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechFeature:
+    """Engines of speech that a feature adds, each with its own voices, in the order in which they are preferred.
+
+    The argument is the value of SPEECH that names them. What they do not speak, the engine speaks that would run
+    without the feature.
+    """
+
+    name: str  # a value of SPEECH, which means `default`
+    default: str  # the value that SPEECH=auto means where the engines can run
+    takes: Callable[[str], bool]  # whether a value of SPEECH names these engines
+    missing: Callable[[str], str]  # why they cannot run, "" if they can
+    reason: str  # what `/health` says about them
+    traits: Callable[[str], tuple[SpeechTraits, ...]]  # imports no libraries
+    build: Callable[[str], tuple[SpeechEngine, ...]]
+    download: Callable[[str], Path | None]  # of a name that is a value of SPEECH too; None where it is another's
 
 
 def _nothing(settings: Settings) -> Iterable[str]:
@@ -47,4 +68,5 @@ class Feature:
     name: str  # that of its folder
     options: Callable[[Settings], Iterable[Option]] = _no_options  # shown by `/health`, each with a reason
     end_of_turn: Callable[[], EndOfTurnModel] | None = None  # called where its option is active
+    speech: SpeechFeature | None = None
     conflicts: Callable[[Settings], Iterable[str]] = _nothing  # sentences that say what was asked for and cannot run

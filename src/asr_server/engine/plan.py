@@ -146,14 +146,19 @@ _SERVER_REASONS = {
 def resolve(settings: Settings, capabilities: Capabilities, features: Sequence[Feature] = ()) -> Plan:
     """Return the plan for these settings on this machine, with these features. Raises `PlanError`."""
     conflicts = [line for feature in features for line in feature.conflicts(settings)]
+    without, speech, refused = speech_options.with_feature(settings, features)
+    conflicts += refused
     try:
-        plan = _without_features(settings, capabilities)
+        plan = _without_features(without, capabilities)
     except PlanError as error:
         raise PlanError("\n".join((str(error), *conflicts))) from None
     if conflicts:
         raise PlanError("\n".join(conflicts))
     added = (option for feature in features for option in feature.options(settings))
-    return replace(plan, options=(*plan.options, *added), features=tuple(features))
+    options: list[Option] = []
+    for option in plan.options:
+        options += speech_options.beside(option, speech) if option.name == speech_options.SPEECH else [option]
+    return replace(plan, options=(*options, *added), features=tuple(features))
 
 
 def _without_features(settings: Settings, capabilities: Capabilities) -> Plan:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from asr_server.core.settings import Settings
 from asr_server.engine import machine_options
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.feature import Feature
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen import checkpoint
 from asr_server.engine.speech.espeak import package
@@ -17,7 +18,7 @@ from asr_server.engine.speech.qwen.model import SpeechModel
 from asr_server.engine.speech.registry import FAKE, NAMES
 
 OFF, AUTO = "off", "auto"
-SPEECH, CLONE = "speech", "speech_clone_model"
+SPEECH, OTHERS, CLONE = "speech", "speech_other_languages", "speech_clone_model"
 # Sentences that share a frame's passes.
 _SLOTS = {"cpu": 4, "cuda": 16}
 _SCRIPTED = "tones by a script; for tests only"
@@ -45,6 +46,31 @@ def conflicts(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
         yield from _qwen_conflicts(f"SPEECH_CLONE_MODEL={clone}", clone, capabilities)
     if clone and not _speech(settings).active:
         yield f"SPEECH_CLONE_MODEL={clone} needs an engine for the other voices, and SPEECH={wanted} has none."
+
+
+def with_feature(settings: Settings, features: Sequence[Feature]) -> tuple[Settings, Option | None, list[str]]:
+    """Return what a feature adds to speech: the settings without it, its option, and why it cannot run as asked."""
+    for speech in (feature.speech for feature in features if feature.speech is not None):
+        is_named = speech.takes(settings.speech)
+        if not is_named and settings.speech != AUTO:
+            continue
+        value = settings.speech if is_named and settings.speech != speech.name else speech.default
+        reason = speech.missing(value)
+        if reason and not is_named:
+            continue
+        conflicts = [f"SPEECH={value}: {reason}; or unset it."] if reason else []
+        return settings.model_copy(update={"speech": AUTO}), Option(SPEECH, True, value, speech.reason), conflicts
+    return settings, None, []
+
+
+def beside(own: Option, added: Option | None) -> Iterator[Option]:
+    """Yield the option of a feature's engines and that of the engine beside them; `own`: without the feature."""
+    if added is None:
+        yield own
+        return
+    yield added
+    reason = f"for what `{SPEECH}` does not speak: {own.reason}"
+    yield Option(OTHERS, own.active, own.value, reason)
 
 
 def models(settings: Settings, capabilities: Capabilities) -> dict[str, SpeechModel]:

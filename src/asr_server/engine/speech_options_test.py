@@ -7,14 +7,30 @@ import pytest
 from asr_server.core import settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.feature import Feature, SpeechFeature
 from asr_server.engine.speech.espeak import package
 
 MACHINE = Capabilities(gpu=False, torch_cuda=False)
 WITH_SDK = replace(MACHINE, packages=frozenset({"qwen-tts"}), cpu_flags=frozenset({"amx_int8", "amx_bf16"}))
 
 
-def resolved(machine=MACHINE, **chosen):
-    return plan.resolve(settings.load(_env_file=None, **{"model_id": "moonshine-tiny-en", **chosen}), machine)
+def resolved(machine=MACHINE, features=(), **chosen):
+    return plan.resolve(settings.load(_env_file=None, **{"model_id": "moonshine-tiny-en", **chosen}), machine, features)
+
+
+def feature(missing=""):
+    """A feature with an engine of the name `choir`, of which nothing is built."""
+    speech = SpeechFeature(
+        "choir",
+        "choir/small",
+        takes=lambda value: value.startswith("choir"),
+        missing=lambda value: missing,
+        reason="many voices",
+        traits=lambda value: (),
+        build=lambda value: (),
+        download=lambda name: None,
+    )
+    return (Feature("singing", speech=speech),)
 
 
 @pytest.mark.parametrize(("wanted", "value"), [("auto", "espeak"), ("espeak", "espeak"), ("fake", "fake"), ("off", "")])
@@ -83,3 +99,23 @@ def test_models_that_speak_run_as_the_recogniser_does():
 def test_only_a_model_that_runs_here_is_on_the_thread_of_the_recogniser():
     """eSpeak NG is not, and takes no part of the memory."""
     assert (resolved(speech="espeak").speech_models, resolved(speech="espeak").shares) == ({}, 1)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "value"), [("auto", "choir/small"), ("choir", "choir/small"), ("choir/large", "choir/large")]
+)
+def test_engines_of_a_feature_speak_first(wanted, value):
+    """What would speak without them speaks what they do not."""
+    found = resolved(features=feature(), speech=wanted)
+    assert (found.value("speech"), found.reason("speech")) == (value, "many voices")
+    assert found.value("speech_other_languages") == "espeak"
+    assert [option.name for option in found.options].count("speech") == 1
+
+
+def test_engines_of_a_feature_that_are_not_wanted_or_cannot_run():
+    """Another value of SPEECH means that alone; `auto` is what can run; asked for by name, they are refused."""
+    for features, wanted in ((feature(), "espeak"), (feature("it is ill"), "auto")):
+        found = resolved(features=features, speech=wanted)
+        assert (found.value("speech"), found.value("speech_other_languages")) == ("espeak", "")
+    with pytest.raises(plan.PlanError, match=r"\ASPEECH=choir/small: it is ill; or unset it\.\Z"):
+        resolved(features=feature("it is ill"), speech="choir")

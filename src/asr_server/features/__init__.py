@@ -9,9 +9,9 @@ from asr_server.core.settings import Settings
 from asr_server.engine import capabilities, plan
 from asr_server.engine.feature import Feature
 from asr_server.engine.plan import Plan
-from asr_server.features import turns
+from asr_server.features import piper, turns
 
-FEATURES: tuple[Feature, ...] = (turns.FEATURE,)
+FEATURES: tuple[Feature, ...] = (turns.FEATURE, piper.FEATURE)
 
 
 def resolve(settings: Settings) -> Plan:

@@ -30,7 +30,7 @@ from asr_server.core.errors import SpeechUnavailable
 from asr_server.core.settings import Settings
 from asr_server.engine.plan import Plan
 from asr_server.engine.speech import registry
-from asr_server.engine.speech_options import SPEECH
+from asr_server.engine.speech_options import OTHERS, SPEECH
 from asr_server.gateway import metrics
 from asr_server.gateway.capacity import KnownCapacity
 from asr_server.gateway.metrics import Exposition
@@ -190,7 +190,10 @@ class GatewayRoutes:
         """The voices that speech requests can name. Raises `SpeechUnavailable`."""
         if not (name := self._plan.value(SPEECH)):
             raise SpeechUnavailable(f"This server does not speak: {self._plan.reason(SPEECH)}.")
-        return voice_list(registry.traits(name, self._plan.speech_models.get(SPEECH)))
+        traits = registry.traits(name, self._plan.speech_models.get(SPEECH), self._plan.features)
+        if others := self._plan.value(OTHERS):
+            traits += registry.traits(others)
+        return voice_list(traits)
 
     async def retrieve_model(self, model_id: str) -> ModelBody:
         """One name."""

@@ -66,6 +66,9 @@ class VoiceBody(BaseModel):
     description: str
     languages: list[str]
     alias_of: str | None = Field(None, description="The engine's voice that one of OpenAI's names stands for.")
+    also_alias_of: list[str] = Field([], description="Voices of further engines that speak what this one does not.")
+    licence: str | None = Field(None, description="Of what the voice was made from, as its maker says.")
+    model_card: str | None = Field(None, description="What the voice's maker says about it.")
 
 
 class VoiceListBody(BaseModel):

@@ -98,7 +98,7 @@ async def speak_as(request: Request, services: ServicesDep, caller: CallerDep) -
 @router.get("/voices", responses={501: {"model": ErrorBody}})
 async def list_voices(services: ServicesDep) -> VoiceListBody:
     """The voices that speech requests can name: OpenAI's names, and the engine's own."""
-    return voice_list(services.speech.engines.named.traits)
+    return voice_list([client.traits for client in services.speech.engines.named])
 
 
 async def _received(request: Request, services: Services) -> SpeechBody:

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from asr_server.api.http.schemas import VoiceBody, VoiceListBody
 from asr_server.engine.speech.protocol import SpeechTraits, Voice
 
 
-def voice_list(traits: SpeechTraits) -> VoiceListBody:
-    """OpenAI's names, then the engine's own."""
-    own = {voice.id: _body(voice, traits) for voice in traits.voices}
-    openai = [
-        own[engine].model_copy(update={"id": name, "name": name, "alias_of": engine})
-        for name, engine in sorted(traits.openai_voices.items())
-    ]
-    listed = [*openai, *own.values()]
+def voice_list(engines: Sequence[SpeechTraits]) -> VoiceListBody:
+    """Return OpenAI's names, then the engines' own. `engines`: in the order in which they are preferred."""
+    own = {voice.id: _body(voice, traits) for traits in reversed(engines) for voice in traits.voices}
+    ordered = [own[voice.id] for traits in engines for voice in traits.voices]
+    names = sorted({name for traits in engines for name in traits.openai_voices})
+    listed = [*(_alias(name, engines, own) for name in names), *ordered]
     return VoiceListBody(data=listed, voices=listed)
 
 
+def _alias(name: str, engines: Sequence[SpeechTraits], own: dict[str, VoiceBody]) -> VoiceBody:
+    """Return the voices behind a name: the first that speaks a language is the one that is heard."""
+    first, *others = [own[traits.openai_voices[name]] for traits in engines if name in traits.openai_voices]
+    languages = list(dict.fromkeys(code for voice in (first, *others) for code in voice.languages))
+    changed = {"id": name, "name": name, "alias_of": first.id, "languages": languages}
+    return first.model_copy(update=changed | {"also_alias_of": [voice.id for voice in others]})
+
+
 def _body(voice: Voice, traits: SpeechTraits) -> VoiceBody:
-    languages = list(voice.languages or traits.languages)
-    return VoiceBody(id=voice.id, name=voice.id, description=voice.description, languages=languages, alias_of=None)
+    return VoiceBody(
+        id=voice.id,
+        name=voice.id,
+        description=voice.description,
+        languages=list(voice.languages or traits.languages),
+        licence=voice.licence or None,
+        model_card=voice.model_card or None,
+        alias_of=None,
+        also_alias_of=[],
+    )

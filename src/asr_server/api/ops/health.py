@@ -151,11 +151,10 @@ def _speech(services: Services) -> dict[str, Any]:
     )
     if speech.silent_because:
         return {"speech_state": "off", "speech_model": "", "speech_error": "", "speech_queue": queue}
-    client = speech.engines.named
-    status = client.status
+    status = speech.engines.status
     return {
         "speech_state": status.state.value,
-        "speech_model": client.model_id,
+        "speech_model": speech.engines.named[0].model_id,
         "speech_error": status.load_error,
         "speech_queue": queue,
     }

@@ -136,7 +136,7 @@ def _speech(services: Services) -> Iterable[MetricSample]:
     yield _one(table.SPEECH_CACHE_BYTES, speech.cache.held_bytes)
     yield _one(table.SPEECH_ENCODER, speech.encoder.pid is not None)
     yield _one(table.SPEECH_FILES, speech.encoder.streams)
-    state = None if speech.silent_because else speech.engines.named.status.state
+    state = None if speech.silent_because else speech.engines.status.state
     yield MetricSample(table.SPEECH_STATE, {(each,): each is state for each in ModelState} if state else {})
 
 

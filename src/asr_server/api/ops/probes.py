@@ -26,7 +26,7 @@ def _speech_has_ended(services: Services) -> str:
     """A sentence that hangs is given up by the engine itself, so the age of its heartbeat says nothing."""
     if services.speech.silent_because:
         return ""
-    speech = services.speech.engines.named.snapshot()
+    speech = services.speech.engines.named[0].snapshot()
     return speech.failure or ("" if speech.alive else "the thread of the speech engine has ended")
 
 

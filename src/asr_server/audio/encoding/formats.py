@@ -70,7 +70,7 @@ class EncodingOptions:
     def __post_init__(self) -> None:
         if not MIN_SPEED <= self.speed <= MAX_SPEED:
             raise ValueError(f"speed {self.speed}")
-        if not 0 <= self.pause_ms <= MAX_PAUSE_MS:
+        if not 0 <= self.pause_ms <= MAX_PAUSE_MS / MIN_SPEED:  # of slow speech of an engine, pauses are longer too
             raise ValueError(f"pause_ms {self.pause_ms}")
         if self.loudness_lufs is not None and not MIN_LUFS <= self.loudness_lufs <= MAX_LUFS:
             raise ValueError(f"loudness_lufs {self.loudness_lufs}")

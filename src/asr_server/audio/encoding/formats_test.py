@@ -12,7 +12,7 @@ from asr_server.audio.encoding.formats import EncodingOptions, SpeechFormat
         {"speed": 4.01},
         {"speed": float("nan")},
         {"pause_ms": -1},
-        {"pause_ms": 10_001},
+        {"pause_ms": 40_001},
         {"loudness_lufs": 0.0},
         {"loudness_lufs": float("nan")},
     ],

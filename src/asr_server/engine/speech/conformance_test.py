@@ -30,7 +30,7 @@ _SECONDS = np.arange(3 * SPEECH_RATE) / SPEECH_RATE
 
 @pytest.fixture(scope="module", params=registry.NAMES)
 def engine(request):
-    made = registry.build(request.param)
+    (made,) = registry.build(request.param)
     made.load()
     yield made
     made.unload()
@@ -162,16 +162,19 @@ def test_traits_name_what_the_engine_takes(engine):
 
 
 def test_only_what_the_traits_say_changes_the_samples(engine, sentences):
-    """Instructions and the seed, where the engine has a use for them; the same request is always the same."""
+    """Instructions, seed and speed, where the engine has a use for them; the same request is always the same."""
     plain, traits = sentences[1], engine.traits
-    others = (plain, replace(plain, instructions="Whisper."), replace(plain, seed=1))
-    first, again, told, seeded = (one.tobytes() for one in samples(engine, plain, *others))
+    others = (plain, replace(plain, instructions="Whisper."), replace(plain, seed=1), replace(plain, speed=2.0))
+    first, again, told, seeded, fast = (one.tobytes() for one in samples(engine, plain, *others))
     assert first == again
+    assert (len(fast) < 0.7 * len(first)) if traits.changes_speed else (fast == first)
     assert (told != first) == traits.follows_instructions
     assert (seeded != first) == traits.samples_randomly
 
 
-@pytest.mark.parametrize("engine", [name for name in registry.NAMES if registry.traits(name).imitates], indirect=True)
+@pytest.mark.parametrize(
+    "engine", [name for name in registry.NAMES if registry.traits(name)[0].imitates], indirect=True
+)
 def test_a_sample_is_imitated(engine):
     """Another sample is another voice, where the engine imitates."""
     low, high = (

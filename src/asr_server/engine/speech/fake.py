@@ -20,6 +20,7 @@ from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable, SpeechFailed
 from asr_server.engine.fake_script import FakeScript, ScriptSource, SpeechRule, SpeechScript, strike
 from asr_server.engine.speech.protocol import (
+    OPENAI_VOICES,
     Sentence,
     SpeechFinish,
     SpeechInfo,
@@ -36,10 +37,6 @@ _SLOTS = 4
 _SAMPLES_PER_CHAR = SPEECH_RATE // 20
 _SHORTEST_SAMPLES = SPEECH_RATE // 10
 _TONES_HZ = {"low": 150.0, "middle": 300.0, "high": 600.0}
-_OPENAI_NAMES = (
-    *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
-    *("marin", "nova", "onyx", "sage", "shimmer", "verse"),
-)
 _QUIET, _LOUD = 0.1, 0.4
 
 
@@ -64,11 +61,12 @@ class FakeSpeechEngine:
     fits = True  # it takes no memory
     traits = SpeechTraits(
         voices=tuple(Voice(name, f"a tone of {hz:g} Hz") for name, hz in _TONES_HZ.items()),
-        openai_voices=dict(zip(_OPENAI_NAMES, cycle(_TONES_HZ), strict=False)),
+        openai_voices=dict(zip(OPENAI_VOICES, cycle(_TONES_HZ), strict=False)),
         languages=("de", "en", "fr", "ja", "zh"),
         imitates=True,
         follows_instructions=True,
         samples_randomly=True,
+        first_guess_speed=50.0,
     )
 
     def __init__(self, script: FakeScript | Path | None = None) -> None:

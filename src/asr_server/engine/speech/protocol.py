@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from asr_server.core.audio import SPEECH_RATE as SPEECH_RATE
+from asr_server.scheduling.capacity import FIRST_GUESS_SPEED
 from asr_server.scheduling.ports import Batch
 
 if TYPE_CHECKING:
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 # The longest text of one row. Longer sentences are cut at a clause and spoken as several.
 MAX_SENTENCE_CHARS = 400
+# Those of voices that OpenAI's clients send.
+OPENAI_VOICES = (
+    *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
+    *("marin", "nova", "onyx", "sage", "shimmer", "verse"),
+)
 
 
 class SpeechFinish(StrEnum):
@@ -47,7 +53,7 @@ class Sentence:
 
     `text`: at most `MAX_SENTENCE_CHARS`, without control characters. `voice`: an id of `SpeechTraits.voices`, "" with a
     `sample`. `language`: a code of `SpeechTraits.languages`. `instructions`: how to speak. `seed`: makes sampling
-    repeatable. `sample`: a voice to imitate.
+    repeatable. `sample`: a voice to imitate. `speed`: 2 takes half of the time.
     """
 
     text: str
@@ -56,6 +62,7 @@ class Sentence:
     instructions: str = ""
     seed: int = 0
     sample: VoiceSample | None = None
+    speed: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +80,13 @@ class SpokenSentence:
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """A voice that a request can name. `languages`: codes of those it speaks well; all of the engine's if empty."""
+    """A voice that a request can name."""
 
     id: str
     description: str
-    languages: tuple[str, ...] = ()
+    languages: tuple[str, ...] = ()  # codes of those it speaks well; all of the engine's if empty
+    licence: str = ""  # of what it was made from, as its maker says
+    model_card: str = ""  # what its maker says about it
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +96,8 @@ class SpeechTraits:
     `voices`: by their own names; `openai_voices` maps OpenAI's names to those. `languages`: codes (ISO 639-1, or 639-3
     where there is none). `imitates`: whether it takes a `sample`, and nothing else where `voices` is empty.
     `follows_instructions`: whether `instructions` change its answers. `samples_randomly`: whether `seed` does.
+    `changes_speed`: whether `speed` does; otherwise it is always 1. `first_guess_speed`: about how many seconds of
+    speech it makes in one, for admission before anything was measured.
     """
 
     voices: tuple[Voice, ...]
@@ -95,6 +106,8 @@ class SpeechTraits:
     imitates: bool = False
     follows_instructions: bool = False
     samples_randomly: bool = False
+    changes_speed: bool = False
+    first_guess_speed: float = FIRST_GUESS_SPEED
 
 
 @dataclass(frozen=True, slots=True)

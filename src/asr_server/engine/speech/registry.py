@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from asr_server.engine.feature import Feature, SpeechFeature
 from asr_server.engine.speech.espeak import package, voices
 from asr_server.engine.speech.espeak.package import ESPEAK
 from asr_server.engine.speech.protocol import SpeechEngine, SpeechTraits
@@ -17,15 +18,23 @@ FAKE = "fake"
 NAMES = (ESPEAK, FAKE)
 
 
-def build(name: str, fake_script: Path | None = None) -> SpeechEngine:
-    """The engine of that name, one of `NAMES`."""
+def build(name: str, fake_script: Path | None = None, features: Iterable[Feature] = ()) -> tuple[SpeechEngine, ...]:
+    """Return the engines of that name: one of `NAMES`, or what a feature takes."""
     if name == FAKE:
         from asr_server.engine.speech.fake import FakeSpeechEngine
 
-        return FakeSpeechEngine(fake_script)
+        return (FakeSpeechEngine(fake_script),)
+    if (added := added_by(name, features)) is not None:
+        return added.build(name)
     from asr_server.engine.speech.espeak.engine import EspeakEngine
 
-    return EspeakEngine()
+    return (EspeakEngine(),)
+
+
+def added_by(name: str, features: Iterable[Feature]) -> SpeechFeature | None:
+    """Return the feature whose engines have that name."""
+    speaking = (feature.speech for feature in features if feature.speech is not None)
+    return next((speech for speech in speaking if speech.takes(name)), None)
 
 
 def build_model(
@@ -37,10 +46,12 @@ def build_model(
     return QwenSpeechEngine(model, on_progress, on_load_progress)
 
 
-def traits(name: str, model: SpeechModel | None = None) -> SpeechTraits:
-    """What the engine of that name or model can do. Imports no libraries."""
+def traits(name: str, model: SpeechModel | None = None, features: Iterable[Feature] = ()) -> tuple[SpeechTraits, ...]:
+    """Return what the engines of that name or model can do. Imports no libraries."""
     if model is not None:
-        return build_model(model).traits
+        return (build_model(model).traits,)
+    if (added := added_by(name, features)) is not None:
+        return added.traits(name)
     if name == ESPEAK and (library := package.find()) is not None:
-        return voices.traits(library.data)
-    return build(name).traits
+        return (voices.traits(library.data),)
+    return tuple(engine.traits for engine in build(name))

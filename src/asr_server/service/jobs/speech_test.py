@@ -77,7 +77,7 @@ async def speaking(encoder):
         engine, ledger = FakeSpeechEngine(FakeScript(speech=SpeechScript(rules))), Ledger()
         thread = EngineThread(engine, idle_timeout_s=0, watch=ledger)
         threads.append(thread)
-        engines = SpeechEngines(SpeechClient(thread, engine.traits, "fake"))
+        engines = SpeechEngines((SpeechClient(thread, engine.traits, "fake"),))
         processor = SpeechProcessor(engines, encoder, Admission(limit_s), SpeechCache(2**20), SpeechSettings(), 60.0)
         return SpeechJobs(processor), ledger
 

@@ -12,7 +12,7 @@ from loguru import logger
 from asr_server.audio.encoding.client import AudioEncoder
 from asr_server.engine.speech import registry
 from asr_server.engine.speech.client import SpeechClient
-from asr_server.engine.speech_options import CLONE, SPEECH
+from asr_server.engine.speech_options import CLONE, OTHERS, SPEECH
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.capacity import FIRST_GUESS_SPEED
 from asr_server.scheduling.job import DEFAULT
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from asr_server.service.speech.observer import SpeechObserver
 
 
-# Seconds of speech in a second, before anything was measured; two cores of 2026 make some hundred.
-_ESPEAK_SPEED = 50.0
+# Those of engines, in the order in which these are preferred.
+_OPTIONS = (SPEECH, OTHERS, CLONE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +68,31 @@ def build_speech(
     on_failure: Callable[[EngineFailed], None] = lambda error: None,
 ) -> Speech:
     """Build it; the engine is loaded by its first sentence. `on_failure`: as of the engine thread."""
-    wanted = {name: value for name in (SPEECH, CLONE) if (value := resolved.value(name)) and name not in shared.engines}
-    own = {name: registry.build(value, settings.fake_engine_script) for name, value in wanted.items()}
+    wanted = {name: value for name in _OPTIONS if (value := resolved.value(name)) and name not in shared.engines}
+    built = {
+        name: registry.build(value, settings.fake_engine_script, resolved.features) for name, value in wanted.items()
+    }
+    own = {_key(name, n): engine for name, engines in built.items() for n, engine in enumerate(engines)}
     thread = _own_thread(own, settings.idle_timeout, watch, on_failure) if own else None
-    clients = {name: _client(shared.thread, engine, name) for name, engine in shared.engines.items()}
+    clients = {name: [_client(shared.thread, engine, name)] for name, engine in shared.engines.items()}
     if thread is not None:
-        clients |= {name: _client(thread, engine, _name(own, name)) for name, engine in own.items()}
-    engines: SpeechEngines | str = resolved.reason(SPEECH)
+        for name, engines in built.items():
+            keys = [_name(own, _key(name, n)) for n in range(len(engines))]
+            clients[name] = [_client(thread, engine, key) for engine, key in zip(engines, keys, strict=True)]
+    speaking: SpeechEngines | str = resolved.reason(SPEECH)
     if SPEECH in clients:
-        engines = SpeechEngines(clients[SPEECH], clients.get(CLONE))
+        clones = clients.get(CLONE)
+        named = (*clients[SPEECH], *clients.get(OTHERS, ()))
+        speaking = SpeechEngines(named, clones[0] if clones else None)
     admission = Admission(
         settings.max_queue_speech_s,
         time_limit_s=settings.request_timeout,
         engine_s=lambda: (thread if thread is not None else shared.thread).work.with_recordings_s,
-        first_guess_speed=_ESPEAK_SPEED if SPEECH in own else FIRST_GUESS_SPEED,
+        first_guess_speed=min((engine.traits.first_guess_speed for engine in own.values()), default=FIRST_GUESS_SPEED),
     )
     encoder = AudioEncoder(idle_timeout_s=settings.idle_timeout)
     cache = SpeechCache(int(settings.audio_cache_mb * 2**20))
-    processor = SpeechProcessor(engines, encoder, admission, cache, settings, settings.request_timeout, watch)
+    processor = SpeechProcessor(speaking, encoder, admission, cache, settings, settings.request_timeout, watch)
     limits = SessionLimits(settings.max_speech_chars, settings.request_timeout, settings.speech_socket_idle_s)
     return Speech(processor, SpeechSessions(processor, limits, watch), encoder, thread)
 
@@ -108,9 +115,14 @@ def _own_thread(
     )
 
 
-def _name(engines: Mapping[str, SpeechEngine], option: str) -> str:
-    """What an engine is called on their thread, where the first one is the default."""
-    return DEFAULT if option == next(iter(engines)) else option
+def _key(option: str, number: int) -> str:
+    """Return a name of one of the engines of an option."""
+    return option if number == 0 else f"{option}/{number}"
+
+
+def _name(engines: Mapping[str, SpeechEngine], key: str) -> str:
+    """Return what an engine is called on their thread, where the first one is the default."""
+    return DEFAULT if key == next(iter(engines)) else key
 
 
 def _client(thread: EngineThread, engine: SpeechEngine, name: str) -> SpeechClient:

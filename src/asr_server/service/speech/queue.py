@@ -77,7 +77,7 @@ class SpeechQueue:
                 begun.enter_context(how.client.lease())
                 self._held = begun.pop_all()
         for one in found:
-            duration_s = spoken_s(one.text) / how.encoding.speed
+            duration_s = spoken_s(one.text) / how.request.speed
             self._ticket.seconds += duration_s
             self._put(QueuedSentence(one.text, replace(how, language=one.language), duration_s))
         self._look_ahead()

@@ -11,6 +11,7 @@ from asr_server.core.errors import InvalidValue, SpeechUnavailable, TextTooLong,
 from asr_server.core.speech_settings import SpeechSettings
 from asr_server.engine.speech.client import SpeechClient
 from asr_server.engine.speech.protocol import Sentence, SpeechTraits
+from asr_server.scheduling.model import ModelState, ModelStatus
 from asr_server.service.speech.durations import spoken_s
 from asr_server.service.speech.requests import SpeechRequest
 from asr_server.text import target_languages
@@ -21,20 +22,41 @@ from asr_server.text.spoken_language import language_of
 
 @dataclass(frozen=True, slots=True)
 class SpeechEngines:
-    """What speaks. `clone`: what imitates voices, None where nothing does."""
+    """What speaks."""
 
-    named: SpeechClient
-    clone: SpeechClient | None = None
+    named: tuple[SpeechClient, ...]  # those with voices of their own, in the order in which they are preferred
+    clone: SpeechClient | None = None  # what imitates voices, None where nothing does
+
+    @property
+    def status(self) -> ModelStatus:
+        """The state of the first engine that is not unloaded; never waits."""
+        found = [client.status for client in self.named]
+        return next((one for one in found if one.state is not ModelState.UNLOADED), found[0])
 
     def check(self, *, imitates: bool) -> None:
         """Raise `SpeechUnavailable` where a voice is to be imitated and nothing can."""
         if imitates and self.clone is None:
             raise SpeechUnavailable("This server imitates no voices: SPEECH_CLONE_MODEL is not set.")
 
-    def of(self, request: SpeechRequest) -> SpeechClient:
-        """That which can answer the request. Raises `SpeechUnavailable`."""
+    def choose(self, request: SpeechRequest, default_language: str) -> tuple[SpeechClient, str, str]:
+        """Return the engine for a request, and its names of the voice and of the language.
+
+        Raises `SpeechUnavailable`, `InvalidValue` for a voice that no engine has, `UnsupportedLanguage` for a language
+        that those which have it do not speak, and `InvalidLanguage` for what is no language.
+        """
         self.check(imitates=request.sample is not None)
-        return self.clone if self.clone is not None and request.sample is not None else self.named
+        engines = self.named if request.sample is None or self.clone is None else (self.clone,)
+        found = [(one, voice) for one in engines if (voice := _voice(one.traits, request)) is not None]
+        if not found:
+            names = (name for one in engines for name in (*one.traits.openai_voices, *_own(one.traits)))
+            raise InvalidValue(f"There is no such voice. There are: {', '.join(dict.fromkeys(names))}.", param="voice")
+        wanted = _language_tag(request, default_language)
+        for client, voice in found:
+            for code in (wanted, wanted.partition("-")[0]):
+                if code in client.traits.languages:
+                    return client, voice, code
+        codes = ", ".join(sorted({code for one, _ in found for code in one.traits.languages}))
+        raise UnsupportedLanguage(f"The voices do not speak this language. They speak: {codes}.", param="language")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +78,7 @@ class SpeechScript:
     @property
     def duration_s(self) -> float:
         """About how long it will be."""
-        return sum(spoken_s(row.text) for row in self.rows) / self.encoding.speed
+        return sum(spoken_s(row.text) / row.speed for row in self.rows) / self.encoding.speed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,10 +95,10 @@ class Delivery:
     @property
     def encoding(self) -> EncodingOptions:
         """What becomes of their audio."""
-        request = self.request
-        return EncodingOptions(
-            request.format, speed=request.speed, pause_ms=request.pause_ms, loudness_lufs=self.loudness_lufs
-        )
+        request, speed, pause_ms = self.request, self.request.speed, self.request.pause_ms
+        if self.client.traits.changes_speed:
+            speed, pause_ms = 1.0, round(pause_ms / speed)
+        return EncodingOptions(request.format, speed=speed, pause_ms=pause_ms, loudness_lufs=self.loudness_lufs)
 
     @property
     def ignored(self) -> tuple[str, ...]:
@@ -89,14 +111,13 @@ class Delivery:
         request = self.request
         spoken = spoken_form(text, self.language) if request.spell_out else text
         instructions = "" if self.ignored else request.instructions
-        return Sentence(spoken, self.voice, self.language, instructions, request.seed, request.sample)
+        speed = request.speed if self.client.traits.changes_speed else 1.0
+        return Sentence(spoken, self.voice, self.language, instructions, request.seed, request.sample, speed)
 
 
 def delivery(request: SpeechRequest, engines: SpeechEngines, settings: SpeechSettings) -> Delivery:
     """Raises what is wrong with the voice or the language, and `SpeechUnavailable`."""
-    client = engines.of(request)
-    language = _language(client.traits, request, settings.speech_language)
-    return Delivery(request, client, _voice(client.traits, request), language, settings.speech_loudness_lufs)
+    return Delivery(request, *engines.choose(request, settings.speech_language), settings.speech_loudness_lufs)
 
 
 def prepare(request: SpeechRequest, engines: SpeechEngines, settings: SpeechSettings) -> SpeechScript:
@@ -121,35 +142,25 @@ def _key(model_id: str, rows: tuple[Sentence, ...], encoding: EncodingOptions) -
     """A digest of what the answer depends on."""
     first = rows[0]
     sample = first.sample.key if first.sample is not None else ""
-    voice = (first.voice, first.language, first.instructions, first.seed, sample)
+    voice = (first.voice, first.language, first.instructions, first.seed, sample, first.speed)
     parts = [model_id, [row.text for row in rows], voice, repr(encoding)]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
-def _voice(traits: SpeechTraits, request: SpeechRequest) -> str:
-    """The engine's name of the voice, "" with a sample. Raises `InvalidValue`."""
+def _voice(traits: SpeechTraits, request: SpeechRequest) -> str | None:
+    """Return the engine's name of the voice, "" with a sample, None if it has no such voice."""
     if request.sample is not None:
         return ""
-    known = {one.id for one in traits.voices}
     name = request.voice.strip().lower()
-    found = name if name in known else traits.openai_voices.get(name)
-    if found is None:
-        names = ", ".join([*sorted(traits.openai_voices), *sorted(known)])
-        raise InvalidValue(f"There is no such voice. There are: {names}.", param="voice")
-    return found
+    return name if name in _own(traits) else traits.openai_voices.get(name)
 
 
-def _language(traits: SpeechTraits, request: SpeechRequest, default: str) -> str:
-    """The engine's code of the language: that of the request, or that of the text's script.
+def _own(traits: SpeechTraits) -> list[str]:
+    return sorted(voice.id for voice in traits.voices)
 
-    Raises `UnsupportedLanguage`, and `InvalidLanguage` for what is no language.
-    """
+
+def _language_tag(request: SpeechRequest, default: str) -> str:
+    """Return the language of the request, or that of the text's script. Raises `InvalidLanguage`."""
     if request.language is None:
-        wanted = language_of(request.text, default)
-    else:
-        wanted = target_languages.find(request.language).tag
-    for code in (wanted.lower(), wanted.partition("-")[0].lower()):
-        if code in traits.languages:
-            return code
-    names = ", ".join(traits.languages)
-    raise UnsupportedLanguage(f"The voices do not speak this language. They speak: {names}.", param="language")
+        return language_of(request.text, default).lower()
+    return target_languages.find(request.language).tag.lower()

@@ -115,7 +115,7 @@ class _Maker:
         client = SpeechClient(self.thread, self.voice.traits, "scripted")
         values = settings.load(model_id="fake")
         processor = SpeechProcessor(
-            SpeechEngines(client), self.encoder, self.admission, SpeechCache(0), values, limits.sentence_s
+            SpeechEngines((client,)), self.encoder, self.admission, SpeechCache(0), values, limits.sentence_s
         )
         self.sessions = SpeechSessions(processor, limits)
 

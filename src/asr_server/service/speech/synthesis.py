@@ -263,7 +263,7 @@ class _TextInProgress:
             )
 
     def _seconds(self, row: Sentence) -> float:
-        return spoken_s(row.text) / self.prepared.encoding.speed
+        return spoken_s(row.text) / row.speed / self.prepared.encoding.speed
 
 
 class SentenceInProgress:

@@ -72,7 +72,7 @@ async def speech(encoder):
     def build(*rules, limit_s=10_000.0, cache_bytes=0, timeout_s=60.0, clock=time.monotonic, **fields):
         engine, ledger = FakeSpeechEngine(FakeScript(speech=SpeechScript(rules, **fields))), Ledger()
         thread = EngineThread(engine, idle_timeout_s=0, watch=ledger, request_clock=RequestClock(clock=clock))
-        engines = SpeechEngines(SpeechClient(thread, engine.traits, "fake"))
+        engines = SpeechEngines((SpeechClient(thread, engine.traits, "fake"),))
         cache = SpeechCache(cache_bytes)
         processor = SpeechProcessor(engines, encoder, Admission(limit_s), cache, SpeechSettings(), timeout_s, ledger)
         built.append((processor, thread))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import subprocess
@@ -15,7 +16,15 @@ from numpy.typing import NDArray
 from asr_server.core.errors import ModelUnavailable, SpeechFailed
 from asr_server.core.processes import child_environment
 from asr_server.engine.speech.espeak.package import Library
-from asr_server.engine.speech.espeak.wire import MAX_FRAME_BYTES, OUTCOME, SAMPLES_HEADER, SPOKEN, SpeakRequest
+from asr_server.engine.speech.espeak.wire import (
+    FRAME_HEADER,
+    MAX_ANSWER_BYTES,
+    MAX_FRAME_BYTES,
+    OUTCOME,
+    SPOKEN,
+    Clause,
+    SpeakRequest,
+)
 
 # From a slow disk many seconds; a sentence more than 50 ms if other processes keep the machine busy.
 _START_S, _FRAME_S = 30.0, 15.0
@@ -53,19 +62,37 @@ class EspeakProcess:
         return self._process.poll() is None
 
     def speak(self, request: SpeakRequest) -> Iterator[NDArray[np.int16]]:
-        """The samples of a sentence as they come, at `wire.RATE`. Raises `SpeechFailed`; if the process was lost with
-        it, `is_running` is False. To be read to its end, or the process be ended."""
+        """Yield the samples of a sentence as they come, at `wire.RATE`. Raises `SpeechFailed`; if the process was lost
+        with it, `is_running` is False. To be read to its end, or the process be ended."""
+        for frame in self._frames(request):
+            yield np.frombuffer(frame, np.int16)
+
+    def clauses(self, text: str, voice: str) -> list[Clause]:
+        """Return a sentence as the library would speak it in this voice. Raises as `speak`."""
+        answer = bytearray()
+        for frame in self._frames(SpeakRequest(text, voice, phonemes=True)):
+            answer += frame
+            if len(answer) > MAX_ANSWER_BYTES:
+                self.end()
+                raise SpeechFailed("eSpeak NG says too much of a sentence.")
+        try:
+            return [Clause(str(phonemes), str(ending)) for phonemes, ending in json.loads(answer)]
+        except (ValueError, TypeError) as error:
+            self.end()
+            raise SpeechFailed("The process of eSpeak NG does not keep to its protocol.") from error
+
+    def _frames(self, request: SpeakRequest) -> Iterator[bytes]:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(request.to_bytes())
         except OSError as error:
             self.end()
             raise SpeechFailed("The process of eSpeak NG was lost; try again.") from error
-        while size := SAMPLES_HEADER.unpack(self._read(SAMPLES_HEADER.size, _FRAME_S))[0]:
+        while size := FRAME_HEADER.unpack(self._read(FRAME_HEADER.size, _FRAME_S))[0]:
             if size > MAX_FRAME_BYTES:
                 self.end()
                 raise SpeechFailed("The process of eSpeak NG does not keep to its protocol.")
-            yield np.frombuffer(self._read(size, _FRAME_S), np.int16)
+            yield self._read(size, _FRAME_S)
         if OUTCOME.unpack(self._read(OUTCOME.size, _FRAME_S))[0] != SPOKEN:
             raise SpeechFailed("eSpeak NG failed on a sentence of this text.")
 

@@ -12,7 +12,7 @@ from asr_server.core.errors import ModelUnavailable, SpeechFailed
 from asr_server.engine.speech.espeak import package, process
 from asr_server.engine.speech.espeak.package import Library
 from asr_server.engine.speech.espeak.process import EspeakProcess
-from asr_server.engine.speech.espeak.wire import RATE, SpeakRequest
+from asr_server.engine.speech.espeak.wire import RATE, Clause, SpeakRequest
 
 HELLO = SpeakRequest("Hello there.", "en-US+m3")
 
@@ -33,6 +33,30 @@ def espeak():
 
 def spoken(one, request=HELLO):
     return np.concatenate(list(one.speak(request)))
+
+
+@pytest.mark.parametrize(
+    ("text", "voice", "endings"),
+    [
+        ("Well, who is it? Nobody!", "en-us", [",", "?", "!"]),
+        ("He said: come in; now.", "en-us", [":", ";", "."]),
+        ("Go — “quickly,” they said", "en-us", [",", ",", ""]),
+        ("Ask Mr. Smith. Then come back.", "en-us", ["", ".", "."]),
+        ("Что? Да.", "ru", ["?", "."]),
+        ("好，什么？", "cmn", [",", "?"]),
+    ],
+)
+def test_clauses_have_the_sign_that_ends_them(shared, text, voice, endings):
+    """It says how they are intoned. The dot of an abbreviation ends nothing."""
+    assert [clause.ending for clause in shared.clauses(text, voice) if clause.phonemes] == endings
+
+
+def test_phonemes_are_those_of_the_voices_language(shared):
+    """In the International Phonetic Alphabet."""
+    assert shared.clauses("Hello there.", "en-us") == [Clause("həlˈoʊ ðˈɛɹ", ".")]
+    assert shared.clauses("Hello there.", "de")[0].phonemes != "həlˈoʊ ðˈɛɹ"
+    assert "".join(clause.phonemes for clause in shared.clauses("...", "en-us")) == ""
+    np.testing.assert_array_equal(spoken(shared), spoken(shared))  # the library is as it was
 
 
 def test_a_sentence_is_the_same_each_time(shared):

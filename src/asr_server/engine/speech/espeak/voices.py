@@ -49,15 +49,24 @@ _CODE = re.compile(r"[a-z]{2,3}(-([a-z]{2}|\d{3}))?")
 # Of English the files prefer the British one.
 _DEFAULT_DIALECTS = {"en": "en-us"}
 _USUAL_RANK = 5  # voice.c
+# Two cores of 2026 make some hundred seconds of speech in one.
+_FIRST_GUESS_SPEED = 50.0
+_LICENCE = "GPL-3.0-or-later"
 
 
 def traits(data: Path) -> SpeechTraits:
     """What the engine can do with this data."""
-    voices = tuple(Voice(name, what) for name, what in _VARIANTS.items() if (data / "voices" / "!v" / name).is_file())
+    voices = tuple(
+        Voice(name, what, licence=_LICENCE)
+        for name, what in _VARIANTS.items()
+        if (data / "voices" / "!v" / name).is_file()
+    )
     known = {voice.id for voice in voices}
     openai = {name: variant for name, variant in OPENAI_VOICES.items() if variant in known}
     codes = sorted(set(languages(data)) - _PARTLY_READ)
-    return SpeechTraits(voices=voices, openai_voices=openai, languages=tuple(codes))
+    return SpeechTraits(
+        voices=voices, openai_voices=openai, languages=tuple(codes), first_guess_speed=_FIRST_GUESS_SPEED
+    )
 
 
 @cache

@@ -1,7 +1,8 @@
 """Messages between the server and the process of eSpeak NG.
 
-A request is its length and a JSON object; one at a time. Its answer is frames of `SAMPLES_HEADER`, the number of bytes,
-and samples of 16 bits at `RATE`, and at last a frame of 0 bytes with one byte: how it ended.
+A request is its length and a JSON object; one at a time. Its answer is frames of `FRAME_HEADER`, the number of bytes,
+and that many bytes, and at last a frame of 0 bytes with one byte: how it ended. The bytes are samples of 16 bits at
+`RATE`, or a JSON array of clauses for a request of phonemes.
 """
 
 from __future__ import annotations
@@ -9,22 +10,25 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 RATE = 22_050  # Hz, of all voices of the library
 REQUEST_HEADER = struct.Struct("<I")
-SAMPLES_HEADER = struct.Struct("<I")
+FRAME_HEADER = struct.Struct("<I")
 MAX_REQUEST_BYTES = 64 * 1024
 MAX_FRAME_BYTES = 64 * 1024
+MAX_ANSWER_BYTES = 1024 * 1024  # phonemes of a sentence; of 400 digits that are spelled out, some 30 KiB
 OUTCOME = struct.Struct("<B")
 SPOKEN, FAILED = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
 class SpeakRequest:
-    """`voice`: the library's name, a language and a variant."""
+    """One text to speak, or to write in phonemes."""
 
     text: str
-    voice: str
+    voice: str  # the library's name: a language, or a language and a variant
+    phonemes: bool = False
 
     def to_bytes(self) -> bytes:
         body = json.dumps(asdict(self)).encode()
@@ -34,4 +38,11 @@ class SpeakRequest:
     def from_bytes(cls, body: bytes) -> SpeakRequest:
         """Raises ValueError, TypeError or KeyError on anything but what `to_bytes` gives."""
         fields = json.loads(body)
-        return cls(str(fields["text"]), str(fields["voice"]))
+        return cls(str(fields["text"]), str(fields["voice"]), bool(fields["phonemes"]))
+
+
+class Clause(NamedTuple):
+    """A part of a text in phonemes of the International Phonetic Alphabet, and the sign that ends it, or ""."""
+
+    phonemes: str
+    ending: str

@@ -10,25 +10,46 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import json
 import os
+import re
 import signal
 import sys
+import unicodedata
 from typing import NoReturn
 
 from asr_server.audio import sandbox
 from asr_server.engine.speech.espeak.wire import (
     FAILED,
+    FRAME_HEADER,
     MAX_FRAME_BYTES,
     MAX_REQUEST_BYTES,
     OUTCOME,
     REQUEST_HEADER,
-    SAMPLES_HEADER,
     SPOKEN,
+    Clause,
     SpeakRequest,
 )
 
 # speak_lib.h
-_AUDIO_OUTPUT_SYNCHRONOUS, _POS_CHARACTER, _CHARS_UTF8 = 2, 1, 1
+_AUDIO_OUTPUT_SYNCHRONOUS, _POS_CHARACTER, _CHARS_UTF8, _IPA = 2, 1, 1, 2
+_ENDINGS = frozenset(",.;:!?")
+# Those of other scripts that compatibility forms do not make one of them.
+_SIGNS = {
+    "。": ".",
+    "।": ".",
+    "።": ".",
+    "۔": ".",
+    "…": ".",
+    "、": ",",
+    "،": ",",
+    "؛": ";",
+    "؟": "?",
+    "—": ",",
+    "–": ",",
+}
+_LONGEST_ABBREVIATION = 4
+_BEHIND_ENDINGS = " \t\n\"'“”‘’«»()[]{}"
 # A sentence takes 10 to 50 ms and no memory worth mentioning.
 _MEMORY_BYTES = 64 * 2**20
 _CPU_S = 10.0
@@ -58,7 +79,7 @@ def main() -> None:
             _speak(library, body, parent)
         _, status = os.waitpid(child, 0)
         outcome = SPOKEN if os.waitstatus_to_exitcode(status) == 0 else FAILED
-        _write(SAMPLES_HEADER.pack(0) + OUTCOME.pack(outcome))
+        _write(FRAME_HEADER.pack(0) + OUTCOME.pack(outcome))
 
 
 def _load(path: str, data: str) -> ctypes.CDLL:
@@ -86,19 +107,63 @@ def _speak(library: ctypes.CDLL, body: bytes, parent: int) -> NoReturn:
         sandbox.prepare((1,), parent)
         sandbox.lock(_MEMORY_BYTES, _CPU_S)
         text = ctypes.create_string_buffer(request.text.encode())
-        if chosen == 0:
+        if chosen == 0 and request.phonemes:
+            _send(json.dumps(_clauses(library, text)).encode())
+            code = 0
+        elif chosen == 0:
             code = library.espeak_Synth(text, len(text), 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None)
     finally:
         os._exit(int(code != 0))  # skips the clean-up of the interpreter, which belongs to the parent
 
 
+def _clauses(library: ctypes.CDLL, text: ctypes.Array[ctypes.c_char]) -> list[Clause]:
+    """Return the phonemes of each clause. The library leaves out the signs between them, which say how to intone it."""
+    next_clause = library.espeak_TextToPhonemes
+    next_clause.restype = ctypes.c_char_p
+    begin, found = ctypes.addressof(text), []
+    end = begin + len(text) - 1
+    at = ctypes.c_void_p(begin)
+    while at.value:
+        clause_begin = at.value
+        phonemes = next_clause(ctypes.byref(at), _CHARS_UTF8, _IPA) or b""
+        spoken = text.raw[: (at.value or end) - begin].decode(errors="ignore")
+        found.append(Clause(phonemes.decode(errors="ignore"), _ending(spoken, not at.value)))
+        if at.value == clause_begin:  # it would never end
+            break
+    return found
+
+
+def _ending(text: str, is_last: bool) -> str:
+    """Return the sign at the end of the last clause of the text so far: one of `,.;:!?`, or "".
+
+    The library has read one character of the next clause. A dot between two clauses ends a sentence behind a long word
+    only: behind a short one it belongs to an abbreviation such as "Mr.".
+    """
+    spoken = text.rstrip(_BEHIND_ENDINGS)
+    if not is_last and not _sign(spoken):
+        spoken = spoken[:-1].rstrip(_BEHIND_ENDINGS)
+    sign = _sign(spoken)
+    if sign == "." and not is_last and len(re.split(r"[\W_]", spoken.rstrip("."))[-1]) <= _LONGEST_ABBREVIATION:
+        return ""
+    return sign
+
+
+def _sign(text: str) -> str:
+    last = text[-1:]
+    sign = _SIGNS.get(last) or unicodedata.normalize("NFKC", last)[-1:]
+    return sign if sign in _ENDINGS else ""
+
+
 def _written(samples: object, count: int, _: object) -> int:
     if samples and count > 0:
-        block = ctypes.string_at(samples, 2 * count)  # type: ignore[arg-type]
-        for begin in range(0, len(block), MAX_FRAME_BYTES):
-            piece = block[begin : begin + MAX_FRAME_BYTES]
-            _write(SAMPLES_HEADER.pack(len(piece)) + piece)
+        _send(ctypes.string_at(samples, 2 * count))  # type: ignore[arg-type]
     return 0
+
+
+def _send(data: bytes) -> None:
+    for begin in range(0, len(data), MAX_FRAME_BYTES):
+        piece = data[begin : begin + MAX_FRAME_BYTES]
+        _write(FRAME_HEADER.pack(len(piece)) + piece)
 
 
 def _read(size: int) -> bytes:

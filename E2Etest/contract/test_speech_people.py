@@ -1,0 +1,99 @@
+"""Speech as the server makes it by default: a person's voice for English, eSpeak NG for the other languages."""
+
+import numpy as np
+import pytest
+
+from asr_server.core.audio import SPEECH_RATE
+
+URL = "/v1/audio/speech"
+TEXT = "The kettle is on. Tea will be ready in two minutes."
+
+
+@pytest.fixture(scope="module")
+def server(start):
+    with start(SPEECH="auto", AUDIO_CACHE_MB="0") as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def synthesiser(start):
+    with start(SPEECH="espeak", AUDIO_CACHE_MB="0") as found:
+        yield found
+
+
+def _spoken(server, text=TEXT, path="", **fields):
+    answer = server.client.post(URL + path, json={"input": text, "response_format": "pcm", **fields})
+    assert answer.status_code == 200, answer.text
+    return answer.content
+
+
+def _seconds(samples):
+    return len(samples) / 2 / SPEECH_RATE
+
+
+def test_english_is_spoken_by_a_person_and_other_languages_as_before(server, synthesiser):
+    """All names of OpenAI mean that person in English."""
+    assert _spoken(server) != _spoken(synthesiser)
+    assert _spoken(server, voice="nova") == _spoken(server) == _spoken(server, voice="en_US-joe-medium")
+    german = {"text": "Guten Abend.", "language": "de", "voice": "nova"}
+    assert _spoken(server, **german) == _spoken(synthesiser, **german)
+    assert _spoken(server, voice="f1") == _spoken(synthesiser, voice="f1")
+
+
+def test_a_person_does_not_speak_other_languages(server):
+    """Where the voice is named; the error says what it speaks."""
+    body = {"input": "Guten Abend.", "language": "de", "voice": "en_us-joe-medium"}
+    refused = server.client.post(URL, json=body)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unsupported_language")
+    assert "They speak: en, en-us." in refused.json()["error"]["message"]
+
+
+def test_seeds_and_the_pace(server):
+    """The same seed is the same answer by every route; another pace is the voice's own and no stretched sound."""
+    assert _spoken(server, seed=5) == _spoken(server, seed=5) == _spoken(server, path="/stream/pcm", seed=5)
+    assert _spoken(server, seed=5) != _spoken(server, seed=6)
+    usual = _seconds(_spoken(server, pause_ms=0))
+    assert _seconds(_spoken(server, pause_ms=0, speed=2)) < 0.7 * usual
+    assert _seconds(_spoken(server, pause_ms=0, speed=0.5)) > 1.5 * usual
+    pauses = [_seconds(_spoken(server, speed=2, pause_ms=pause)) for pause in (0, 2_000)]
+    assert pauses[1] - pauses[0] == pytest.approx(1.0, abs=0.01)
+
+
+def test_a_sentence_is_heard_while_it_is_made(server):
+    """In pieces, of which the first is not most of it."""
+    text = "This sentence goes on for a good while, so that there is time to hear its beginning before its end is made."
+    with server.client.stream("POST", URL, json={"input": text, "response_format": "pcm"}) as answer:
+        pieces = [len(piece) for piece in answer.iter_raw()]
+    assert len(pieces) > 3
+    assert pieces[0] < sum(pieces) / 2
+
+
+def test_the_list_says_whose_voice_it_is(server):
+    """The licence and the card of the maker, and the voices behind a name in other languages."""
+    voices = {voice["id"]: voice for voice in server.client.get("/v1/audio/voices").json()["data"]}
+    person, name, other = voices["en_us-joe-medium"], voices["nova"], voices["f2"]
+    assert (person["licence"], person["languages"]) == ("CC0", ["en-us", "en"])
+    assert "NabuCasa" in person["model_card"]
+    assert (name["alias_of"], name["also_alias_of"]) == ("en_us-joe-medium", ["f2"])
+    assert {"en", "de", "el"} <= set(name["languages"])
+    assert (other["licence"], other["model_card"]) == ("GPL-3.0-or-later", None)
+    assert list(voices)[:13] == sorted(list(voices)[:13])
+
+
+def test_the_state_of_both_engines_is_one(start):
+    """It is loaded where one of them is, and its name is that of the first."""
+    with start(SPEECH="auto") as found:
+        assert found.health()["speech_state"] == "unloaded"
+        _spoken(found, "Guten Abend.", language="de")
+        health = found.health()
+        assert (health["speech_state"], health["speech_model"]) == ("loaded", "piper/en_US-joe-medium")
+        models = [one["id"] for one in found.client.get("/v1/models").json()["data"] if "text" in str(one.get("task"))]
+        assert "piper/en_US-joe-medium" in models
+
+
+def test_samples_are_whole_words_of_a_loud_voice(server):
+    """No window of frames leaves a gap or a click of full scale."""
+    samples = np.frombuffer(_spoken(server, pause_ms=0), "<i2").astype(np.float32) / 32_768
+    assert 0.1 < np.abs(samples).max() < 1.0
+    quiet = np.abs(samples).reshape(-1)[: len(samples) // 240 * 240].reshape(-1, 240).max(axis=1) < 0.01
+    assert quiet.mean() < 0.4
