@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from asr_server.core.audio import SPEECH_RATE
+from E2Etest.contract.test_speech_socket import audio, hear, opened, say, whole
 
 URL = "/v1/audio/speech"
 TEXT = "The kettle is on. Tea will be ready in two minutes."
@@ -97,3 +98,16 @@ def test_samples_are_whole_words_of_a_loud_voice(server):
     assert 0.1 < np.abs(samples).max() < 1.0
     quiet = np.abs(samples).reshape(-1)[: len(samples) // 240 * 240].reshape(-1, 240).max(axis=1) < 0.01
     assert quiet.mean() < 0.4
+
+
+@pytest.mark.websocket
+@pytest.mark.parametrize("speed", [1.0, 2.0])
+def test_a_text_that_arrives_is_spoken_by_the_engine_of_its_language(server, speed):
+    """By that of each text of a socket, with the samples of the whole text; Greek has no voice of a person."""
+    with opened(server) as peer:
+        say(peer, "start", speed=speed)
+        hear(peer, "started")
+        for text in ("Καλημέρα σας. Τι κάνετε;", TEXT, "Καλημέρα σας. Τι κάνετε;"):
+            say(peer, "text", text=text)
+            say(peer, "flush")
+            assert audio(hear(peer, "flushed")) == whole(server, text, speed=speed)

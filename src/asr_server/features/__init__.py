@@ -11,7 +11,10 @@ from asr_server.engine.feature import Feature
 from asr_server.engine.plan import Plan
 from asr_server.features import piper, turns
 
-FEATURES: tuple[Feature, ...] = (turns.FEATURE, piper.FEATURE)
+FEATURES: tuple[Feature, ...] = (
+    turns.FEATURE,
+    piper.FEATURE,
+)
 
 
 def resolve(settings: Settings) -> Plan:

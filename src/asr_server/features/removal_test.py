@@ -14,6 +14,9 @@ FEATURES = sorted(path.parent.name for path in Path(__file__).parent.glob("*/__i
 TESTS = (
     "live",
     "engine/plan_test.py",
+    "engine/speech",
+    "engine/speech_options_test.py",
+    "service/speech",
     "server_test.py",
     "layers_test.py",
     "service/live_session",
@@ -31,10 +34,10 @@ def test_the_core_works_without(name, tmp_path):
     package = tmp_path / "src" / "asr_server"
     shutil.rmtree(package / "features" / name)
     listed = package / "features" / "__init__.py"
-    left = re.sub(
-        rf"^from asr_server\.features import {name}\n|\b{name}\.FEATURE,? ?", "", listed.read_text(), flags=re.M
-    )
-    listed.write_text(left)
+    imported = rf"^(from asr_server\.features import .*?)(?:\b{name}, |(?:, )?\b{name}$)"
+    left = re.sub(imported, r"\1", listed.read_text(), flags=re.M)
+    listed.write_text(re.sub(rf"^ *{name}\.FEATURE,\n", "", left, flags=re.M))
+    assert name not in listed.read_text()
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:schemathesis", "-c", "/dev/null", "--rootdir", tmp_path]
         + ["-o", "asyncio_mode=auto", "-o", "python_files=*_test.py", "-m", "not nightly"]

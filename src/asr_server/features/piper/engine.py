@@ -13,6 +13,7 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
+from asr_server.core import heap
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, ModelUnavailable, SpeechFailed
 from asr_server.engine.speech.espeak import package, voices
@@ -73,18 +74,21 @@ class PiperEngine:
     def load(self) -> None:
         self.unload()
         self._network = PiperNetwork(self._voice)
+        heap.trim()
 
     def unload(self) -> None:
         self._network, process, self._process = None, self._process, None
         self._rows.clear()
         if process is not None:
             process.end()
+        heap.trim()
 
     def admit(self, key: int, item: Sentence, urgent: bool = False) -> None:
         self._rows[key] = _Row(self._spoken(item), urgent)
 
     def drop(self, key: int) -> None:
-        self._rows.pop(key, None)
+        if self._rows.pop(key, None) is not None and not self._rows:
+            heap.trim()  # a sentence leaves twice the size of the weights in free blocks
 
     def step(self, begin_s: float | None = None) -> Iterable[Outcome]:
         if not self._rows:

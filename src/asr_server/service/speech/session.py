@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 from asr_server.audio.encoding.client import EncodedStream
-from asr_server.audio.encoding.formats import SpeechFormat
+from asr_server.audio.encoding.formats import EncodingOptions, SpeechFormat
 from asr_server.core.errors import DeadlineExceeded, InvalidEvent, SessionExpired, ShuttingDown, TextTooLong
 from asr_server.scheduling.observer import JobEnd
 from asr_server.service.speech.arriving_text import ArrivingText
@@ -205,7 +205,9 @@ class SpeechSession:
             self._queue.mark(mark)
 
     def _language_of(self, first_sentence: str) -> str:
-        return self._processor.delivery(replace(self._delivered.request, text=first_sentence)).language
+        """Return the language of a text by its first sentence, in which another engine may have to speak."""
+        self._delivery = self._processor.delivery(replace(self._delivered.request, text=first_sentence))
+        return self._delivery.language
 
     @property
     def _delivered(self) -> Delivery:
@@ -236,7 +238,7 @@ class SpeechSession:
         while True:
             item = await self._queue.first()
             if isinstance(item, QueuedSentence):
-                await self._speak_file()
+                await self._speak_file(item.how.encoding)
                 continue
             self._queue.begin(item)
             match item:
@@ -250,9 +252,9 @@ class SpeechSession:
                     self._outbox.close(_shutting_down())
                     return
 
-    async def _speak_file(self) -> None:
-        """The sentences up to the next mark, as one file."""
-        encoding, end, self._file_bytes = self._delivered.encoding, JobEnd.FAILED, 0
+    async def _speak_file(self, encoding: EncodingOptions) -> None:
+        """Speak the sentences up to the next mark, as one file."""
+        end, self._file_bytes = JobEnd.FAILED, 0
         try:
             async with self._processor.encoder.stream(encoding) as encoded:
                 while isinstance(queued := await self._queue.first(), QueuedSentence):
