@@ -29,6 +29,9 @@ _LINGER_S, _REST_S = 5.0, 30.0
 _PART_BYTES = 4 * 1024
 # What a request takes at least in one round of the event loop. Those that were sent ahead of answers wait for turns.
 _REQUEST_S = 0.001
+# After a request that was sent ahead of answers, and after a slice of data that is parsed without end, the connection
+# rests, so that it takes a small share of the event loop and of the interpreter.
+_REQUEST_REST_S, _SLICE_REST_S = 0.01, 0.002
 # A client that leaves data unread for so long has left. Of a slow one nothing is seen until it has read most of its
 # system's buffer, often 128 KiB: at 60 s one that read 2 KB a second was cut off.
 _UNREAD_S = 180
@@ -159,7 +162,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _parse_soon(self) -> None:
         if not self._is_turn_due:
             self._is_greedy = self._is_turn_due = True
-            turns().soon(self._parse_in_turn)
+            self.loop.call_later(_SLICE_REST_S, turns().soon, self._parse_in_turn)
 
     def _parse_in_turn(self) -> None:
         self._is_turn_due = False
@@ -276,6 +279,7 @@ class HttpProtocol(HttpToolsProtocol):
         async def answer(scope: Any, receive: Any, send: Any) -> None:
             try:
                 if is_pipelined:
+                    await asyncio.sleep(_REQUEST_REST_S)
                     await turns().next(_REQUEST_S)
                 await app(scope, receive, _Answer(cycle, send).send)
             finally:

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 
 import pytest
 import uvicorn
@@ -16,6 +17,13 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
 OK = b"HTTP/1.1 200 OK"
 LIMIT = 64 * 1024
+
+
+@pytest.fixture(autouse=True)
+def no_rests(monkeypatch):
+    """A connection that sends much goes on at once: tests count turns of the event loop."""
+    monkeypatch.setattr(http_protocol, "_REQUEST_REST_S", 0)
+    monkeypatch.setattr(http_protocol, "_SLICE_REST_S", 0)
 
 
 class Transport(asyncio.Transport):
@@ -283,6 +291,23 @@ async def test_requests_behind_an_answer_wait_unparsed():
     assert seen == [b"%d" % n for n in range(count)]
     await _turns()
     assert protocol.transport.is_reading
+    protocol.connection_lost(None)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "count"),
+    [("_REQUEST_REST_S", (GET + b"\r\n") * 5, 4), ("_SLICE_REST_S", POST + b"1\r\nx\r\n" * 4_000 + b"0\r\n\r\n", 5)],
+)
+async def test_who_sends_without_end_is_served_with_rests(monkeypatch, name, data, count):
+    """After each request ahead of its answer, and after each slice: it does not take all of the event loop."""
+    monkeypatch.setattr(http_protocol, name, 0.02)
+    monkeypatch.setattr(http_protocol, "SLICE_S", 0)
+    protocol, began_s = _opened(), time.monotonic()
+    protocol.data_received(data)
+    async with asyncio.timeout(10):
+        while protocol.transport.sent.count(OK) < data.count(b" / "):  # noqa: ASYNC110 - the transport sets no event
+            await asyncio.sleep(0.001)
+    assert time.monotonic() - began_s >= count * 0.02
     protocol.connection_lost(None)
 
 

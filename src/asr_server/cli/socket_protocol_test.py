@@ -1,11 +1,14 @@
 """The protocol's reading side, without a network: frames go in as bytes, the app takes messages."""
 
 import asyncio
+import time
 
 import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
+from asr_server.api.edge.access import Caller
+from asr_server.cli import socket_protocol as module
 from asr_server.cli.socket_protocol import SocketProtocol
 
 HANDSHAKE = (
@@ -231,6 +234,78 @@ async def test_a_message_may_have_thousands_of_frames(protocol):
         protocol.data_received(body[at : at + 256 * 1024])
         await _parsed(protocol)
     assert (await protocol.receive())["bytes"] == b"".join(parts)
+
+
+async def test_who_sends_more_frames_than_audio_has_is_read_later(protocol, monkeypatch):
+    """Nothing is lost. A part of the server itself, which has no address, is not held up."""
+    monkeypatch.setattr(module, "_MOST_FRAMES", 100)
+    monkeypatch.setattr(module, "_FRAMES_PER_S", 500)
+    body = bytes(range(250)) * 2
+    for client, least_s in ((None, 0.0), (("192.0.2.1", 1), 0.5)):
+        protocol.client, protocol._frames_left = client, 100.0
+        began_s, found = time.monotonic(), b""
+        protocol.data_received(_tiny(body))
+        while len(found) < len(body):
+            found += (await protocol.receive())["bytes"]
+        assert found == body
+        assert least_s <= time.monotonic() - began_s
+    assert protocol.transport.reading
+
+
+async def test_text_costs_more_than_audio_and_the_parts_of_a_message_less(protocol):
+    """By what they cost the event loop."""
+    costs = []
+    protocol._count = costs.append
+    for frame in (b"\x81\x81\0\0\0\0x", b"\x82\x81\0\0\0\0x", b"\x02\x81\0\0\0\0x", b"\x80\x81\0\0\0\0x"):
+        protocol.data_received(frame)
+        if frame[0] & 128:
+            await protocol.receive()
+    assert [cost for cost in costs if cost] == [5.0, 1.0, 1.0, 0.1]
+
+
+@pytest.mark.parametrize("part", [BEGINNING, b"\x82\xfe\x7f\xff\0\0\0\0" + bytes(1_000)], ids=["message", "frame"])
+async def test_a_message_has_to_be_complete_in_time(protocol, monkeypatch, part):
+    """One that is goes on; of one that is not, nothing is held."""
+    monkeypatch.setattr(module, "_MESSAGE_S", 0.05)
+    protocol.data_received(BEGINNING)
+    protocol.data_received(b"\x80\x81\0\0\0\0x")
+    await protocol.receive()
+    await asyncio.sleep(0.1)
+    assert not protocol.transport.closing
+    protocol.data_received(part)
+    assert protocol._unfinished.timer is not None
+    await asyncio.sleep(0.1)
+    assert (await protocol.receive())["code"] == 1008
+    assert protocol.transport.written.endswith(b"\x03\xf0unfinished message")
+    assert (protocol.frames, module._held) == ([], {})
+
+
+async def test_the_unfinished_messages_of_a_caller_have_a_bound(offered, monkeypatch):
+    """Of all connections of a key together; those of another one have their own."""
+    monkeypatch.setattr(module, "_UNFINISHED_BYTES", 3_000)
+    await offered.send({"type": "websocket.accept"})
+    mine, other = Caller("key", share="key"), Caller("other", share="other")
+    module._held["key"] = 2_500  # of another connection
+    for caller, is_closed in ((other, False), (mine, True)):
+        offered.scope["state"]["caller"] = caller
+        offered.data_received(b"\x02\xfe\x03\xe8\0\0\0\0" + bytes(1_000))
+        assert offered.transport.closing is is_closed
+        offered._forget()
+    assert offered.transport.written.endswith(b"\x03\xf1too many bytes of unfinished messages")
+    assert module._held == {"key": 2_500}
+    module._held.clear()
+
+
+async def test_a_refused_peer_is_not_read_on(protocol):
+    """However much it sends behind the refusal; who answers the close frame at once is heard."""
+    protocol.client = ("192.0.2.1", 1)
+    await protocol.send({"type": "websocket.close", "code": 3000})
+    for _ in range(5):
+        protocol.data_received(_tiny(bytes(200)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert protocol._frames_after_close < 200
+    assert not protocol.transport.reading
 
 
 async def test_pings_are_not_answered_while_the_peer_does_not_read(protocol):

@@ -68,7 +68,7 @@ async def _act(session: SpeechSession, message: ClientMessage, catalog: Catalog)
         await session.start(request_for(_DEFAULTS, "", catalog))
     match message:
         case Piece(text=text):
-            session.push(text)
+            await session.push(text)
         case Flush():
             session.flush()
         case Cancel():

@@ -33,6 +33,14 @@ from asr_server.service.speech.queue import Mark, QueuedSentence, SpeechQueue
 from asr_server.service.speech.requests import AudioChunk, SpeechEvent, SpeechRequest
 from asr_server.service.speech.script import Delivery
 from asr_server.service.speech.synthesis import SentenceInProgress, SpeechProcessor
+from asr_server.service.turns import TimeSlice
+
+# Of a text that is divided into sentences at once, which takes at most 3 ms.
+_SLICE_CHARACTERS = 256
+# After a slice the session rests so many times as long, so that it takes a small share of the event loop.
+_REST = 8
+# Texts that a client may cancel in a row, and in a second for a long time.
+_CANCELS, _CANCELS_PER_S = 8, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,8 @@ class SpeechSession:
         self._file_begin_samples = self._file_bytes = 0  # of the present file: its place in all samples, what was made
         self._task: asyncio.Task[None] | None = None
         self._ended = self._draining = False
+        self._slice = TimeSlice()
+        self._cancels_left, self._cancelled_s = float(_CANCELS), 0.0
         self._active_s = time.monotonic()
 
     @property
@@ -88,17 +98,23 @@ class SpeechSession:
         self._begin()
         await self._outbox.put(SessionStarted(self.id, request.format, delivery.ignored))
 
-    def push(self, piece: str) -> None:
-        """The next piece of the text. Raises `TextTooLong` and takes nothing of it if too much waits.
+    async def push(self, piece: str) -> None:
+        """Take the next piece of the text, a slice at a time: others go on while a long one is divided.
 
-        Raises `UnsupportedLanguage` where no voice speaks that of the text, which is then forgotten; `Overloaded`.
+        Raises `TextTooLong` and takes nothing of it if too much waits, `UnsupportedLanguage` where no voice speaks that
+        of the text, which is then forgotten, and `Overloaded`.
         """
         self._check_not_ended()
         if self._draining:
             return
         self._check_room(len(piece))
         self.characters += len(piece)
-        self._queue.add(self._text.push(piece), self._delivered)
+        for begin in range(0, len(piece), _SLICE_CHARACTERS):
+            await self._slice.next_round()
+            began_s = time.monotonic()
+            if not self._draining:
+                self._queue.add(self._text.push(piece[begin : begin + _SLICE_CHARACTERS]), self._delivered)
+            await asyncio.sleep(_REST * (time.monotonic() - began_s))
 
     def flush(self) -> None:
         """Speak everything that has arrived, and complete its file. Raises as `push`."""
@@ -132,6 +148,14 @@ class SpeechSession:
             self._queue.mark(Mark.END)
         self._begin()
         await self._outbox.put(SpeechCancelled(self.sentences_done, self.sent_samples))
+        await asyncio.sleep(self._rest_after_cancel_s())
+
+    def _rest_after_cancel_s(self) -> float:
+        """Return how long the client's next message has to wait: each cancelled text has begun work for nothing."""
+        now_s = time.monotonic()
+        self._cancels_left = min(_CANCELS, self._cancels_left + (now_s - self._cancelled_s) * _CANCELS_PER_S) - 1
+        self._cancelled_s = now_s
+        return max(0.0, -self._cancels_left / _CANCELS_PER_S)
 
     def touch(self) -> None:
         """The client has said something."""

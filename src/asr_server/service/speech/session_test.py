@@ -26,6 +26,7 @@ from asr_server.engine.speech.protocol import SpeechFinish, SpeechTraits, Spoken
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
 from asr_server.scheduling.thread import EngineThread
+from asr_server.service.speech import session as module
 from asr_server.service.speech.cache import SpeechCache
 from asr_server.service.speech.outbox import (
     Flushed,
@@ -171,8 +172,8 @@ def _audio(events):
 async def test_a_text_is_told_sentence_by_sentence(made):
     """Each sentence, its audio, its end; places and lengths count the samples that were sent."""
     session, events = await made.session(pause_ms=100)
-    session.push("One. Tw")
-    session.push("o")
+    await session.push("One. Tw")
+    await session.push("o")
     session.end()
     told = await _all(events)
     kinds = [type(event) for event in told if not isinstance(event, SpokenAudio)]
@@ -188,7 +189,7 @@ async def test_a_text_is_told_sentence_by_sentence(made):
 async def test_the_engine_is_at_most_two_sentences_ahead_of_what_is_taken(made):
     """Of ten that wait, it speaks three until the first was taken."""
     session, events = await made.session()
-    session.push(TEN)
+    await session.push(TEN)
     session.flush()
     await _until(lambda: len(made.voice.seen) == 3 and made.voice.row is None)
     await asyncio.sleep(0.05)
@@ -204,7 +205,7 @@ async def test_a_cancel_cancels_the_jobs_and_takes_back_what_waits(made):
     """Of a session that has something at the engine, in its queue and on its way to the client."""
     made.voice.held = {"Three."}
     session, events = await made.session()
-    session.push(TEN)
+    await session.push(TEN)
     while not isinstance(await anext(events), SpokenAudio):
         pass
     await _until(lambda: made.voice.row is not None and session._outbox._waiting)
@@ -218,17 +219,17 @@ async def test_a_cancel_cancels_the_jobs_and_takes_back_what_waits(made):
 async def test_after_a_cancel_the_next_text_is_spoken_as_the_first(made):
     """The same samples; numbers and places go on behind what was sent."""
     session, events = await made.session()
-    session.push("Begun and never")
-    session.push(" finished. ")
+    await session.push("Begun and never")
+    await session.push(" finished. ")
     assert (await _cancelled(session, events)) == [SpeechCancelled(0, 0)]
-    session.push("One. Two.")
+    await session.push("One. Two.")
     session.flush()
     first = [await anext(events)]
     while not isinstance(first[-1], Flushed):
         first.append(await anext(events))
     sent = len(_audio(first)) // 2
     assert await _cancelled(session, events) == [SpeechCancelled(2, sent)]
-    session.push("One. Two.")
+    await session.push("One. Two.")
     session.end()
     second = await _all(events)
     assert _audio(second) == _audio(first)
@@ -241,10 +242,10 @@ async def test_a_cancel_after_the_end_still_ends(made):
     """The rest is not spoken; the session is done."""
     made.voice.held = {"Two."}
     session, events = await made.session()
-    session.push(TEN)
+    await session.push(TEN)
     session.end()
     with pytest.raises(InvalidEvent):
-        session.push("More")
+        await session.push("More")
     assert await _cancelled(session, events) == [SpeechCancelled(0, 0)]
     assert await _all(events) == [SessionDone(0, 0)]
 
@@ -253,7 +254,7 @@ async def test_the_jobs_of_a_connection_that_is_gone_are_cancelled(made):
     """Whoever closes while the engine works leaves nothing behind."""
     made.voice.held = {"One."}
     session, _ = await made.session()
-    session.push(TEN)
+    await session.push(TEN)
     await _until(lambda: made.voice.row is not None)
     await made.sessions.close(session, "")
     await _until(lambda: made.idle)
@@ -264,7 +265,7 @@ async def test_the_jobs_of_a_connection_that_is_gone_are_cancelled(made):
 async def test_who_only_connects_costs_nothing(made):
     """Not with half a sentence either: no engine is loaded and no process is started."""
     session, _ = await made.session()
-    session.push("Half a sentence")
+    await session.push("Half a sentence")
     await asyncio.sleep(0.05)
     assert (made.voice.loaded, made.thread.snapshot().running, made.admission.held_s) == (False, 0, 0)
 
@@ -272,7 +273,7 @@ async def test_who_only_connects_costs_nothing(made):
 async def test_between_two_texts_nothing_is_held(made):
     """Once all that has arrived was spoken, also while a text is open: the engine is unloaded when its time comes."""
     session, events = await made.session()
-    session.push("One. Two")
+    await session.push("One. Two")
     while not isinstance(await anext(events), SentenceEnded):
         pass
     await _until(lambda: made.idle and not made.voice.loaded)
@@ -285,11 +286,11 @@ async def test_more_text_than_may_wait_is_refused_whole(made):
     """And nothing of it is spoken; there is room again when a sentence has begun."""
     session, events = await made.session()
     words = "Word " * 78
-    session.push(f"One. {words}")
+    await session.push(f"One. {words}")
     with pytest.raises(TextTooLong):
-        session.push("refused.")
+        await session.push("refused.")
     assert isinstance(await anext(events), SentenceStarted)
-    session.push("taken.")
+    await session.push("taken.")
     session.end()
     begun = [event.text for event in await _all(events) if isinstance(event, SentenceStarted)]
     assert begun == [f"{words}taken."]
@@ -299,9 +300,9 @@ async def test_a_text_in_a_language_without_a_voice_is_forgotten(made):
     """The session goes on, and its flush and its end are answered."""
     session, events = await made.session()
     with pytest.raises(UnsupportedLanguage):
-        session.push("Раз. Два. Т")
+        await session.push("Раз. Два. Т")
     for mark, answer in ((session.flush, Flushed), (session.end, SessionDone)):
-        session.push("Раз")
+        await session.push("Раз")
         with pytest.raises(UnsupportedLanguage):
             mark()
         assert isinstance(await anext(events), answer)
@@ -322,17 +323,17 @@ async def test_a_full_server_refuses(made):
     made.limits(SessionLimits(400, 60.0, 60.0))
     made.voice.held = {"One."}
     first, _ = await made.session()
-    first.push(TEN)
+    await first.push(TEN)
     second, _ = await made.session()
     with pytest.raises(Overloaded):
-        second.push(TEN)
+        await second.push(TEN)
 
 
 async def test_a_sentence_that_fails_ends_the_session(made):
     """What was spoken before is told before; the others are cancelled."""
     made.voice.broken = {"Three."}
     session, events = await made.session()
-    session.push(TEN)
+    await session.push(TEN)
     told = []
     with pytest.raises(SpeechFailed):
         await _collect(events, told)
@@ -346,7 +347,7 @@ async def test_a_sentence_has_a_time_limit(made):
     made.limits(SessionLimits(400, 0.2, 60.0))
     made.voice.held = {"One."}
     session, events = await made.session()
-    session.push(TEN)
+    await session.push(TEN)
     assert isinstance(await anext(events), SentenceStarted)
     with pytest.raises(DeadlineExceeded):
         await anext(events)
@@ -359,8 +360,8 @@ async def test_an_idle_session_ends(made):
     made.limits(SessionLimits(400, 60.0, 0.2))
     made.voice.held = {"One."}
     (idle, idle_events), (busy, busy_events) = [await made.session() for _ in range(2)]
-    idle.push("Half a")
-    busy.push(TEN)
+    await idle.push("Half a")
+    await busy.push(TEN)
     assert isinstance(await anext(busy_events), SentenceStarted)
     waiting = asyncio.create_task(anext(busy_events))
     with pytest.raises(SessionExpired):
@@ -376,11 +377,11 @@ async def test_at_the_servers_end_the_present_sentence_is_finished(made):
     session, events = await made.session()
     waiting, waiting_events = await made.session()
     unstarted = made.sessions.open()
-    session.push(TEN)
+    await session.push(TEN)
     told = [await anext(events) for _ in range(2)]
     draining = asyncio.create_task(made.sessions.drain())
     await asyncio.sleep(0)
-    session.push("Ignored. ")
+    await session.push("Ignored. ")
     with pytest.raises(ShuttingDown):
         await _collect(events, told)
     kinds = [type(event) for event in told]
@@ -401,7 +402,7 @@ async def test_a_cancel_at_the_servers_end_stops_at_once(made):
     """Nothing of the sentence follows."""
     made.voice.held = {"One."}
     session, events = await made.session()
-    session.push(TEN)
+    await session.push(TEN)
     assert isinstance(await anext(events), SentenceStarted)
     session.finish_sentence()
     await session.cancel()
@@ -424,8 +425,42 @@ async def test_a_session_starts_once_and_with_what_there_is(made):
 async def test_who_takes_nothing_stops_only_itself(made):
     """Another session is served meanwhile."""
     stuck, _ = await made.session()
-    stuck.push(TEN)
+    await stuck.push(TEN)
     session, events = await made.session()
-    session.push("One.")
+    await session.push("One.")
     session.end()
     assert isinstance((await _all(events))[-1], SessionDone)
+
+
+async def test_who_cancels_without_end_is_read_later(made, monkeypatch):
+    """The answer comes at once; a few interruptions in a row cost nothing."""
+    monkeypatch.setattr(module, "_CANCELS", 3)
+    monkeypatch.setattr(module, "_CANCELS_PER_S", 20.0)
+    session, events = await made.session()
+    took_s = []
+    for _ in range(6):
+        began_s = time.monotonic()
+        cancelling = asyncio.create_task(session.cancel())
+        assert isinstance(await anext(events), SpeechCancelled)
+        await cancelling
+        took_s.append(time.monotonic() - began_s)
+    assert min(took_s[3:]) > 0.04
+    assert sum(took_s[3:]) >= 0.13
+
+
+async def test_a_long_piece_is_taken_in_slices(made):
+    """Others have their turns meanwhile, and its sentences are those of the whole."""
+    made.limits(SessionLimits(characters=20_000, sentence_s=60.0, idle_s=60.0))
+    session, _ = await made.session()
+    turns = []
+
+    async def others():
+        while True:
+            turns.append(1)
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    await session.push("This is a sentence of a text. " * 300)
+    beside.cancel()
+    assert len(turns) > 30
+    assert session.sentences_left >= 298

@@ -39,12 +39,15 @@ _LANGUAGES = {
     "KATAKANA": "ja",
 }
 
+# Each takes a process of 10 ms, and nobody else is spoken for meanwhile.
+_MAX_RUNS = 16
+
 
 def script_runs(text: str, language: str) -> list[tuple[str, str]]:
     """The text in order, cut where the script of its letters changes, each part with its language.
 
     What is not a letter belongs to the part before it. Letters of a script without a language stay with their
-    neighbours.
+    neighbours, and so do all letters behind the `_MAX_RUNS`th change.
     """
     own = _own_letters(language)
     runs: list[tuple[str, str]] = []
@@ -52,7 +55,7 @@ def script_runs(text: str, language: str) -> list[tuple[str, str]]:
         spoken_in = _language(char, language, own) if char.isalpha() else ""
         if not runs:
             runs.append((spoken_in, char))
-        elif not spoken_in or runs[-1][0] in ("", spoken_in):
+        elif not spoken_in or runs[-1][0] in ("", spoken_in) or len(runs) == _MAX_RUNS:
             runs[-1] = (runs[-1][0] or spoken_in, runs[-1][1] + char)
         else:
             runs.append((spoken_in, char))

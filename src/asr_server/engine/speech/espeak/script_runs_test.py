@@ -34,3 +34,12 @@ def test_runs(text, language, expected):
 def test_nothing_is_lost_or_moved(text, language):
     """All parts together are the text."""
     assert "".join(part for _, part in script_runs(text, language)) == text
+
+
+def test_a_text_that_changes_its_script_at_every_letter_has_few_runs():
+    """Together they are the text. A sentence of two languages has far fewer."""
+    text = "a\u044f" * 200
+    runs = script_runs(text, "en")
+    assert len(runs) == 16
+    assert "".join(part for _, part in runs) == text
+    assert len(script_runs("Say \u043f\u0440\u0438\u0432\u0435\u0442 to " * 7, "en")) == 15
