@@ -32,7 +32,8 @@ class AdmissionTicket:
 
     `seconds`: of audio, an estimate until `known`. A session sets what waits for an answer. `done_s`: how much of that
     is answered. `time_limit_s`: the time that it has. `bulk`: whether others go before it. `live`: of a session.
-    `left`: its client has closed it, so it takes no stream, though it is kept for a while.
+    `left`: its client has closed it, so it takes no stream, though it is kept for a while. `share`: whose it is, a key
+    or an address, "" for nobody's.
     """
 
     seconds: float
@@ -42,6 +43,7 @@ class AdmissionTicket:
     left: bool = False
     known: bool = False
     done_s: float = 0.0
+    share: str = ""
 
     @property
     def left_s(self) -> float:
@@ -56,7 +58,7 @@ class Admission:
     its time limit, by default `time_limit_s`, as fast as recordings were answered of late. `engine_s`: how long the
     engine has had recordings so far, live work beside them included. `first_guess_speed`: seconds of audio in a second
     before anything was measured. `streams`: what the engine can take of live sessions; None bounds them by the
-    seconds of audio alone.
+    seconds of audio alone. `share_s`: what one key or address may have of `limit_s`.
     """
 
     def __init__(
@@ -67,9 +69,11 @@ class Admission:
         engine_s: Callable[[], float] = lambda: 0.0,
         first_guess_speed: float = FIRST_GUESS_SPEED,
         streams: StreamCapacity | None = None,
+        share_s: float = math.inf,
     ) -> None:
         self.limit_s = limit_s
         self.answered_s = 0.0  # seconds of audio of all recordings so far that were transcribed to their end
+        self._share_s = share_s
         self._time_limit_s = time_limit_s
         self._engine_s = engine_s
         self._streams = streams or StreamCapacity(EngineWork(), StreamRules())
@@ -122,13 +126,15 @@ class Admission:
         return sum(ticket.live and not ticket.left for ticket in self._tickets)
 
     @contextmanager
-    def hold(self, *, time_limit_s: float | None = None, bulk: bool = False) -> Iterator[AdmissionTicket]:
+    def hold(
+        self, *, time_limit_s: float | None = None, bulk: bool = False, share: str = ""
+    ) -> Iterator[AdmissionTicket]:
         """Hold the usual length until the block ends, or raise `Overloaded`.
 
         To be called before anything is done for a recording: of many that arrive together, those that cannot be taken
         are refused at once, and not when the length of each is known.
         """
-        ticket = AdmissionTicket(self._usual_s, time_limit_s or self._time_limit_s, bulk)
+        ticket = AdmissionTicket(self._usual_s, time_limit_s or self._time_limit_s, bulk, share=share)
         self._check(ticket, self._tickets)
         self._tickets.add(ticket)
         try:
@@ -137,10 +143,10 @@ class Admission:
             self._tickets.remove(ticket)
 
     @contextmanager
-    def hold_live(self) -> Iterator[AdmissionTicket]:
+    def hold_live(self, share: str = "") -> Iterator[AdmissionTicket]:
         """A ticket for a live session until the block ends; or raise `Overloaded`."""
         self.check_live()
-        ticket = AdmissionTicket(0.0, math.inf, live=True, known=True)
+        ticket = AdmissionTicket(0.0, math.inf, live=True, known=True, share=share)
         self._tickets.add(ticket)
         self.update()
         try:
@@ -162,6 +168,15 @@ class Admission:
             ticket.known = True
             self._usual_s += 0.2 * (min(seconds, _LONGEST_GUESS_S) - self._usual_s)
 
+    def check_more(self, ticket: AdmissionTicket | None, seconds: float, share: str) -> None:
+        """Raise `Overloaded` if a session may not have so many seconds more under way; `ticket`: None if it has none.
+
+        The only session of a server may always.
+        """
+        held_s = ticket.left_s if ticket is not None else 0.0
+        others = [other for other in self._tickets if other is not ticket]
+        self._check(AdmissionTicket(held_s + seconds, math.inf, share=share), others)
+
     def progress(self, ticket: AdmissionTicket, done_s: float) -> None:
         """A recording is answered as far as that. What was answered in how much time of the engine is the speed."""
         new_s = max(0.0, done_s - ticket.done_s)
@@ -181,6 +196,12 @@ class Admission:
         self.answered_s += seconds
 
     def _check(self, ticket: AdmissionTicket, others: Collection[AdmissionTicket]) -> None:
+        own_s = sum(other.left_s for other in others if other is not ticket and other.share == ticket.share)
+        if ticket.share and own_s and own_s + ticket.left_s > self._share_s:
+            raise Overloaded(
+                "You have all the work under way that one caller may have; try again later.",
+                retry_after_s=max(1, math.ceil((own_s + ticket.left_s - self._share_s) / max(self._speed, 0.01))),
+            )
         excess_s = self._excess_s(ticket, others)
         if excess_s > 0:
             wait_s = max(1, math.ceil(excess_s / max(self._speed, 0.01)))

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -35,6 +36,8 @@ _STALLED_S = 60.0
 # network has ten times the rate, as has speech that is sent while it is recorded.
 _LEAST_BYTES, _LEAST_BYTES_S = 16 * 1024, 60.0
 _LONGEST_S = 4 * 3600.0
+# Of a text, which is held in the memory meanwhile: 24 MB at 64 KiB a second.
+_LONGEST_TEXT_S = 360.0
 _MULTIPART = "multipart/form-data"
 # A string as a whole, also one without an end, or what begins another value. Nothing is read twice.
 _JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
@@ -76,7 +79,7 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
     """
     _check_encoding(request)
     try:
-        data = await Request(request.scope, BodyReader(request.receive, max_bytes)).body()
+        data = await Request(request.scope, BodyReader(request.receive, max_bytes, _LONGEST_TEXT_S)).body()
         _check_values(data)
         values = json.loads(data or b"{}")
         json.dumps(values, ensure_ascii=False).encode()  # halves of surrogate pairs could not be sent back
@@ -137,9 +140,9 @@ class BodyReader:
     Calling it raises `FileTooLarge` and `UploadStalled`. `size`: the bytes so far.
     """
 
-    def __init__(self, receive: Receive, max_bytes: int) -> None:
+    def __init__(self, receive: Receive, max_bytes: int, longest_s: float = _LONGEST_S) -> None:
         self._receive = receive
-        self._max_bytes = max_bytes
+        self._max_bytes, self._longest_s = max_bytes, longest_s
         self.size = 0
         self._slice = TimeSlice()
         self._waited_s = 0.0
@@ -165,8 +168,8 @@ class BodyReader:
         return message
 
     def _check_rate(self) -> None:
-        if self._waited_s > _LONGEST_S:
-            raise UploadStalled(f"The upload took longer than {_LONGEST_S / 3600:g} hours.")
+        if self._waited_s > self._longest_s:
+            raise UploadStalled(f"The upload took longer than {timedelta(seconds=self._longest_s)}.")
         if self._waited_s - self._waited_before_s < _LEAST_BYTES_S:
             return
         if self.size - self._size_before < _LEAST_BYTES:

@@ -138,10 +138,10 @@ async def _events(
 
 async def _prepared(request: Request, services: Services, wanted: SpeechRequest) -> SpeechScript:
     """A long text in a thread: live sessions share the event loop."""
-    owner = request.state.caller.owner
+    caller = request.state.caller
     if len(wanted.text) <= _SHORT_TEXT_CHARS:
-        return services.speech.prepare(wanted, owner)
-    return await asyncio.to_thread(services.speech.prepare, wanted, owner)
+        return services.speech.prepare(wanted, caller.owner, caller.share)
+    return await asyncio.to_thread(services.speech.prepare, wanted, caller.owner, caller.share)
 
 
 async def _audio_response(request: Request, services: Services, wanted: SpeechRequest) -> Response:

@@ -37,7 +37,7 @@ async def create_speech_job(request: Request, services: ServicesDep, caller: Cal
     """Accept a text of up to 2,000,000 characters that is spoken when there is time. Its state, its progress and its
     audio are those of the job, below `/v1/jobs`."""
     services.speech.check()
-    async with services.jobs.room_for_text(caller.owner):
+    async with services.jobs.room_for_text(caller.owner, caller.share):
         values = await body.read_json(request, _MAX_BYTES)
         sent = await asyncio.to_thread(body.validated, SpeechJobBody, values)
         wanted, chapters = speech_job_request(sent, services.catalog), await asyncio.to_thread(chapters_of, sent)

@@ -35,7 +35,7 @@ async def speak(socket: WebSocket) -> None:
 
 async def _run(socket: WebSocket, services: Services) -> None:
     caller: Caller = socket.state.caller
-    session = services.speech_sessions.open()
+    session = services.speech_sessions.open(caller.share)
     try:
         if await websocket_io.read_and_write(_read(socket, session, services.catalog), _write(socket, session)) is None:
             await websocket_io.close(socket, 1000, "")

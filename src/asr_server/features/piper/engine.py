@@ -26,7 +26,8 @@ from asr_server.features.piper.phonemes import utterances
 from asr_server.features.piper.voice import PiperVoice
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
-_SLOTS = 4
+# More than a few callers have under way: who comes last has heard least, and is next. A row holds at most 4 MB.
+_SLOTS = 16
 # Of a sentence without anything that the voice can say.
 _SILENCE = np.zeros(SPEECH_RATE // 10, np.float32)
 

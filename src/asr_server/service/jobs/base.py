@@ -54,10 +54,11 @@ class JobRunner(ABC):
         arrived yet."""
 
     @asynccontextmanager
-    async def room_for_text(self, owner: str = "") -> AsyncIterator[None]:
-        """Room in the memory for a text that has not arrived yet, until the block ends. Raises as `check_room`."""
+    async def room_for_text(self, owner: str = "", caller: str = "") -> AsyncIterator[None]:
+        """Hold room in the memory for a text that has not arrived yet, until the block ends. `caller`: the owner, or an
+        address. Raises as `check_room`."""
         await self.check_room(owner)
-        with self._arriving_texts.one():
+        with self._arriving_texts.one(caller or owner):
             yield
 
     @abstractmethod

@@ -464,8 +464,11 @@ async def test_few_texts_arrive_at_a_time(tmp_path):
     """Each is in the memory until it is stored."""
     async with running(tmp_path, Scripted(), max_jobs=9) as jobs:
         async with AsyncExitStack() as arriving:
-            for _ in range(4):
-                await arriving.enter_async_context(jobs.room_for_text())
+            for caller in ("ann", "ann", "bob"):
+                await arriving.enter_async_context(jobs.room_for_text(caller=caller))
+            with pytest.raises(Overloaded):  # one caller does not take all
+                await arriving.enter_async_context(jobs.room_for_text(caller="ann"))
+            await arriving.enter_async_context(jobs.room_for_text())
             with pytest.raises(Overloaded):
                 await arriving.enter_async_context(jobs.room_for_text())
         async with jobs.room_for_text():

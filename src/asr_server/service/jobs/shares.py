@@ -15,7 +15,7 @@ from asr_server.core.errors import Overloaded
 AT_ONCE, AT_ONCE_EACH = 3, 2
 _RETRY_AFTER_S = 60
 # Each may take some 100 MiB until it is on the disk.
-_TEXTS_AT_ONCE = 4
+_TEXTS_AT_ONCE, _TEXTS_AT_ONCE_EACH = 4, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +63,19 @@ class ArrivingTexts:
     """Room in the memory for long texts that have not been stored yet."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self._counts: Counter[str] = Counter()
 
     @contextmanager
-    def one(self) -> Iterator[None]:
-        """Room for one, until the block ends. Raises `Overloaded`."""
-        if self._count == _TEXTS_AT_ONCE:
+    def one(self, caller: str) -> Iterator[None]:
+        """Hold room for one until the block ends. `caller`: a key or an address. Raises `Overloaded`."""
+        if self._counts.total() == _TEXTS_AT_ONCE or (caller and self._counts[caller] == _TEXTS_AT_ONCE_EACH):
             raise Overloaded("Other long texts are arriving; try again.", retry_after_s=5)
-        self._count += 1
+        self._counts[caller] += 1
         try:
             yield
         finally:
-            self._count -= 1
+            self._counts[caller] -= 1
+            self._counts += Counter()  # drops those without any
 
 
 class WaitingJobs:

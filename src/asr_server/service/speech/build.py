@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -86,6 +87,8 @@ def build_speech(
         speaking = SpeechEngines(named, clones[0] if clones else None)
     admission = Admission(
         settings.max_queue_speech_s,
+        # The only key of a server has nobody beside it.
+        share_s=math.inf if len(settings.keys) == 1 else settings.max_queue_speech_s / 2,
         time_limit_s=settings.request_timeout,
         engine_s=lambda: (thread if thread is not None else shared.thread).work.with_recordings_s,
         first_guess_speed=min((engine.traits.first_guess_speed for engine in own.values()), default=FIRST_GUESS_SPEED),

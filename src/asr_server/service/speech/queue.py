@@ -48,10 +48,10 @@ class SpeechQueue:
     that marks have a bound. `current`: the sentence that is being spoken.
     """
 
-    def __init__(self, admission: Admission, sentence_s: float) -> None:
+    def __init__(self, admission: Admission, sentence_s: float, share: str = "") -> None:
         self.characters = 0
         self.current: QueuedSentence | None = None
-        self._admission, self._sentence_s = admission, sentence_s
+        self._admission, self._sentence_s, self._share = admission, sentence_s, share
         self._items: deque[QueuedSentence | Mark] = deque()
         self._arrived = asyncio.Event()
         self._held = ExitStack()
@@ -67,13 +67,17 @@ class SpeechQueue:
         """Those that are not spoken yet, the present one included."""
         return sum(isinstance(item, QueuedSentence) for item in self._items) + (self.current is not None)
 
+    def check(self, piece: str, how: Delivery) -> None:
+        """Raise `Overloaded` if a piece of text may not wait beside what others and the same caller have waiting."""
+        self._admission.check_more(self._ticket, spoken_s(piece) / how.request.speed, self._share)
+
     def add(self, found: list[ArrivedSentence], how: Delivery) -> None:
         """Queue sentences. Raises `Overloaded`, and what the engine thread raises."""
         if not found:
             return
         if self._ticket is None:
             with ExitStack() as begun:
-                self._ticket = begun.enter_context(self._admission.hold_live())
+                self._ticket = begun.enter_context(self._admission.hold_live(self._share))
                 begun.enter_context(how.client.lease())
                 self._held = begun.pop_all()
         for one in found:

@@ -74,6 +74,7 @@ class SpeechScript:
     encoding: EncodingOptions
     key: str
     ignored: tuple[str, ...] = ()
+    share: str = ""  # whose it is, a key or an address
 
     @property
     def duration_s(self) -> float:

@@ -56,7 +56,9 @@ class SessionLimits:
 class SpeechSession:
     """Made by `SpeechSessions`. `start` comes first. Nothing of the engine is used before the first sentence."""
 
-    def __init__(self, processor: SpeechProcessor, limits: SessionLimits, observer: SpeechObserver) -> None:
+    def __init__(
+        self, processor: SpeechProcessor, limits: SessionLimits, observer: SpeechObserver, share: str = ""
+    ) -> None:
         self.id = f"speech_{secrets.token_hex(4)}"
         self.closed = asyncio.Event()  # set by `SpeechSessions` once the connection has ended
         self.characters = self.cancels = 0
@@ -65,7 +67,7 @@ class SpeechSession:
         self._processor, self._limits, self._observer = processor, limits, observer
         self._delivery: Delivery | None = None
         self._outbox = SpeechOutbox()
-        self._queue = SpeechQueue(processor.admission, limits.sentence_s)
+        self._queue = SpeechQueue(processor.admission, limits.sentence_s, share)
         self._file_begin_samples = self._file_bytes = 0  # of the present file: its place in all samples, what was made
         self._task: asyncio.Task[None] | None = None
         self._ended = self._draining = False
@@ -101,13 +103,14 @@ class SpeechSession:
     async def push(self, piece: str) -> None:
         """Take the next piece of the text, a slice at a time: others go on while a long one is divided.
 
-        Raises `TextTooLong` and takes nothing of it if too much waits, `UnsupportedLanguage` where no voice speaks that
-        of the text, which is then forgotten, and `Overloaded`.
+        Raises `TextTooLong` and `Overloaded` and takes nothing of it if too much waits, and `UnsupportedLanguage` where
+        no voice speaks that of the text, which is then forgotten.
         """
         self._check_not_ended()
         if self._draining:
             return
         self._check_room(len(piece))
+        self._queue.check(piece, self._delivered)
         self.characters += len(piece)
         for begin in range(0, len(piece), _SLICE_CHARACTERS):
             await self._slice.next_round()

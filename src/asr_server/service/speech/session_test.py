@@ -329,6 +329,29 @@ async def test_a_full_server_refuses(made):
         await second.push(TEN)
 
 
+async def test_a_caller_has_a_share_of_what_may_wait(made):
+    """Of all its sockets together; nothing of the message is taken, and others have their part."""
+    made.admission = Admission(60.0, share_s=30.0)
+    made.limits(SessionLimits(2_000, 60.0, 60.0))
+    made.voice.held = {"One."}
+    sessions = [made.sessions.open(share) for share in ("key", "key", "other")]
+    made.open += sessions
+    for session in sessions:
+        starting = asyncio.create_task(session.start(SpeechRequest(text="", voice="one", format=SpeechFormat.PCM)))
+        await anext(session.events())
+        await starting
+    first, second, other = sessions
+    text = "One. " + "Two words. " * 30  # 24 s
+    await first.push(text)
+    with pytest.raises(Overloaded, match="one caller may have"):
+        await second.push(text)
+    assert (second.characters, second.sentences_left) == (0, 0)
+    await second.push("Two words.")
+    await other.push(text)
+    with pytest.raises(Overloaded, match="The server has all the work"):
+        await other.push(text)
+
+
 async def test_a_sentence_that_fails_ends_the_session(made):
     """What was spoken before is told before; the others are cancelled."""
     made.voice.broken = {"Three."}

@@ -40,12 +40,12 @@ class SpeechSessions:
         """Those of all sessions that are known and not spoken yet."""
         return sum(session.sentences_left for session in self._open)
 
-    def open(self) -> SpeechSession:
-        """A new session. Raises `SpeechUnavailable` and `ShuttingDown`."""
+    def open(self, share: str = "") -> SpeechSession:
+        """Open a session. `share`: whose it is, a key or an address. Raises `SpeechUnavailable` and `ShuttingDown`."""
         self._processor.check()
         if self._draining:
             raise ShuttingDown("The server is shutting down.")
-        session = SpeechSession(self._processor, self._limits, self._observer)
+        session = SpeechSession(self._processor, self._limits, self._observer, share)
         self._open.add(session)
         return session
 

@@ -119,15 +119,16 @@ class SpeechProcessor:
         `SpeechUnavailable`."""
         return script.delivery(request, self.engines, self._settings)
 
-    def prepare(self, request: SpeechRequest, owner: str = "") -> SpeechScript:
+    def prepare(self, request: SpeechRequest, owner: str = "", share: str = "") -> SpeechScript:
         """What is to be spoken how. Raises what is wrong with the request, `SpeechUnavailable` and `ShuttingDown`.
 
-        `owner`: whose kept answers may be used. Another key must not learn what was spoken for this one.
+        `owner`: whose kept answers may be used. Another key must not learn what was spoken for this one. `share`: the
+        owner, or an address.
         """
         if self._is_draining:
             raise ShuttingDown("The server is shutting down.")
         prepared = script.prepare(request, self.engines, self._settings)
-        return replace(prepared, key=f"{owner} {prepared.key}")
+        return replace(prepared, key=f"{owner} {prepared.key}", share=share)
 
     def kept(self, prepared: SpeechScript) -> SpokenAnswer | None:
         """The answer to the same request, if it was kept."""
@@ -142,7 +143,7 @@ class SpeechProcessor:
         timeout_s = run.timeout_s or self._timeout_s
         bulk = run.priority is Priority.BULK
         with (
-            self.admission.hold(time_limit_s=timeout_s, bulk=bulk) as ticket,
+            self.admission.hold(time_limit_s=timeout_s, bulk=bulk, share=prepared.share) as ticket,
             self.cache.recording(emit) as recorder,
         ):
             if bulk:  # a part of a long text, which would push out many answers
