@@ -24,6 +24,7 @@ from asr_server.cli.socket_protocol import SocketProtocol
 from asr_server.core import logger
 from asr_server.core import settings as settings_module
 from asr_server.core.errors import EngineFailed
+from asr_server.core.processes import raise_file_limit
 from asr_server.core.settings import Settings
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ def serve(settings: Settings) -> int:
     if reason := certificate_error(settings):
         raise UsageError(f"SSL_CERTFILE, SSL_KEYFILE: {reason}.")
     configure_logging(settings)
+    raise_file_limit()
     address = {
         "host": settings.host,
         "port": settings.port,

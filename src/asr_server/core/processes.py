@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import resource
 import sys
 from pathlib import Path
+
+_MOST_FILES = 65_536
 
 
 def is_stopped(pid: int) -> bool:
@@ -13,6 +16,18 @@ def is_stopped(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")
     except OSError:  # it has just ended, or there is no /proc
         return False
+
+
+def raise_file_limit() -> None:
+    """Let the process open as many files and connections as the system allows it, but no more than `_MOST_FILES`.
+
+    The limit that it begins with is made for programs that call `select`: 1,100 idle connections would shut out
+    everybody else.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def child_environment() -> dict[str, str]:

@@ -70,6 +70,7 @@ class LiveSockets:
         self._keep_s = keep_s
         self._max_utterance_s = max_utterance_s
         self._sessions: dict[str, RelayedSession] = {}
+        self._opening: set[str] = set()  # ids of sessions that are about to be among them
         self._memory = SharedBytes()
         self._evictions: set[asyncio.Task[None]] = set()  # asyncio itself holds a task only weakly
         self._released = asyncio.Event()  # a connection has left its session
@@ -145,11 +146,16 @@ class LiveSockets:
                 await _pass_on_refusal(client, opened)
                 return
             replay = LiveReplay(opened.hello, moved, received)
-            if replay.id in self._sessions:
+            # Of two that continue a session at the same moment, one only: each waits for its client and the worker.
+            if replay.id in self._sessions or replay.id in self._opening:
                 raise SessionTaken("The session goes on over another connection.")
-            await client.send_text(replay.hello_for_new_client(opened.hello))
-            if replay.first_frame is not None:
-                await opened.socket.send(replay.first_frame)
+            self._opening.add(replay.id)
+            try:
+                await client.send_text(replay.hello_for_new_client(opened.hello))
+                if replay.first_frame is not None:
+                    await opened.socket.send(replay.first_frame)
+            finally:
+                self._opening.remove(replay.id)
         lease = ExitStack()
         lease.enter_context(self._worker.use())
         share, owner = self._memory.share(), client.state.caller.owner

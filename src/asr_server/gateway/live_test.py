@@ -1,13 +1,16 @@
 """Live sessions through the gateway, with scripted workers behind it. What is sent again is tested in live_replay."""
 
+import asyncio
 import json
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs
 
 import pytest
-from starlette.websockets import WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from asr_server.api.live import continuation
 from asr_server.api.websocket_io import DISCARD, MOVED
@@ -280,6 +283,26 @@ _STATE = Continuation(
     5,
     configured=TurnSettings("German", "lamp", manual=True),
 )
+
+
+def test_of_two_that_continue_a_session_at_once_one_goes_on(sessions, client, monkeypatch):
+    """The other one is told so, and the first keeps its session."""
+    send_text, both = WebSocket.send_text, threading.Barrier(2, timeout=10)
+
+    async def slowly(socket, data):
+        await asyncio.sleep(0.2)
+        await send_text(socket, data)
+
+    monkeypatch.setattr(WebSocket, "send_text", slowly)
+
+    def connect(_):
+        with _moved(client, _STATE) as socket:
+            hello = socket.receive_json()
+            both.wait()
+            return hello["session_id"] if "session_id" in hello else hello["error"]["code"]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert sorted(pool.map(connect, range(2))) == sorted([_STATE.session_id, "session_taken"])
 
 
 def test_a_session_of_another_server_goes_on_from_its_state(sessions, workers, client):
