@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from asr_server.audio.shares import FairShares
 from asr_server.core.errors import DeadlineExceeded, InvalidInput, InvalidReference, UnsupportedValue
 from asr_server.service.voice_prints import OTHER_VOICE, mean, voice_print
 from asr_server.service.voices import Voice, VoiceStore, similarities
@@ -32,7 +33,7 @@ class Candidate:
 
 
 class Enrolment:
-    """Stores voices. One at a time is computed: others wait within their time limit.
+    """Stores voices. Callers take turns with their recordings, within their time limits.
 
     `speakers`: or why the server does not tell speakers apart.
     """
@@ -44,7 +45,8 @@ class Enrolment:
         self._decoder = decoder
         self._voices = voices
         self._time_limit_s = time_limit_s
-        self._computing = asyncio.Lock()
+        # A recording of one caller, and beside it one of somebody who has none: nobody waits for all of another one's.
+        self._places = FairShares(1, 2)
 
     def check(self) -> SpeakerClient:
         """Raise `UnsupportedValue` where no voice can be stored. For the time before a body is read."""
@@ -62,7 +64,7 @@ class Enrolment:
         speakers = self.check()
         await self._voices.check_room(candidate.owner, candidate.name)
         try:
-            async with asyncio.timeout(self._time_limit_s), self._computing:
+            async with asyncio.timeout(self._time_limit_s):
                 prints = await self._voice_prints(speakers, recordings, candidate.caller)
         except TimeoutError:
             raise DeadlineExceeded("The voice was not computed within the server's time limit.") from None
@@ -82,7 +84,8 @@ class Enrolment:
         found = []
         for number, recording in enumerate(recordings, 1):
             try:
-                found.append(await voice_print(speakers, self._decoder, recording, caller))
+                async with self._places.taken(caller):
+                    found.append(await voice_print(speakers, self._decoder, recording, caller))
             except InvalidInput as error:
                 which = f"Recording {number}: " if len(recordings) > 1 else ""
                 raise type(error)(f"{which}{error.message}", param="files") from None

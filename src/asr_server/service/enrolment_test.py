@@ -167,6 +167,30 @@ async def test_one_voice_is_computed_at_a_time_and_within_the_limit(decoder, sto
     assert (speakers.computing, speakers.most) == (0, 1)
 
 
+async def test_nobody_waits_for_all_recordings_of_another_caller(decoder, store, recording):
+    """Two voices of one caller are computed one after the other, that of somebody else beside them."""
+    order = []
+
+    class Slow(ToneSpeakers):
+        async def diarize(self, *args, **options):
+            found = await super().diarize(*args, **options)
+            await asyncio.sleep(0.1)
+            order.append(len(args[0]) // 16_000)
+            return found
+
+    enrolment = Enrolment(Slow(), decoder, store, time_limit_s=60.0)
+    ann = [
+        enrolment.enrol(Candidate(name, "note", "ann", "ann"), [recording(tone(ANN, 3)) for _ in range(4)])
+        for name in "ab"
+    ]
+    others = asyncio.gather(*ann)
+    await asyncio.sleep(0.05)
+    await enrolment.enrol(Candidate("Bob", "note", "bob", "bob"), [recording(tone(BOB, 2))])
+    assert len(order) < 5
+    await others
+    assert len(order) == 9
+
+
 async def test_a_lost_process_is_not_the_fault_of_the_recording(decoder, store, recording):
     """No field is named, and nothing is stored."""
     error = SpeakersUnavailable("The process was lost.")
