@@ -31,13 +31,16 @@ _REFUSED_CLOSE_S, _CLOSE_S = 2.0, 10.0
 _FRAMES_AFTER_CLOSE, _FRAMES_AFTER_REFUSAL = 10_000, 64
 # Frames that a connection may send in a second, and at once after a rest; then it is read later. Audio comes in at most
 # 100 frames a second from a microphone. A text frame costs as much of the event loop as several of audio, and a further
-# frame of a message hardly anything.
-_FRAMES_PER_S, _MOST_FRAMES = 1_000, 4_000
-_COSTS = {Opcode.TEXT: 5.0, Opcode.CONT: 0.1}
+# frame of a message hardly anything. So many bytes of text, and of audio, cost as much as a frame.
+_FRAMES_PER_S, _MOST_FRAMES = 1_000, 1_000
+_COSTS = {Opcode.TEXT: 10.0, Opcode.CONT: 0.1}
+_TEXT_BYTES, _AUDIO_BYTES = 2 * 1024, 64 * 1024
+# Where audio is binary, text is what a user has done: flush, reset, other settings.
+_ACTIONS, _ACTION = frozenset({"/ws/transcribe"}), 50.0
 # A message has to be complete in that time: what has arrived of it is held.
 _MESSAGE_S = 20.0
-# Bytes of unfinished messages, of all connections of a caller.
-_UNFINISHED_BYTES = 32 * 2**20
+# Bytes of unfinished messages, of all connections of a caller: the largest message, and many of the usual size.
+_UNFINISHED_BYTES = 34 * 2**20
 # Bytes that are parsed between two looks at the clock: few, which may be 80 frames, or inside of a long frame more.
 _PART_BYTES, _MAX_PART_BYTES = 512, 4 * 1024
 # Frames of one message. Each takes some 100 bytes, also an empty one, which `ws_max_size` does not count.
@@ -162,6 +165,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """Whether the app has ended the connection without taking a message."""
         return self.close_sent and self.close_timeout == _REFUSED_CLOSE_S
 
+    def _cost(self, frame: Frame) -> float:
+        """Return for how many frames of audio one counts."""
+        opcode = frame.opcode
+        is_text = opcode is Opcode.TEXT or (opcode is Opcode.CONT and self.curr_msg_data_type == "text")
+        if opcode is Opcode.TEXT and self.scope["path"] in _ACTIONS:
+            return _ACTION
+        return _COSTS.get(opcode, 1.0) + len(frame.data) / (_TEXT_BYTES if is_text else _AUDIO_BYTES)
+
     def _count(self, frames: float) -> None:
         """Pause the reading where the frames were too many."""
         now_s = time.monotonic()
@@ -187,7 +198,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def handle_events(self) -> None:
         """Handle what was parsed. Who sends without end behind the close frame does not read it."""
         self._part_bytes = _PART_BYTES if self.conn.events else min(2 * self._part_bytes, _MAX_PART_BYTES)
-        self._count(sum(_COSTS.get(event.opcode, 1.0) for event in self.conn.events if isinstance(event, Frame)))
+        self._count(sum(self._cost(event) for event in self.conn.events if isinstance(event, Frame)))
         if self.close_sent:
             self._frames_after_close += len(self.conn.events)
             if self._frames_after_close > _FRAMES_AFTER_CLOSE:

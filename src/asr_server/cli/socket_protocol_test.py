@@ -260,7 +260,12 @@ async def test_text_costs_more_than_audio_and_the_parts_of_a_message_less(protoc
         protocol.data_received(frame)
         if frame[0] & 128:
             await protocol.receive()
-    assert [cost for cost in costs if cost] == [5.0, 1.0, 1.0, 0.1]
+    assert [cost for cost in costs if cost] == pytest.approx([10.0, 1.0, 1.0, 0.1], abs=0.001)
+    costs.clear()
+    for opcode in (b"\x81", b"\x82"):  # many bytes cost more, those of text most
+        protocol.data_received(opcode + b"\xff" + (2**18).to_bytes(8, "big") + bytes(4) + b"x" * 2**18)
+        await protocol.receive()
+    assert [round(cost) for cost in costs if cost] == [138, 5]
 
 
 @pytest.mark.parametrize("part", [BEGINNING, b"\x82\xfe\x7f\xff\0\0\0\0" + bytes(1_000)], ids=["message", "frame"])
