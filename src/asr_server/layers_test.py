@@ -106,7 +106,7 @@ ONLY_IN = {
             "size",
         )
     }
-    | {"cli.doctor", "cli.http_protocol", "cli.granian_server"},
+    | {"cli.doctor", "cli.http_protocol", "cli.socket_protocol", "cli.granian_server"},
     "ray": {"cluster"},
     "websockets": {"client", "gateway", "bridge", "cli.socket_protocol"},
     "wyoming": {"bridge"},
