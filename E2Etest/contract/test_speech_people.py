@@ -42,7 +42,7 @@ def test_english_is_spoken_by_a_person_and_other_languages_as_before(server, syn
 
 
 def test_a_person_does_not_speak_other_languages(server):
-    """Where the voice is named; the error says what it speaks."""
+    """A request that names it is refused, and the error says what it speaks."""
     body = {"input": "Guten Abend.", "language": "de", "voice": "en_us-joe-medium"}
     refused = server.client.post(URL, json=body)
     assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unsupported_language")
@@ -50,7 +50,7 @@ def test_a_person_does_not_speak_other_languages(server):
 
 
 def test_seeds_and_the_pace(server):
-    """The same seed is the same answer by every route; another pace is the voice's own and no stretched sound."""
+    """A seed gives the same answer by every route. Another pace is the voice's own and no stretched sound."""
     assert _spoken(server, seed=5) == _spoken(server, seed=5) == _spoken(server, path="/stream/pcm", seed=5)
     assert _spoken(server, seed=5) != _spoken(server, seed=6)
     usual = _seconds(_spoken(server, pause_ms=0))
@@ -61,7 +61,7 @@ def test_seeds_and_the_pace(server):
 
 
 def test_a_sentence_is_heard_while_it_is_made(server):
-    """In pieces, of which the first is not most of it."""
+    """The answer comes in pieces, and the first is not most of it."""
     text = "This sentence goes on for a good while, so that there is time to hear its beginning before its end is made."
     with server.client.stream("POST", URL, json={"input": text, "response_format": "pcm"}) as answer:
         pieces = [len(piece) for piece in answer.iter_raw()]
@@ -82,7 +82,7 @@ def test_the_list_says_whose_voice_it_is(server):
 
 
 def test_the_state_of_both_engines_is_one(start):
-    """It is loaded where one of them is, and its name is that of the first."""
+    """The state is "loaded" where one of them is loaded, and the name is that of the first."""
     with start(SPEECH="auto") as found:
         assert found.health()["speech_state"] == "unloaded"
         _spoken(found, "Guten Abend.", language="de")

@@ -52,7 +52,7 @@ _NO_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Lengt
 
 
 class _Unfinished:
-    """What has arrived of a message without its end."""
+    """Counts what has arrived of a message without its end, and for how long it has been waited for."""
 
     def __init__(self) -> None:
         self.timer: asyncio.TimerHandle | None = None
@@ -67,7 +67,7 @@ class _Unfinished:
         return _held[self._caller] <= _UNFINISHED_BYTES
 
     def end(self) -> None:
-        """Nothing is held any more."""
+        """Count nothing any more."""
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -162,7 +162,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     @property
     def _is_refused(self) -> bool:
-        """Whether the app has ended the connection without taking a message."""
+        """Return whether the app has ended the connection without taking a message."""
         return self.close_sent and self.close_timeout == _REFUSED_CLOSE_S
 
     def _cost(self, frame: Frame) -> float:

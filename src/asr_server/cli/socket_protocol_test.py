@@ -253,7 +253,7 @@ async def test_who_sends_more_frames_than_audio_has_is_read_later(protocol, monk
 
 
 async def test_text_costs_more_than_audio_and_the_parts_of_a_message_less(protocol):
-    """By what they cost the event loop."""
+    """They count by what they cost the event loop."""
     costs = []
     protocol._count = costs.append
     for frame in (b"\x81\x81\0\0\0\0x", b"\x82\x81\0\0\0\0x", b"\x02\x81\0\0\0\0x", b"\x80\x81\0\0\0\0x"):
@@ -286,7 +286,7 @@ async def test_a_message_has_to_be_complete_in_time(protocol, monkeypatch, part)
 
 
 async def test_the_unfinished_messages_of_a_caller_have_a_bound(offered, monkeypatch):
-    """Of all connections of a key together; those of another one have their own."""
+    """It is for all connections of a key together; another key has its own."""
     monkeypatch.setattr(module, "_UNFINISHED_BYTES", 3_000)
     await offered.send({"type": "websocket.accept"})
     mine, other = Caller("key", share="key"), Caller("other", share="other")
@@ -302,7 +302,7 @@ async def test_the_unfinished_messages_of_a_caller_have_a_bound(offered, monkeyp
 
 
 async def test_a_refused_peer_is_not_read_on(protocol):
-    """However much it sends behind the refusal; who answers the close frame at once is heard."""
+    """This holds however much it sends behind the refusal."""
     protocol.client = ("192.0.2.1", 1)
     await protocol.send({"type": "websocket.close", "code": 3000})
     for _ in range(5):

@@ -17,7 +17,7 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 
 @pytest.mark.parametrize(("soft", "hard", "raised"), [(64, 500, 500), (300, 300, 300)])
 def test_as_many_files_may_be_open_as_the_system_allows(soft, hard, raised):
-    """Of which a connection is one; systemd lets a service have 1,024 at first, and 524,288 if it asks."""
+    """A connection is one of them. Under systemd a service has 1,024 at first, and 524,288 if it asks."""
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(soft), str(hard)], capture_output=True, text=True, check=True
     )

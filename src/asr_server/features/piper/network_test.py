@@ -45,6 +45,14 @@ def test_the_packaged_voice_is_checked(monkeypatch, packaged):
         PiperNetwork(packaged)
 
 
+def test_another_voice_needs_no_package(voice_file, monkeypatch):
+    """A voice by its path is loaded where the packaged one is not installed."""
+    file = voice_file("en_US-own-medium", None)
+    monkeypatch.setattr(voice, "installed", lambda distribution, version: False)
+    monkeypatch.setattr(voice, "packaged", lambda: pytest.fail("it was looked for"))
+    assert PiperNetwork(voice.read(file)).frames(SPOKEN).shape[1] == 192
+
+
 def _other_digest(file, mode):
     import hashlib
 

