@@ -3,6 +3,7 @@
 import gc
 
 import numpy as np
+import onnx
 import pytest
 
 from asr_server.core.errors import ModelUnavailable
@@ -92,7 +93,6 @@ def test_a_speaker_is_an_input_of_both_parts(speakers):
 
 def _small_graph(*, with_speaker):
     """A graph with two sources of random numbers, a convolution and a transposed one."""
-    onnx = pytest.importorskip("onnx")
     helper, kinds = onnx.helper, onnx.TensorProto
     weights = {
         "table": np.arange(20, dtype=np.float32).reshape(10, 2),
