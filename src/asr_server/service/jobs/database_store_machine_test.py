@@ -74,7 +74,7 @@ class SharedJobsMachine(RuleBasedStateMachine):
         for running in self.running:
             running.pop(identity, None)
 
-    @rule(owner=st.sampled_from(OWNERS), whole=st.booleans())
+    @rule(owner=st.sampled_from(OWNERS), whole=st.sampled_from([True, True, True, False]))
     def add(self, owner, whole):
         """A job comes, whole or in part."""
         record = JobRecord(new_id(), REQUEST, 1.0, owner=owner)
@@ -216,4 +216,4 @@ class SharedJobsMachine(RuleBasedStateMachine):
 
 
 TestSharedJobs = SharedJobsMachine.TestCase
-TestSharedJobs.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+TestSharedJobs.settings = settings(max_examples=500, stateful_step_count=30, deadline=None)

@@ -43,8 +43,7 @@ async def content(store, identity, file):
 
 
 async def test_who_lost_the_claim_writes_nothing(store):
-    """Neither chunks, nor parts, nor progress, nor an end, and it gives no job back: all of them name a claim that is not
-    the last one."""
+    """Neither chunks, nor parts, nor progress, nor an end, and it gives no job back: all of these name an old claim."""
     taken = await store.add(JobRecord(new_id(), REQUEST, 1.0), 5, lambda shares: None)
     await store.write(taken, "recording", io.BytesIO(b"audio"))
     await store.accept(taken)
@@ -108,8 +107,16 @@ async def test_owners_take_turns_over_all_servers(keeping):
     assert await keeping.claim([], 2.0, take_over=True) is None
 
 
+async def test_jobs_of_a_server_that_is_gone_are_not_under_way(keeping, store):
+    """Their owner has its turn as if it had none."""
+    for owner in ("ben", "ann", "ann", "ben"):
+        await accepted(keeping, owner)
+    claims = [await each.claim([], 2.0, take_over=False) for each in (keeping, store, keeping)]
+    assert [claim.record.owner for claim in claims] == ["ben", "ann", "ann"]
+
+
 async def test_what_is_given_back_waits_with_all_its_losses(keeping):
-    """It is the job that it was before it ran. It counts how often servers failed on it, and not how often one stopped."""
+    """It is the job that it was before it ran. How often servers failed on it is counted; that one stopped is not."""
     taken = await accepted(keeping)
     for lost, losses in ((True, 0), (False, 1), (True, 1), (False, 2)):
         claim = await keeping.claim([], 7.0, take_over=False)
@@ -204,14 +211,17 @@ async def test_what_is_over_its_time_goes(keeping, pass_time):
     claim = await keeping.claim([], 2.0, take_over=True)
     await keeping.end(claim, claim.record.succeeded(RESULT, 1.0), 2.0)
     short = DatabaseStore(keeping.database, 1.0)
+    runs = await accepted(short, "ben")
+    lost = await short.claim([claim.record], 2.0, take_over=True)
     broken = await short.add(JobRecord(new_id(), REQUEST, 1.0), 5, lambda shares: None)
     arriving = await keeping.add(JobRecord(new_id(), REQUEST, 1.0), 5, lambda shares: None)
     await keeping.sweep()
     assert ended.id in await keeping.records([ended.id])
     await pass_time(2.5)
     await keeping.sweep()
-    ids = [job.id for job in (ended, waits, broken, arriving)]
-    assert (await keeping.records(ids)).keys() == {waits.id, arriving.id}
+    ids = [job.id for job in (ended, waits, runs, broken, arriving)]
+    assert lost.id in (waits.id, runs.id)  # whose server is not heard of
+    assert (await keeping.records(ids)).keys() == {waits.id, runs.id, arriving.id}
     with pytest.raises(ClaimLost):
         await keeping.accept(broken)
 

@@ -9,6 +9,7 @@ import pytest
 
 from asr_server.core.errors import (
     EngineFailed,
+    InvalidAudio,
     JobNotFinished,
     JobNotFound,
     JobsUnavailable,
@@ -54,20 +55,28 @@ class Work:
 
 
 class Speaking:
-    """Makes a part of speech, keeps it, and waits for `go` before each one but the first; the result is a file."""
+    """Makes a part of speech, keeps it, and waits for `go` before each one but the first; the result is a file.
+
+    Parts of another voice are made anew.
+    """
 
     unexpected_error = SpeechFailed
 
-    def __init__(self):
-        self.made, self.go = [], asyncio.Event()
+    def __init__(self, voice=0):
+        self.voice, self.made, self.go = voice, [], asyncio.Event()
+
+    def key(self, number):
+        return f"{number + 10 * self.voice:064x}"
 
     async def process(self, run):
         with run.store.spoken_parts(run.record.id) as spoken:
+            if [part.key for part in spoken.finished[:1]] != [self.key(0)]:
+                spoken.cut(0)
             for number in range(len(spoken.finished), 3):
                 if number:
                     await self.go.wait()
                 spoken.write(bytes([number, 0]) * 1_000_000)
-                spoken.finish_part(f"{number:064x}")
+                spoken.finish_part(self.key(number))
                 self.made.append(number)
                 await run.store.keep_parts(run.record.id, spoken)
             spoken.rewind()
@@ -150,14 +159,15 @@ async def kill(jobs):
 async def test_any_server_takes_and_answers(run, tmp_path):
     """A job that one accepted is done by another, with its clips, and each has its state and its result, in chunks."""
     recording = bytes(range(256)) * 10_000
-    request = TranscriptionRequest(speakers=SpeakerOptions(known=(KnownSpeaker("Ann", b"RIFF\xff"),)))
+    known = (KnownSpeaker("Ann", b"RIFF\xff"), KnownSpeaker("Ben", b"RIFF\x00"))
+    request = TranscriptionRequest(speakers=SpeakerOptions(known=known))
     first, second = Work(None), Work()
     async with run(first) as one, run(second) as other:
         blocked = await one.add(REQUEST, io.BytesIO(b"x"))
         await until(lambda: first.runs or second.runs)
         one.drain()
         taken = await one.add(request, io.BytesIO(recording))
-        assert taken.request.speakers.known == (KnownSpeaker("Ann", b""),)
+        assert taken.request.speakers.known == (KnownSpeaker("Ann", b""), KnownSpeaker("Ben", b""))
         done = await ended(other, taken.id)
         assert (done.state, done.done_s, done.duration_s) == (JobState.SUCCEEDED, 9.0, 9.0)
         assert (taken.id, request, recording) in second.runs
@@ -169,22 +179,24 @@ async def test_any_server_takes_and_answers(run, tmp_path):
     assert not any((tmp_path / "state").iterdir())
 
 
-async def test_progress_reaches_watchers_elsewhere(run):
-    """A watcher at a server that does not run the job sees it run, and its end."""
+async def test_progress_reaches_watchers_elsewhere(run, monkeypatch):
+    """A watcher at a server that does not run the job sees it run, and its end, long before the claim is renewed."""
+    monkeypatch.setattr(shared_jobs, "_RENEW_S", 1_000)
     work = Work(None)
     async with run(work) as runs, run(Work()) as other:
         other._draining = True
         taken = await runs.add(REQUEST, io.BytesIO(b"audio"))
         other._draining, seen = False, []
         await until(lambda: work.runs)
-        async for record in other.watch(taken.id):
-            seen.append((record.state, record.done_s))
-            if record.done_s:
-                work.go.set()
+        async with asyncio.timeout(20):
+            async for record in other.watch(taken.id):
+                seen.append((record.state, record.done_s))
+                if record.done_s:
+                    work.go.set()
         assert seen[-2:] == [(JobState.RUNNING, 3.0), (JobState.SUCCEEDED, 9.0)]
 
 
-async def test_a_server_that_stops_gives_its_jobs_back(run):
+async def test_a_server_that_stops_gives_its_jobs_back(run, server):
     """Another begins at once, long before the lease is over, and it counts as no loss."""
     stopping, work = Work(None), Work()
     async with AsyncExitStack() as stack:
@@ -192,6 +204,7 @@ async def test_a_server_that_stops_gives_its_jobs_back(run):
         taken = await one.add(REQUEST, io.BytesIO(b"audio"))
         await until(lambda: stopping.runs)
         await stack.aclose()
+    assert server.query("SELECT lost FROM asr_jobs") == ["0"]
     async with run(work) as jobs:
         claim = await jobs._store.get(taken.id, "")
         assert (claim.state, claim.started_at) == (JobState.QUEUED, 0.0)
@@ -367,3 +380,93 @@ async def test_what_runs_for_longer_than_a_lease_stays_where_it_runs(run, server
         server.now_s += LEASE_S + 1
         assert (await ended(other, taken.id)).state is JobState.SUCCEEDED
         assert len(work.runs) == 1
+
+
+async def test_after_an_outage_nothing_is_taken_over_at_once(run, pass_time):
+    """The servers that still run jobs have first to renew their claims."""
+    lost, work = Work(None), Work()
+    async with run(lost) as dead:
+        taken = await dead.add(REQUEST, io.BytesIO(b"audio"))
+        await until(lambda: lost.runs)
+        await kill(dead)
+    await pass_time(LEASE_S + 1)
+    async with run(work) as jobs:
+        jobs._store.database.steady_s = LEASE_S / 2
+        jobs._look.set()
+        after = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        await ended(jobs, after.id)
+        assert [identity for identity, *_ in work.runs] == [after.id]
+        jobs._store.database.steady_s = 2 * LEASE_S
+        assert (await ended(jobs, taken.id)).state is JobState.SUCCEEDED
+
+
+async def test_a_server_whose_engine_failed_begins_no_more_jobs(run, server):
+    """The job counts as lost once it is given back; what waits is for others."""
+    work = Work(EngineFailed("an illegal memory access was encountered"))
+    async with run(work) as jobs:
+        await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        await until(lambda: any(one.engine_failed for one in jobs._running.values()))
+        await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        await asyncio.sleep(0.3)
+        assert len(work.runs) == 1
+    assert server.query("SELECT state, lost FROM asr_jobs ORDER BY place") == ["queued|1", "queued|0"]
+
+
+async def test_a_recording_that_breaks_off_leaves_no_place(run):
+    """The caller may try again."""
+
+    class Broken(io.BytesIO):
+        def read(self, size=-1):
+            raise OSError(5, "Input/output error")
+
+    async with run(Work(), max_jobs=1) as jobs:
+        with pytest.raises(OSError, match="Input/output"):
+            await jobs.add(REQUEST, Broken(b"audio"))
+        assert not (await jobs._store.shares()).unfinished
+        await jobs.add(REQUEST, io.BytesIO(b"audio"))
+
+
+async def test_removing_stops_the_run_here_at_once(run, monkeypatch):
+    """Not when the claim is next renewed."""
+    monkeypatch.setattr(shared_jobs, "_RENEW_S", 1_000)
+    work = Work(None)
+    async with run(work) as jobs:
+        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        await until(lambda: work.runs)
+        await asyncio.sleep(0.2)  # its progress is written
+        await jobs.remove(taken.id)
+        assert not jobs._running
+
+
+@pytest.mark.parametrize("fault", ["work", "disk"])
+async def test_a_failure_says_why_and_how_far_the_job_came(run, fault, tmp_path):
+    """Where the disk has no place for the files of a run, that is why."""
+    async with run(Work(InvalidAudio("no audio"))) as jobs:
+        if fault == "disk":
+            jobs._directory = tmp_path / "gone"
+        failed = await ended(jobs, (await jobs.add(REQUEST, io.BytesIO(b"audio"))).id)
+        expected = ("invalid_audio", 3.0) if fault == "work" else ("jobs_unavailable", 0.0)
+        assert (failed.error.code, failed.done_s) == expected
+
+
+async def test_speech_of_another_voice_takes_the_place_of_what_was_stored(run, server, pass_time):
+    """What a server has stored before is no part of it."""
+    first, second = Speaking(), Speaking(voice=1)
+    async with run(Work(), first) as dead:
+        await dead.add(SpeechJobRequest(), io.BytesIO(b"[]"), text=TextSize(5, 8 * MIB))
+        await until(lambda: server.query("SELECT count(*) FROM asr_job_parts") == ["1"])
+        await kill(dead)
+    await pass_time(LEASE_S + 1)
+    async with run(Work(), second):
+        await until(lambda: server.query("SELECT key FROM asr_job_parts") == [second.key(0)])
+
+
+async def test_a_server_runs_three_jobs_at_once(run):
+    """However many owners there are."""
+    work = Work(*[None] * 9)
+    async with run(work) as jobs:
+        for owner in ("ann", "ben", "cem", "dan"):
+            await jobs.add(REQUEST, io.BytesIO(b"audio"), owner)
+        await until(lambda: len(work.runs) == 3)
+        await asyncio.sleep(0.3)
+        assert len(work.runs) == 3
