@@ -225,6 +225,15 @@ async def test_no_upload_takes_for_ever(monkeypatch):
     assert len(parts) == 2_000 - 1_441
 
 
+async def test_a_text_takes_minutes_at_most(monkeypatch):
+    """It is in the memory meanwhile. Steady progress is not enough for longer."""
+    parts = [(65_536, 10)] * 100
+    request = Request({"type": "http", "headers": []}, _paced(monkeypatch, parts))
+    with pytest.raises(UploadStalled, match="0:06:00"):
+        await body.read_json(request, 1_000_000_000)
+    assert len(parts) == 100 - 37
+
+
 async def test_the_time_in_which_the_server_does_not_read_is_not_the_clients(monkeypatch):
     """As where a gateway waits for its worker."""
     now_s = 0.0
