@@ -54,6 +54,7 @@ from asr_server.service.jobs.shared_jobs_test import (
     test_speech_goes_on_with_its_finished_parts,
     test_speech_of_another_voice_takes_the_place_of_what_was_stored,
     test_what_no_server_survives_fails,
+    test_who_watches_does_not_hold_up_the_end,
     until,
 )
 from E2Etest.postgres import postgres
@@ -95,6 +96,7 @@ __all__ = [
     "test_what_is_refused_leaves_nothing",
     "test_what_no_server_survives_fails",
     "test_who_lost_the_claim_writes_nothing",
+    "test_who_watches_does_not_hold_up_the_end",
 ]
 pytestmark = pytest.mark.nightly
 

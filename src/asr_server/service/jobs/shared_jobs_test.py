@@ -14,6 +14,7 @@ from asr_server.core.errors import (
     JobNotFound,
     JobsUnavailable,
     Overloaded,
+    ShuttingDown,
     SpeechFailed,
     TranscriptionFailed,
 )
@@ -470,3 +471,16 @@ async def test_a_server_runs_three_jobs_at_once(run):
         await until(lambda: len(work.runs) == 3)
         await asyncio.sleep(0.3)
         assert len(work.runs) == 3
+
+
+async def test_who_watches_does_not_hold_up_the_end(run):
+    """A server that stops says so to the watchers of what is not over."""
+    work = Work(None)
+    async with run(work) as jobs:
+        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        watcher = asyncio.create_task(ended(jobs, taken.id))
+        await until(lambda: work.runs)
+        await asyncio.sleep(0.05)
+        jobs.drain()
+        with pytest.raises(ShuttingDown):
+            await watcher
