@@ -102,15 +102,15 @@ def test_the_readme_leads_to_every_page():
     )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=_named)
-def test_what_the_docs_name_exists(page):
+def test_what_the_docs_name_exists():
     """Settings and other variables, codes, fields and options in backticks are somewhere in the code.
 
     The other way round is held by the tables, and for commands by E2Etest/cli/test_docs.py.
     """
-    named = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`", page.read_text("utf-8")))
-    settings = {name.upper() for name in Settings.model_fields}
-    unknown = {n for n in named - settings - ELSEWHERE if not re.search(rf"\b{n}\b", CODE)}
+    settings, unknown = {name.upper() for name in Settings.model_fields}, set()
+    for page in PAGES:
+        named = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`", page.read_text("utf-8")))
+        unknown |= {(_named(page), n) for n in named - settings - ELSEWHERE if not re.search(rf"\b{n}\b", CODE)}
     assert unknown == set()
 
 

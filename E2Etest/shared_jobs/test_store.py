@@ -1,212 +1,130 @@
-"""Jobs in a real PostgreSQL database: several servers' runners in one process, with scripted work."""
+"""Jobs in a real PostgreSQL database: the tests of the store and of the runners, and what SQLite cannot show."""
 
 import asyncio
 import io
-from contextlib import AsyncExitStack, asynccontextmanager, closing
 
 import pytest
 
-from asr_server.core.errors import (
-    EngineFailed,
-    JobNotFinished,
-    JobNotFound,
-    JobsUnavailable,
-    Overloaded,
-    SpeechFailed,
-    TranscriptionFailed,
-)
-from asr_server.service.jobs import shared_jobs
+from asr_server.core.errors import JobsUnavailable
 from asr_server.service.jobs.database import Database
-from asr_server.service.jobs.database_store import ClaimLost, DatabaseStore
-from asr_server.service.jobs.record import JobRecord, JobState, new_id
-from asr_server.service.jobs.shared_jobs import SharedJobs
-from asr_server.service.jobs.shares import JobLimits
-from asr_server.service.jobs.work import JobKinds, JobOutcome, Progress, TextSize
-from asr_server.service.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
-from asr_server.service.speech.requests import SpeechJobRequest
+from asr_server.service.jobs.database_store import DatabaseStore
+from asr_server.service.jobs.database_store_test import (
+    keeping,
+    store,
+    test_a_claim_that_is_renewed_is_nobody_elses,
+    test_a_failed_job_keeps_no_file,
+    test_a_server_does_not_take_over_what_it_runs,
+    test_an_end_leaves_the_result_alone,
+    test_files_are_stored_in_chunks_and_replaced_as_a_whole,
+    test_jobs_of_a_server_that_is_gone_are_not_under_way,
+    test_only_its_owner_sees_and_removes_a_job,
+    test_owners_take_turns_over_all_servers,
+    test_parts_of_speech_are_cut_with_their_samples,
+    test_what_arrives_is_no_job_and_has_its_place,
+    test_what_is_given_back_waits_with_all_its_losses,
+    test_what_is_over_its_time_goes,
+    test_what_is_refused_leaves_nothing,
+    test_who_lost_the_claim_writes_nothing,
+)
+from asr_server.service.jobs.record import JobState
+from asr_server.service.jobs.shared_jobs_test import (
+    LEASE_S,
+    REQUEST,
+    Work,
+    ended,
+    fetched,
+    kill,
+    run,
+    short_times,
+    test_a_failure_says_why_and_how_far_the_job_came,
+    test_a_job_is_its_owners_alone,
+    test_a_key_does_not_hold_up_another,
+    test_a_record_that_cannot_be_read_holds_nobody_up,
+    test_a_recording_that_breaks_off_leaves_no_place,
+    test_a_server_runs_three_jobs_at_once,
+    test_a_server_that_stops_gives_its_jobs_back,
+    test_a_server_whose_engine_failed_begins_no_more_jobs,
+    test_a_stopped_server_that_goes_on_ends_its_run,
+    test_any_server_takes_and_answers,
+    test_jobs_are_removed_in_time,
+    test_limits_hold_over_all_servers,
+    test_progress_reaches_watchers_elsewhere,
+    test_removing_stops_the_run_here_at_once,
+    test_removing_stops_the_run_wherever_it_is,
+    test_speech_goes_on_with_its_finished_parts,
+    test_speech_of_another_voice_takes_the_place_of_what_was_stored,
+    test_what_no_server_survives_fails,
+    test_who_watches_does_not_hold_up_the_end,
+    until,
+)
 from E2Etest.postgres import postgres
 
+__all__ = [
+    "keeping",
+    "run",
+    "short_times",
+    "store",
+    "test_a_claim_that_is_renewed_is_nobody_elses",
+    "test_a_failed_job_keeps_no_file",
+    "test_a_failure_says_why_and_how_far_the_job_came",
+    "test_a_job_is_its_owners_alone",
+    "test_a_key_does_not_hold_up_another",
+    "test_a_record_that_cannot_be_read_holds_nobody_up",
+    "test_a_recording_that_breaks_off_leaves_no_place",
+    "test_a_server_does_not_take_over_what_it_runs",
+    "test_a_server_runs_three_jobs_at_once",
+    "test_a_server_that_stops_gives_its_jobs_back",
+    "test_a_server_whose_engine_failed_begins_no_more_jobs",
+    "test_a_stopped_server_that_goes_on_ends_its_run",
+    "test_an_end_leaves_the_result_alone",
+    "test_any_server_takes_and_answers",
+    "test_files_are_stored_in_chunks_and_replaced_as_a_whole",
+    "test_jobs_are_removed_in_time",
+    "test_jobs_of_a_server_that_is_gone_are_not_under_way",
+    "test_limits_hold_over_all_servers",
+    "test_only_its_owner_sees_and_removes_a_job",
+    "test_owners_take_turns_over_all_servers",
+    "test_parts_of_speech_are_cut_with_their_samples",
+    "test_progress_reaches_watchers_elsewhere",
+    "test_removing_stops_the_run_here_at_once",
+    "test_removing_stops_the_run_wherever_it_is",
+    "test_speech_goes_on_with_its_finished_parts",
+    "test_speech_of_another_voice_takes_the_place_of_what_was_stored",
+    "test_what_arrives_is_no_job_and_has_its_place",
+    "test_what_is_given_back_waits_with_all_its_losses",
+    "test_what_is_over_its_time_goes",
+    "test_what_is_refused_leaves_nothing",
+    "test_what_no_server_survives_fails",
+    "test_who_lost_the_claim_writes_nothing",
+    "test_who_watches_does_not_hold_up_the_end",
+]
 pytestmark = pytest.mark.nightly
-
-REQUEST, MIB = TranscriptionRequest(), 2**20
-RESULT = Result(b"", "text/plain", file_name="subtitles.srt", time_source="mixed")
-LEASE_S = 5.0
-
-
-class Work:
-    """Reports progress, does what `script` says for each job in turn (None: waits for `go`), and answers with the
-    recording twice."""
-
-    unexpected_error = TranscriptionFailed
-
-    def __init__(self, *script):
-        self.script, self.runs, self.go = list(script), [], asyncio.Event()
-
-    async def process(self, run):
-        request = run.store.request(run.record)
-        with run.store.recording(run.record.id) as file:
-            recording = file.read()
-        self.runs.append((run.record.id, request, recording))
-        run.report(Progress(3.0, 9.0))
-        step = self.script.pop(0) if self.script else True
-        if step is None:
-            await self.go.wait()
-        elif isinstance(step, Exception):
-            raise step
-        return JobOutcome(RESULT, 2 * recording, 9.0)
-
-
-class Speaking:
-    """Makes a part of speech, keeps it, and waits for `go` before each one but the first; the result is a file."""
-
-    unexpected_error = SpeechFailed
-
-    def __init__(self):
-        self.made, self.go = [], asyncio.Event()
-
-    async def process(self, run):
-        with run.store.spoken_parts(run.record.id) as spoken:
-            for number in range(len(spoken.finished), 3):
-                if number:
-                    await self.go.wait()
-                spoken.write(bytes([number, 0]) * 1_000_000)
-                spoken.finish_part(f"{number:064x}")
-                self.made.append(number)
-                await run.store.keep_parts(run.record.id, spoken)
-            spoken.rewind()
-            with run.store.new_result(run.record.id) as file:
-                file.write(b"????")
-                for part in spoken.finished:
-                    for block in spoken.blocks(part):
-                        file.write(block)
-                file.seek(0)
-                file.write(b"head")
-                run.store.keep_result(run.record.id, file)
-        return JobOutcome(Result(b"", "audio/wav"), None, 1.0)
 
 
 @pytest.fixture(scope="module")
-def server():
+def postgres_server():
     with postgres() as started:
         yield started
 
 
 @pytest.fixture
-def database(server):
-    """Its address, with no jobs in it."""
-    server.query("DROP SCHEMA public CASCADE")
-    server.query("CREATE SCHEMA public")
-    return server.url
+def server(postgres_server):
+    """With no jobs in it."""
+    postgres_server.query("DROP SCHEMA public CASCADE")
+    postgres_server.query("CREATE SCHEMA public")
+    return postgres_server
 
 
 @pytest.fixture
-async def store(database):
-    """With claims that are over at once."""
-    made = DatabaseStore(Database(database), 0.0)
-    yield made
-    await made.database.close()
-
-
-@pytest.fixture(autouse=True)
-def short_times(monkeypatch):
-    """What takes seconds takes tenths."""
-    for name, value in {
-        "LEASE_S": LEASE_S,
-        "_RENEW_S": 0.2,
-        "_REPORT_S": 0.05,
-        "_LOOK_S": 0.1,
-        "_RETRY_S": 0.1,
-    }.items():
-        monkeypatch.setattr(shared_jobs, name, value)
+def connect(server):
+    """As that of the double."""
+    return lambda: Database(server.url)
 
 
 @pytest.fixture
-def run(database, tmp_path):
-    """A function that runs one server's part: `async with run(work) as jobs`."""
-
-    @asynccontextmanager
-    async def running(work, speaking=None, **limits):
-        wanted = JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 9, "max_bytes": 100 * MIB, **limits})
-        store = DatabaseStore(Database(database), LEASE_S)
-        jobs = SharedJobs(JobKinds(work, speaking or Speaking()), wanted, store, tmp_path / "state")
-        await jobs.start()
-        try:
-            yield jobs
-        finally:
-            await jobs.close()
-
-    return running
-
-
-async def fetched(jobs, identity, owner=""):
-    result, content = await jobs.result(identity, owner)
-    with closing(content):
-        pieces = [piece async for piece in content.pieces()]
-    assert content.size_bytes == len(b"".join(pieces))
-    assert all(len(piece) <= MIB for piece in pieces)
-    return result, b"".join(pieces)
-
-
-async def ended(jobs, identity, owner=""):
-    async with asyncio.timeout(20):
-        async for record in jobs.watch(identity, owner):
-            last = record
-    return last
-
-
-async def until(condition):
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.02)
-    raise AssertionError("never")
-
-
-async def kill(jobs):
-    """End a server as kill -9 does: nothing is given back."""
-
-    async def nothing(claim, *, lost):
-        pass
-
-    jobs._store.release = nothing
-    await jobs.close()
-
-
-async def test_any_server_takes_and_answers(run, tmp_path):
-    """A job that one accepted is done by another, with its clips, and each has its state and its result, in chunks."""
-    recording = bytes(range(256)) * 10_000
-    request = TranscriptionRequest(speakers=SpeakerOptions(known=(KnownSpeaker("Ann", b"RIFF\xff"),)))
-    first, second = Work(None), Work()
-    async with run(first) as one, run(second) as other:
-        blocked = await one.add(REQUEST, io.BytesIO(b"x"))
-        await until(lambda: first.runs or second.runs)
-        one.drain()
-        taken = await one.add(request, io.BytesIO(recording))
-        assert taken.request.speakers.known == (KnownSpeaker("Ann", b""),)
-        done = await ended(other, taken.id)
-        assert (done.state, done.done_s, done.duration_s) == (JobState.SUCCEEDED, 9.0, 9.0)
-        assert (taken.id, request, recording) in second.runs
-        for jobs in (one, other):
-            assert await jobs.get(taken.id) == done
-            assert await fetched(jobs, taken.id) == (RESULT, 2 * recording)
-        first.go.set()
-        await ended(other, blocked.id)
-    assert not any((tmp_path / "state").iterdir())
-
-
-async def test_progress_reaches_watchers_elsewhere(run):
-    """A watcher at a server that does not run the job sees it run, and its end."""
-    work = Work(None)
-    async with run(work) as runs, run(Work()) as other:
-        other._draining = True
-        taken = await runs.add(REQUEST, io.BytesIO(b"audio"))
-        other._draining, seen = False, []
-        await until(lambda: work.runs)
-        async for record in other.watch(taken.id):
-            seen.append((record.state, record.done_s))
-            if record.done_s:
-                work.go.set()
-        assert seen[-2:] == [(JobState.RUNNING, 3.0), (JobState.SUCCEEDED, 9.0)]
+def pass_time():
+    """PostgreSQL has the time of the machine."""
+    return asyncio.sleep
 
 
 async def test_a_job_of_a_server_that_died_is_taken_over(run):
@@ -221,203 +139,6 @@ async def test_a_job_of_a_server_that_died_is_taken_over(run):
             await kill(dead)
             assert (await ended(jobs, taken.id)).state is JobState.SUCCEEDED
             assert len(work.runs) == 1
-
-
-async def test_a_server_that_stops_gives_its_jobs_back(run):
-    """Another begins at once, long before the lease is over, and it counts as no loss."""
-    stopping, work = Work(None), Work()
-    async with AsyncExitStack() as stack:
-        one = await stack.enter_async_context(run(stopping))
-        taken = await one.add(REQUEST, io.BytesIO(b"audio"))
-        await until(lambda: stopping.runs)
-        await stack.aclose()
-    async with run(work) as jobs:
-        claim = await jobs._store.get(taken.id, "")
-        assert (claim.state, claim.started_at) == (JobState.QUEUED, 0.0)
-        assert (await ended(jobs, taken.id)).state is JobState.SUCCEEDED
-
-
-async def test_who_lost_the_claim_writes_nothing(store):
-    """Neither chunks, nor parts, nor progress, nor an end: all of them name a claim that is not the last one."""
-    taken = await store.add(JobRecord(new_id(), REQUEST, 1.0), 5, lambda shares: None)
-    await store.write(taken, "recording", io.BytesIO(b"audio"))
-    await store.accept(taken)
-    old = await store.claim([], 2.0, take_over=True)
-    await store.write(old, "result", io.BytesIO(b"old"))
-    new = await store.claim([], 3.0, take_over=True)
-    assert (new.id, new.number, new.lost) == (old.id, old.number + 1, 1)
-    await store.write(new, "result", io.BytesIO(b"new"))
-    ended = old.record.succeeded(RESULT, 1.0)
-    for late in (
-        store.write(old, "result", io.BytesIO(b"late")),
-        store.keep_part(old, 0, "key", io.BytesIO(b"late")),
-        store.cut_parts(old, 0),
-        store.renew(old),
-        store.release(old, lost=False),
-        store.end(old, ended, 100),
-        store.accept(taken),
-    ):
-        with pytest.raises(ClaimLost):
-            await late
-    assert [chunk async for chunk in store.read(new.id, "result")] == [b"new"]
-    assert await store.parts(new.id) == []
-    await store.end(new, new.record.succeeded(RESULT, 1.0), 100)
-    with pytest.raises(ClaimLost):
-        await store.renew(new)
-    assert (await store.get(new.id, "")).started_at == 3.0
-
-
-async def test_a_server_does_not_take_over_what_it_runs(store):
-    """It was late with renewing; the job waits for other servers alone."""
-    await store.accept(await store.add(JobRecord(new_id(), REQUEST, 1.0), 5, lambda shares: None))
-    runs = await store.claim([], 2.0, take_over=True)
-    assert await store.claim([runs.record], 3.0, take_over=True) is None
-    assert await store.claim([], 3.0, take_over=False) is None
-    assert (await store.claim([], 3.0, take_over=True)).id == runs.id
-
-
-async def test_a_stopped_server_that_goes_on_ends_its_run(run):
-    """It renews its claim, learns that it has none, and gives up; the result is that of the other server."""
-    frozen, work = Work(None), Work()
-    async with run(frozen) as one:
-        taken = await one.add(REQUEST, io.BytesIO(b"audio"))
-        await until(lambda: frozen.runs)
-        renewing = one._tasks[1]
-        renewing.cancel()
-        one._draining = True
-        async with run(work) as other:
-            assert (await ended(other, taken.id)).state is JobState.SUCCEEDED
-            assert one._running
-            one._tasks.append(asyncio.create_task(one._renew()))
-            await until(lambda: not one._running)
-            assert (await fetched(one, taken.id))[1] == b"audioaudio"
-
-
-async def test_what_no_server_survives_fails(run, monkeypatch):
-    """After some losses the job says so, instead of ending one server after the other."""
-    monkeypatch.setattr(shared_jobs, "_MOST_LOST", 2)
-    identity = ""
-    for _ in range(3):
-        async with run(Work(EngineFailed("an illegal memory access was encountered"))) as jobs:
-            identity = identity or (await jobs.add(REQUEST, io.BytesIO(b"audio"))).id
-            await until(lambda jobs=jobs: any(one.engine_failed for one in jobs._running.values()))
-    work = Work()
-    async with run(work) as jobs:
-        failed = await ended(jobs, identity)
-        assert (failed.state, failed.error.code) == (JobState.FAILED, "transcription_failed")
-        with pytest.raises(JobNotFinished):
-            await jobs.result(identity)
-    assert not work.runs
-
-
-async def test_speech_goes_on_with_its_finished_parts(run, server):
-    """A server that takes a text over speaks what is missing; nothing but the result is left at the end."""
-    first, second = Speaking(), Speaking()
-    second.go.set()
-    async with run(Work(), first) as dead:
-        taken = await dead.add(SpeechJobRequest(), io.BytesIO(b"[]"), text=TextSize(5, 8 * MIB))
-        await until(lambda: first.made)
-        await asyncio.sleep(0.5)
-        await kill(dead)
-    async with run(Work(), second) as jobs:
-        assert (await ended(jobs, taken.id)).state is JobState.SUCCEEDED
-        _, content = await fetched(jobs, taken.id)
-    assert (first.made, second.made) == ([0], [1, 2])
-    parts = [bytes([number, 0]) * 1_000_000 for number in range(3)]
-    assert content == b"head" + b"".join(parts)
-    assert server.query("SELECT DISTINCT file FROM asr_job_chunks") == ["result"]
-
-
-async def test_owners_take_turns_over_all_servers(store):
-    """Each server asks with nothing under way: the next job is of who has fewer under way, then of whose turn it is."""
-    store = DatabaseStore(store.database, 60.0)
-    for owner in ("ann", "ann", "ann", "ann", "ben", "ben", "ben"):
-        await store.accept(await store.add(JobRecord(new_id(), REQUEST, 1.0, owner=owner), 5, lambda shares: None))
-    claims = [await store.claim([], 2.0, take_over=True) for _ in range(4)]
-    assert [claim.record.owner for claim in claims] == ["ann", "ben", "ann", "ben"]
-    await store.end(claims[1], claims[1].record.succeeded(RESULT, 1.0), 100)
-    claims = [await store.claim([], 2.0, take_over=True) for _ in range(3)]
-    assert [claim.record.owner for claim in claims] == ["ben", "ann", "ann"]
-    assert await store.claim([], 2.0, take_over=True) is None
-
-
-async def test_a_key_does_not_hold_up_another(run):
-    """A server runs two jobs of one key at most; its third place is for others."""
-    work = Work(*[None] * 9)
-    async with run(work) as jobs:
-        many = [await jobs.add(REQUEST, io.BytesIO(b"ann"), "ann") for _ in range(4)]
-        await until(lambda: len(work.runs) == 2)
-        other = await jobs.add(REQUEST, io.BytesIO(b"ben"), "ben")
-        await until(lambda: len(work.runs) == 3)
-        assert {identity for identity, *_ in work.runs} == {many[0].id, many[1].id, other.id}
-
-
-async def test_limits_hold_over_all_servers(run):
-    """Of all jobs, of a key's jobs, of a key's bytes and of all bytes; what was removed is free again."""
-    limits = {"max_jobs": 4, "key_max_jobs": 2, "key_max_bytes": 40_000, "max_bytes": 60_000}
-    async with run(Work(*[None] * 9), **limits) as one, run(Work(*[None] * 9), **limits) as other:
-        first = await one.add(REQUEST, io.BytesIO(b"audio"), "ann")
-        await other.add(REQUEST, io.BytesIO(b"audio"), "ann")
-        for jobs in (one, other):
-            with pytest.raises(Overloaded, match="2 jobs"):
-                await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann")
-        await one.remove(first.id, "ann")
-        with pytest.raises(Overloaded, match="delete finished ones"):
-            await other.add(REQUEST, io.BytesIO(bytes(40_000)), "ann")
-        await other.add(REQUEST, io.BytesIO(bytes(35_000)), "ben")
-        with pytest.raises(JobsUnavailable, match="JOBS_DATABASE_MB"):
-            await one.add(REQUEST, io.BytesIO(bytes(30_000)), "dan")
-        coming = [jobs.add(REQUEST, io.BytesIO(b"x"), name) for jobs in (one, other) for name in ("eve", "fay")]
-        taken = await asyncio.gather(*coming, return_exceptions=True)
-        assert sum(isinstance(answer, Overloaded) for answer in taken) == 2
-
-
-async def test_a_job_is_its_owners_alone(run):
-    """To others there is no such job, and what is not accepted yet is none to anybody."""
-    async with run(Work()) as jobs:
-        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann")
-        await ended(jobs, taken.id, "ann")
-        arriving = await jobs._store.add(JobRecord(new_id(), REQUEST, 1.0, owner="ben"), 5, lambda shares: None)
-        for identity in (taken.id, arriving.id, "job_unknown"):
-            for refused in (jobs.get, jobs.result):
-                with pytest.raises(JobNotFound):
-                    await refused(identity, "ben")
-            with pytest.raises(JobNotFound):
-                await anext(jobs.watch(identity, "ben"))
-        with pytest.raises(JobNotFound):
-            await jobs.remove(taken.id, "ben")
-        await jobs.remove(taken.id, "ann")
-
-
-async def test_removing_stops_the_run_wherever_it_is(run, server):
-    """Its watchers end, and nothing of it is left."""
-    work = Work(None)
-    async with run(work) as runs, run(Work()) as other:
-        other._draining = True
-        taken = await runs.add(REQUEST, io.BytesIO(b"audio"))
-        await until(lambda: work.runs)
-        watcher = asyncio.create_task(ended(runs, taken.id))
-        await asyncio.sleep(0.1)
-        await other.remove(taken.id)
-        assert not (await watcher).state.over
-        await until(lambda: not runs._running)
-        assert server.query("SELECT count(*) FROM asr_jobs, asr_job_chunks") == ["0"]
-
-
-async def test_jobs_are_removed_in_time(run, server, monkeypatch):
-    """Finished ones after JOB_TTL, and those whose recordings broke off."""
-    async with run(Work(), ttl_s=0.2) as jobs:
-        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
-        await ended(jobs, taken.id)
-        broken = await jobs._store.add(JobRecord(new_id(), REQUEST, 1.0), 5, lambda shares: None)
-        await jobs._store.write(broken, "recording", io.BytesIO(b"audio"))
-        await asyncio.sleep(LEASE_S)
-        await jobs._store.sweep()
-        assert server.query("SELECT count(*) FROM asr_jobs") == ["0"]
-        with pytest.raises(JobNotFound):
-            await jobs.get(taken.id)
-        with pytest.raises(ClaimLost):
-            await jobs._store.accept(broken)
 
 
 async def test_an_outage_costs_nothing_but_time(run, server):
@@ -454,28 +175,9 @@ async def test_tables_of_another_version_are_left_alone(run, server):
             await older.check_room()
 
 
-async def test_servers_that_start_together_make_one_schema(database):
+async def test_servers_that_start_together_make_one_schema(connect):
     """Under a lock: none of them fails."""
-    stores = [DatabaseStore(Database(database), LEASE_S) for _ in range(8)]
-    assert [answer.unfinished for answer in await asyncio.gather(*(store.shares() for store in stores))] == [{}] * 8
-    for store in stores:
-        await store.database.close()
-
-
-async def test_a_record_that_cannot_be_read_holds_nobody_up(run, server):
-    """A damaged one is put aside, and one of a newer server waits for it."""
-    work = Work()
-    async with run(work) as jobs:
-        jobs._draining = True
-        damaged, newer, whole = [await jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(3)]
-        server.query(f"UPDATE asr_jobs SET record = '{{}}' WHERE id = '{damaged.id}'")
-        changed = "replace(record, '\"version\":2', '\"version\":99')"
-        server.query(f"UPDATE asr_jobs SET version = 99, record = {changed} WHERE id = '{newer.id}'")
-        jobs._draining = False
-        assert (await ended(jobs, whole.id)).state is JobState.SUCCEEDED
-        for identity in (damaged.id, newer.id):
-            with pytest.raises(JobsUnavailable):
-                await jobs.get(identity)
-    assert [identity for identity, *_ in work.runs] == [whole.id]
-    states = server.query("SELECT state FROM asr_jobs ORDER BY place")
-    assert states == ["unreadable", "queued", "succeeded"]
+    stores = [DatabaseStore(connect(), LEASE_S) for _ in range(8)]
+    assert [answer.unfinished for answer in await asyncio.gather(*(each.shares() for each in stores))] == [{}] * 8
+    for each in stores:
+        await each.database.close()

@@ -1,5 +1,6 @@
 """The table from error codes to the wire."""
 
+import json
 from contextlib import asynccontextmanager
 
 import pytest
@@ -13,14 +14,14 @@ from asr_server.core import errors
 from asr_server.core.settings import Settings
 
 
-@pytest.mark.parametrize("leaf", errors.leaves())
-def test_every_error_has_its_place_on_the_wire(leaf):
-    """The table is total: status, type and close code for each leaf, and an envelope with all four keys."""
-    answer = http_response(leaf("what happened"))
-    wire = TABLE[leaf.code]
-    assert answer.status_code == wire.status
-    assert f'"code":"{leaf.code}"'.encode() in bytes(answer.body)
-    assert all(f'"{key}"'.encode() in bytes(answer.body) for key in ("error", "message", "type", "param"))
+def test_every_error_has_its_place_on_the_wire():
+    """An envelope with OpenAI's four keys, and a status that says that it is an error."""
+    for leaf in errors.leaves():
+        answer = http_response(leaf("what happened"))
+        assert 400 <= answer.status_code < 600, leaf
+        (content,) = json.loads(bytes(answer.body)).values()
+        assert content.keys() == {"message", "type", "param", "code"}
+        assert (content["code"], content["message"]) == (leaf.code, "what happened")
 
 
 def test_the_table_holds_nothing_else():

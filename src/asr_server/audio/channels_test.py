@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 from numpy.typing import NDArray
 
+from asr_server.audio.channels import mix
 from asr_server.audio.conftest import encode, open_bytes, pcm16, read_all, tone, wav
 from asr_server.audio.decode import Decoder, Progress
 from asr_server.audio.limits import DecodeLimits
@@ -86,3 +87,11 @@ async def test_the_seconds_decoded_are_those_of_the_recording() -> None:
         assert decoder.decoded_s == pytest.approx(3.0, abs=0.001)
     finally:
         await decoder.close()
+
+
+async def test_channels_that_cancel_each_other_leave_the_first_that_is_strong() -> None:
+    """A balanced line has its voice in opposite phase; a channel with next to nothing in it does not stand for both."""
+    voice = np.sin(np.arange(16_000, dtype=np.float32) / 9)
+    assert np.array_equal(mix(np.stack([voice * 0, voice, -voice])), voice)
+    assert np.array_equal(mix(np.stack([voice, -voice])), voice)
+    assert np.allclose(mix(np.stack([voice, voice / 2])), voice * 0.75)

@@ -13,6 +13,7 @@ from asr_server.engine.aligning import RETRY_S, AligningEngine
 from asr_server.engine.protocol import AlignerState, AlignItem, Alignment, EngineInfo, Utterance
 from asr_server.scheduling.job import Job
 from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
+from asr_server.scheduling.request_clock import RequestClock
 from asr_server.scheduling.thread import EngineThread
 
 WAIT_S = 10
@@ -193,9 +194,10 @@ def test_an_aligner_that_cannot_be_had_costs_only_alignments(engine, words, tran
     assert [o.key for o in engine.step()] == [1]
 
 
-def test_a_failed_aligner_is_tried_again_after_a_while(engine, words, clock):
+@pytest.mark.parametrize("where", ["locate", "load"])
+def test_a_failed_aligner_is_tried_again_after_a_while(engine, words, clock, where):
     """Alignments are refused at once for a minute, so that not each of them tries to fetch; then it is tried again."""
-    words.faults.append(("load", ModelUnavailable("no weights")))
+    words.faults.append((where, ModelUnavailable("no weights")))
     engine.admit(1, _item())
     _ended(engine)
     clock.now_s += RETRY_S - 1
@@ -203,7 +205,7 @@ def test_a_failed_aligner_is_tried_again_after_a_while(engine, words, clock):
         engine.admit(2, _item())
     clock.now_s += 2
     engine.admit(3, _item())
-    assert isinstance(_ended(engine)[3], RowDone)
+    assert isinstance(_ended(engine, 10_000)[3], RowDone)
     assert engine.info.aligner_error == ""
 
 
@@ -348,3 +350,40 @@ def test_an_aligner_that_is_used_again_and_again_stays(engine, words, clock):
         engine.admit(key, _item())
         assert isinstance(_ended(engine)[key], RowDone)
     assert (words.loads, words.loaded) == (1, True)
+
+
+def test_alignments_of_a_whole_pass_keep_others_out(engine, transcriber):
+    """What comes then would wait behind them, however many places there are."""
+    _ready(engine)
+    engine.admit(1, _item("60"))
+    assert engine.free_slots == transcriber.free_slots - 1
+    engine.admit(2, _item("40"))
+    assert (engine.free_slots, transcriber.free_slots) == (0, 8)
+    assert engine.urgent_slots == 8
+
+
+def test_an_aligner_that_is_waited_for_is_not_idle(engine, words, clock):
+    """However long ago its last pass was."""
+    _ready(engine)
+    clock.now_s += 60
+    engine.admit(1, _item())
+    assert engine.poll_idle() is None
+    assert words.loaded
+
+
+@pytest.mark.parametrize("where", ["locate", "load"])
+def test_no_time_limit_passes_while_the_aligner_is_fetched(transcriber, words, clock, where):
+    """Neither while it is found, on a thread of its own, nor while it is loaded."""
+    limits = RequestClock(clock=clock)
+    engine = AligningEngine(transcriber, words, pass_tokens=100, idle_timeout_s=10.0, request_clock=limits, clock=clock)
+    engine.load()
+    real, before_s = getattr(words, where), limits.now_s()
+
+    def slow():
+        clock.now_s += 300
+        real()
+
+    setattr(words, where, slow)
+    engine.admit(1, _item())
+    assert isinstance(_ended(engine, 10_000)[1], RowDone)
+    assert (clock.now_s, limits.now_s()) == (400.0, before_s)

@@ -290,3 +290,37 @@ def test_waiting_audio_leaves_room_for_fewer_streams():
                 sessions.enter_context(admission.hold_live()).seconds = 14.0
             with pytest.raises(Overloaded):
                 admission.check_live()
+
+
+def test_a_refusal_says_when_to_come_again_by_the_measured_speed():
+    """The seconds of audio that are too many, at the speed at which audio was answered of late."""
+    admission = Admission(limit_s=1_000, share_s=100, first_guess_speed=5.0)
+    with admission.hold(share="ann") as ticket:
+        admission.measure(ticket, 90)
+        with pytest.raises(Overloaded) as refused, admission.hold(share="ann"):
+            pass
+        assert refused.value.retry_after_s == 1  # 90 and a usual recording are at most 20 too many
+        with pytest.raises(Overloaded) as refused:
+            admission.check_more(None, 60.0, "ann")
+        assert refused.value.retry_after_s == 10
+
+
+def test_what_is_answered_stays_answered():
+    """Parts of a recording may be reported in any order."""
+    admission = Admission(limit_s=100)
+    with held(admission, 80) as ticket:
+        admission.progress(ticket, 50)
+        admission.progress(ticket, 20)
+        assert admission.held_s == 30
+
+
+def test_what_a_session_has_waiting_counts_with_what_it_wants_more():
+    """Beside what others have; alone it may have as much as it likes."""
+    admission = Admission(limit_s=100)
+    with admission.hold_live() as session:
+        session.seconds = 70
+        admission.check_more(session, 500, "")
+        with held(admission, 20):
+            admission.check_more(session, 10, "")
+            with pytest.raises(Overloaded):
+                admission.check_more(session, 11, "")

@@ -1,12 +1,15 @@
 """Several models on one engine thread, driven turn by turn with scripted batches."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.scheduling.job import Job, Priority
 from asr_server.scheduling.model import ModelState
+from asr_server.scheduling.models import Models
 from asr_server.scheduling.ports import RowDelta, RowDone
-from asr_server.scheduling.thread import EngineThread
+from asr_server.scheduling.thread import LIVE_BEGIN_S, EngineThread
 
 IDLE_S = 10.0
 
@@ -227,3 +230,34 @@ def test_a_job_may_take_the_place_of_an_earlier_one():
     bench.submit("b", 0, queued_s=2.0)
     bench.thread.turn()
     assert bench.memory.log[:2] == ["+b", "+a"]
+
+
+class _Rows:
+    """A model with rows of these classes."""
+
+    def __init__(self, name, *priorities):
+        self.name = name
+        self.rows = dict(enumerate(SimpleNamespace(priority=priority) for priority in priorities))
+
+
+def test_the_model_with_the_most_urgent_row_is_first():
+    """Whatever else it has; one without rows has no turn."""
+    final = _Rows("final", Priority.BULK, Priority.FINAL)
+    partial, bulk = _Rows("partial", Priority.PARTIAL), _Rows("bulk", Priority.BULK, Priority.BULK)
+    models = Models([bulk, partial, _Rows("idle"), final])
+    assert [model.name for model in models.in_turn()] == ["final", "partial", "bulk"]
+
+
+def test_models_share_the_time_after_which_live_work_has_its_turn():
+    """Also while a live session has nothing in the batch; without any, a step may take as long as it does."""
+    memory = Memory()
+    first, second = (Scripted(name, memory) for name in ("first", "second"))
+    thread = EngineThread(first, others={"second": second}, idle_timeout_s=0, start=False)
+    for _ in range(2):
+        for model in ("", "second"):
+            thread.submit(Job(1, Priority.BULK, model=model))
+        with thread.lease(live=True):
+            thread.turn()
+        thread.turn()
+        thread.turn()
+    assert first.begin_s[:2] == second.begin_s[:2] == [LIVE_BEGIN_S / 2, None]

@@ -706,3 +706,20 @@ def test_a_thread_that_fails_outside_of_a_step_leaves_nobody_waiting(batch, monk
     with pytest.raises(EngineFailed):
         thread.submit(Job(0))
     thread.close()
+
+
+def test_the_batch_of_an_engine_that_failed_is_left_alone(batch):
+    """Whatever it is asked may hang: neither its rows are dropped, nor is it unloaded."""
+    touched = []
+    batch.drop = batch.unload = lambda *key: touched.append(key)
+    thread = EngineThread(batch, idle_timeout_s=0)
+    batch.gate.clear()
+    futures = [thread.submit(Job(item)) for item in (5, 5, 5, "die", 5, 5)]
+    batch.gate.set()
+    for future in futures:
+        with pytest.raises(EngineFailed):
+            future.result(WAIT_S)
+    thread.close()
+    assert not thread.snapshot().alive
+    assert len(touched) <= batch.size  # the rows of the step that failed
+    assert () not in touched

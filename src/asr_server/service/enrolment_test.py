@@ -18,6 +18,7 @@ from asr_server.core.errors import (
     SpeakersUnavailable,
     UnsupportedValue,
 )
+from asr_server.service import reference_audio
 from asr_server.service import voices as voices_module
 from asr_server.service.enrolment import Candidate, Enrolment
 from asr_server.service.voices import VoiceStore, named
@@ -98,7 +99,9 @@ async def test_a_recording_that_would_make_a_wrong_voice_is_refused(enrolment, s
 
 async def test_a_word_of_somebody_else_is_no_second_voice(enrolment, recording):
     """And one person is not two because the diariser says so."""
-    await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 4), tone(BOB, 0.8))])
+    alone = await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 4))])
+    beside = await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 4), tone(BOB, 0.8))])
+    assert beside.voice_print @ alone.voice_print == pytest.approx(1, abs=1e-3)
     await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 3), tone(ANN + 31.25, 3))])
 
 
@@ -199,3 +202,37 @@ async def test_a_lost_process_is_not_the_fault_of_the_recording(decoder, store, 
         await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 3))])
     assert raised.value.param is None
     assert await store.voices("ann") == []
+
+
+async def test_nobody_waits_for_all_recordings_of_another(enrolment, speakers, recording):
+    """A second caller has a place while the first has one under way and another waiting."""
+    going, go, real = asyncio.Event(), asyncio.Event(), speakers.diarize
+
+    async def slow(samples, count=None):
+        if not going.is_set():
+            going.set()
+            await go.wait()
+        return await real(samples, count)
+
+    speakers.diarize = slow
+    ann, bob = (Candidate(name, "by letter", owner=name, caller=name) for name in ("ann", "bob"))
+    first = [asyncio.create_task(enrolment.enrol(ann, [recording(tone(ANN, 3))])) for _ in range(2)]
+    await going.wait()
+    async with asyncio.timeout(10):
+        await enrolment.enrol(bob, [recording(tone(BOB, 3))])
+    assert not any(task.done() for task in first)
+    go.set()
+    await asyncio.gather(*first)
+
+
+async def test_a_recording_over_full_scale_keeps_its_form():
+    """Samples of float files may be of any size: they are scaled down, not cut off."""
+
+    class Loud:
+        async def stream(self, source, progress, caller):
+            for _ in range(2):
+                progress.decoded_samples += 16_000
+                yield np.linspace(-4, 2, 16_000, dtype=np.float32)
+
+    found = await reference_audio.decoded(Loud(), None, "", (1.0, 60.0))
+    assert np.allclose(found[:16_000], np.linspace(-1, 0.5, 16_000), atol=1e-6)

@@ -5,6 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 
+from asr_server.core.errors import DeadlineExceeded, TranscriptionFailed, UnsupportedLanguage
 from asr_server.engine.protocol import AlignedPiece, Alignment, EngineTraits
 from asr_server.scheduling.job import Priority
 from asr_server.service import word_times
@@ -41,3 +42,20 @@ def test_the_aligner_gets_a_span_and_its_times_come_back_as_those_of_the_recordi
     )
     assert engine.item.speech_regions == ((1_600, 8_000),)
     assert [(word.text, word.start_ms, word.end_ms) for word in found] == [("Thanks.", 2_100, 2_400)]
+
+
+@pytest.mark.parametrize("error", [TranscriptionFailed("no"), UnsupportedLanguage("no"), DeadlineExceeded("late")])
+def test_words_without_an_aligner_that_helps_are_estimated(error):
+    """Whether it failed, does not know the language, or was too late: the text has its words all the same."""
+
+    class Failing(_Engine):
+        async def align(self, item, *, priority):
+            raise error
+
+    span = SpeechSpan(32_000, 48_000, np.zeros(16_000, np.float32), 1.0, ((33_600, 40_000),))
+    found = asyncio.run(
+        word_times.words(Failing(), span, "Thanks.", "English", WordTimes.ALIGNED, priority=Priority.INTERACTIVE)
+    )
+    assert [(word.text, word.start_ms, word.end_ms, word.source.value) for word in found] == [
+        ("Thanks.", 2_100, 2_500, "estimated")
+    ]

@@ -1,5 +1,7 @@
 """Live sessions. Who speaks is in the samples; with real models and people see models_test.py."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -68,6 +70,15 @@ def test_who_speaks_is_known_within_two_seconds():
     """Windows are a second apart, and unsure of their last half second."""
     for seconds in (1.5, 1.75, 2.25, 2.5):
         assert told(numbered((1, 5), (2, seconds)))[-1] == (1, 5.0, 6.0 if seconds < 2.5 else 7.0)
+
+
+def test_what_has_not_changed_is_not_told_again():
+    """Each report differs from the one before."""
+    diarizer = LiveDiarizer(NumberedVoices().models)
+    found = [diarizer.push(block) for block in blocks(numbered((1, 5), (2, 4), (0, 10)))]
+    reports = [turns for turns in found if turns]
+    assert len(reports) > 3
+    assert all(one != two for one, two in pairwise(reports))
 
 
 def test_people_keep_their_numbers():

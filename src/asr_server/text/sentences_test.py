@@ -238,3 +238,21 @@ def test_the_work_does_not_grow_with_abbreviations_that_are_all_different():
     assert len(sentences(" ".join(f"w{n}. X" for n in range(20_000)), "fr")) == 20_001
     info = module._ends_before.cache_info()
     assert info.currsize <= info.maxsize < 20_000
+
+
+def test_the_length_of_a_line_is_that_of_all_its_sentences():
+    """A long line is wrapped text, which goes on in the next; a short one ends before a capital letter."""
+    long = "One two three four five six. Seven eight nine ten. We went to\nBerlin today."
+    assert [span.text for span in sentences(long, "en")][-1] == "We went to\nBerlin today."
+    short = "Seven eight. We went to\nBerlin today."
+    assert [span.text for span in sentences(short, "en")][-1] == "Berlin today."
+
+
+def test_a_text_that_was_flushed_leaves_nothing_to_the_next():
+    """Neither its line nor its list."""
+    for before in ("a " * 30, "- an item of a list"):
+        used, fresh = SentenceStream("en"), SentenceStream("en")
+        used.push(before)
+        used.flush()
+        for text in ("We went to\nBerlin today. It", "A much longer line that was wrapped at its end in\nBerlin. It"):
+            assert [*used.push(text), *used.flush()] == [*fresh.push(text), *fresh.flush()]

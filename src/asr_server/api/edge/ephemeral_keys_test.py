@@ -109,3 +109,10 @@ def test_it_fits_into_a_header_and_a_subprotocol():
     noise = random.Random(1).randbytes(4_000).hex()
     with pytest.raises(InvalidValue, match=r"session\.update"):
         keys.issue({"prompt": noise}, 10, owner_of(ANN))
+
+
+def test_a_session_that_is_huge_unpacked_gets_no_key():
+    """It would be small enough as a key, and could not be opened."""
+    keys = EphemeralKeys([ANN], Clock())
+    with pytest.raises(InvalidValue, match="does not fit"):
+        keys.issue({"prompt": "a" * 300_000}, 10, owner_of(ANN))

@@ -37,3 +37,26 @@ async def test_a_stream_without_an_end_is_left_after_its_head(version):
     assert body == {"type": "http.response.body", "body": b""}
     assert closed.is_set()
     assert scope["method"] == "HEAD"
+
+
+async def test_a_route_that_thinks_before_its_head_is_not_told_that_the_reader_left():
+    """It would give up its work, and there would be no head."""
+    left = asyncio.Event()
+
+    async def thinking(scope, receive, send):
+        waiting = asyncio.create_task(receive())
+        await asyncio.sleep(0.02)
+        if waiting.done():
+            left.set()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        assert (await waiting)["type"] == "http.disconnect"
+
+    sent = []
+
+    async def send(message):
+        sent.append(message["type"])
+
+    scope = {"type": "http", "method": "HEAD", "path": "/", "headers": []}
+    await asyncio.wait_for(HeadRequests(thinking)(scope, asyncio.Event().wait, send), 5)
+    assert not left.is_set()
+    assert sent == ["http.response.start", "http.response.body"]

@@ -1,12 +1,13 @@
 """Form fields in the spellings that clients use."""
 
 import asyncio
+import io
 import json
 import tempfile
 from types import SimpleNamespace
 
 import pytest
-from starlette.datastructures import FormData, Headers
+from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.requests import Request
 
 from asr_server.api.http import body
@@ -225,6 +226,15 @@ async def test_no_upload_takes_for_ever(monkeypatch):
     assert len(parts) == 2_000 - 1_441
 
 
+async def test_a_text_takes_minutes_at_most(monkeypatch):
+    """It is in the memory meanwhile. Steady progress is not enough for longer."""
+    parts = [(65_536, 10)] * 100
+    request = Request({"type": "http", "headers": []}, _paced(monkeypatch, parts))
+    with pytest.raises(UploadStalled, match="0:06:00"):
+        await body.read_json(request, 1_000_000_000)
+    assert len(parts) == 100 - 37
+
+
 async def test_the_time_in_which_the_server_does_not_read_is_not_the_clients(monkeypatch):
     """As where a gateway waits for its worker."""
     now_s = 0.0
@@ -255,3 +265,22 @@ async def test_a_full_disk_is_reported_as_that(monkeypatch):
     scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
     with pytest.raises(UploadsUnavailable, match="No space left"):
         await body.read_form(Request(scope, receive), 1000)
+
+
+def test_the_last_file_of_a_name_counts():
+    """As the last of a text field does."""
+    files = [UploadFile(io.BytesIO(), filename=name) for name in ("first.wav", "last.wav")]
+    form = FormData([("file", files[0]), ("file", files[1]), ("file", "text")])
+    assert body.upload(form, "file") is files[1]
+    assert body.upload(form, "files") is None
+
+
+@pytest.mark.parametrize("text", [b'{"input": "\\ud800"}', b'{"\\udfff": 1}', b'["\\ud83d"]'])
+async def test_half_a_character_is_no_json(text):
+    """It could be neither stored nor sent back."""
+
+    async def receive():
+        return {"type": "http.request", "body": text, "more_body": False}
+
+    with pytest.raises(MalformedBody):
+        await body.read_json(Request({"type": "http", "headers": []}, receive), 1_000)

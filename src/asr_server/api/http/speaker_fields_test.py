@@ -117,6 +117,10 @@ WRONG = [
     ([DIARIZED, (NAMES, "Ann"), (REFERENCES, "data:audio/wav;base64,")], REFERENCES),
     ([DIARIZED, (NAMES, "Ann"), (REFERENCES, "data:audio/wav;base64,ü")], REFERENCES),
     ([DIARIZED, (NAMES, "Ann"), (REFERENCES, _url(bytes(MAX_CLIPS_BYTES + 1)))], REFERENCES),
+    (
+        [DIARIZED, *((NAMES, name) for name in "AB"), *[(REFERENCES, _url(bytes(MAX_CLIPS_BYTES // 2 + 1)))] * 2],
+        REFERENCES,
+    ),
 ]
 
 

@@ -230,3 +230,29 @@ async def test_closing_ends_what_is_under_way_for_good() -> None:
     with pytest.raises(ShuttingDown):
         await encoded(encoder, PCM)
     assert encoder.pid is None
+
+
+async def test_a_flac_file_counts_for_more(encoder: AudioEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its encoder takes several times the memory of the others."""
+    monkeypatch.setattr(client_module, "_MAX_MIB", 20)
+    flac = EncodingOptions(SpeechFormat.FLAC)
+    async with encoder.stream(flac), encoder.stream(flac):
+        with pytest.raises(Overloaded):
+            await encoded(encoder, flac)
+        await encoded(encoder, PCM)
+        assert encoder.streams == 2
+    assert encoder.streams == 0
+
+
+async def test_a_request_has_a_second_of_sound_at_most(encoder: AudioEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that others need not wait long. The end of a sentence comes with its last one."""
+    asked = []
+
+    async def ask(stream: object, action: str, data: bytes = b"", **fields: object) -> bytes:
+        asked.append((len(data) // 4, fields.get("ends_sentence")))
+        return b""
+
+    async with encoder.stream(PCM) as stream:
+        monkeypatch.setattr(client_module.EncodedStream, "_ask", ask)
+        await stream.push(np.zeros(5 * SPEECH_RATE // 2, np.float32), ends_sentence=True)
+    assert asked == [(SPEECH_RATE, False), (SPEECH_RATE, False), (SPEECH_RATE // 2, True)]

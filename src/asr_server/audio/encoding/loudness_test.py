@@ -8,7 +8,7 @@ import pytest
 
 from asr_server.audio.encoding.conftest import silence, tone
 from asr_server.audio.encoding.loudness import LoudnessNormalizer, loudness_lufs
-from asr_server.audio.encoding.sentences import SentenceJoiner
+from asr_server.audio.encoding.sentences import Frame, SentenceJoiner
 from asr_server.core.audio import SPEECH_RATE
 
 
@@ -88,3 +88,11 @@ def test_pauses_in_the_first_speech_do_not_count():
     """A text whose first 400 ms of speech are parted by a pause gets the loudness of one without it."""
     sound = np.concatenate([tone(200, 0.2), silence(1.0), tone(200, 2)])
     assert loudness_lufs(normalized(sound, -20.0)[-24_000:]) == pytest.approx(-20.0, abs=0.2)
+
+
+def test_speech_waits_two_seconds_at_most_for_its_gain():
+    """A word and a long silence: not more than that is held back."""
+    normalizer, sound = LoudnessNormalizer(-20.0), tone(200, 0.01)
+    ready = [len(list(normalizer.push(Frame(sound, is_speech=number < 5)))) for number in range(300)]
+    assert ready[:199] == [0] * 199
+    assert sum(ready) >= 299

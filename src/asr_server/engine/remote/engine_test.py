@@ -4,6 +4,7 @@ import threading
 import time
 from dataclasses import replace
 
+import httpx
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from asr_server.engine import plan, registry
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.engine.remote import conftest as wire
+from asr_server.engine.remote import endpoint
 from asr_server.engine.remote.conftest import KEY, Reply, ScriptedRemote
 from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
 
@@ -315,3 +317,23 @@ def test_a_busy_server_is_not_asked_before_the_time_that_it_says(remote, engine_
     assert _answer(engine_for(remote), Utterance(TONE)).text
     first_s, second_s = asked_s
     assert second_s - first_s >= 1.0
+
+
+def test_a_wait_has_bounds_whatever_the_server_says():
+    """Half a minute, a tenth of a second, and a second where it says no number. The caller is told the same."""
+
+    def busy(told):
+        return endpoint._Busy(httpx.Response(429, headers={"retry-after": told}))
+
+    assert [busy(told).wait_s for told in ("0", "7", "3600", "Fri, 31 Dec 1999 23:59:59 GMT")] == [0.1, 7.0, 30.0, 1.0]
+    assert [busy(told).error.retry_after_s for told in ("7", "3600")] == [7, 30]
+
+
+def test_a_recording_that_is_refused_in_every_form_says_nothing_about_streams(remote, engine_for):
+    """The next one is asked for as a stream again."""
+    engine = engine_for(remote)
+    remote.script = lambda call: wire.refusal(400)
+    _error(engine)
+    remote.script = wire.openai
+    _answer(engine, Utterance(TONE))
+    assert ["stream" in call.fields for call in remote.calls] == [True, False, True]

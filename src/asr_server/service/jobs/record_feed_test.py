@@ -86,6 +86,18 @@ async def test_a_watcher_of_a_removed_job_ends(feed_of):
     assert await last_of(feed_of(table), FIRST, lambda seen: False) is None
 
 
+async def test_who_begins_to_watch_sees_what_was_read_last(feed_of):
+    """And not what it knew itself, which is older."""
+    newer = replace(FIRST, done_s=3.0)
+    table = Table(newer)
+    feed = feed_of(table)
+    async with aclosing(feed.changes(FIRST)) as changes:
+        while await anext(changes) != newer:
+            pass
+        table.away = True
+        assert await last_of(feed, FIRST, lambda seen: True) == newer
+
+
 async def test_watchers_wait_while_nothing_can_be_read(feed_of):
     """And see what happened meanwhile."""
     table = Table(FIRST)

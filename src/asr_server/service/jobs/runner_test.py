@@ -159,6 +159,7 @@ async def test_a_failure_is_kept_with_its_code_and_hurts_nobody(tmp_path, fault,
         first = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         failed = await ended(jobs, first.id)
         assert (failed.state, failed.error.code) == (JobState.FAILED, code)
+        assert failed.done_s == 3.0  # how far it came
         with pytest.raises(JobNotFinished):
             await jobs.result(first.id)
         # The caller's recording is not kept for longer than it is needed.
@@ -241,6 +242,7 @@ async def test_who_watches_does_not_hold_up_the_end(tmp_path):
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         watcher = asyncio.create_task(ended(jobs, taken.id))
         await begun(jobs, taken.id)
+        await asyncio.sleep(0.01)  # it waits for another change
         jobs.drain()
         with pytest.raises(ShuttingDown):
             await watcher
@@ -314,6 +316,22 @@ async def test_what_cannot_be_removed_stays_a_job(tmp_path, monkeypatch):
         assert await fetched(jobs, done.id) == RESULT
         assert (await ended(jobs, runs.id)).state is JobState.SUCCEEDED
         await jobs.remove(done.id)
+
+
+async def test_a_result_that_cannot_be_read_is_no_fault_of_the_job(tmp_path, monkeypatch):
+    """The disk fails for a while: that is said, and the job stays."""
+    async with running(tmp_path, Scripted()) as jobs:
+        taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        await ended(jobs, taken.id)
+
+        def failing(self, identity):
+            raise OSError(5, "Input/output error")
+
+        with monkeypatch.context() as failed:
+            failed.setattr(JobStore, "result", failing)
+            with pytest.raises(JobsUnavailable, match="Input/output"):
+                await jobs.result(taken.id)
+        assert await fetched(jobs, taken.id) == RESULT
 
 
 def _refusing(self, identity):
@@ -440,7 +458,7 @@ async def test_a_result_from_long_ago_is_kept_once_more_and_not_for_ever(tmp_pat
         await until(lambda: not list((tmp_path / "jobs").iterdir()))
 
 
-async def test_speech_has_its_place_on_the_disk_from_the_beginning(tmp_path):
+async def test_speech_has_its_place_on_the_disk_from_the_beginning(tmp_path, monkeypatch):
     """What it will take counts while it is made, also after a restart; at its end, what it takes."""
     spoken, mib = SpeechJobRequest(), 2**20
     async with running(tmp_path, Scripted(None), key_max_bytes=10 * mib) as jobs:
@@ -448,12 +466,18 @@ async def test_speech_has_its_place_on_the_disk_from_the_beginning(tmp_path):
         with pytest.raises(Overloaded):
             await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
         await jobs.add(spoken, io.BytesIO(b"[]"), "bob", text=TextSize(5, 4 * mib))
+        # What the speech under way will take is not free any more, whoever asks.
+        monkeypatch.setattr(JobStore, "free_bytes", lambda store: 20 * mib)
+        with pytest.raises(JobsUnavailable, match="which has less"):
+            await jobs.add(spoken, io.BytesIO(b"[]"), text=TextSize(5, 9 * mib))
+        await jobs.add(spoken, io.BytesIO(b"[]"), text=TextSize(5, 7 * mib))
+        monkeypatch.undo()
     processor = Scripted(None, None)
     async with running(tmp_path, processor, key_max_bytes=10 * mib) as jobs:
         with pytest.raises(Overloaded):
             await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
         processor.go.set()
-        await until(lambda: jobs.counts[JobState.SUCCEEDED] == 2)
+        await until(lambda: jobs.counts[JobState.SUCCEEDED] == 3)
         await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
         free_bytes = JobStore.free_bytes(jobs._store_or_reason)
         with pytest.raises(JobsUnavailable, match="which has less"):

@@ -24,7 +24,7 @@ from asr_server.scheduling.observer import SchedulerObserver
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.jobs import text_parts, work
 from asr_server.service.jobs.record import JobRecord, new_id
-from asr_server.service.jobs.speech import SpeechJobs, text_size
+from asr_server.service.jobs.speech import SpeechJobs, beginning, text_size
 from asr_server.service.jobs.store import JobStore
 from asr_server.service.jobs.text_parts import dumped
 from asr_server.service.jobs.work import JobRun
@@ -73,12 +73,14 @@ async def speaking(encoder):
     """A function that builds what speaks, over a new engine with these rules."""
     threads = []
 
-    def build(*rules, limit_s=10_000.0):
+    def build(*rules, limit_s=10_000.0, request_s=60.0):
         engine, ledger = FakeSpeechEngine(FakeScript(speech=SpeechScript(rules))), Ledger()
         thread = EngineThread(engine, idle_timeout_s=0, watch=ledger)
         threads.append(thread)
         engines = SpeechEngines((SpeechClient(thread, engine.traits, "fake"),))
-        processor = SpeechProcessor(engines, encoder, Admission(limit_s), SpeechCache(2**20), SpeechSettings(), 60.0)
+        processor = SpeechProcessor(
+            engines, encoder, Admission(limit_s), SpeechCache(2**20), SpeechSettings(), request_s
+        )
         return SpeechJobs(processor), ledger
 
     yield build
@@ -156,6 +158,9 @@ async def test_progress_grows_with_every_sentence(speaking, job):
     assert len(set(done)) >= 18
     assert done[-1] == run.record.characters
     assert [progress.done_s for progress in seen] == sorted(progress.done_s for progress in seen)
+    # About how long all of it will be: as much as is made at least, and in the end just that.
+    assert all(progress.duration_s >= progress.done_s for progress in seen)
+    assert seen[-1].duration_s == pytest.approx(seen[-1].done_s)
 
 
 @pytest.mark.parametrize("audio_format", SpeechFormat)
@@ -207,3 +212,37 @@ async def test_a_job_has_its_time_limit(speaking, job):
     """However far it is."""
     with pytest.raises(DeadlineExceeded):
         await speaking(SpeechRule(call=5, fault=Fault.HANG, hang_s=1.0))[0].process(job(timeout_s=0.3))
+
+
+async def test_the_time_limit_of_a_request_is_none_of_a_job(speaking, job):
+    """A part of a long text may take longer than an answer that somebody waits for."""
+    slow = SpeechRule(call=5, fault=Fault.HANG, hang_s=0.6)
+    await speaking(slow, request_s=0.3)[0].process(job())
+
+
+async def test_parts_beyond_the_text_are_left_out(speaking, job):
+    """Such as a server has stored that divided the text in another way."""
+    jobs, run = speaking()[0], job()
+    whole = (await result(jobs, run))[1]
+    with run.store.spoken_parts(run.record.id) as spoken:
+        spoken.write(bytes(1_000))
+        spoken.finish_part("f" * 64)
+    assert (await result(jobs, run))[1] == whole
+
+
+async def test_a_text_says_what_it_will_take():
+    """Samples and the file, which is as large where nothing is lost; at twice the speed half of it."""
+    pcm, mp3 = (
+        text_size(replace(REQUEST, format=audio_format), CHAPTERS)
+        for audio_format in (SpeechFormat.PCM, SpeechFormat.MP3)
+    )
+    fast = text_size(replace(REQUEST, speed=2.0), CHAPTERS)
+    assert pcm.characters == mp3.characters == fast.characters == sum(len(chapter.text) for chapter in CHAPTERS)
+    assert fast.expected_bytes == pytest.approx(pcm.expected_bytes / 2, abs=1)
+    assert pcm.expected_bytes / 2 < mp3.expected_bytes < 0.6 * pcm.expected_bytes
+
+
+async def test_the_language_is_found_by_a_bounded_beginning():
+    """Of however many chapters."""
+    text = beginning(REQUEST, tuple(Chapter("", letter * 8_000) for letter in "abcd")).text
+    assert text == "a" * 8_000 + "b" * 8_000 + "c" * 4_000

@@ -271,6 +271,16 @@ def test_one_directory_is_one_servers(store, tmp_path):
     JobStore(tmp_path).close()
 
 
+def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path):
+    """Whoever can write into the directory must not have the server open a file elsewhere."""
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "lock").symlink_to(elsewhere)
+    with pytest.raises(JobsUnavailable):
+        JobStore(tmp_path / "state")
+
+
 def test_a_place_that_cannot_be_used_is_named(tmp_path):
     """A file where the directory should be."""
     (tmp_path / "state").write_text("")

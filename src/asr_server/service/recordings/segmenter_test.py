@@ -9,7 +9,7 @@ import pytest
 from asr_server import demo
 from asr_server.audio.segmentation.config import SegmentationConfig
 from asr_server.engine.protocol import EngineTraits
-from asr_server.service.recordings.segmenter import Segmenter, segmentation_config
+from asr_server.service.recordings.segmenter import Segmenter, SpeechSpan, segmentation_config
 from asr_server.service.requests import ServerVad
 
 
@@ -55,3 +55,32 @@ def test_margins_of_a_callers_own_detection_do_not_overlap(recording):
     spans = _spans(np.concatenate([said, pause, said, pause, said]), config=config)
     assert len(spans) >= 3
     assert all(before.end <= after.start for before, after in pairwise(spans))
+
+
+def test_an_engine_gets_spans_that_it_can_hear():
+    """As long as it can, with the pauses and margins that it likes; never longer than the server's own."""
+    own = SegmentationConfig()
+    short = segmentation_config(None, EngineTraits(max_audio_s=12.0, max_pause_s=0.5, margin_ms=100))
+    assert (short.max_span_s, short.max_gap_s, short.pad_ms) == (12.0, 0.5, 100)
+    assert segmentation_config(None, EngineTraits(max_audio_s=120.0)).max_span_s == own.max_span_s
+    stated = ServerVad(threshold=0.7, prefix_padding_ms=150, silence_duration_ms=700)
+    found = segmentation_config(stated, EngineTraits(max_audio_s=12.0))
+    assert (found.max_span_s, found.threshold, found.min_silence_ms, found.pad_ms) == (12.0, 0.7, 700, 150)
+
+
+def test_a_part_of_a_span_has_the_speech_in_it():
+    """Cut where the part begins and ends, and none of what only touches it."""
+    regions = ((100, 200), (300, 500), (600, 700))
+    span = SpeechSpan(0, 1_000, np.arange(1_000, dtype=np.float32), 0.9, regions, "A")
+    part = span.part(200, 400)
+    assert (part.start, part.end, part.speech_regions, part.speaker) == (200, 400, ((300, 400),), "A")
+    assert part.audio.tolist() == list(range(200, 400))
+    assert span.part(500, 600).speech_regions == ()
+
+
+def test_a_quiet_passage_after_a_loud_one_is_heard_as_quiet():
+    """The scale of a file beyond full scale is that of its loudest sample so far."""
+    segmenter, loud = Segmenter(SegmentationConfig()), np.full(512, 8.0, np.float32)
+    _, before = segmenter._scores(loud)
+    _, after = segmenter._scores(loud / 8)
+    assert (before[0], after[0]) == (1.0, pytest.approx(1 / 64))

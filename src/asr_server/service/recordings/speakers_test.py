@@ -10,9 +10,10 @@ from asr_server.core.errors import SpeakersUnavailable
 from asr_server.core.transcript import Segment
 from asr_server.service.recordings.speakers import RecordingSpeakers
 from asr_server.service.requests import SpeakerOptions
-from asr_server.speakers.turns import Diarization, Turn
+from asr_server.speakers.turns import MAX_SPEAKERS, Diarization, SpeakerCount, Turn
 
 BLOCK = np.zeros(32_000, np.float32)
+ANYBODY = SpeakerOptions()
 SEGMENT = Segment(0, 1000, "so", "English", (), 0.0, 0.0)
 
 
@@ -32,6 +33,7 @@ class Client:
             raise self._error
 
     async def finish(self, count):
+        self.count = count
         if self._error:
             raise self._error
         return Diarization((Turn(0, 0, 1000),), (np.ones(2, np.float32),))
@@ -41,8 +43,8 @@ async def names(prints):
     return ["Ann"]
 
 
-async def _labels(client):
-    speakers = RecordingSpeakers(client, SpeakerOptions(), names)
+async def _labels(client, options=ANYBODY):
+    speakers = RecordingSpeakers(client, options, names)
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         running = group.create_task(speakers.run())
         for _ in range(200):  # more than may wait
@@ -65,3 +67,17 @@ async def test_blocks_are_taken_after_a_failure_and_the_labels_raise_it(error, b
     with pytest.raises(ExceptionGroup) as failures:
         await _labels(Client(error, block))
     assert failures.value.exceptions == (error,)
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        (SpeakerOptions(), SpeakerCount(1, MAX_SPEAKERS)),
+        (SpeakerOptions(2, 3), SpeakerCount(2, 3)),
+        (SpeakerOptions(2, None), SpeakerCount(2, MAX_SPEAKERS)),
+    ],
+)
+async def test_as_many_people_are_looked_for_as_the_caller_says(options, count):
+    client = Client()
+    await _labels(client, options)
+    assert client.count == count

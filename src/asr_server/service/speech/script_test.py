@@ -146,6 +146,8 @@ def test_the_key_depends_on_everything_that_is_heard():
     ]
     assert len(set(keys)) == len(keys)
     assert prepared(clone, model="tts-1-hd").key == keys[0]
+    quick = SpeechEngines((client(changes_speed=True),))  # where the engine itself speaks faster
+    assert prepared(quick, speed=1.5, pause_ms=0).key != prepared(quick, pause_ms=0).key
     other = SimpleNamespace(traits=client().traits, model_id="another")
     assert prepared(SpeechEngines((other,))).key != keys[0]
 

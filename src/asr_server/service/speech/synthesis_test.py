@@ -22,9 +22,10 @@ from asr_server.scheduling.job import Priority
 from asr_server.scheduling.observer import JobEnd
 from asr_server.scheduling.request_clock import RequestClock
 from asr_server.scheduling.thread import EngineThread
+from asr_server.service.speech import synthesis
 from asr_server.service.speech.cache import SpeechCache
 from asr_server.service.speech.observer import SpeechObserver
-from asr_server.service.speech.requests import AudioChunk, SentenceBegun, SpeechRequest
+from asr_server.service.speech.requests import AudioChunk, SentenceBegun, SpeechRequest, SpeechTimings
 from asr_server.service.speech.script import SpeechEngines
 from asr_server.service.speech.synthesis import SentenceInProgress, SpeechProcessor, SpeechRun
 
@@ -333,3 +334,38 @@ async def test_many_texts_at_once_are_each_as_alone(speech):
     for one, (events, _) in zip(wanted[:6], together, strict=False):
         assert data((await events_of(processor, one))[0]) == data(events)
     assert np.unique([len(data(events)) for events, _ in together]).size > 3
+
+
+async def test_a_part_of_a_long_text_is_not_kept(speech):
+    """It would push out many answers, and nobody waits for its first audio."""
+    made = speech(cache_bytes=2**24)
+    prepared = made.processor.prepare(request(SENTENCE))
+    await events_of(made.processor, request(SENTENCE), SpeechRun(Priority.BULK))
+    assert made.processor.kept(prepared) is None
+    assert made.ledger.first_audio_s == []
+    await events_of(made.processor, request(SENTENCE))
+    assert made.processor.kept(prepared) is not None
+    assert len(made.ledger.first_audio_s) == 1
+
+
+async def test_what_is_spoken_does_not_keep_others_out(speech):
+    """Of a text under way, what is begun and not yet spoken counts, in seconds of its speech."""
+    made, left = speech(), []
+    wanted = made.processor.prepare(request(speed=2.0))
+    assert wanted.duration_s == pytest.approx(made.processor.prepare(request()).duration_s / 2)
+
+    async def emit(event):
+        if isinstance(event, SentenceBegun):
+            left.append(made.processor.admission.held_s)
+
+    await made.processor.speak(wanted, emit)
+    each_s = wanted.duration_s / 20
+    assert max(left) <= 3.01 * each_s  # the present sentence and two ahead of it
+    assert left[-1] == pytest.approx(each_s)
+
+
+async def test_the_first_audio_of_a_text_is_that_of_its_first_sentence():
+    """All other times add up."""
+    first, second = SpeechTimings(1.0, 2.0, 3.0, 40.0), SpeechTimings(10.0, 20.0, 30.0, 400.0)
+    added = synthesis._sum(synthesis._sum(SpeechTimings(), first), second)
+    assert added == SpeechTimings(11.0, 22.0, 33.0, 40.0)
