@@ -369,3 +369,58 @@ def test_silence_is_not_kept():
     (final,) = client.finals
     assert final["text"] == "one two three"
     assert 599.5 < final["start"] <= 600
+
+
+_TEXT = {"text": "one", "committed": "one", "tentative": "", "utterance": 1, "start": 0.0, "end": 1.0, "language": ""}
+_FINAL = _TEXT | {"is_final": True, "ending": "pause", "lag_ms": 5}
+
+
+def _restarted(**hello):
+    """A session that has finished two seconds and two utterances, and goes on in another worker."""
+    replay = LiveReplay({"session_id": "live_1", "sample_rate": SAMPLE_RATE, **hello})
+    replay.add_audio(bytes(6 * SAMPLE_RATE), 10.0)
+    while replay.input.next_frame() is not None:
+        pass
+    for number in (1, 2):
+        replay.on_message(json.dumps(_FINAL | {"utterance": number, "start": number - 1.0, "end": float(number)}), 12.0)
+    replay.restarted({"session_id": "live_2"})
+    return replay
+
+
+def test_the_lag_counts_from_when_the_audio_first_arrived():
+    """Of what the worker was sent again. What came behind that has the worker's own lag."""
+    replay = _restarted()
+    replay.add_audio(bytes(2 * SAMPLE_RATE), 50.0)
+    partial = _TEXT | {"is_final": False, "lag_ms": 5}
+    assert json.loads(replay.on_message(json.dumps(partial), 50.0))["lag_ms"] == 40_000
+    assert json.loads(replay.on_message(json.dumps(partial | {"end": 2.0}), 50.1))["lag_ms"] == 5
+
+
+def test_a_worker_is_asked_by_its_own_numbers():
+    """What its client has of the workers before it is nothing of its own."""
+    replay = _restarted()
+    assert [replay.worker_utterance(received) for received in (0, 1, 2, 3)] == [0, 0, 0, 1]
+
+
+def test_words_and_settled_places_are_those_of_the_session():
+    """As texts are."""
+    replay = _restarted()
+    words = {"utterance": 1, "words": [{"word": "one", "start": 0.5, "end": 1.0, "source": "estimated"}]}
+    told = json.loads(replay.on_message(json.dumps(words), 0.0))
+    assert (told["utterance"], told["words"][0]["start"], told["words"][0]["end"]) == (3, 2.5, 3.0)
+    replay.input.add_action(ActionKind.CHECKPOINT, '{"action": "settled"}')
+    while replay.input.next_frame() is not None:
+        pass
+    told = json.loads(replay.on_message('{"status": "settled", "seconds": 0.5, "utterance": 0}', 0.0))
+    assert (told["utterance"], told["seconds"]) == (2, 2.5)
+
+
+def test_a_client_that_comes_back_is_told_nothing_of_the_worker_s_own_session():
+    """Its id, counts and continuation are those of the session."""
+    replay = _restarted(continuation={})
+    hello = {"status": "connected", "session_id": "live_2", "received_bytes": 7, "actions": 9, "continuation": {}}
+    told = json.loads(replay.hello_for_client(hello))
+    assert told == {
+        **{"status": "connected", "session_id": "live_1", "resumed": True},
+        **{"received_bytes": 6 * SAMPLE_RATE, "actions": 0},
+    }

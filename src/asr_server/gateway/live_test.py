@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs
 
 import pytest
+from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from asr_server.api.live import continuation
 from asr_server.api.websocket_io import DISCARD, MOVED
+from asr_server.gateway import worker
 from asr_server.gateway.conftest import KEYS
 from asr_server.gateway.restart_policy import WorkerState
 from asr_server.live.continuation import Continuation, TurnSettings
@@ -174,8 +176,11 @@ def test_a_wrong_action_is_reported_and_the_session_goes_on(sessions, client):
         assert _flushed(socket) == "0 bytes"
 
 
-def test_an_open_session_keeps_its_worker_awake_also_while_its_client_is_away(sessions, workers, gateway_with):
+def test_an_open_session_keeps_its_worker_awake_also_while_its_client_is_away(
+    sessions, workers, gateway_with, monkeypatch
+):
     """For as long as it waits for the client; then the worker may sleep."""
+    monkeypatch.setattr(worker, "_IDLE_CHECK_S", 0.02)
     client = gateway_with(idle_timeout=0.1, ws_resume_s=1.0)
     with client.socket(PATH) as socket:
         socket.receive_json()
@@ -314,7 +319,7 @@ def test_a_session_of_another_server_goes_on_from_its_state(sessions, workers, c
             **{"session_id": _STATE.session_id, "resumed": True, "continued": True},
             **{"received_bytes": 300_001, "actions": 5},
         }
-        assert hello["endpointing"] == "manual"
+        assert (hello["endpointing"], hello["use_server_vad"]) == ("manual", False)
         now = continuation.parse_state(hello["continuation"]["state"])
         assert now == replace(_STATE, issuer=now.issuer)
         assert now.issuer != _STATE.issuer
@@ -421,6 +426,115 @@ def test_a_client_that_closed_in_order_finds_its_final_in_the_next_worker(sessio
         assert socket.receive_json()["received_bytes"] == 1_000
         _until(lambda: {"action": "flush"} in sessions.actions)
         assert socket.receive_json()["text"] == "1000 bytes"
+
+
+def _kept(client):
+    return list(client.state.live._sessions)
+
+
+def test_a_session_that_was_resumed_does_not_end_when_its_waiting_time_would_have(sessions, gateway_with):
+    """One that was cut off later has ended by then."""
+    client = gateway_with(ws_resume_s=0.2)
+    with client.socket(PATH) as socket:
+        identity = socket.receive_json()["session_id"]
+    with client.socket(f"{PATH}?session_id={identity}&received=0") as socket:
+        assert socket.receive_json()["resumed"] is True
+        with client.socket(PATH) as other:
+            other.receive_json()
+        _until(lambda: len(_kept(client)) < 2)
+        assert _kept(client) == [identity]
+    _until(lambda: not _kept(client))
+
+
+def test_a_session_that_its_worker_refuses_is_over_here_too(sessions, workers, client):
+    """Nothing of it is kept, and its client is told to open another one."""
+    with client.socket(PATH) as socket:
+        identity = socket.receive_json()["session_id"]
+    sessions.known.clear()
+    with client.socket(f"{PATH}?session_id={identity}&received=0") as socket:
+        assert socket.receive_json() == NOT_FOUND
+        with pytest.raises(WebSocketDisconnect) as closed:
+            socket.receive_json()
+        assert closed.value.code == 4004
+    assert _kept(client) == []
+
+
+def test_a_resume_that_fails_leaves_the_session_to_the_next_one(sessions, workers, client):
+    """The worker refused the handshake once: the client tries again."""
+    with client.socket(PATH) as socket:
+        identity = socket.receive_json()["session_id"]
+        socket.send_bytes(bytes(1_000))
+
+    async def refuse(process, request, receive, send):
+        await send({"type": "websocket.close", "code": 1000})
+
+    workers.on_socket = refuse
+    with pytest.raises(WebSocketDenialResponse), client.socket(f"{PATH}?session_id={identity}&received=0"):
+        pass
+    workers.on_socket = sessions.serve
+    with client.socket(f"{PATH}?session_id={identity}&received=0") as socket:
+        assert socket.receive_json()["received_bytes"] == 1_000
+        assert _flushed(socket) == "1000 bytes"
+
+
+def test_a_session_over_which_workers_die_again_and_again_ends(sessions, workers, client):
+    """With the error and its close code, while a session that gets on outlives any number of them."""
+
+    async def die(process, request, receive, send):
+        await send({"type": "websocket.accept"})
+        hello = {"status": "connected", "session_id": f"live_{len(workers.processes)}", "sample_rate": 16_000}
+        await send({"type": "websocket.send", "text": json.dumps(hello)})
+        process.kill()
+        await receive()
+
+    with client.socket(PATH) as socket:
+        socket.receive_json()
+        for _ in range(6):
+            socket.send_bytes(bytes(320))
+            assert _flushed(socket) == "320 bytes"
+            client.portal.call(workers.processes[-1].kill)
+        assert _flushed(socket) == "0 bytes"
+        count = len(workers.processes)
+        workers.on_socket = die
+        client.portal.call(workers.processes[-1].kill)
+        assert socket.receive_json()["error"]["code"] == "worker_lost"
+        with pytest.raises(WebSocketDisconnect) as closed:
+            socket.receive_json()
+        assert closed.value.code == 1012
+    assert len(workers.processes) - count == 3
+
+
+def test_a_session_that_has_moved_is_kept_no_longer(sessions, client):
+    """Its client goes on with another server, and nobody else may."""
+    with client.socket(PATH) as socket:
+        identity = socket.receive_json()["session_id"]
+        socket.close(MOVED)
+        _until(lambda: (identity, DISCARD) in sessions.endings)
+        _until(lambda: not _kept(client))
+
+
+def test_a_continuation_gives_nobody_the_session_of_another_key(sessions, gateway_with):
+    """To another key there is no such session, whatever state it has, and it goes on undisturbed."""
+    client = gateway_with(api_keys=",".join(KEYS))
+    own, other = ({"api-key": key} for key in KEYS)
+    with client.socket(f"{PATH}?handover=true", headers=own) as socket:
+        hello = socket.receive_json()
+        state = replace(_STATE, session_id=hello["session_id"])
+        with client.socket(f"{PATH}?handover=true&session_id={state.session_id}", headers=other) as thief:
+            thief.send_text(json.dumps({"action": "continue", "state": _encoded(state)}))
+            assert thief.receive_json()["code"] == "session_not_found"
+        assert _flushed(socket) == "0 bytes"
+
+
+def test_a_worker_is_told_which_letters_a_moved_session_has_used_and_that_it_is_spoken(sessions, workers, client):
+    """The audio began before the session came here, by as much as a client may have to send again."""
+    state = replace(_STATE, first_speaker=3)
+    with client.socket(f"{PATH}?handover=true&speakers=true&session_id={state.session_id}&received=2") as socket:
+        socket.send_text(json.dumps({"action": "continue", "state": _encoded(state)}))
+        socket.receive_json()
+    query = parse_qs(workers.requests[0].query)
+    assert query["first_speaker"] == ["3"]
+    assert float(query["began_s"][0]) < time.monotonic() - 30
 
 
 def _until(holds):

@@ -372,7 +372,7 @@ class Sessions(RuleBasedStateMachine):
         endings = [ending for _, _, _, ending in client.finals.values()]
         assert flushes <= endings.count(Ending.FLUSH) <= flushes + self.clean_ends
         await client.leave(clean=True, resumable=False)
-        # Where an utterance was ended in the middle of speech, a voice detection without history may find another onset.
+        # Behind an utterance that ended in the middle of speech another voice detection may find another onset.
         is_whole = Ending.CUT not in endings and all(isinstance(event, _HARMLESS) for _, event in client.actions[:-1])
         if not self.clean_ends and (is_whole or not client.moves):
             await self.compare(client)
