@@ -3,17 +3,19 @@
 import json
 import random
 import re
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asr_server.api.live import messages
+from asr_server.api.live import continuation, messages
 from asr_server.api.live.actions import parse_action
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.gateway.client_input import ActionKind
 from asr_server.gateway.live_replay import LiveReplay
 from asr_server.live.conftest import Run, config, silence, speech
+from asr_server.live.continuation import Continuation
 from asr_server.live.events import Audio, Configure, Flush, GetCheckpoint, Interrupted, Reset, TurnConfig
 from asr_server.live.session import LiveMachine
 from asr_server.live.table import State
@@ -424,3 +426,26 @@ def test_a_client_that_comes_back_is_told_nothing_of_the_worker_s_own_session():
         **{"status": "connected", "session_id": "live_1", "resumed": True},
         **{"received_bytes": 6 * SAMPLE_RATE, "actions": 0},
     }
+
+
+def test_a_worker_that_is_behind_takes_no_continuation_back():
+    """Not to an earlier byte or action; but a letter that was used since counts at once."""
+    replay = LiveReplay({"session_id": "live_1", "sample_rate": SAMPLE_RATE, "speakers": True, "continuation": {}})
+    replay.add_audio(bytes(2 * SAMPLE_RATE), 0.0)
+    replay.input.add_action(ActionKind.FLUSH, '{"action": "flush"}')
+    while replay.input.next_frame() is not None:
+        pass
+
+    def told(**fields):
+        state = Continuation("live_1", 16 * "0", **fields)
+        raw = replay.on_message(json.dumps({"status": "continuation", "continuation": continuation.message(state)}), 0)
+        return None if raw is None else continuation.parse_state(json.loads(raw)["continuation"]["state"])
+
+    ahead = told(utterances=1, samples=SAMPLE_RATE, received_bytes=2 * SAMPLE_RATE, actions=1)
+    assert (ahead.utterances, ahead.received_bytes, ahead.actions) == (1, 2 * SAMPLE_RATE, 1)
+    assert told(utterances=1, samples=SAMPLE_RATE, received_bytes=2 * SAMPLE_RATE) is None
+    assert told(samples=SAMPLE_RATE // 2, received_bytes=SAMPLE_RATE, actions=1) is None
+    runs = [{"speaker": "A", "text": "one"}, {"speaker": "B", "text": " two"}]
+    partial = _TEXT | {"text": "one two", "committed": "one two", "is_final": False, "lag_ms": 0, "utterance": 2}
+    replay.on_message(json.dumps(partial | {"speakers": runs, "speakers_settled": False}), 0.0)
+    assert told(received_bytes=SAMPLE_RATE) == replace(ahead, first_speaker=2)

@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from asr_server.api.live import continuation
 from asr_server.api.websocket_io import DISCARD, MOVED
-from asr_server.gateway import worker
+from asr_server.gateway import live_relay, worker
 from asr_server.gateway.conftest import KEYS
 from asr_server.gateway.restart_policy import WorkerState
 from asr_server.live.continuation import Continuation, TurnSettings
@@ -508,9 +508,11 @@ def test_a_session_that_has_moved_is_kept_no_longer(sessions, client):
     """Its client goes on with another server, and nobody else may."""
     with client.socket(PATH) as socket:
         identity = socket.receive_json()["session_id"]
+        socket.send_bytes(bytes(1_000))
         socket.close(MOVED)
         _until(lambda: (identity, DISCARD) in sessions.endings)
         _until(lambda: not _kept(client))
+    assert client.state.live._memory.held_bytes == 0
 
 
 def test_a_continuation_gives_nobody_the_session_of_another_key(sessions, gateway_with):
@@ -535,6 +537,69 @@ def test_a_worker_is_told_which_letters_a_moved_session_has_used_and_that_it_is_
     query = parse_qs(workers.requests[0].query)
     assert query["first_speaker"] == ["3"]
     assert float(query["began_s"][0]) < time.monotonic() - 30
+
+
+def test_a_session_that_the_worker_ends_is_closed_as_there(workers, client):
+    """With its code and its reason."""
+
+    async def end(process, request, receive, send):
+        await send({"type": "websocket.accept"})
+        hello = {"status": "connected", "session_id": "live_0", "sample_rate": 16_000}
+        await send({"type": "websocket.send", "text": json.dumps(hello)})
+        await send({"type": "websocket.close", "code": 4008, "reason": "slow_reader"})
+
+    workers.on_socket = end
+    with client.socket(PATH) as socket:
+        socket.receive_json()
+        with pytest.raises(WebSocketDisconnect) as closed:
+            socket.receive_json()
+    assert (closed.value.code, closed.value.reason) == (4008, "slow_reader")
+
+
+def test_the_next_worker_is_asked_by_its_own_numbers_and_for_no_state(sessions, workers, client):
+    """A client that comes back has finals that this worker knows nothing of."""
+    with client.socket(f"{PATH}?handover=true") as socket:
+        identity = socket.receive_json()["session_id"]
+        for said in ("320 bytes", "640 bytes"):
+            socket.send_bytes(bytes(320))
+            assert _flushed(socket) == said
+        client.portal.call(workers.processes[0].kill)
+        socket.send_bytes(bytes(640))
+        assert _flushed(socket) == "640 bytes"
+    for received, asked in ((2, "0"), (3, "1")):
+        with client.socket(f"{PATH}?session_id={identity}&received={received}") as socket:
+            assert socket.receive_json()["session_id"] == identity
+        query = parse_qs(workers.requests[-1].query)
+        assert (query["session_id"], query["received"], "handover" in query) == (["live_1"], [asked], False)
+
+
+def test_a_worker_gets_the_key_with_which_the_client_came_back(sessions, workers, gateway_with):
+    """In the query as in a header; that of the first connection may not hold any more."""
+    client = gateway_with(api_keys=",".join(KEYS))
+    with client.socket(PATH, headers={"api-key": KEYS[0]}) as socket:
+        identity = socket.receive_json()["session_id"]
+    sessions.known = {(workers.processes[0], None): {identity}}  # the worker of the script knows keys of headers alone
+    with client.socket(f"{PATH}?session_id={identity}&token={KEYS[0]}") as socket:
+        assert socket.receive_json()["resumed"] is True
+    assert parse_qs(workers.requests[-1].query)["token"] == [KEYS[0]]
+
+
+def test_of_two_that_resume_at_once_the_other_one_is_told_in_a_message(sessions, client, monkeypatch):
+    """As without a gateway: the handshake is not refused."""
+    monkeypatch.setattr(live_relay, "_LEAVE_GRACE_S", 10.0)
+
+    def resume(_):
+        with client.socket(f"{PATH}?session_id={identity}") as socket:
+            return next(iter(socket.receive_json().items()))
+
+    with client.socket(PATH) as first, ThreadPoolExecutor(2) as pool:
+        identity = first.receive_json()["session_id"]
+        found = [pool.submit(resume, number) for number in range(2)]
+        _until(lambda: client.state.live._sessions[identity].resumes == 2)
+        first.close()
+        told = [dict([each.result(timeout=20)]) for each in found]
+    assert sorted(next(iter(each)) for each in told) == ["error", "status"]
+    assert [each["error"]["code"] for each in told if "error" in each] == ["session_taken"]
 
 
 def _until(holds):
