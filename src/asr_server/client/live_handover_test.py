@@ -299,7 +299,10 @@ def test_a_resume_is_tried_again_until_its_time_is_over_or_nothing_can_mend_it()
     def unknown(side):
         side.say({"error": {"message": "No session of this id is kept."}, "code": "session_not_found"})
 
-    with servers(first, draining, draining, unknown) as url, LiveClient(url) as client:
+    def full(side):
+        side.say({"error": {"message": "The server is full.", "code": "overloaded"}, "code": "overloaded"})
+
+    with servers(first, draining, full, draining, unknown) as url, LiveClient(url) as client:
         with pytest.raises(ConnectionClosed):
             list(client.lines())
         with pytest.raises(ConnectionClosed):
