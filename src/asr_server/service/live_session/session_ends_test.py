@@ -292,3 +292,25 @@ async def test_a_pause_is_answered_with_the_lag_of_its_audio(make, speech):
     assert 300 <= lags[Final] < 20_000
     assert 300 <= lags[UtteranceEnded] < 20_000
     connection.session.end()
+
+
+async def test_of_a_connection_that_ends_twice_the_first_end_counts(make):
+    """The session waits once, from then on."""
+    observer = _Outcomes()
+    live = make(Scripted(), observer=observer)
+    connection = await opened(live)
+    live.disconnect(connection, clean=True)
+    live.disconnect(connection, clean=False, resumable=False)
+    assert (len(live), live.waiting, observer.seen) == (1, 1, [])
+    await live.resume(connection.session.id, 0)
+    assert live.waiting == 0
+    connection.session.end()
+
+
+async def test_a_session_that_has_moved_does_not_wait_for_its_client(make):
+    """That one is elsewhere: the place is free at once."""
+    live, quota = make(Scripted()), Quota(0, 0)
+    with quota.taken("ann", live=True) as place:
+        connection = await live.open(LiveSessionOptions(live.turn_config(), place=place))
+    live.disconnect(connection, clean=True, moved=True)
+    assert (len(live), live.waiting, quota.live) == (0, 0, 0)
