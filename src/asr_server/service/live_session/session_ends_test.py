@@ -1,12 +1,25 @@
-"""What is left of a live session that its client leaves, comes back to, or ends."""
+"""Live sessions that clients leave, come back to, move and end: what they then get, and what is left."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
 from asr_server.core.errors import AsrError, SessionNotFound, SessionTaken, ShuttingDown, UnsupportedValue
 from asr_server.live.continuation import Continuation
-from asr_server.live.events import Audio, Configure, Detection, Ending, Final, Flush, Partial, UtteranceEnded
+from asr_server.live.events import (
+    Audio,
+    Configure,
+    Detection,
+    Ending,
+    Final,
+    Flush,
+    Partial,
+    ResultKind,
+    TranscribeResult,
+    UtteranceEnded,
+)
+from asr_server.scheduling.job import Priority
 from asr_server.scheduling.quota import Quota
 from asr_server.service.live_session.conftest import Scripted, opened, until_flush
 from asr_server.service.live_session.final_words import WordTimestamps
@@ -314,3 +327,31 @@ async def test_a_session_that_has_moved_does_not_wait_for_its_client(make):
         connection = await live.open(LiveSessionOptions(live.turn_config(), place=place))
     live.disconnect(connection, clean=True, moved=True)
     assert (len(live), live.waiting, quota.live) == (0, 0, 0)
+
+
+async def test_a_session_that_moved_here_is_as_fast_as_its_audio_since(make):
+    """An hour that others had is no recording that is sent at once."""
+    live = make(Scripted())
+    begin = Continuation(_ID, 16 * "0", samples=16_000 * 3_600, received_bytes=32_000 * 3_600)
+    connection = await opened(live, handover=HandoverOptions(live.turn_config(), begin))
+    assert connection.session._priority is Priority.PARTIAL
+    await connection.send(Audio(bytes(32_000 * 120)))
+    assert connection.session._priority is Priority.INTERACTIVE
+    connection.session.end()
+
+
+async def test_the_final_of_a_speaker_goes_before_all_partials(make, speech):
+    """In the engine's queue."""
+    connection = await opened(make(Scripted()))
+    session, asked = connection.session, []
+
+    async def transcribe(request, priority):
+        asked.append((request.kind, priority))
+        return TranscribeResult(request.ticket, "words")
+
+    session._inference = SimpleNamespace(transcribe=transcribe)
+    await connection.send(Audio(speech))
+    await connection.send(Flush())
+    await until_flush(connection)
+    assert set(asked) == {(ResultKind.PARTIAL, Priority.PARTIAL), (ResultKind.FINAL, Priority.FINAL)}
+    session.end()
