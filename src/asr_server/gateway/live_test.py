@@ -459,6 +459,7 @@ def test_a_session_that_its_worker_refuses_is_over_here_too(sessions, workers, c
     assert _kept(client) == []
 
 
+@pytest.mark.timeout(20)
 def test_a_resume_that_fails_leaves_the_session_to_the_next_one(sessions, workers, client):
     """The worker refused the handshake once: the client tries again."""
     with client.socket(PATH) as socket:

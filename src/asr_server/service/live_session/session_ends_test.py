@@ -134,9 +134,10 @@ async def test_who_closes_in_silence_ends_no_utterance(make):
     live.disconnect(connection, clean=True)
     again = await live.resume(connection.session.id, 0)
     await again.send(Flush())
-    finals = [m for m in await until_flush(again) if isinstance(m, Final)]
-    assert [(final.utterance, final.ending) for final in finals] == [(1, Ending.FLUSH)]
+    await _until(lambda: not again.session._inbox)
     again.session.end()
+    finals = [sent.message async for sent in again.messages() if isinstance(sent.message, Final)]
+    assert [(final.utterance, final.ending) for final in finals] == [(1, Ending.FLUSH)]
 
 
 async def test_a_session_that_its_client_closed_takes_no_stream_until_it_comes_back(make):
