@@ -299,7 +299,10 @@ def test_a_resume_is_tried_again_until_its_time_is_over_or_nothing_can_mend_it()
     def unknown(side):
         side.say({"error": {"message": "No session of this id is kept."}, "code": "session_not_found"})
 
-    with servers(first, draining, draining, unknown) as url, LiveClient(url) as client:
+    def full(side):
+        side.say({"error": {"message": "The server is full.", "code": "overloaded"}, "code": "overloaded"})
+
+    with servers(first, draining, full, draining, unknown) as url, LiveClient(url) as client:
         with pytest.raises(ConnectionClosed):
             list(client.lines())
         with pytest.raises(ConnectionClosed):
@@ -325,3 +328,33 @@ def test_there_is_no_room_while_much_is_not_finished(monkeypatch):
         next(client.lines())
         client.send(b"")
         assert [*rooms, client.has_room] == [True, False, True]
+
+
+def test_a_server_that_has_the_session_need_not_repeat_its_continuation():
+    """The one that is here still leads to any other server when the connection breaks again."""
+
+    def first(side):
+        side.hello()
+        side.hear(4)
+        side.say(at(2), text(1, "on", ending="pause"))
+        side.break_off()
+
+    def again(side):
+        side.hello(4, continued=False)
+        side.break_off()
+
+    def another(side):
+        assert side.first["state"] == "s2"
+        side.hello(2)
+        side.hear(2)
+        assert bytes(side.audio) == b"34"
+        side.end()
+
+    with servers(first, again, another) as url, LiveClient(url) as client:
+        client.send(b"1234")
+        lines = client.lines()
+        assert next(lines).committed == "on"
+        for _ in range(2):
+            with pytest.raises(ConnectionClosed):
+                list(client.lines())
+            client.resume()

@@ -9,7 +9,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import serve
 
 from asr_server.client import live
-from asr_server.client.live import LiveClient, LiveError
+from asr_server.client.conftest import servers, text
+from asr_server.client.live import LiveClient, LiveError, LiveOptions
 
 _REFUSAL = {"error": {"message": "The server is full.", "code": "overloaded"}, "code": "overloaded"}
 
@@ -163,3 +164,110 @@ def test_audio_that_is_not_kept_any_more_is_not_passed_over_in_silence(monkeypat
         assert lost.value.code == "audio_lost"
         client.close()
     assert bytes(script.received) == b"12"
+
+
+def _labelled(utterance, committed, who, *, settled=False, ending="pause"):
+    runs = [{"speaker": who, "text": committed}]
+    return {**text(utterance, committed, ending=ending), "speakers": runs, "speakers_settled": settled}
+
+
+def test_a_line_comes_again_when_its_speakers_change_until_they_are_settled():
+    """Also when it is a final, and with word times that came before."""
+    runs = [{"speaker": "B", "text": "on"}]
+    words = [{"word": "on", "start": 0.25, "end": 0.75, "source": "estimated", "speaker": "A"}]
+
+    def script(side):
+        side.hello(speakers=True)
+        side.say(_labelled(1, "on", "A"), {"utterance": 1, "words": words})
+        side.say({"type": "speaker_update", "utterance": 1, "speakers": runs, "speakers_settled": True})
+        side.end()
+
+    with servers(script) as url, LiveClient(url, LiveOptions(speakers=True)) as client:
+        lines = client.lines()
+        shown = [next(lines) for _ in range(3)]
+    assert [(line.speakers[0].speaker, line.speakers_settled) for line in shown] == [
+        ("A", False),
+        ("A", False),
+        ("B", True),
+    ]
+    (word,) = shown[-1].words
+    assert (word.text, word.start_ms, word.end_ms, word.speaker) == ("on", 250, 750, "A")
+
+
+def test_labels_are_settled_when_another_server_does_not_know_the_voices():
+    """Those of finals that were not settled yet: their lines come again."""
+
+    def script(side):
+        side.hello(speakers=True)
+        side.say(_labelled(1, "on", "A", settled=True), _labelled(2, "off", "B"), {"status": "speakers_restarted"})
+        side.say({"status": "speakers_unavailable", "message": "It failed."}, _labelled(3, "so", None))
+        side.end()
+
+    with servers(script) as url, LiveClient(url, LiveOptions(speakers=True)) as client:
+        lines = client.lines()
+        shown = [next(lines) for _ in range(3)]
+        assert [(line.utterance, line.speakers_settled) for line in shown] == [(1, True), (2, False), (2, True)]
+        assert client.speakers_lost == ""
+        assert next(lines).utterance == 3
+        assert client.speakers_lost == "It failed."
+
+
+def test_a_reset_leaves_the_finals_that_came_before():
+    """Words that are found later still belong to them."""
+    words = [{"word": "on", "start": 0.0, "end": 1.0, "source": "aligned"}]
+
+    def script(side):
+        side.hello()
+        side.say(text(1, "on", ending="pause"), text(2, "of"), {"status": "buffer_reset"})
+        side.say({"utterance": 2, "words": words}, {"utterance": 1, "words": words})
+        side.end()
+
+    with servers(script) as url, LiveClient(url) as client:
+        lines = client.lines()
+        assert [(line.utterance, len(line.words)) for line in (next(lines), next(lines), next(lines))] == [
+            (1, 0),
+            (2, 0),
+            (1, 1),
+        ]
+
+
+def test_where_a_flush_alone_ends_an_utterance_there_is_always_room(monkeypatch):
+    """Who waits for room would wait for a final that comes after the flush alone."""
+    monkeypatch.setattr(live, "_BUFFER_BYTES", 100)
+
+    def script(side):
+        side.hello(endpointing="manual")
+        side.hear(90)
+        side.end()
+
+    with servers(script) as url, LiveClient(url) as client:
+        client.send(bytes(90))
+        assert client.has_room
+
+
+def test_tries_to_reach_a_server_come_less_and_less_often():
+    """At most every five seconds in the end."""
+    tries, delays_s = live._Tries(0.0), []
+    for _ in range(8):
+        delays_s.append(tries.delay_s)
+        tries = tries.postponed()
+    assert delays_s == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0, 5.0]
+
+
+def test_a_client_that_was_closed_is_not_resumed():
+    """At once, however long the caller would have waited."""
+
+    def script(side):
+        side.hello()
+        side.end()
+
+    def second(side):
+        side.hello(0)
+        assert side.end() == 4010
+
+    with servers(script, second) as url:
+        client = LiveClient(url)
+        client.close()
+        with pytest.raises(LiveError) as refused:
+            client.resume_within(60)
+        assert refused.value.code == "session_closed"

@@ -8,7 +8,9 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 
 from asr_server.core.settings import Settings
 from asr_server.gateway import app as gateway
+from asr_server.gateway import worker
 from asr_server.gateway.app import create_app
+from asr_server.gateway.conftest import answer
 from asr_server.gateway.restart_policy import WorkerState
 
 KEYS = "sk-first,sk-second"
@@ -131,3 +133,64 @@ def test_without_a_worker_the_limits_are_those_of_the_settings():
     settings = Settings(_env_file=None, model_id="demo", gateway_mode=True, max_audio_s=1_002, max_speech_chars=1_003)
     told = TestClient(create_app(settings), base_url="http://127.0.0.1").get("/health").json()["limits"]
     assert told == {"upload_bytes": settings.max_upload_bytes, "audio_s": 1_002, "text_chars": 1_003}
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_worker_starts_at_once_for_jobs_that_an_earlier_one_left(gateway_with, tmp_path, is_there):
+    """Nobody has to ask for them."""
+    if is_there:
+        (tmp_path / "jobs" / "job_1").mkdir(parents=True)
+        (tmp_path / "jobs" / "job_1" / "recording").touch()
+    client = gateway_with()
+    for _ in range(500 if is_there else 10):
+        if client.worker.starts:
+            break
+        time.sleep(0.01)
+    assert client.worker.starts == is_there
+
+
+def test_work_is_taken_while_load_balancers_notice_that_the_server_ends(workers, gateway_with):
+    """It is unready from the beginning, and refuses only when that time is over."""
+
+    async def answered(process, request, send):
+        await answer(send, 200, b"done")
+
+    workers.on_request = answered
+    client = gateway_with(drain_delay_s=0.5)
+    assert client.post("/v1/audio/transcriptions", content=b"x").text == "done"
+    drained = client.portal.start_task_soon(client.drain)
+    while not client.worker.draining:
+        time.sleep(0.005)
+    assert client.get("/readyz").json()["reason"] == "draining"
+    assert client.get("/health").json()["status"] == "draining"
+    assert client.post("/v1/audio/transcriptions", content=b"x").text == "done"
+    drained.result(timeout=30)
+    assert client.post("/v1/audio/transcriptions", content=b"x").json()["error"]["code"] == "shutting_down"
+
+
+def test_what_a_worker_counted_since_the_last_scrape_is_not_lost_when_it_sleeps(workers, gateway_with, monkeypatch):
+    """It is asked once more before it is ended for idleness."""
+    monkeypatch.setattr(worker, "_IDLE_CHECK_S", 0.02)
+    counted = [1.0]
+
+    async def answered(process, request, send):
+        text = f"# HELP asr_things_total Things.\n# TYPE asr_things_total counter\nasr_things_total {counted[0]}\n"
+        await answer(send, 200, text.encode() if request.path == "/metrics" else b"done")
+
+    workers.on_request = answered
+    client = gateway_with(idle_timeout=0.3)
+    assert client.post("/v1/audio/transcriptions", content=b"x").text == "done"
+    assert "asr_things_total 1.0" in client.get("/metrics").text
+    counted[0] = 5.0
+    for _ in range(1_000):
+        if client.worker.state is WorkerState.STOPPED:
+            break
+        time.sleep(0.01)
+    assert "asr_things_total 5.0" in client.get("/metrics").text
+
+
+def test_a_worker_may_load_for_as_long_as_a_request_may_take():
+    """And hang for no longer than the setting says."""
+    values = {"model_id": "demo", "gateway_mode": True, "worker_hang_s": 20, "request_timeout": 300}
+    config = gateway._hang_config(Settings(_env_file=None, **values))
+    assert (config.hang_s, config.load_s) == (20, 300)

@@ -51,3 +51,43 @@ def test_a_time_is_the_position_of_a_whole_sample(rate_hz):
     for ms in range(500):
         assert sent.position(sent.seconds(0) + ms / 1000) % 2 == 0
     assert all(sent.position(sent.seconds(position)) == position for position in range(0, 5_000, 2))
+
+
+def _all_sent(sent):
+    while sent.next_frame() is not None:
+        pass
+
+
+def _with_actions():
+    """Two bytes, a flush, an action that was refused, two bytes and a reset: all sent."""
+    sent = ClientInput(16_000, Continuation("live_1", ""))
+    sent.add_audio(b"12", 0.0)
+    sent.add_action(ActionKind.FLUSH, '{"action": "flush"}')
+    sent.refuse_action()
+    sent.add_audio(b"34", 0.0)
+    sent.add_action(ActionKind.RESET, '{"action": "reset"}')
+    _all_sent(sent)
+    return sent
+
+
+def test_what_a_worker_has_of_the_actions_is_counted_as_the_client_does():
+    """An action that was answered with an error counts there, and no worker sees it."""
+    sent = _with_actions()
+    assert sent.actions == 3
+    assert [sent.worker_has(*has) for has in ((0, 0), (2, 1), (4, 2))] == [(0, 0), (2, 2), (4, 3)]
+
+
+def test_a_worker_that_is_reached_again_counts_on_from_what_it_has():
+    """The reset was lost with the connection, and is sent once more."""
+    sent = _with_actions()
+    sent.resume(2, 1)
+    _all_sent(sent)
+    assert [sent.worker_has(*has) for has in ((2, 1), (4, 2))] == [(2, 2), (4, 3)]
+
+
+def test_actions_that_are_repeated_to_the_next_worker_are_known_when_it_has_all_of_them():
+    """Until then others between them may be finished."""
+    sent = _with_actions()
+    assert sent.restart() is None
+    _all_sent(sent)
+    assert [sent.worker_has(*has) for has in ((2, 1), (4, 2))] == [None, (4, 3)]

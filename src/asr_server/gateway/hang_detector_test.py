@@ -79,3 +79,11 @@ def test_nobody_is_ended_before_the_bound_has_passed_without_a_good_sign(probes)
         bound_s = RULES.load_s if loading and probe is ProbeResult.SILENT else RULES.hang_s
         if abs(stalled_s - bound_s) > 1e-6:
             assert ended == (stalled_s > bound_s)
+
+
+def test_two_short_stops_are_no_long_one():
+    """A process that was continued in between begins anew."""
+    detector = _seen(ProbeResult.HEALTHY)
+    for begin_s in (0.0, 20.0, 40.0):
+        assert not any(detector.observe(ProbeResult.STOPPED, begin_s + after_s) for after_s in (5.0, 10.0, 15.0))
+        assert not detector.observe(ProbeResult.HEALTHY, begin_s + 17.0)

@@ -3,17 +3,19 @@
 import json
 import random
 import re
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asr_server.api.live import messages
+from asr_server.api.live import continuation, messages
 from asr_server.api.live.actions import parse_action
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.gateway.client_input import ActionKind
 from asr_server.gateway.live_replay import LiveReplay
 from asr_server.live.conftest import Run, config, silence, speech
+from asr_server.live.continuation import Continuation
 from asr_server.live.events import Audio, Configure, Flush, GetCheckpoint, Interrupted, Reset, TurnConfig
 from asr_server.live.session import LiveMachine
 from asr_server.live.table import State
@@ -369,3 +371,81 @@ def test_silence_is_not_kept():
     (final,) = client.finals
     assert final["text"] == "one two three"
     assert 599.5 < final["start"] <= 600
+
+
+_TEXT = {"text": "one", "committed": "one", "tentative": "", "utterance": 1, "start": 0.0, "end": 1.0, "language": ""}
+_FINAL = _TEXT | {"is_final": True, "ending": "pause", "lag_ms": 5}
+
+
+def _restarted(**hello):
+    """A session that has finished two seconds and two utterances, and goes on in another worker."""
+    replay = LiveReplay({"session_id": "live_1", "sample_rate": SAMPLE_RATE, **hello})
+    replay.add_audio(bytes(6 * SAMPLE_RATE), 10.0)
+    while replay.input.next_frame() is not None:
+        pass
+    for number in (1, 2):
+        replay.on_message(json.dumps(_FINAL | {"utterance": number, "start": number - 1.0, "end": float(number)}), 12.0)
+    replay.restarted({"session_id": "live_2"})
+    return replay
+
+
+def test_the_lag_counts_from_when_the_audio_first_arrived():
+    """Of what the worker was sent again. What came behind that has the worker's own lag."""
+    replay = _restarted()
+    replay.add_audio(bytes(2 * SAMPLE_RATE), 50.0)
+    partial = _TEXT | {"is_final": False, "lag_ms": 5}
+    assert json.loads(replay.on_message(json.dumps(partial), 50.0))["lag_ms"] == 40_000
+    assert json.loads(replay.on_message(json.dumps(partial | {"end": 2.0}), 50.1))["lag_ms"] == 5
+
+
+def test_a_worker_is_asked_by_its_own_numbers():
+    """What its client has of the workers before it is nothing of its own."""
+    replay = _restarted()
+    assert [replay.worker_utterance(received) for received in (0, 1, 2, 3)] == [0, 0, 0, 1]
+
+
+def test_words_and_settled_places_are_those_of_the_session():
+    """As texts are."""
+    replay = _restarted()
+    words = {"utterance": 1, "words": [{"word": "one", "start": 0.5, "end": 1.0, "source": "estimated"}]}
+    told = json.loads(replay.on_message(json.dumps(words), 0.0))
+    assert (told["utterance"], told["words"][0]["start"], told["words"][0]["end"]) == (3, 2.5, 3.0)
+    replay.input.add_action(ActionKind.CHECKPOINT, '{"action": "settled"}')
+    while replay.input.next_frame() is not None:
+        pass
+    told = json.loads(replay.on_message('{"status": "settled", "seconds": 0.5, "utterance": 0}', 0.0))
+    assert (told["utterance"], told["seconds"]) == (2, 2.5)
+
+
+def test_a_client_that_comes_back_is_told_nothing_of_the_worker_s_own_session():
+    """Its id, counts and continuation are those of the session."""
+    replay = _restarted(continuation={})
+    hello = {"status": "connected", "session_id": "live_2", "received_bytes": 7, "actions": 9, "continuation": {}}
+    told = json.loads(replay.hello_for_client(hello))
+    assert told == {
+        **{"status": "connected", "session_id": "live_1", "resumed": True},
+        **{"received_bytes": 6 * SAMPLE_RATE, "actions": 0},
+    }
+
+
+def test_a_worker_that_is_behind_takes_no_continuation_back():
+    """Not to an earlier byte or action; but a letter that was used since counts at once."""
+    replay = LiveReplay({"session_id": "live_1", "sample_rate": SAMPLE_RATE, "speakers": True, "continuation": {}})
+    replay.add_audio(bytes(2 * SAMPLE_RATE), 0.0)
+    replay.input.add_action(ActionKind.FLUSH, '{"action": "flush"}')
+    while replay.input.next_frame() is not None:
+        pass
+
+    def told(**fields):
+        state = Continuation("live_1", 16 * "0", **fields)
+        raw = replay.on_message(json.dumps({"status": "continuation", "continuation": continuation.message(state)}), 0)
+        return None if raw is None else continuation.parse_state(json.loads(raw)["continuation"]["state"])
+
+    ahead = told(utterances=1, samples=SAMPLE_RATE, received_bytes=2 * SAMPLE_RATE, actions=1)
+    assert (ahead.utterances, ahead.received_bytes, ahead.actions) == (1, 2 * SAMPLE_RATE, 1)
+    assert told(utterances=1, samples=SAMPLE_RATE, received_bytes=2 * SAMPLE_RATE) is None
+    assert told(samples=SAMPLE_RATE // 2, received_bytes=SAMPLE_RATE, actions=1) is None
+    runs = [{"speaker": "A", "text": "one"}, {"speaker": "B", "text": " two"}]
+    partial = _TEXT | {"text": "one two", "committed": "one two", "is_final": False, "lag_ms": 0, "utterance": 2}
+    replay.on_message(json.dumps(partial | {"speakers": runs, "speakers_settled": False}), 0.0)
+    assert told(received_bytes=SAMPLE_RATE) == replace(ahead, first_speaker=2)

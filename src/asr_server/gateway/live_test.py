@@ -10,10 +10,12 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qs
 
 import pytest
+from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from asr_server.api.live import continuation
 from asr_server.api.websocket_io import DISCARD, MOVED
+from asr_server.gateway import live_relay, worker
 from asr_server.gateway.conftest import KEYS
 from asr_server.gateway.restart_policy import WorkerState
 from asr_server.live.continuation import Continuation, TurnSettings
@@ -174,8 +176,11 @@ def test_a_wrong_action_is_reported_and_the_session_goes_on(sessions, client):
         assert _flushed(socket) == "0 bytes"
 
 
-def test_an_open_session_keeps_its_worker_awake_also_while_its_client_is_away(sessions, workers, gateway_with):
+def test_an_open_session_keeps_its_worker_awake_also_while_its_client_is_away(
+    sessions, workers, gateway_with, monkeypatch
+):
     """For as long as it waits for the client; then the worker may sleep."""
+    monkeypatch.setattr(worker, "_IDLE_CHECK_S", 0.02)
     client = gateway_with(idle_timeout=0.1, ws_resume_s=1.0)
     with client.socket(PATH) as socket:
         socket.receive_json()
@@ -314,7 +319,7 @@ def test_a_session_of_another_server_goes_on_from_its_state(sessions, workers, c
             **{"session_id": _STATE.session_id, "resumed": True, "continued": True},
             **{"received_bytes": 300_001, "actions": 5},
         }
-        assert hello["endpointing"] == "manual"
+        assert (hello["endpointing"], hello["use_server_vad"]) == ("manual", False)
         now = continuation.parse_state(hello["continuation"]["state"])
         assert now == replace(_STATE, issuer=now.issuer)
         assert now.issuer != _STATE.issuer
@@ -421,6 +426,181 @@ def test_a_client_that_closed_in_order_finds_its_final_in_the_next_worker(sessio
         assert socket.receive_json()["received_bytes"] == 1_000
         _until(lambda: {"action": "flush"} in sessions.actions)
         assert socket.receive_json()["text"] == "1000 bytes"
+
+
+def _kept(client):
+    return list(client.state.live._sessions)
+
+
+def test_a_session_that_was_resumed_does_not_end_when_its_waiting_time_would_have(sessions, gateway_with):
+    """One that was cut off later has ended by then."""
+    client = gateway_with(ws_resume_s=0.2)
+    with client.socket(PATH) as socket:
+        identity = socket.receive_json()["session_id"]
+    with client.socket(f"{PATH}?session_id={identity}&received=0") as socket:
+        assert socket.receive_json()["resumed"] is True
+        with client.socket(PATH) as other:
+            other.receive_json()
+        _until(lambda: len(_kept(client)) < 2)
+        assert _kept(client) == [identity]
+    _until(lambda: not _kept(client))
+
+
+def test_a_session_that_its_worker_refuses_is_over_here_too(sessions, workers, client):
+    """Nothing of it is kept, and its client is told to open another one."""
+    with client.socket(PATH) as socket:
+        identity = socket.receive_json()["session_id"]
+    sessions.known.clear()
+    with client.socket(f"{PATH}?session_id={identity}&received=0") as socket:
+        assert socket.receive_json() == NOT_FOUND
+        with pytest.raises(WebSocketDisconnect) as closed:
+            socket.receive_json()
+        assert closed.value.code == 4004
+    assert _kept(client) == []
+
+
+@pytest.mark.timeout(20)
+def test_a_resume_that_fails_leaves_the_session_to_the_next_one(sessions, workers, client):
+    """The worker refused the handshake once: the client tries again."""
+    with client.socket(PATH) as socket:
+        identity = socket.receive_json()["session_id"]
+        socket.send_bytes(bytes(1_000))
+
+    async def refuse(process, request, receive, send):
+        await send({"type": "websocket.close", "code": 1000})
+
+    workers.on_socket = refuse
+    with pytest.raises(WebSocketDenialResponse), client.socket(f"{PATH}?session_id={identity}&received=0"):
+        pass
+    workers.on_socket = sessions.serve
+    with client.socket(f"{PATH}?session_id={identity}&received=0") as socket:
+        assert socket.receive_json()["received_bytes"] == 1_000
+        assert _flushed(socket) == "1000 bytes"
+
+
+def test_a_session_over_which_workers_die_again_and_again_ends(sessions, workers, client):
+    """With the error and its close code, while a session that gets on outlives any number of them."""
+
+    async def die(process, request, receive, send):
+        await send({"type": "websocket.accept"})
+        hello = {"status": "connected", "session_id": f"live_{len(workers.processes)}", "sample_rate": 16_000}
+        await send({"type": "websocket.send", "text": json.dumps(hello)})
+        process.kill()
+        await receive()
+
+    with client.socket(PATH) as socket:
+        socket.receive_json()
+        for _ in range(6):
+            socket.send_bytes(bytes(320))
+            assert _flushed(socket) == "320 bytes"
+            client.portal.call(workers.processes[-1].kill)
+        assert _flushed(socket) == "0 bytes"
+        count = len(workers.processes)
+        workers.on_socket = die
+        client.portal.call(workers.processes[-1].kill)
+        assert socket.receive_json()["error"]["code"] == "worker_lost"
+        with pytest.raises(WebSocketDisconnect) as closed:
+            socket.receive_json()
+        assert closed.value.code == 1012
+    assert len(workers.processes) - count == 3
+
+
+def test_a_session_that_has_moved_is_kept_no_longer(sessions, client):
+    """Its client goes on with another server, and nobody else may."""
+    with client.socket(PATH) as socket:
+        identity = socket.receive_json()["session_id"]
+        socket.send_bytes(bytes(1_000))
+        socket.close(MOVED)
+        _until(lambda: (identity, DISCARD) in sessions.endings)
+        _until(lambda: not _kept(client))
+    assert client.state.live._memory.held_bytes == 0
+
+
+def test_a_continuation_gives_nobody_the_session_of_another_key(sessions, gateway_with):
+    """To another key there is no such session, whatever state it has, and it goes on undisturbed."""
+    client = gateway_with(api_keys=",".join(KEYS))
+    own, other = ({"api-key": key} for key in KEYS)
+    with client.socket(f"{PATH}?handover=true", headers=own) as socket:
+        hello = socket.receive_json()
+        state = replace(_STATE, session_id=hello["session_id"])
+        with client.socket(f"{PATH}?handover=true&session_id={state.session_id}", headers=other) as thief:
+            thief.send_text(json.dumps({"action": "continue", "state": _encoded(state)}))
+            assert thief.receive_json()["code"] == "session_not_found"
+        assert _flushed(socket) == "0 bytes"
+
+
+def test_a_worker_is_told_which_letters_a_moved_session_has_used_and_that_it_is_spoken(sessions, workers, client):
+    """The audio began before the session came here, by as much as a client may have to send again."""
+    state = replace(_STATE, first_speaker=3)
+    with client.socket(f"{PATH}?handover=true&speakers=true&session_id={state.session_id}&received=2") as socket:
+        socket.send_text(json.dumps({"action": "continue", "state": _encoded(state)}))
+        socket.receive_json()
+    query = parse_qs(workers.requests[0].query)
+    assert query["first_speaker"] == ["3"]
+    assert float(query["began_s"][0]) < time.monotonic() - 30
+
+
+def test_a_session_that_the_worker_ends_is_closed_as_there(workers, client):
+    """With its code and its reason."""
+
+    async def end(process, request, receive, send):
+        await send({"type": "websocket.accept"})
+        hello = {"status": "connected", "session_id": "live_0", "sample_rate": 16_000}
+        await send({"type": "websocket.send", "text": json.dumps(hello)})
+        await send({"type": "websocket.close", "code": 4008, "reason": "slow_reader"})
+
+    workers.on_socket = end
+    with client.socket(PATH) as socket:
+        socket.receive_json()
+        with pytest.raises(WebSocketDisconnect) as closed:
+            socket.receive_json()
+    assert (closed.value.code, closed.value.reason) == (4008, "slow_reader")
+
+
+def test_the_next_worker_is_asked_by_its_own_numbers_and_for_no_state(sessions, workers, client):
+    """A client that comes back has finals that this worker knows nothing of."""
+    with client.socket(f"{PATH}?handover=true") as socket:
+        identity = socket.receive_json()["session_id"]
+        for said in ("320 bytes", "640 bytes"):
+            socket.send_bytes(bytes(320))
+            assert _flushed(socket) == said
+        client.portal.call(workers.processes[0].kill)
+        socket.send_bytes(bytes(640))
+        assert _flushed(socket) == "640 bytes"
+    for received, asked in ((2, "0"), (3, "1")):
+        with client.socket(f"{PATH}?session_id={identity}&received={received}") as socket:
+            assert socket.receive_json()["session_id"] == identity
+        query = parse_qs(workers.requests[-1].query)
+        assert (query["session_id"], query["received"], "handover" in query) == (["live_1"], [asked], False)
+
+
+def test_a_worker_gets_the_key_with_which_the_client_came_back(sessions, workers, gateway_with):
+    """In the query as in a header; that of the first connection may not hold any more."""
+    client = gateway_with(api_keys=",".join(KEYS))
+    with client.socket(PATH, headers={"api-key": KEYS[0]}) as socket:
+        identity = socket.receive_json()["session_id"]
+    sessions.known = {(workers.processes[0], None): {identity}}  # the worker of the script knows keys of headers alone
+    with client.socket(f"{PATH}?session_id={identity}&token={KEYS[0]}") as socket:
+        assert socket.receive_json()["resumed"] is True
+    assert parse_qs(workers.requests[-1].query)["token"] == [KEYS[0]]
+
+
+def test_of_two_that_resume_at_once_the_other_one_is_told_in_a_message(sessions, client, monkeypatch):
+    """As without a gateway: the handshake is not refused."""
+    monkeypatch.setattr(live_relay, "_LEAVE_GRACE_S", 10.0)
+
+    def resume(_):
+        with client.socket(f"{PATH}?session_id={identity}") as socket:
+            return next(iter(socket.receive_json().items()))
+
+    with client.socket(PATH) as first, ThreadPoolExecutor(2) as pool:
+        identity = first.receive_json()["session_id"]
+        found = [pool.submit(resume, number) for number in range(2)]
+        _until(lambda: client.state.live._sessions[identity].resumes == 2)
+        first.close()
+        told = [dict([each.result(timeout=20)]) for each in found]
+    assert sorted(next(iter(each)) for each in told) == ["error", "status"]
+    assert [each["error"]["code"] for each in told if "error" in each] == ["session_taken"]
 
 
 def _until(holds):

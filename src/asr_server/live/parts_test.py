@@ -141,3 +141,19 @@ def test_parts_of_a_final():
     _say(run, FIRST, silence(700))
     (final,) = run.of(Final)
     assert final.parts == (FinalPart(final.start_samples, final.end_samples, final.text),)
+
+
+def test_the_frame_that_completes_a_long_pause_is_heard_and_counted():
+    """Speech that follows at once has it before its words, at its place: nothing of the audio is missing."""
+    heard = []
+    run = _run(TurnConfig(min_silence_ms=6_000), on_samples=heard.append)
+    _say(run, FIRST, silence(5_500))
+    while not run.of(UtteranceEnded):
+        _say(run, silence(32))
+    account = run.session.account
+    assert account.received == account.in_utterances + account.in_silence + account.discarded + account.open
+    _say(run, SECOND)
+    run.feed(Flush())
+    request = run.requests[-1]
+    assert np.array_equal(np.concatenate(heard)[request.start_samples : request.end_samples], request.audio)
+    assert request.start_samples < account.received

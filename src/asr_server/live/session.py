@@ -364,7 +364,10 @@ class LiveMachine:
         self._trim(self._margin_frames)
 
     def _end(self) -> None:
-        self._current_part().add(self._frame)
+        if self._part is not None:
+            self._part.add(self._frame)
+        else:
+            self._prefix_audio.append(self._frame)
         self._finish()
 
     def _finish(self) -> None:

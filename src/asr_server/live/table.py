@@ -102,7 +102,7 @@ TABLE: dict[tuple[State, Signal], Step] = {
     (_P, Signal.CLOSE): Step(TurnAction.FINISH, _C),
     (_W, Signal.SILENT): Step(TurnAction.KEEP, _W),
     (_W, Signal.ONSET): Step(TurnAction.OPEN_PART, _S),
-    (_W, Signal.ENDPOINT): Step(TurnAction.FINISH, _L),
+    (_W, Signal.ENDPOINT): Step(TurnAction.END, _L),
     (_W, Signal.FULL): Step(TurnAction.FINISH, _L),
     (_W, Signal.FLUSH): Step(TurnAction.FINISH, _L),
     (_W, Signal.RESET): Step(TurnAction.DISCARD, _L),

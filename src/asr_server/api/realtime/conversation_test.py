@@ -14,7 +14,7 @@ from asr_server.api.realtime.config import ServerDefaults
 from asr_server.api.realtime.conversation import Conversation
 from asr_server.api.realtime.shapes import Identity
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import ItemNotFound
+from asr_server.core.errors import ItemNotFound, ShuttingDown
 from asr_server.core.transcript import Token
 from asr_server.live.conftest import Run, silence, speech
 from asr_server.live.conftest import config as machine
@@ -22,6 +22,7 @@ from asr_server.live.events import (
     Audio,
     CancelRequest,
     Configure,
+    Configured,
     Ending,
     Final,
     Flush,
@@ -306,3 +307,80 @@ def test_cleared_audio_has_no_item():
         _final(1, "one two", Ending.CUT),
     ]
     assert _kinds(conversation, *messages) == ["input_audio_buffer.cleared"]
+
+
+def test_only_committed_items_fail_when_the_server_ends():
+    """Each once, with the error; a turn that is still open has no item that a client could wait for."""
+    conversation = Conversation(DEFAULTS.initial(), Identity("sess_1", 5), beta=False)
+    ended = [UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.PAUSE), UtteranceStarted(2, 20_000)]
+    committed = [
+        event["item_id"] for each in ended for event in conversation.on_message(each) if event["type"] == COMMITTED
+    ]
+    failed = conversation.unfinished(ShuttingDown("The server is shutting down."))
+    assert [(event["type"], event["item_id"], event["error"]["code"]) for event in failed] == [
+        (FAILED, *committed, "shutting_down")
+    ]
+
+
+def _cut_turn(conversation, *, then=()):
+    """A turn that was cut once and is committed now: its events. `then`: messages between that and its finals."""
+    parts = [UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.CUT), UtteranceStarted(2, 16_000)]
+    for message in [*parts, UtteranceEnded(2, 16_000, 40_000, Ending.FLUSH), *then]:
+        conversation.on_message(message)
+
+    def finals(*errors):
+        spoken = zip((1, 2), ("one", "two"), errors, strict=True)
+        made = [Final(n, t, "English", 0, 1, Ending.FLUSH, (), (Token(t.encode(), -0.5),), e) for n, t, e in spoken]
+        return [event for final in made for event in conversation.on_message(final)]
+
+    return finals
+
+
+def _by_commit(**changes):
+    config = DEFAULTS.updated(DEFAULTS.initial(), MANUAL | changes)
+    return config, Conversation(config, Identity("sess_1", 5), beta=False)
+
+
+LOGPROBS = {"include": ["item.input_audio_transcription.logprobs"]}
+
+
+def test_a_turn_that_was_cut_has_the_tokens_languages_and_seconds_of_all_its_parts():
+    """Each once."""
+    _, conversation = _by_commit(**LOGPROBS)
+    (completed,) = [event for event in _cut_turn(conversation)(None, None) if event["type"] == COMPLETED]
+    assert (completed["transcript"], completed["usage"]["seconds"]) == ("one two", 2.5)
+    assert [token["token"] for token in completed["logprobs"]] == ["one", "two"]
+    assert completed["languages"] == [{"code": "en"}]
+
+
+@pytest.mark.parametrize("second", [None, SessionError("later", "It failed again.", 2)])
+def test_a_turn_fails_with_the_error_of_the_part_that_failed_first(second):
+    """Also where those behind it were transcribed."""
+    _, conversation = _by_commit()
+    events = _cut_turn(conversation)(SessionError("transcription_failed", "It failed.", 1), second)
+    assert [event["error"]["code"] for event in events if event["type"] == FAILED] == ["transcription_failed"]
+    assert COMPLETED not in [event["type"] for event in events]
+
+
+def test_a_configuration_counts_for_the_turns_that_begin_under_it():
+    """Of two that were asked for, in their order; a turn keeps that with which it began."""
+    config, conversation = _by_commit()
+    conversation.updated(DEFAULTS.updated(config, MANUAL | LOGPROBS))
+    conversation.updated(config)
+    rules = DEFAULTS.rules_of(config)
+    conversation.on_message(Configured(rules))
+    events = _cut_turn(conversation, then=[Configured(rules)])(None, None)
+    assert ["logprobs" in event for event in events if event["type"] == COMPLETED] == [True]
+    events = _cut_turn(conversation)(None, None)
+    assert ["logprobs" in event for event in events if event["type"] == COMPLETED] == [False]
+
+
+def test_the_transcript_of_an_item_that_was_deleted_still_comes():
+    """And the item stays away."""
+    _, conversation = _by_commit()
+    finals = _cut_turn(conversation)
+    (identity,) = conversation._items
+    conversation.deleted(identity)
+    assert [event["item_id"] for event in finals(None, None) if event["type"] == COMPLETED] == [identity]
+    with pytest.raises(ItemNotFound):
+        conversation.retrieved(identity)

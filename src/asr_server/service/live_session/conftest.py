@@ -17,6 +17,7 @@ from asr_server.scheduling.ports import RowDone, RowFailed
 from asr_server.scheduling.thread import EngineThread
 from asr_server.service.live_session.inference import Engines
 from asr_server.service.live_session.options import LiveSessionOptions
+from asr_server.service.live_session.session_stats import LiveObserver
 from asr_server.service.live_session.sessions import LiveSessions
 
 
@@ -67,12 +68,13 @@ def make():
     """Makes the sessions of a server over batches that answer by a script."""
     threads = []
 
-    def build(batch, accurate=None, speakers=None, voices=None, **changes):
+    def build(batch, accurate=None, speakers=None, voices=None, observer=None, **changes):
         engines = [EngineThread(b, idle_timeout_s=0) for b in (batch, accurate) if b is not None]
         threads.extend(engines)
         clients = [EngineClient(engine) for engine in engines]
         values = settings.load(_env_file=None, model_id="demo", **changes)
-        return LiveSessions(values, Engines(clients[0], clients[-1]), Admission(1000.0), speakers, voices)
+        asked = Engines(clients[0], clients[-1], observer or LiveObserver())
+        return LiveSessions(values, asked, Admission(1000.0), speakers, voices)
 
     yield build
     for thread in threads:

@@ -378,3 +378,11 @@ def test_the_next_server_is_told_who_ends_an_utterance(rules, told):
     """In the words of a query, as a gateway repeats them to its next worker."""
     handover = SessionHandover(ID, HandoverOptions(TurnConfig(language="German")), 16_000)
     assert handover._configured(rules).endpointing == told
+
+
+def test_partials_of_less_audio_than_the_client_has_seen_are_not_sent():
+    """By the time of the session: this server's part of it began ten seconds later."""
+    begin = replace(SessionHandover(ID, HandoverOptions(RULES), SAMPLE_RATE).newest, samples=160_000, utterances=1)
+    handover = SessionHandover(ID, HandoverOptions(RULES, begin, ShownUtterance(2, "one", 12.0), 1), SAMPLE_RATE)
+    assert handover.shown(Partial(1, "one", "", "English", 0, 24_000)) is None
+    assert handover.shown(Partial(1, "one", " two", "English", 0, 40_000)).text == "one two"

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from asr_server.core.errors import UnsupportedValue
-from asr_server.live.events import Audio, Final, Flush, Reset
+from asr_server.core.transcript import SpeakerRun
+from asr_server.live.continuation import Continuation, ShownUtterance
+from asr_server.live.events import Audio, Ending, Final, Flush, Partial, Reset, ResetDone
 from asr_server.service.live_session.conftest import Scripted, opened, until_flush
+from asr_server.service.live_session.handover import ContinuationIssued, HandoverOptions
 from asr_server.service.live_session.session_speakers import MAX_WAITING_SAMPLES
 from asr_server.service.live_session.speaker_labels import SpeakersLost, UtteranceSpeakers
 from asr_server.service.voices import Voice, VoiceStore
@@ -193,3 +196,53 @@ async def test_where_voices_cannot_be_read_speakers_have_letters(make, speech, t
     (tmp_path / "speakers").mkdir()
     (tmp_path / "speakers" / "owner").symlink_to("owner")
     assert await _settled_labels(make, speech, VoiceStore(tmp_path), owner="owner") == ["A"]
+
+
+async def test_a_discarded_utterance_has_no_labels_that_could_change(make):
+    """Its number is in no later message."""
+    connection = await opened(make(Scripted(), speakers=ScriptedLiveSpeakers([])), speakers=True)
+    session = connection.session
+    session._send(Partial(1, "one two", "", "English", 0, 16_000), 0)
+    session._send(ResetDone(1), 0)
+    assert session.speakers.labels.on_turns([Turn(0, 0, 1_000)], 0) == []
+    session.end()
+
+
+async def test_a_letter_is_in_a_continuation_before_it_is_shown(make):
+    """A client that has seen it then has a state with which no other server gives it again."""
+    live = make(Scripted(), speakers=ScriptedLiveSpeakers([]))
+    connection = await opened(live, speakers=True, handover=HandoverOptions(live.turn_config()))
+    session = connection.session
+    session.speakers.labels.on_turns([Turn(0, 0, 1_000)], 0)
+    session._send(Partial(1, "one two", "", "English", 0, 16_000), 0)
+    session.end()
+    first, second = [sent.message async for sent in connection.messages()]
+    assert (type(first), type(second)) == (ContinuationIssued, Partial)
+    assert first.continuation.first_speaker == 1
+
+
+async def test_a_client_that_comes_back_gets_the_labels_that_its_finals_have_now(make):
+    """As an update of a final that it has."""
+    connection = await opened(make(Scripted(), speakers=ScriptedLiveSpeakers([])), speakers=True)
+    session = connection.session
+    session._send(Final(1, "one two", "English", 0, 16_000, Ending.PAUSE), 0)
+    session._send_speakers(UtteranceSpeakers(1, (SpeakerRun("B", "one two"),), True))
+    again = session.connect(1)
+    session.end()
+    (update,) = [sent.message async for sent in again.messages()]
+    assert (update.utterance, _runs(update), update.settled) == (1, [("B", "one two")], True)
+
+
+async def test_an_update_keeps_the_labels_that_another_server_gave(make):
+    """The words behind them have the letters of this one."""
+    live = make(Scripted(), speakers=ScriptedLiveSpeakers([]))
+    begin = Continuation("live_0123abcd." + 22 * "x", 16 * "0", first_speaker=1)
+    shown = ShownUtterance(1, "one two", 1.0, ({"speaker": "A", "text": "one two"},))
+    handover = HandoverOptions(live.turn_config(), begin, shown)
+    connection = await opened(live, speakers=True, first_speaker=1, handover=handover)
+    session = connection.session
+    session._send(Partial(1, "one two three", "", "English", 0, 32_000), 0)
+    session._send_speakers(UtteranceSpeakers(1, (SpeakerRun("B", "one two three"),)))
+    session.end()
+    updates = [sent.message async for sent in connection.messages() if isinstance(sent.message, UtteranceSpeakers)]
+    assert [_runs(update) for update in updates] == [[("A", "one two"), ("B", " three")]]
