@@ -213,31 +213,6 @@ GUARANTEES: dict[str, Guarantee] = {
             "live_gateway_mib": _memory("memory of all abandoned live sessions behind a gateway", 480, "MiB"),
         },
     ),
-    "speech-queue": Guarantee(
-        "One caller cannot keep others from being heard",
-        "While one key sends the longest and slowest texts, reads nothing of them, leaves them or closes its half of "
-        "the connection, each sentence of another key is spoken, and each of its recordings is transcribed.",
-    ),
-    "cancelled-texts": Guarantee(
-        "A text that is cancelled again and again stops nobody",
-        "While one key sends and cancels long texts over six sockets, another key's sentences are spoken and its "
-        "recordings are transcribed.",
-    ),
-    "long-texts": Guarantee(
-        "Long texts that arrive slowly leave places to others",
-        "While eight of one key arrive slowly, those of another key are accepted.",
-    ),
-    "unfinished-messages": Guarantee(
-        "Messages that are not ended hold little memory",
-        "Thirty sockets of one key send 16 MiB each of a message that they do not end: the server holds at most "
-        "{held_mib} of it, closes them within a minute, and transcribes another key's recording meanwhile.",
-        {"held_mib": _memory("memory of all unfinished messages of a key", 128, "MiB")},
-    ),
-    "enrolment": Guarantee(
-        "One caller cannot keep others from storing voices",
-        "While one key stores voices of five minutes each, deletes voices in use and cuts uploads off, another "
-        "key's voice is stored and deleted, and its recordings are transcribed.",
-    ),
     "open-files": Guarantee(
         "Idle connections shut nobody out",
         "With a soft limit of 1,024 open files and 1,200 idle connections a recording is transcribed.",

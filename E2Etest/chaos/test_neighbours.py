@@ -30,6 +30,8 @@ from E2Etest.wire import frame
 pytestmark = [pytest.mark.websocket, pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(900)]
 
 ROUNDS = 3
+# A caller may have 34 MiB of them. The rest is for what has been received and not looked at yet.
+UNFINISHED_MIB = 128
 LONG = ("The bill of $999,999.99 was paid on 12 May. " * 500)[:19_900]
 MINUTE = recordings.wav(np.tile(recordings.samples(), 20)[: 58 * 16_000])
 AUTHORIZED = {"Authorization": f"Bearer {ATTACKER}"}
@@ -130,22 +132,10 @@ def _job_of_text(server):
         httpx.delete(f"{server.base}/v1/jobs/{posted.json()['id']}", headers=AUTHORIZED, timeout=60)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name,
-            marks=pytest.mark.guarantee("cancelled-texts")
-            if name == "sockets that cancel"
-            else pytest.mark.guarantee("speech-queue"),
-        )
-        for name in SPEECH
-    ],
-)
-def test_beside_speech(attacked, neighbour, name, note):
+@pytest.mark.parametrize("name", SPEECH)
+def test_beside_speech(attacked, neighbour, name):
     """A sentence is spoken, and a recording is transcribed."""
     _check(attacked, SPEECH[name], neighbour.is_spoken, neighbour.is_transcribed)
-    note(f"beside {SPEECH[name].callers} {name}")
 
 
 # -- voices ------------------------------------------------------------------------------------------------------------
@@ -187,15 +177,13 @@ VOICES = {
 }
 
 
-@pytest.mark.guarantee("enrolment")
 @pytest.mark.parametrize("name", VOICES)
-def test_beside_enrolments(attacked, neighbour, name, note):
+def test_beside_enrolments(attacked, neighbour, name):
     """A voice is stored, and a recording is transcribed."""
     _check(attacked, VOICES[name], neighbour.has_a_voice, neighbour.is_transcribed)
     left = httpx.get(f"{attacked.base}/v1/speakers", headers=AUTHORIZED, timeout=60).json()["data"]
     for voice in left:
         httpx.delete(f"{attacked.base}/v1/speakers/{voice['id']}", headers=AUTHORIZED, timeout=60)
-    note(f"beside {VOICES[name].callers} callers with {name}")
 
 
 # -- jobs --------------------------------------------------------------------------------------------------------------
@@ -264,8 +252,7 @@ def test_turns_of_many_sessions(attacked, neighbour):
 # -- what one caller may hold ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.guarantee("long-texts")
-def test_texts_that_arrive_slowly_leave_places_to_others(attacked, neighbour, note):
+def test_texts_that_arrive_slowly_leave_places_to_others(attacked, neighbour):
     """Eight of one key begin and go on in small pieces; another key's long text is accepted."""
     head = request("POST", "/v1/audio/speech/jobs", bytes(20_000_000))[:400]
     with nothing_left(attacked), ExitStack() as held:
@@ -277,7 +264,6 @@ def test_texts_that_arrive_slowly_leave_places_to_others(attacked, neighbour, no
             posted = neighbour.client.post("/v1/audio/speech/jobs", json={"input": "A short one. " * 100})
             assert posted.status_code == 202, posted.text
             neighbour.client.delete(f"/v1/jobs/{posted.json()['id']}")
-    note("8 texts of one key that arrive slowly; those of another key are accepted")
 
 
 def _go_on(line):
@@ -287,9 +273,8 @@ def _go_on(line):
         return
 
 
-@pytest.mark.guarantee("unfinished-messages")
 @pytest.mark.parametrize("path", ["/ws/transcribe", "/ws/speech", "/v1/realtime?intent=transcription"])
-def test_unfinished_messages_hold_little_and_not_for_long(attacked, neighbour, path, measured):
+def test_unfinished_messages_hold_little_and_not_for_long(attacked, neighbour, path):
     """Thirty sockets send 16 MiB each of a message that they do not end."""
     piece = frame(bytes(1 << 20), is_last=False)
     usual_mb = most_mb = attacked.resident_mb()
@@ -306,7 +291,7 @@ def test_unfinished_messages_hold_little_and_not_for_long(attacked, neighbour, p
         while attacked.health()["live"]["sessions"]:
             assert time.monotonic() < ends_s, "they are held"
             time.sleep(0.2)
-    measured("held_mib", max(0.0, most_mb - usual_mb))
+    assert most_mb - usual_mb < UNFINISHED_MIB
 
 
 def _send_most(line, piece):
