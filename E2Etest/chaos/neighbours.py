@@ -71,10 +71,12 @@ class Attack:
 
 @contextmanager
 def under(server: ServerProcess, attack: Attack) -> Iterator[Callable[[], int]]:
-    """Gives a function that says how many steps were completed."""
+    """Begins when all callers have begun; gives a function that says how many steps are completed."""
+    begun = threading.Barrier(attack.callers + 1)
     over, steps = threading.Event(), [0] * attack.callers
 
     def run(number: int) -> None:
+        begun.wait(_GIVE_UP_S)
         while not over.is_set():
             with suppress(OSError, httpx.TransportError):  # the server may cut it off
                 attack.step(server, number)
@@ -84,6 +86,7 @@ def under(server: ServerProcess, attack: Attack) -> Iterator[Callable[[], int]]:
     threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(attack.callers)]
     for thread in threads:
         thread.start()
+    begun.wait(_GIVE_UP_S)
     try:
         yield lambda: sum(steps)
     finally:
