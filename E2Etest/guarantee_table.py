@@ -213,6 +213,10 @@ GUARANTEES: dict[str, Guarantee] = {
             "live_gateway_mib": _memory("memory of all abandoned live sessions behind a gateway", 480, "MiB"),
         },
     ),
+    "open-files": Guarantee(
+        "Idle connections shut nobody out",
+        "With a soft limit of 1,024 open files and 1,200 idle connections a recording is transcribed.",
+    ),
     "foreign-state": Guarantee(
         "Nothing in `STATE_DIR` that is not the server's own is deleted",
         "A start with folders of others, with job records of other versions and with broken records deletes "

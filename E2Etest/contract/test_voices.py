@@ -91,6 +91,19 @@ def test_a_name_is_stored_once(keyed):
     assert [voice["consent"] for voice in keyed.client.get("/v1/speakers").json()["data"]] == ["another note"]
 
 
+@pytest.mark.parametrize("name", ["A\u200bnn", "\ufeffAnn", "\u202eAnn\u202c", "Ann\u200d", "A\u00adnn\u2066\u2069"])
+def test_what_nobody_sees_is_no_part_of_a_name(keyed, name):
+    """Two names that look alike would be two voices, and a mark of direction would turn the text behind it around."""
+    first = enrol(keyed, name="Ann").json()
+    second = enrol(keyed, name=name).json()
+    assert (second["id"], second["name"]) == (first["id"], "Ann")
+
+
+def test_joiners_are_a_part_of_a_name(keyed):
+    """Persian names have them."""
+    assert enrol(keyed, name="\u0645\u0647\u200c\u0631\u062e").json()["name"] == "\u0645\u0647\u200c\u0631\u062e"
+
+
 def test_voices_are_there_after_a_restart(start):
     """Until they are deleted."""
     with start(speakers=ToneSpeakers()) as server:
@@ -148,6 +161,7 @@ TWO_PEOPLE = recordings.wav(np.concatenate([tone(440, 3), tone(1_000, 3)]))
         ([ANN], {"consent": ""}, "missing_required_parameter", "consent"),
         ([ANN], {"name": "x" * 65}, "invalid_value", "name"),
         ([ANN], {"name": "a\x07b"}, "invalid_value", "name"),
+        ([ANN], {"name": "\u200b\u200d\u202e"}, "invalid_value", "name"),
         ([ANN], {"consent": "x" * 501}, "invalid_value", "consent"),
         ([ANN] * 6, {}, "invalid_value", "files"),
         ([ANN] * 11, {}, "malformed_body", None),

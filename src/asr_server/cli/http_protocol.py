@@ -228,7 +228,8 @@ class HttpProtocol(HttpToolsProtocol):
         access was decided (RFC 9110, 6.5.1). The parser answers a ValueError with 400."""
         if self._has_head:
             return
-        if len(self.headers) == _HEADERS:
+        # A request with two hosts is for nobody (RFC 9112, 3.2): a proxy may have decided by the other one.
+        if len(self.headers) == _HEADERS or (name.lower() == b"host" and name.lower() in dict(self.headers)):
             raise ValueError
         super().on_header(name, value)
 

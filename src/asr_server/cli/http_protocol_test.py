@@ -388,6 +388,13 @@ async def test_a_head_has_a_limit_of_lines():
         assert given.startswith(answer)
 
 
+@pytest.mark.parametrize("second", [b"Host: other", b"host: localhost", b"HOST:"])
+async def test_a_head_has_one_host(second):
+    """A proxy in front may have let the request pass because of the other one."""
+    given, _, _ = await _fed([GET + second + b"\r\n\r\n"])
+    assert given.startswith(b"HTTP/1.1 400 ")
+
+
 async def _sizes(app, read):
     """What a client that `read`s got of an answer that is larger than all buffers, over a real connection."""
     config = uvicorn.Config(app, log_config=None)

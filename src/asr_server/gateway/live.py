@@ -32,8 +32,11 @@ from asr_server.gateway.live_relay import RelayedSession, read_client, relay
 from asr_server.gateway.live_replay import LiveReplay
 from asr_server.gateway.sockets import UNCLEAN, Closed, Refused, WorkerGone, closing, connect, end, pump, sendable
 from asr_server.gateway.worker import Worker, WorkerConnection
+from asr_server.live.continuation import Continuation
 from asr_server.scheduling.shared_bytes import SharedBytes
+from asr_server.service.catalog import Catalog
 from asr_server.service.live_session.sending_pace import began_before_moving_s
+from asr_server.text import languages
 
 _ATTEMPTS = 3  # workers that may die while one session does not advance
 _GOODBYE_S = 5.0
@@ -63,10 +66,12 @@ class _WorkerSession:
 
 
 class LiveSockets:
-    """An ASGI app. `keep_s`: for how long a session waits for its client. `max_utterance_s`: where one is cut."""
+    """An ASGI app. `keep_s`: for how long a session waits for its client. `max_utterance_s`: where one is cut.
+    `catalog`: of the models that the worker has."""
 
-    def __init__(self, worker: Worker, keep_s: float, max_utterance_s: float) -> None:
+    def __init__(self, worker: Worker, catalog: Catalog, keep_s: float, max_utterance_s: float) -> None:
         self._worker = worker
+        self._catalog = catalog
         self._keep_s = keep_s
         self._max_utterance_s = max_utterance_s
         self._sessions: dict[str, RelayedSession] = {}
@@ -103,6 +108,7 @@ class LiveSockets:
         if parameters.handover and parameters.session_id:
             await client.accept()
             moved = await read_frame(client, parameters.session_id, parameters.received)
+            self._check_language(moved.state, parameters.model)
             if self._worker.refusing:
                 raise ShuttingDown("The server is shutting down.")
         session = self._sessions.get(parameters.session_id)
@@ -115,6 +121,13 @@ class LiveSockets:
         elif session is not None and moved is not None:
             raise SessionNotFound("No session of this id is kept; open a new one.", param="session_id")
         await self._open(client, query, moved, parameters.received)
+
+    def _check_language(self, state: Continuation, model: str) -> None:
+        """Raise `InvalidInput` for a state whose language the model does not know: the worker would only refuse the
+        action that the gateway sends for it, behind the client's back."""
+        if state.configured is not None:
+            resident = self._catalog.find(model).resident if model else ""
+            self._catalog.check_language(languages.normalize(state.configured.language), model=resident)
 
     async def hand_over(self, within_s: float) -> None:
         """Ask the clients that can move to go on with another server; wait for them until the time is over."""

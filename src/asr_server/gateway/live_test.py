@@ -290,6 +290,18 @@ _STATE = Continuation(
 )
 
 
+@pytest.mark.parametrize("language", ["xx", "Klingon"])
+def test_a_state_with_a_language_that_the_model_does_not_know_is_refused(sessions, client, language):
+    """As by a server without a gateway, and no worker is asked."""
+    state = replace(_STATE, configured=TurnSettings(language, "", manual=False))
+    with client.socket(f"{PATH}?handover=true&session_id={state.session_id}&received=2") as socket:
+        socket.send_text(json.dumps({"action": "continue", "state": _encoded(state)}))
+        assert socket.receive_json()["error"]["code"] == "unsupported_language"
+        with pytest.raises(WebSocketDisconnect):
+            socket.receive_json()
+    assert not sessions.audio
+
+
 def test_of_two_that_continue_a_session_at_once_one_goes_on(sessions, client, monkeypatch):
     """The other one is told so, and the first keeps its session."""
     send_text, both = WebSocket.send_text, threading.Barrier(2, timeout=10)

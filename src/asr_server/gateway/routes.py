@@ -49,7 +49,7 @@ class GatewayRoutes:
         self._settings, self._plan, self._worker, self._client = settings, plan, worker, client
         self._capacity = KnownCapacity(stream_rules(settings, plan))
         self.exposition = Exposition(worker, client, self._capacity)
-        self._catalog = Catalog.of(plan, settings.aliases)
+        self.catalog = Catalog.of(plan, settings.aliases)
         self._began_s = time.monotonic()
 
     def router(self) -> APIRouter:
@@ -184,7 +184,7 @@ class GatewayRoutes:
 
     async def list_models(self) -> ModelList:
         """Every served name, aliases included."""
-        return ModelList(data=[_model_body(model) for model in self._catalog.all()])
+        return ModelList(data=[_model_body(model) for model in self.catalog.all()])
 
     async def list_voices(self) -> VoiceListBody:
         """The voices that speech requests can name. Raises `SpeechUnavailable`."""
@@ -197,7 +197,7 @@ class GatewayRoutes:
 
     async def retrieve_model(self, model_id: str) -> ModelBody:
         """One name."""
-        return _model_body(self._catalog.retrieve(model_id))
+        return _model_body(self.catalog.retrieve(model_id))
 
 
 def _model_body(model: Model) -> ModelBody:

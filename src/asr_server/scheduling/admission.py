@@ -24,6 +24,8 @@ _LEAST_S = 90.0
 # must not keep short ones out.
 _FIRST_GUESS_S = 10.0
 _LONGEST_GUESS_S = 30.0
+# Of a text, what the engine may have before one of another caller has its turn: three sentences.
+_TURN_S = 80.0
 
 
 @dataclass(slots=True, eq=False)
@@ -213,9 +215,22 @@ class Admission:
         held_s = sum(other.left_s for other in others)
         live_s = sum(other.left_s for other in others if other.live)
         # Bulk work gives way to the rest.
-        before_s = sum(other.left_s for other in others if not other.live and (ticket.bulk or not other.bulk))
+        before_s = sum(
+            _before_s(ticket, other) for other in others if not other.live and (ticket.bulk or not other.bulk)
+        )
         # Live work goes first, but recordings have their share of the engine however much of it there is.
         before_s += min(live_s, (before_s + ticket.left_s) * (1 / RECORDINGS_SHARE - 1))
         over_limit_s = held_s + ticket.left_s - self.limit_s
         late_s = before_s + ticket.left_s - max(_LEAST_S, ticket.time_limit_s * self._speed)
         return max(0.0, min(held_s, over_limit_s), min(before_s, late_s))
+
+
+def _before_s(ticket: AdmissionTicket, other: AdmissionTicket) -> float:
+    """Return the seconds of another one's work that are done before all of this one's.
+
+    Where callers have shares, the work is that of texts, which take turns at the engine: a short one does not wait for
+    all of another caller's long one.
+    """
+    if ticket.share and ticket.share != other.share:
+        return min(other.left_s, ticket.left_s + _TURN_S)
+    return other.left_s

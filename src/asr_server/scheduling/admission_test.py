@@ -324,3 +324,28 @@ def test_what_a_session_has_waiting_counts_with_what_it_wants_more():
             admission.check_more(session, 10, "")
             with pytest.raises(Overloaded):
                 admission.check_more(session, 11, "")
+
+
+def test_a_long_text_of_one_caller_keeps_no_short_one_of_another_out():
+    """Texts take turns at the engine. The caller's own next text is refused, and so is another's that is as long."""
+    admission = Admission(limit_s=14_400, time_limit_s=300, first_guess_speed=10, share_s=7_200)
+    with admission.hold(share="one") as long:
+        admission.measure(long, 5_600)
+        with admission.hold(share="two") as short:
+            admission.measure(short, 3)
+        with pytest.raises(Overloaded), admission.hold(share="one"):
+            pass
+        with admission.hold(share="two") as other, pytest.raises(Overloaded):
+            admission.measure(other, 5_600)
+
+
+def test_many_texts_of_one_caller_count_with_a_turn_each():
+    """What another caller asks for would come too late behind so many."""
+    admission, begun = Admission(limit_s=14_400, time_limit_s=300, first_guess_speed=1), ExitStack()
+    with begun:
+        for _ in range(4):
+            admission.measure(begun.enter_context(admission.hold(share="one")), 60)
+        with pytest.raises(Overloaded), admission.hold(share="two") as text:
+            admission.measure(text, 100)
+        with admission.hold(share="two") as text:
+            admission.measure(text, 50)

@@ -23,12 +23,18 @@ from asr_server.service.voices import Voice
 router = APIRouter(prefix="/v1/speakers", tags=["speakers"])
 _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
 _FILE_FIELD = re.compile(r"files?(\[\d*\])?")
+# Zero-width spaces, marks of direction and other characters that show nothing. Joiners stay: some scripts need them.
+_INVISIBLE = re.compile(r"[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
+_JOINERS = "\u200c\u200d"
 _LENGTHS = f"{MIN_RECORDING_S:g} to {MAX_RECORDING_S:g} s"
 
 
 def _one_line(text: str) -> str:
-    """Composed and without line breaks, so that the same name is stored once. Raises `ValueError`."""
-    line = unicodedata.normalize("NFC", " ".join(text.split()))
+    """Return it composed, without line breaks and without what nobody sees, so that the same name is stored once.
+
+    Raises `ValueError`.
+    """
+    line = unicodedata.normalize("NFC", " ".join(_INVISIBLE.sub("", text).split())).strip(_JOINERS)
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in line):
         raise ValueError("it has control characters")
     return line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
@@ -137,11 +136,12 @@ async def _events(
 
 
 async def _prepared(request: Request, services: Services, wanted: SpeechRequest) -> SpeechScript:
-    """A long text in a thread: live sessions share the event loop."""
+    """Return what is to be spoken. A long text waits for its turn, and no longer than its client does."""
     caller = request.state.caller
     if len(wanted.text) <= _SHORT_TEXT_CHARS:
         return services.speech.prepare(wanted, caller.owner, caller.share)
-    return await asyncio.to_thread(services.speech.prepare, wanted, caller.owner, caller.share)
+    work = services.speech.prepare_long(wanted, caller.owner, caller.share)
+    return await while_connected(request.receive, work)
 
 
 async def _audio_response(request: Request, services: Services, wanted: SpeechRequest) -> Response:

@@ -14,6 +14,7 @@ import numpy as np
 
 from asr_server.audio.encoding.client import AudioEncoder, EncodedStream
 from asr_server.audio.encoding.formats import SpeechFormat
+from asr_server.audio.shares import FairShares
 from asr_server.core.errors import DeadlineExceeded, ShuttingDown, SpeechUnavailable
 from asr_server.core.speech_settings import SpeechSettings
 from asr_server.engine.client import until
@@ -76,6 +77,8 @@ class SpeechProcessor:
         self._observer = observer or SpeechObserver()
         self._under_way: set[_TextInProgress] = set()
         self._is_draining = False
+        # A long text of one caller at a time, and beside it one of somebody who has none: the threads are everybody's.
+        self._preparing = FairShares(1, 2)
         self.encoder = encoder
         self.admission = admission
         self.cache = cache
@@ -129,6 +132,11 @@ class SpeechProcessor:
             raise ShuttingDown("The server is shutting down.")
         prepared = script.prepare(request, self.engines, self._settings)
         return replace(prepared, key=f"{owner} {prepared.key}", share=share)
+
+    async def prepare_long(self, request: SpeechRequest, owner: str = "", share: str = "") -> SpeechScript:
+        """Do as `prepare` in a thread, since live sessions share the event loop. Callers take turns."""
+        async with self._preparing.taken(share):
+            return await asyncio.to_thread(self.prepare, request, owner, share)
 
     def kept(self, prepared: SpeechScript) -> SpokenAnswer | None:
         """The answer to the same request, if it was kept."""

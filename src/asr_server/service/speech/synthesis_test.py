@@ -1,6 +1,7 @@
 """Texts through the engine and the encoder: order, bounds, deadlines, cancellation, admission."""
 
 import asyncio
+import threading
 import time
 from types import SimpleNamespace
 
@@ -298,6 +299,26 @@ async def test_nothing_is_kept_where_the_cache_is_off(speech):
     await events_of(made.processor, request("Short."))
     assert made.processor.kept(made.processor.prepare(request("Short."))) is None
     assert made.processor.cache.misses == 0
+
+
+async def test_long_texts_of_one_caller_leave_a_thread_to_others(speech, monkeypatch):
+    """One of each caller is divided at a time, however many of one wait; who leaves is not waited for."""
+    processor, going_on, begun = speech().processor, threading.Event(), []
+
+    def prepare(wanted, owner, share):
+        begun.append(share)
+        assert going_on.wait(60)
+        return wanted
+
+    monkeypatch.setattr(processor, "prepare", prepare)
+    many = [asyncio.create_task(processor.prepare_long(request(), "one", "one")) for _ in range(8)]
+    await until(lambda: begun == ["one"])
+    other = asyncio.create_task(processor.prepare_long(request(), "two", "two"))
+    await until(lambda: begun == ["one", "two"])
+    many[-1].cancel()
+    going_on.set()
+    await asyncio.gather(*many[:-1], other)
+    assert begun.count("one") == 7
 
 
 async def test_a_server_that_stops_takes_no_more_texts(speech):

@@ -1,0 +1,324 @@
+"""One key attacks speech, voices, jobs and live sessions that move; what another key asks for is done all the same."""
+
+import resource
+import threading
+import time
+from contextlib import ExitStack
+
+import httpx
+import numpy as np
+import pytest
+
+from E2Etest import recordings
+from E2Etest.chaos.neighbours import (
+    ATTACKER,
+    KEYS,
+    Attack,
+    Neighbour,
+    message,
+    nothing_left,
+    opened,
+    request,
+    socket_with,
+    spoken,
+    under,
+)
+from E2Etest.live.session import data, open_session
+from E2Etest.process import ready
+from E2Etest.wire import frame
+
+pytestmark = [pytest.mark.websocket, pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(900)]
+
+ROUNDS = 3
+# A caller may have 34 MiB of them. The rest is for what has been received and not looked at yet.
+UNFINISHED_MIB = 128
+LONG = ("The bill of $999,999.99 was paid on 12 May. " * 500)[:19_900]
+MINUTE = recordings.wav(np.tile(recordings.samples(), 20)[: 58 * 16_000])
+AUTHORIZED = {"Authorization": f"Bearer {ATTACKER}"}
+
+
+@pytest.fixture(scope="module", params=["plain", "gateway"])
+def attacked(request, tmp_path_factory):
+    """A server with two keys that has done once what the tests do, so that all is loaded that one needs."""
+    log = tmp_path_factory.mktemp("neighbours") / "log"
+    gateway = {"GATEWAY_MODE": str(request.param == "gateway"), "LOG_LEVEL": "INFO", "WS_RESUME_S": "5"}
+    with ready(log, API_KEYS=KEYS, MALLOC_MMAP_THRESHOLD_="65536", AUDIO_CACHE_MB="8", **gateway) as server:
+        server.transcribe(MINUTE)  # which takes a decoder
+        neighbour = Neighbour(server)
+        for use in (neighbour.is_transcribed, neighbour.is_spoken, neighbour.has_a_voice, neighbour.has_a_job_done):
+            use()
+        neighbour.close()
+        yield server
+    assert "Traceback" not in server.log()
+
+
+@pytest.fixture(scope="module")
+def another(tmp_path_factory):
+    """A second server with the same keys, to which clients may move."""
+    with ready(tmp_path_factory.mktemp("another") / "log", API_KEYS=KEYS, WS_RESUME_S="5") as server:
+        yield server
+
+
+@pytest.fixture
+def neighbour(attacked):
+    """The other key's client."""
+    found = Neighbour(attacked)
+    yield found
+    found.close()
+
+
+def _check(server, attack, *uses):
+    """The uses succeed beside the attack and after it, and nothing of the attack is left."""
+    with nothing_left(server):
+        with under(server, attack) as steps:
+            for _ in range(ROUNDS):
+                for use in uses:
+                    use()
+                assert httpx.get(f"{server.base}/livez", timeout=60).status_code == 200
+        assert steps() >= attack.callers, "not all attackers have done something"
+        for use in uses:
+            use()
+
+
+# -- speech ------------------------------------------------------------------------------------------------------------
+
+
+def _first_bytes(server, sent):
+    with opened(server, sent) as line:
+        line.recv(100)
+
+
+def _unread(server, sent, *, seconds=3.0, ends=False):
+    with opened(server, sent, ends=ends):
+        threading.Event().wait(seconds)
+
+
+SPEECH = {
+    "long texts that are left": Attack(8, lambda server, n: _first_bytes(server, spoken(f"{LONG} {n}"))),
+    "slow texts that nobody reads": Attack(6, lambda server, n: _unread(server, spoken(f"{n} {LONG}", speed=0.25))),
+    "events that nobody reads": Attack(6, lambda server, n: _unread(server, spoken(LONG, "/v1/audio/speech/stream"))),
+    "half-closed": Attack(8, lambda server, n: _unread(server, spoken(f"{n}. {LONG}", speed=4), ends=True)),
+    "the same text, kept and unread": Attack(8, lambda server, n: _unread(server, spoken("The same again. " * 30))),
+    "jobs of long texts": Attack(4, lambda server, n: _job_of_text(server)),
+    "sockets that cancel": Attack(
+        6,
+        lambda server, n: _unread(
+            server,
+            socket_with("/ws/speech", *[message(type="text", text="ա" * 19_900) + message(type="cancel")] * 4),
+            seconds=1,
+        ),
+    ),
+    "sockets that end and do not read": Attack(
+        6,
+        lambda server, n: _unread(
+            server,
+            socket_with(
+                "/ws/speech",
+                message(type="start", speed=0.25),
+                message(type="text", text=LONG),
+                message(type="end"),
+            ),
+        ),
+    ),
+}
+
+
+def _job_of_text(server):
+    posted = httpx.post(
+        f"{server.base}/v1/audio/speech/jobs", headers=AUTHORIZED, json={"input": LONG * 20}, timeout=60
+    )
+    if posted.status_code == 202:
+        _unread(server, request("GET", f"/v1/jobs/{posted.json()['id']}/events"), seconds=1)
+        httpx.delete(f"{server.base}/v1/jobs/{posted.json()['id']}", headers=AUTHORIZED, timeout=60)
+
+
+@pytest.mark.parametrize("name", SPEECH)
+def test_beside_speech(attacked, neighbour, name):
+    """A sentence is spoken, and a recording is transcribed."""
+    _check(attacked, SPEECH[name], neighbour.is_spoken, neighbour.is_transcribed)
+
+
+# -- voices ------------------------------------------------------------------------------------------------------------
+
+
+def _enrol(server, number):
+    """The most recordings that one voice may have, each of nearly the longest."""
+    files = [("files[]", ("a.wav", MINUTE))] * 5
+    form = {"name": f"voice {number}", "consent": "an attack"}
+    httpx.post(f"{server.base}/v1/speakers", headers=AUTHORIZED, data=form, files=files, timeout=120)
+
+
+def _delete_in_use(server, number):
+    """A voice is deleted while a recording is compared with it."""
+    audio, _ = recordings.sample()
+    with httpx.Client(base_url=server.base, headers=AUTHORIZED, timeout=120) as client:
+        form = {"name": f"voice {number}", "consent": "an attack"}
+        stored = client.post("/v1/speakers", data=form, files={"files[]": ("a.wav", audio)})
+        asked = {"response_format": "verbose_json", "speakers": "true"}
+        using = threading.Thread(
+            target=lambda: client.post("/v1/audio/transcriptions", data=asked, files={"file": ("a.wav", audio)})
+        )
+        using.start()
+        if stored.status_code == 201:
+            assert client.delete(f"/v1/speakers/{stored.json()['id']}").status_code in (200, 404)
+        using.join()
+
+
+def _half_an_enrolment(server, number):
+    body = b'--b\r\nContent-Disposition: form-data; name="files[]"; filename="a"\r\n\r\n' + bytes(100_000)
+    sent = request("POST", "/v1/speakers", body + bytes(10), "multipart/form-data; boundary=b")
+    _unread(server, sent[:-50_000], seconds=2, ends=number % 2 == 0)
+
+
+VOICES = {
+    "enrolments of five minutes": Attack(3, _enrol),
+    "voices that are deleted in use": Attack(4, _delete_in_use),
+    "enrolments that are cut off": Attack(8, _half_an_enrolment),
+}
+
+
+@pytest.mark.parametrize("name", VOICES)
+def test_beside_enrolments(attacked, neighbour, name):
+    """A voice is stored, and a recording is transcribed."""
+    _check(attacked, VOICES[name], neighbour.has_a_voice, neighbour.is_transcribed)
+    left = httpx.get(f"{attacked.base}/v1/speakers", headers=AUTHORIZED, timeout=60).json()["data"]
+    for voice in left:
+        httpx.delete(f"{attacked.base}/v1/speakers/{voice['id']}", headers=AUTHORIZED, timeout=60)
+
+
+# -- jobs --------------------------------------------------------------------------------------------------------------
+
+
+def _job(server, number):
+    """Its events are not read by four who watch, nor is its result; it is deleted meanwhile by turns."""
+    audio, _ = recordings.sample()
+    with httpx.Client(base_url=server.base, headers=AUTHORIZED, timeout=60) as client:
+        posted = client.post("/v1/jobs", files={"file": ("a.wav", audio)}, data={"response_format": "srt"})
+        if posted.status_code != 202:
+            return
+        place = f"/v1/jobs/{posted.json()['id']}"
+        events, result = request("GET", f"{place}/events"), request("GET", f"{place}/result")
+        with opened(server, events), opened(server, events, ends=True), opened(server, events * 20):
+            if number % 2:
+                client.delete(place)
+            with opened(server, result * 20):
+                threading.Event().wait(1)
+        client.delete(place)
+
+
+def test_beside_jobs_that_nobody_reads(attacked, neighbour):
+    """Another key's job is done, and its recording is transcribed."""
+    _check(attacked, Attack(6, _job), neighbour.has_a_job_done, neighbour.is_transcribed)
+
+
+# -- live sessions that move -------------------------------------------------------------------------------------------
+
+
+def _state(server):
+    """Of a session of the attacker's that is left behind."""
+    with open_session(server, handover="true", turn_events="true") as session:
+        session.send(data(recordings.samples()[:8_000]))
+        return session.hello["session_id"], session.hello["continuation"]["state"]
+
+
+def test_a_state_that_is_sent_again_and_again_to_two_servers(attacked, neighbour, another):
+    """Sessions of one state open at one server at most once; whoever sends it in vain leaves nothing behind."""
+    identity, state = _state(attacked)
+    path = f"/ws/transcribe?handover=true&turn_events=true&session_id={identity}&received=0"
+    first = message(action="continue", state=state)
+    speech = frame(data(recordings.samples()))
+
+    def replay(server, number):
+        for place in (server, another):
+            sent = socket_with(path, first, speech, message(action="flush"))
+            _unread(place, sent, seconds=0.5, ends=number % 3 == 0)
+
+    with nothing_left(another):
+        _check(attacked, Attack(6, replay), neighbour.is_transcribed)
+
+
+def test_turns_of_many_sessions(attacked, neighbour):
+    """More sessions than may wait for the estimate of the end of a turn speak and pause, and none reads."""
+    speech = recordings.samples()
+    turn = frame(data(speech)) + frame(bytes(2 * 16_000))
+    path = "/ws/transcribe?use_server_vad=true&turn_events=true"
+
+    def talk(server, number):
+        _unread(server, socket_with(path, *[turn] * 3), seconds=2, ends=number % 2 == 0)
+
+    _check(attacked, Attack(20, talk), neighbour.is_transcribed)
+
+
+# -- what one caller may hold ------------------------------------------------------------------------------------------
+
+
+def test_texts_that_arrive_slowly_leave_places_to_others(attacked, neighbour):
+    """Eight of one key begin and go on in small pieces; another key's long text is accepted."""
+    head = request("POST", "/v1/audio/speech/jobs", bytes(20_000_000))[:400]
+    with nothing_left(attacked), ExitStack() as held:
+        lines = [held.enter_context(opened(attacked, head[: head.index(b"\r\n\r\n") + 4])) for _ in range(8)]
+        for _ in range(ROUNDS):
+            time.sleep(1)
+            for line in lines:
+                _go_on(line)
+            posted = neighbour.client.post("/v1/audio/speech/jobs", json={"input": "A short one. " * 100})
+            assert posted.status_code == 202, posted.text
+            neighbour.client.delete(f"/v1/jobs/{posted.json()['id']}")
+
+
+def _go_on(line):
+    try:
+        line.sendall(b" " * 1_000)
+    except OSError:  # refused and closed
+        return
+
+
+@pytest.mark.parametrize("path", ["/ws/transcribe", "/ws/speech", "/v1/realtime?intent=transcription"])
+def test_unfinished_messages_hold_little_and_not_for_long(attacked, neighbour, path):
+    """Thirty sockets send 16 MiB each of a message that they do not end."""
+    piece = frame(bytes(1 << 20), is_last=False)
+    usual_mb = most_mb = attacked.resident_mb()
+    with nothing_left(attacked), ExitStack() as held:
+        lines = [held.enter_context(opened(attacked, socket_with(path))) for _ in range(30)]
+        for line in lines:
+            line.settimeout(0.2)
+        for _ in range(16):
+            for line in lines:
+                _send_most(line, piece)
+            most_mb = max(most_mb, attacked.resident_mb())
+        neighbour.is_transcribed()
+        ends_s = time.monotonic() + 60
+        while attacked.health()["live"]["sessions"]:
+            assert time.monotonic() < ends_s, "they are held"
+            time.sleep(0.2)
+    assert most_mb - usual_mb < UNFINISHED_MIB
+
+
+def _send_most(line, piece):
+    try:
+        line.sendall(piece)
+    except OSError:  # it is not read any more, or closed
+        return
+
+
+@pytest.mark.guarantee("open-files")
+def test_idle_connections_shut_nobody_out(tmp_path, note):
+    """More of them than files may be open without asking the system for more."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] < 8_192:
+        pytest.skip("the system allows too few open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1_024, before[1]))
+    try:
+        held_server = ready(tmp_path / "log", API_KEYS=KEYS)
+        server = held_server.__enter__()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(before[0], 8_192), before[1]))
+    with ExitStack() as held:
+        held.push(held_server)
+        held.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        for _ in range(1_200):
+            held.enter_context(opened(server, b"GET / HTTP/1.1\r\nX: "))
+        neighbour = Neighbour(server)
+        held.callback(neighbour.close)
+        neighbour.is_transcribed()
+    note("1,200 idle connections without a key at a limit of 1,024 files, and a recording is transcribed")
