@@ -202,16 +202,6 @@ GUARANTEES: dict[str, Guarantee] = {
             "memory_mib": _memory("memory of the worst connection", 64, "MiB"),
         },
     ),
-    "many-sockets": Guarantee(
-        "Many sockets of one caller do not slow another one's recording",
-        "While ten sockets of one key send frames, actions and texts as fast as they go, a recording of 4 s by another "
-        "key takes at most {beside_ratio} times as long as next to two programs that only use the processor. Memory "
-        "grows by at most {memory_mib}.",
-        {
-            "beside_ratio": _time("time of another key's recording / next to two busy programs", 2.5, "", asserted=10),
-            "memory_mib": _memory("memory of all these sockets", 64, "MiB"),
-        },
-    ),
     "shares": Guarantee(
         "One caller cannot take every place",
         "While one key sends files that decode slowly, leaves live sessions behind or fills the queue of jobs, a "
