@@ -1,7 +1,11 @@
-"""One connection sends WebSocket frames as fast as they go: the others are served all the same."""
+"""Connections send WebSocket frames as fast as they go, one and ten of a key: the others are served all the same."""
 
+import json
+import multiprocessing
 import statistics
 import time
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import httpx
 import pytest
@@ -16,23 +20,29 @@ from E2Etest.chaos.floods import (
     REALTIME,
     REFUSED,
     Flood,
+    authorization,
+    pour,
     without_collection,
 )
 from E2Etest.live.session import data, pieces, stream
 from E2Etest.process import ready
-from E2Etest.wire import BINARY, frame
+from E2Etest.wire import BINARY, TEXT, frame, handshake
 
 pytestmark = [
     pytest.mark.websocket,
     pytest.mark.performance,
     pytest.mark.nightly,
     pytest.mark.integration,
-    pytest.mark.guarantee("one-connection"),
     pytest.mark.timeout(300),
 ]
+one_connection = pytest.mark.guarantee("one-connection")
 
 FLOOD_S = 5.0
 PROBE_EVERY_S = 0.01
+OTHER = "sk-another-key-of-the-server"
+SOCKETS = 10
+MOST_RATIO, MOST_MB = 10, 64
+_SPAWN = multiprocessing.get_context("spawn")
 
 
 @pytest.fixture(scope="module", params=["plain", "gateway"])
@@ -40,7 +50,7 @@ def server(request, tmp_path_factory):
     """It has served a session of both kinds, so that all is loaded that one needs."""
     log = tmp_path_factory.mktemp("floods") / "log"
     gateway = {"GATEWAY_MODE": "true"} if request.param == "gateway" else {}
-    with ready(log, API_KEYS=KEY, LOG_LEVEL="INFO", WS_RESUME_S="0", **gateway) as server:
+    with ready(log, API_KEYS=f"{KEY},{OTHER}", LOG_LEVEL="INFO", WS_RESUME_S="0", **gateway) as server:
         stream(server, pieces(data(recordings.samples()), 32_000))
         with Flood(server, REALTIME, AUTHORIZED, MESSAGES["turns"][1]):
             time.sleep(1)
@@ -63,6 +73,7 @@ def _measure(server, flood, measured):
     measured("memory_mib", max(0.0, most_mb - usual_mb))
 
 
+@one_connection
 @pytest.mark.parametrize(
     ("name", "headers"),
     [("pings", b""), *((name, headers) for name in FRAMES for headers in (REFUSED, AUTHORIZED))],
@@ -74,9 +85,88 @@ def test_tiny_frames_as_fast_as_they_go(server, name, headers, measured):
     _measure(server, Flood(server, REALTIME, headers, FRAMES[name], beginning), measured)
 
 
+@one_connection
 @pytest.mark.parametrize("name", MESSAGES)
 def test_messages_as_fast_as_they_go(server, name, measured, note):
     """Of one who has a key."""
     path, burst = MESSAGES[name]
     _measure(server, Flood(server, path, AUTHORIZED, burst), measured)
     note(f"{name} as fast as they go")
+
+
+def _message(**fields):
+    return frame(json.dumps(fields, ensure_ascii=False).encode(), TEXT)
+
+
+HANDOVER = "/ws/transcribe?handover=true"
+HOTWORDS = _message(action="config", hotwords="\u00e9" * 15_999)
+ARMENIAN = _message(type="text", text=("\u0561\u0589 " * 6_700)[:19_900]) + _message(type="cancel")
+# The path, what is sent first, and what is sent without end.
+MANY = {
+    "frames of one byte": ("/ws/transcribe", b"", frame(b"\0")),
+    "flushes of two channels": ("/ws/transcribe?channels=2", b"", _message(action="flush")),
+    "settled with long hotwords": (HANDOVER, HOTWORDS, _message(action="settled")),
+    "long hotwords": (HANDOVER, b"", HOTWORDS),
+    "resets": (HANDOVER, HOTWORDS, frame(bytes(12_800)) + _message(action="reset")),
+    "texts that are cancelled": ("/ws/speech", b"", ARMENIAN),
+    "letters that are cancelled": ("/ws/speech", b"", _message(type="text", text="J.") * 50 + _message(type="cancel")),
+}
+
+
+def _loop(over):
+    while not over.is_set():
+        pass
+
+
+@contextmanager
+def _processes(number, work, *arguments):
+    """Programs of their own, so that what they do takes nothing of the interpreter that measures."""
+    over = _SPAWN.Event()
+    running = [_SPAWN.Process(target=work, args=(*arguments, over)) for _ in range(number)]
+    for process in running:
+        process.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for process in running:
+            process.join()
+
+
+def _pour(port, flood, over):
+    pour(SimpleNamespace(port=port), flood, over, reads=True)
+
+
+def _recording_s(server):
+    """The median time of a recording by the other key, after one that is not counted."""
+    took_s = []
+    for _ in range(10):
+        began_s = time.monotonic()
+        answer = httpx.post(
+            f"{server.base}/v1/audio/transcriptions",
+            headers={"Authorization": f"Bearer {OTHER}"},
+            files={"file": ("clip.wav", recordings.sample()[0])},
+            data={"model": "demo"},
+            timeout=120,
+        )
+        assert answer.status_code == 200, answer.text
+        took_s.append(time.monotonic() - began_s)
+        time.sleep(0.05)
+    return statistics.median(took_s[1:])
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_a_recording_beside_ten_sockets_of_another_key(server, name):
+    """Compared with one next to two programs that only use the processor."""
+    with _processes(2, _loop):
+        time.sleep(1)
+        control_s = _recording_s(server)
+    path, first, burst = MANY[name]
+    flood = (handshake(path, authorization(KEY)) + first, burst * max(1, BURST_BYTES // len(burst)))
+    usual_mb = server.resident_mb()
+    with _processes(SOCKETS, _pour, server.port, flood):
+        time.sleep(2)
+        beside_s = _recording_s(server)
+        held_mb = server.resident_mb() - usual_mb
+    assert beside_s < MOST_RATIO * control_s
+    assert held_mb < MOST_MB

@@ -11,14 +11,15 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Mapping
+from contextvars import copy_context
 from typing import Any
 
 from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
-from websockets.frames import Frame, Opcode
 
+from asr_server.service.loop_time import ConnectionTime, loop_time, measure
 from asr_server.service.turns import SLICE_S, TimeSlice, turns
 
 # A peer that has not read the close frame after this time never will. The connection is then aborted.
@@ -29,14 +30,8 @@ _REFUSED_CLOSE_S, _CLOSE_S = 2.0, 10.0
 # The frames in which that answer is looked for: far more than are on their way when the close frame arrives. A peer
 # that was refused has hardly begun.
 _FRAMES_AFTER_CLOSE, _FRAMES_AFTER_REFUSAL = 10_000, 64
-# Frames that a connection may send in a second, and at once after a rest; then it is read later. Audio comes in at most
-# 100 frames a second from a microphone. A text frame costs as much of the event loop as several of audio, and a further
-# frame of a message hardly anything. So many bytes of text, and of audio, cost as much as a frame.
-_FRAMES_PER_S, _MOST_FRAMES = 1_000, 1_000
-_COSTS = {Opcode.TEXT: 10.0, Opcode.CONT: 0.1}
-_TEXT_BYTES, _AUDIO_BYTES = 2 * 1024, 64 * 1024
-# Where audio is binary, text is what a user has done: flush, reset, other settings.
-_ACTIONS, _ACTION = frozenset({"/ws/transcribe"}), 50.0
+# How text that carries audio begins.
+_AUDIO_EVENT, _EVENT_BYTES = b"input_audio_buffer.append", 256
 # A message has to be complete in that time: what has arrived of it is held.
 _MESSAGE_S = 20.0
 # Bytes of unfinished messages, of all connections of a caller: the largest message, and many of the usual size.
@@ -82,9 +77,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     has received all messages of the one before. Nothing is parsed before the handshake is complete, nor while the peer
     does not read: pings would be answered, and the answers held. Meanwhile the socket is not read.
 
-    A connection that sends more frames than real audio has is read later, so that it does not take the event loop, and
-    with it the interpreter, from everybody else. Unfinished messages have bounds in time and, for a caller's
-    connections together, in bytes.
+    A connection whose caller has taken its part of the event loop's time is read later (`service/loop_time.py`).
+    Unfinished messages have bounds in time and, for a caller's connections together, in bytes.
 
     `transport.close` waits until all data is sent; for a peer that never reads, that is forever. So connections are
     aborted after a while.
@@ -99,8 +93,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._is_greedy = self._is_turn_due = False
         self._frames_after_close = 0
         self._app_slice = TimeSlice()
-        self._frames_left, self._counted_s = float(_MOST_FRAMES), time.monotonic()
-        self._pause: asyncio.TimerHandle | None = None  # while too many frames were sent
+        self._loop_time = ConnectionTime(loop_time())
+        self._is_late = False  # its caller has taken too much time
+        self._turn: asyncio.Future[None] | None = None  # of the app, which has taken a message meanwhile
         self._message_bytes = 0  # in `frames`
         self._unfinished = _Unfinished()
 
@@ -110,7 +105,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._unparsed += data
             if self._is_greedy and turns().are_awaited:
                 self._parse_soon()
-            self._parse()
+            self._parse_and_count()
             return
         # uvicorn passes the whole head at once. After one that is too large or has a body it would wait forever.
         super().data_received(data)
@@ -129,8 +124,17 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         message = await super().receive()
         if message["type"] == "websocket.receive":
             self.close_timeout = _CLOSE_S
+            if self._waits_for_time():
+                self._turn = self.loop.create_future()
+                await self._turn
         self._parse()
         return message
+
+    def _parse_and_count(self) -> None:
+        """Parse, outside of the tasks whose time is counted anyway."""
+        began_s = time.thread_time()
+        self._parse()
+        self._loop_time.take(time.thread_time() - began_s)
 
     def _parse(self) -> None:
         ends_s = time.monotonic() + SLICE_S
@@ -155,7 +159,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             and self.writable.is_set()
             and not self.read_paused
             and not self._is_turn_due
-            and self._pause is None
+            and not self._is_late
+            and not self._waits_for_time()
             and not (self._is_refused and self._frames_after_close > _FRAMES_AFTER_REFUSAL)
             and not self.transport.is_closing()
         )
@@ -165,26 +170,24 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """Return whether the app has ended the connection without taking a message."""
         return self.close_sent and self.close_timeout == _REFUSED_CLOSE_S
 
-    def _cost(self, frame: Frame) -> float:
-        """Return for how many frames of audio one counts."""
-        opcode = frame.opcode
-        is_text = opcode is Opcode.TEXT or (opcode is Opcode.CONT and self.curr_msg_data_type == "text")
-        if opcode is Opcode.TEXT and self.scope["path"] in _ACTIONS:
-            return _ACTION
-        return _COSTS.get(opcode, 1.0) + len(frame.data) / (_TEXT_BYTES if is_text else _AUDIO_BYTES)
-
-    def _count(self, frames: float) -> None:
-        """Pause the reading where the frames were too many."""
-        now_s = time.monotonic()
-        rested = self._frames_left + (now_s - self._counted_s) * _FRAMES_PER_S
-        self._frames_left, self._counted_s = min(rested, _MOST_FRAMES) - frames, now_s
-        # A process that connects by a local socket is a part of this server, which has counted already.
-        if self._frames_left < 0 and self._pause is None and self.client is not None:
-            self._pause = self.loop.call_later(-self._frames_left / _FRAMES_PER_S, self._go_on)
+    def _waits_for_time(self) -> bool:
+        """Return whether the connection has to be read later, and see to it."""
+        if self._loop_time.caller is None and (caller := self.scope["state"].get("caller")) is not None:
+            self._loop_time.caller = loop_time().of(caller.share)
+        if not self._is_late and self._loop_time.caller is not None and self._loop_time.is_over:
+            self._is_late = True
+            self._loop_time.caller.later(self._go_on)
+        return self._is_late
 
     def _go_on(self) -> None:
-        self._pause = None
-        self._parse()
+        self._is_late = False
+        self._let_app_go_on()
+        if not self.transport.is_closing():
+            self._parse_and_count()
+
+    def _let_app_go_on(self) -> None:
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
 
     def _parse_soon(self) -> None:
         if not self._is_turn_due:
@@ -193,12 +196,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def _parse_in_turn(self) -> None:
         self._is_turn_due = False
-        self._parse()
+        self._parse_and_count()
 
     def handle_events(self) -> None:
         """Handle what was parsed. Who sends without end behind the close frame does not read it."""
         self._part_bytes = _PART_BYTES if self.conn.events else min(2 * self._part_bytes, _MAX_PART_BYTES)
-        self._count(sum(self._cost(event) for event in self.conn.events if isinstance(event, Frame)))
         if self.close_sent:
             self._frames_after_close += len(self.conn.events)
             if self._frames_after_close > _FRAMES_AFTER_CLOSE:
@@ -224,6 +226,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.handle_parser_exception()
         self._forget()
 
+    def handle_connect(self, event: Any) -> None:
+        """The handshake. The app's tasks are counted, those that go on after the connection as well."""
+        copy_context().run(self._begin, event)
+
+    def _begin(self, event: Any) -> None:
+        measure(self._loop_time)
+        super().handle_connect(event)
+
     def handle_text(self, event: Any) -> None:
         """The first frame of a message."""
         self._message_bytes = len(event.data)
@@ -246,6 +256,9 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def send_receive_event_to_app(self) -> None:
         """A message is complete. For text that is not UTF-8 uvicorn sends a close frame, which is an error where the
         peer's close frame was parsed with that text, and answered."""
+        self._loop_time.worked()
+        if self.curr_msg_data_type == "bytes" or _AUDIO_EVENT in self.frames[0][:_EVENT_BYTES]:
+            self._loop_time.pay(self._message_bytes)
         self._message_bytes = 0
         try:
             super().send_receive_event_to_app()
@@ -255,8 +268,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is closed. Its parser would keep the last frame, up to 32 MiB, until a garbage collection."""
         super().connection_lost(exc)
-        if self._pause is not None:
-            self._pause.cancel()
+        self._let_app_go_on()
         self._forget()
         self.conn.parser.close()
 
@@ -267,13 +279,20 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._unfinished.end()
 
     def keepalive_timeout(self) -> None:
-        """No pong came: close with 1011, and abort if the peer does not read that."""
+        """No pong came: close with 1011, and abort if the peer does not read that. Where it may have come, and was not
+        read, it is waited for again."""
+        if self._is_late and self.ping_timeout is not None:
+            self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
+            return
         super().keepalive_timeout()
         self.loop.call_later(_ABORT_AFTER_S, self.transport.abort)
 
     async def send(self, message: ASGISendEvent) -> None:
         """Send the app's message. Raises `ClientDisconnected` where an error of the peer has closed the connection."""
         await self._app_slice.next_round()
+        if message["type"] == "websocket.send" and (audio := message.get("bytes")):  # of speech
+            self._loop_time.worked()
+            self._loop_time.pay(len(audio))
         try:
             await super().send(message)
         except RuntimeError:

@@ -1,7 +1,6 @@
 """The protocol's reading side, without a network: frames go in as bytes, the app takes messages."""
 
 import asyncio
-import time
 
 import pytest
 import uvicorn
@@ -10,6 +9,7 @@ from uvicorn.server import ServerState
 from asr_server.api.edge.access import Caller
 from asr_server.cli import socket_protocol as module
 from asr_server.cli.socket_protocol import SocketProtocol
+from asr_server.service.loop_time import loop_time
 
 HANDSHAKE = (
     b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -236,36 +236,60 @@ async def test_a_message_may_have_thousands_of_frames(protocol):
     assert (await protocol.receive())["bytes"] == b"".join(parts)
 
 
-async def test_who_sends_more_frames_than_audio_has_is_read_later(protocol, monkeypatch):
-    """Nothing is lost. A part of the server itself, which has no address, is not held up."""
-    monkeypatch.setattr(module, "_MOST_FRAMES", 100)
-    monkeypatch.setattr(module, "_FRAMES_PER_S", 500)
-    body = bytes(range(250)) * 2
-    for client, least_s in ((None, 0.0), (("192.0.2.1", 1), 0.5)):
-        protocol.client, protocol._frames_left = client, 100.0
-        began_s, found = time.monotonic(), b""
-        protocol.data_received(_tiny(body))
-        while len(found) < len(body):
-            found += (await protocol.receive())["bytes"]
-        assert found == body
-        assert least_s <= time.monotonic() - began_s
+@pytest.fixture
+async def owing(protocol):
+    """The connection of a caller that has taken too much time, while another one has work."""
+    protocol.scope["state"]["caller"] = Caller(share="greedy")
+    times = loop_time()
+    with times.working(times.of("other")):
+        caller = times.of("greedy")
+        caller.take(1.0)
+        protocol._loop_time.caller = caller
+        protocol._loop_time.take(1.0)
+        yield caller
+
+
+async def test_a_caller_that_owes_time_is_read_later(protocol, owing, monkeypatch):
+    """Nothing is lost, and messages that the app has already wait as well."""
+    body = bytes(range(100))
+    received = asyncio.gather(*(protocol.receive() for _ in body))
+    protocol.data_received(_tiny(body))
+    await asyncio.sleep(0.1)
+    assert protocol.queue.empty()
+    assert not received.done()
+    assert not protocol.transport.reading
+    monkeypatch.setattr(owing, "wait_s", lambda: 0.0)
+    assert b"".join(message["bytes"] for message in await received) == body
     assert protocol.transport.reading
 
 
-async def test_text_costs_more_than_audio_and_the_parts_of_a_message_less(protocol):
-    """They count by what they cost the event loop."""
-    costs = []
-    protocol._count = costs.append
-    for frame in (b"\x81\x81\0\0\0\0x", b"\x82\x81\0\0\0\0x", b"\x02\x81\0\0\0\0x", b"\x80\x81\0\0\0\0x"):
-        protocol.data_received(frame)
-        if frame[0] & 128:
-            await protocol.receive()
-    assert [cost for cost in costs if cost] == pytest.approx([10.0, 1.0, 1.0, 0.1], abs=0.001)
-    costs.clear()
-    for opcode in (b"\x81", b"\x82"):  # many bytes cost more, those of text most
-        protocol.data_received(opcode + b"\xff" + (2**18).to_bytes(8, "big") + bytes(4) + b"x" * 2**18)
-        await protocol.receive()
-    assert [round(cost) for cost in costs if cost] == [138, 5]
+async def test_the_end_of_a_connection_is_told_though_its_caller_owes_time(offered, owing):
+    """What it holds is free at once."""
+    offered.queue.put_nowait({"type": "websocket.receive", "bytes": b"x"})
+    received = asyncio.create_task(offered.receive())
+    await asyncio.sleep(0.01)
+    assert not received.done()
+    offered.connection_lost(None)
+    assert (await received)["bytes"] == b"x"
+    assert (await offered.receive())["type"] == "websocket.disconnect"
+    offered.connections.add(offered)  # the fixture loses it too
+
+
+async def test_speech_goes_on_though_other_connections_of_its_caller_owe_time(protocol, owing):
+    """Audio pays for itself, in either direction."""
+    await protocol.send({"type": "websocket.send", "bytes": bytes(32_000)})
+    protocol.data_received(b"\x82\xfe\x01\x40\0\0\0\0" + bytes(320) + b"\x82\xfe\x01\x40\0\0\0\0" + bytes(320))
+    for _ in range(2):
+        assert len((await asyncio.wait_for(protocol.receive(), 1))["bytes"]) == 320
+
+
+async def test_a_pong_that_was_not_read_is_waited_for_again(protocol, owing):
+    """A peer that is read later is not taken for a dead one."""
+    assert protocol._waits_for_time()
+    protocol.keepalive_timeout()
+    assert not protocol.close_sent
+    assert protocol.pong_timer is not None
+    protocol.pong_timer.cancel()
 
 
 @pytest.mark.parametrize("part", [BEGINNING, b"\x82\xfe\x7f\xff\0\0\0\0" + bytes(1_000)], ids=["message", "frame"])

@@ -29,6 +29,7 @@ from asr_server.core.errors import AsrError, ForeignHost, ForeignOrigin, Invalid
 from asr_server.core.hosts import is_loopback
 from asr_server.core.settings import Settings
 from asr_server.scheduling.quota import Place, Quota
+from asr_server.service.loop_time import loop_time
 
 # Probes come from machines without a key, and the page must load so that a key can be entered. Neither holds data.
 PROBES = frozenset({"/livez", "/readyz"})
@@ -83,13 +84,18 @@ class AccessControl:
         if scope["type"] == "lifespan" or (scope["type"] == "http" and scope["path"] in PROBES):
             await self._app(scope, receive, send)
             return
+        connection = HTTPConnection(scope)
         with ExitStack() as held:
             try:
-                place = held.enter_context(self._admit(HTTPConnection(scope)))
+                place = held.enter_context(self._admit(connection))
             except AsrError as error:
+                await loop_time().refusal(_address(connection))
                 await _reject(scope, receive, send, error)
                 return
             scope.setdefault("state", {})["place"] = place
+            if place is not None and scope["type"] == "http":
+                times = loop_time()
+                held.enter_context(times.working(times.of(scope["state"]["caller"].share)))
 
             async def send_and_release(message: Message) -> None:
                 # The end of a response is sent when all of it is written, so one that nobody reads keeps its place. The

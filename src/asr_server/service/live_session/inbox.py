@@ -13,6 +13,8 @@ from asr_server.service.turns import TimeSlice
 
 _PIECE_BYTES = 8 * 1024  # smaller pieces of audio wait as one: each alone would take many times its size
 _EVENT_BYTES = 8 * 1024  # what an event counts besides its audio: far more than it is, so that few of them wait
+# They are processed even when their caller has no more time of the event loop, so that few of them wait.
+_MOST_ACTIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,7 @@ class Inbox:
         self._waiting: deque[Incoming] = deque()
         self.size_bytes = 0
         self.audio_bytes = 0
+        self._actions = 0  # that wait
         # One event for every kind of change. Whoever waits clears it before, and then checks what it waits for.
         self._changed = asyncio.Event()
         self._slice = TimeSlice()
@@ -60,7 +63,10 @@ class Inbox:
         Only this inbox's own progress is waited for: others that shrink may leave more room, but it needs none of it.
         """
         # Between the last check and the caller's `put` nothing is awaited, so no other sender can take the room.
-        while self._waiting and self.size_bytes + _size(event) > self._memory.queue_bytes:
+        while self._waiting and (
+            self.size_bytes + _size(event) > self._memory.queue_bytes
+            or (self._actions >= _MOST_ACTIONS and not isinstance(event, Audio))
+        ):
             self._changed.clear()
             await self._changed.wait()
 
@@ -70,6 +76,8 @@ class Inbox:
             self.audio_bytes += len(event.pcm)
             if self._join(event.pcm):
                 return
+        else:
+            self._actions += 1
         incoming = Incoming(event, time.monotonic(), _size(event))
         self._waiting.append(incoming)
         self.size_bytes += incoming.size_bytes
@@ -89,12 +97,14 @@ class Inbox:
         self.size_bytes -= done.size_bytes
         if isinstance(done.event, Audio):
             self.audio_bytes -= len(done.event.pcm)
+        else:
+            self._actions -= 1
         self._changed.set()
 
     def clear(self) -> None:
         """Drop everything: nobody processes it any more."""
         self._waiting.clear()
-        self.size_bytes = self.audio_bytes = 0
+        self.size_bytes = self.audio_bytes = self._actions = 0
         self._changed.set()
 
     def _join(self, pcm: bytes) -> bool:

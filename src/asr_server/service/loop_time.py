@@ -1,0 +1,241 @@
+"""Time of the event loop by caller: who takes more of it than a fair part is read later while others have work.
+
+The loop and the engine's thread share one interpreter, so that a busy loop makes everybody's recordings slow. The
+processor time that the loop spends on a caller's sockets is measured in all their tasks. Audio at the pace of speech
+pays for itself. All else is taken from a token bucket of the caller, over all of its connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+from weakref import WeakKeyDictionary
+
+# The part of the loop's time that a caller has besides its audio, and what it may save of it. The recording of another
+# caller then takes a few percent longer for each caller that uses it all.
+_SHARE, _SAVED_S = 0.05, 0.1
+# What a caller can owe: one that sent without end is read again after ten seconds at most.
+_OWED_S = 0.5
+# A message of audio pays for its own way through the loop, and its seconds for voice detection and texts: 0.2 ms, and 5
+# ms for a second of 16 kHz, more than either takes. Nothing below 5 ms of speech is audio.
+_MESSAGE_S, _BYTE_S, _LEAST_BYTES = 0.0002, 0.005 / 32_000, 160
+# What audio can pay for in a second, at 100 messages a second; and what a connection saves of it.
+_PACE, _PAID_S = 0.025, 0.05
+# What a connection has without audio: enough to open a session and to answer pings, whatever others of its caller do.
+_IDLE_SHARE, _BEGIN_S = 0.0002, 0.01
+# A caller has work until so long after its last request or message.
+_AT_WORK_S = 1.0
+# Between two connections of a caller that waited: the time of the one shows before the next is read.
+_BETWEEN_S = 0.002
+# A refused request or handshake takes so much, from the connection to the answer; more of an address do not wait.
+_REFUSAL_S, _MOST_REFUSALS = 0.0015, 1_000
+_MAX_CALLERS = 10_000
+
+
+class CallerTime:
+    """The token bucket of one caller, and its connections that wait to be read."""
+
+    def __init__(self, loop_time: LoopTime) -> None:
+        self._loop_time = loop_time
+        self._left_s, self._counted_s = _SAVED_S, loop_time.now_s()
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self.requests = 0  # under way
+        self.worked_s = -_AT_WORK_S  # when it last had work
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    def take(self, seconds: float) -> None:
+        """Count time of the loop. It costs nothing while nobody else has work."""
+        self._refill()
+        if self._loop_time.others_work(self):
+            self._left_s = max(self._left_s - seconds, -_OWED_S)
+
+    def wait_s(self) -> float:
+        """Return how long until the caller may be read; 0 for at once."""
+        self._refill()
+        return -self._left_s / _SHARE if self._left_s < 0 and self._loop_time.others_work(self) else 0.0
+
+    def later(self, callback: Callable[[], None]) -> None:
+        """Call it when the caller may be read, after those that wait already."""
+        self._waiting.append(callback)
+        if self._timer is None:
+            self._set_timer(self.wait_s())
+
+    def _refill(self) -> None:
+        now_s = self._loop_time.now_s()
+        self._left_s = min(self._left_s + (now_s - self._counted_s) * _SHARE, _SAVED_S)
+        self._counted_s = now_s
+
+    def _set_timer(self, wait_s: float) -> None:
+        # Not for the whole wait: when the others have no more work, it is over.
+        wait_s = min(max(wait_s, _BETWEEN_S), _AT_WORK_S)
+        self._timer = asyncio.get_running_loop().call_later(wait_s, self._next)
+
+    def _next(self) -> None:
+        self._timer = None
+        try:
+            if not self.wait_s():
+                self._waiting.popleft()()
+        finally:
+            if self._waiting and self._timer is None:
+                self._set_timer(self.wait_s())
+
+
+class LoopTime:
+    """The callers of one event loop. `now_s`: the monotonic clock."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.now_s = now_s
+        self._callers: OrderedDict[str, CallerTime] = OrderedDict()
+        self._requests = 0
+        self._latest: CallerTime | None = None  # who had work last,
+        self._before: CallerTime | None = None  # and the last one that is not the same
+
+    def of(self, caller: str) -> CallerTime:
+        """Return the caller's. The one that was not asked for longest is forgotten when there are too many."""
+        found = self._callers.pop(caller, None) or CallerTime(self)
+        self._callers[caller] = found
+        if len(self._callers) > _MAX_CALLERS:
+            self._callers.popitem(last=False)
+        return found
+
+    def worked(self, caller: CallerTime) -> None:
+        """Note that the caller has work now."""
+        if caller is not self._latest:
+            self._before, self._latest = self._latest, caller
+        caller.worked_s = self.now_s()
+
+    @contextmanager
+    def working(self, caller: CallerTime) -> Iterator[None]:
+        """Count a request as work of the caller until the block ends."""
+        self._requests += 1
+        caller.requests += 1
+        try:
+            yield
+        finally:
+            self._requests -= 1
+            caller.requests -= 1
+            self.worked(caller)
+
+    def others_work(self, caller: CallerTime) -> bool:
+        """Return whether anybody else has work, or had until a moment ago."""
+        if self._requests > caller.requests:
+            return True
+        other = self._before if caller is self._latest else self._latest
+        return other is not None and self.now_s() < other.worked_s + _AT_WORK_S
+
+    async def refusal(self, address: str) -> None:
+        """Return when one more request from the address may be refused."""
+        refused = self.of(f"refused {address}")
+        if (refused.waiting or refused.wait_s()) and refused.waiting < _MOST_REFUSALS:
+            turn = asyncio.get_running_loop().create_future()
+            refused.later(lambda: None if turn.done() else turn.set_result(None))
+            await turn
+        refused.take(_REFUSAL_S)
+
+
+class ConnectionTime:
+    """What one connection takes of the loop's time, and what its audio pays for."""
+
+    def __init__(self, loop_time: LoopTime) -> None:
+        self._loop_time = loop_time
+        self.caller: CallerTime | None = None  # until it is known
+        self._paid_s, self._pace_s, self._counted_s = _BEGIN_S, _PAID_S, loop_time.now_s()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the connection has to wait before it is read on."""
+        if self.caller is None:
+            return False
+        self._refill()
+        return self._paid_s < _MESSAGE_S and (self.caller.waiting > 0 or self.caller.wait_s() > 0)
+
+    def take(self, seconds: float) -> None:
+        """Count time that the loop has spent: first what audio has paid for, then of the caller's."""
+        self._paid_s -= seconds
+        if self._paid_s < 0 and self.caller is not None:
+            self.caller.take(-self._paid_s)
+            self._paid_s = 0.0
+
+    def pay(self, size_bytes: int) -> None:
+        """Count a message of audio, in either direction."""
+        if size_bytes >= _LEAST_BYTES:
+            self._refill()
+            paid_s = min(_MESSAGE_S + size_bytes * _BYTE_S, self._pace_s)
+            self._pace_s -= paid_s
+            self._paid_s = min(self._paid_s + paid_s, _PAID_S)
+
+    def worked(self) -> None:
+        """Note a message: the caller has work."""
+        if self.caller is not None:
+            self._loop_time.worked(self.caller)
+
+    def _refill(self) -> None:
+        now_s = self._loop_time.now_s()
+        past_s, self._counted_s = now_s - self._counted_s, now_s
+        self._pace_s = min(self._pace_s + past_s * _PACE, _PAID_S)
+        if self._paid_s < _BEGIN_S:
+            self._paid_s = min(self._paid_s + past_s * _IDLE_SHARE, _BEGIN_S)
+
+
+_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopTime] = WeakKeyDictionary()
+_connection: ContextVar[ConnectionTime | None] = ContextVar("connection", default=None)
+
+
+def loop_time() -> LoopTime:
+    """Return that of the running event loop, whose tasks are measured from now on."""
+    loop = asyncio.get_running_loop()
+    if loop not in _of_loops:
+        _of_loops[loop] = LoopTime()
+        loop.set_task_factory(_measured_task)
+    return _of_loops[loop]
+
+
+def measure(connection: ConnectionTime) -> None:
+    """Count the tasks that the present context begins from now on as the connection's."""
+    _connection.set(connection)
+
+
+class _Measured(Coroutine[Any, Any, Any]):
+    """A coroutine whose steps are counted. Processor time, since a step may wait for the interpreter."""
+
+    def __init__(self, steps: Coroutine[Any, Any, Any], connection: ConnectionTime) -> None:
+        self._steps, self._connection = steps, connection
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._steps, name)  # `cr_frame` and others, for tools that show where a task is
+
+    def send(self, value: Any) -> Any:
+        began_s = time.thread_time()
+        try:
+            return self._steps.send(value)
+        finally:
+            self._connection.take(time.thread_time() - began_s)
+
+    def throw(self, *error: Any) -> Any:
+        began_s = time.thread_time()
+        try:
+            return self._steps.throw(*error)
+        finally:
+            self._connection.take(time.thread_time() - began_s)
+
+    def close(self) -> None:
+        self._steps.close()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._steps.__await__()
+
+
+def _measured_task(loop: asyncio.AbstractEventLoop, steps: Any, **options: Any) -> asyncio.Task[Any]:
+    context = options.get("context")
+    connection = _connection.get() if context is None else context.get(_connection)
+    return asyncio.Task(steps if connection is None else _Measured(steps, connection), loop=loop, **options)
