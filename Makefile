@@ -112,12 +112,12 @@ check: $(VENV)/.dev
 # What is not compiled to bytecode yet would be compiled by each worker, at the same time: 15 s of a core for each. Whether
 # everything can be imported is for the tests to say.
 $(VENV)/.compiled: $(VENV)/.dev
-	-@$(PYTEST) src -p no:schemathesis --collect-only >/dev/null 2>&1
+	-@$(PYTEST) src tools -p no:schemathesis --collect-only >/dev/null 2>&1
 	touch $@
 
 # One thread of torch for each worker: more would wait for each other.
 unit: $(VENV)/.compiled
-	OMP_NUM_THREADS=1 $(PYTEST) src --numprocesses $(MANY_WORKERS) $(PARALLEL)
+	OMP_NUM_THREADS=1 $(PYTEST) src tools --numprocesses $(MANY_WORKERS) $(PARALLEL)
 
 contract: $(VENV)/.dev
 	$(PYTEST) E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL)
@@ -153,7 +153,7 @@ nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),so
 
 .PHONY: nightly-unit nightly-e2e nightly-performance
 nightly-unit: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=nightly $(PYTEST) src --numprocesses $(WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED)
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) src tools --numprocesses $(WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED)
 
 nightly-e2e: $(VENV)/.dev $(VENV)/.tools $(VENV)/.cluster browser firefox image-tools faketime postgres haproxy
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "not performance and not soak"
@@ -178,30 +178,30 @@ nightly-performance: $(VENV)/.dev
 
 # The share of each module that its own tests cover, or of some modules: make coverage ONLY="src/asr_server/subtitle"
 coverage: $(VENV)/.dev
-	$(PY) -m E2Etest.coverage_by_module $(ONLY)
+	$(PY) -m tools.coverage_by_module $(ONLY)
 
 mutants: $(VENV)/.dev postgres
-	$(PY) -m E2Etest.mutants $(MUTANTS)
+	$(PY) -m tools.mutants $(MUTANTS)
 
 bench: $(VENV)/.dev
-	$(PY) -m E2Etest.bench
+	$(PY) -m tools.bench
 
 # Fails where there is no GPU. What it measured is in build/gpu.json.
 gpu: $(VENV)/.dev
-	$(PY) -m E2Etest.gpu $(GPU)
+	$(PY) -m tools.gpu $(GPU)
 
 docs: $(VENV)/.dev
-	$(PY) -m E2Etest.docs_tables
+	$(PY) -m tools.docs_tables
 
 # OpenAI's clients and other programs against the server, and the pages of what they saw. Needs Node 20 or later. By name:
 # make clients CLIENTS="home-assistant open-webui", of which these two are gigabytes and are only run so.
 clients: $(VENV)/.dev $(VENV)/.tools
-	$(if $(CLIENTS),,$(PY) -m E2Etest.openai)
-	$(PY) -m E2Etest.clients $(CLIENTS)
+	$(if $(CLIENTS),,$(PY) -m tools.clients.openai)
+	$(PY) -m tools.clients $(CLIENTS)
 
 # Measures all guarantees and writes docs/guarantees.md, or some of them: make guarantees GUARANTEES="drain crash"
 guarantees: $(VENV)/.dev postgres haproxy
-	$(PY) -m E2Etest.guarantees $(GUARANTEES)
+	$(PY) -m tools.guarantees $(GUARANTEES)
 
 soak: $(VENV)/.dev
 	$(PYTEST) E2Etest/chaos -m soak --timeout 0
@@ -210,7 +210,7 @@ fuzz: $(VENV)/.dev
 	FUZZ_S=$(FUZZ_S) FUZZ_SEED=$(SEED) $(PYTEST) E2Etest/fuzz --timeout 0 -m "" --hypothesis-seed=$(SEED)
 
 image: image-tools
-	$(PYTHON) -m E2Etest.image $(IMAGES)
+	$(PYTHON) -m tools.image $(IMAGES)
 
 # Installed here only as root, like Chromium. Without them the tests of the images are skipped.
 .PHONY: image-tools

@@ -18,8 +18,9 @@ from asr_server import __version__, demo
 from asr_server.core.settings import Settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
-from E2Etest import docs_tables, recordings
+from E2Etest import recordings
 from E2Etest.process import ServerProcess
+from tools import docs_tables
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""What the Helm chart's schema says of settings, made from the code; `python -m E2Etest.docs_tables` writes it."""
+"""What the Helm chart's schema says of settings, made from the code; `python -m tools.docs_tables` writes it."""
 
 from __future__ import annotations
 

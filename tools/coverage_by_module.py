@@ -1,4 +1,4 @@
-"""The share of each module that its own tests cover: `python -m E2Etest.coverage_by_module [PATH ...]`.
+"""The share of each module that its own tests cover: `python -m tools.coverage_by_module [PATH ...]`.
 
 The own tests of `x.py` are `x_test.py` beside it; those of a package's `__init__.py` are `PACKAGE_test.py` inside it.
 All unit tests run once, and coverage.py records for each line which test modules ran it. A line that ran while pytest

@@ -1,4 +1,4 @@
-"""The tables of the docs, made from the code. `python -m E2Etest.docs_tables` rewrites them, and the settings in the
+"""The tables of the docs, made from the code. `python -m tools.docs_tables` rewrites them, and the settings in the
 schema of the Helm chart; tests compare them."""
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
 from asr_server.live.table import TABLE as TRANSITIONS
 from asr_server.sizing import files
-from E2Etest import chart_schema
+from tools import chart_schema
 
 # What sets the options that have not the name of their setting.
 _SET_BY = {

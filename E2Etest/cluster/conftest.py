@@ -6,7 +6,7 @@ import pytest
 
 from asr_server.translator.conftest import ScriptedLlm
 from E2Etest.cluster import process
-from E2Etest.openai import rig
+from tools.clients.openai import rig
 
 
 @pytest.fixture(scope="package")

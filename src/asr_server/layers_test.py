@@ -55,7 +55,7 @@ SAME_LAYER = {
 }
 # Libraries that are heavy or belong to one task, and the only packages and modules that may import them.
 ONLY_IN = {
-    "asr_training": set(),  # not in the wheel
+    "tools": set(),  # not in the wheel
     "torch": {"engine"},
     "transformers": {"engine.qwen.sdk", "engine.speech.qwen.sdk"},
     "qwen_asr": {"engine.qwen.sdk"},

@@ -8,7 +8,7 @@ import platform
 import sys
 from datetime import date
 
-from E2Etest.bench import (
+from tools.bench import (
     align,
     causal,
     cluster,

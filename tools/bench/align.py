@@ -10,8 +10,8 @@ from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import AlignItem, Alignment
 from asr_server.engine.qwen.aligner import QwenAligner
 from asr_server.engine.registry import pass_tokens
-from asr_training.released_layout import random_aligner
-from E2Etest.bench import engines
+from tools.bench import engines
+from tools.training.released_layout import random_aligner
 
 WORDS_PER_S = 2.5
 

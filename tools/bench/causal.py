@@ -17,9 +17,9 @@ from pathlib import Path
 from asr_server.engine.encoder_options import CAUSAL_KEY
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen.engine import QwenEngine
-from asr_training.released_layout import random_checkpoint
-from E2Etest.bench import engines
-from E2Etest.bench.engines import RATE
+from tools.bench import engines
+from tools.bench.engines import RATE
+from tools.training.released_layout import random_checkpoint
 
 UTTERANCE_S, STEP_S = 20, 1
 

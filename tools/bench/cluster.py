@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from E2Etest.bench.gateway import live, pairs, refused_ms, request_ms
-from E2Etest.bench.replicas import CALLERS, LATENCY_ROUNDS, ONE_THREAD, bind, loads, throughput
 from E2Etest.cluster import process
 from E2Etest.process import ServerProcess, fake_model, ready
+from tools.bench.gateway import live, pairs, refused_ms, request_ms
+from tools.bench.replicas import CALLERS, LATENCY_ROUNDS, ONE_THREAD, bind, loads, throughput
 
 
 def measure() -> dict[str, object]:

@@ -7,8 +7,8 @@ import time
 
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen.engine import QwenEngine
-from asr_training.released_layout import random_checkpoint
-from E2Etest.bench import engines
+from tools.bench import engines
+from tools.training.released_layout import random_checkpoint
 
 ROUNDS, STEPS = 9, 5
 ROWS = (1, 8)

@@ -16,7 +16,7 @@ from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.exported_encoder import Target
 from asr_server.engine.qwen.onnx_encoder import OnnxEncoder
 from asr_server.engine.qwen.windows import Encoder
-from asr_training.released_layout import random_checkpoint
+from tools.training.released_layout import random_checkpoint
 
 ROUNDS = 5
 # Of 8 s in one call: a live partial, a window, half a minute.

@@ -19,8 +19,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from asr_training.released_layout import random_checkpoint
-from E2Etest.bench.engines import SPAN_S
+from tools.bench.engines import SPAN_S
+from tools.training.released_layout import random_checkpoint
 
 ROOT = Path(__file__).parents[2]
 OLD_REVISION = "5b13938"  # before the engine had loops of its own
@@ -37,7 +37,7 @@ class Side:
         environment = {**os.environ, **dict(setting.split("=", 1) for setting in chosen.split())}
         environment["PYTHONPATH"] = str(source)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "E2Etest.bench.engine_side", str(checkpoint)],
+            [sys.executable, "-m", "tools.bench.engine_side", str(checkpoint)],
             env=environment,
             cwd=ROOT,
             stdin=subprocess.PIPE,

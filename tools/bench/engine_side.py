@@ -19,8 +19,8 @@ from unittest import mock
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen.engine import QwenEngine
 from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
-from E2Etest.bench import engines
-from E2Etest.bench.engines import SPAN_S
+from tools.bench import engines
+from tools.bench.engines import SPAN_S
 
 
 @contextmanager

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from asr_server.engine.protocol import Utterance
-from asr_training.released_layout import random_checkpoint
-from E2Etest.bench import engines
+from tools.bench import engines
+from tools.training.released_layout import random_checkpoint
 
 
 def measure(seconds: int = 240, shape: str = "0.6b") -> dict[str, object]:

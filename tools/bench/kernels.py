@@ -1,7 +1,7 @@
 """Which kernel multiplies fastest? The linear layers of the 0.6B's shape by number of rows, candidates in turns.
 
 Each candidate has as many copies of a layer as the model has layers, so that weights come from memory as they do in a
-decode step. `python -m E2Etest.bench kernels` takes some minutes.
+decode step. `python -m tools.bench kernels` takes some minutes.
 """
 
 from __future__ import annotations

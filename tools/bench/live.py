@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 
 from E2Etest import recordings
-from E2Etest.bench.engines import percentiles
 from E2Etest.live.session import TIMEOUT_S, data, open_session, pcm_of, receive
 from E2Etest.process import running
+from tools.bench.engines import percentiles
 
 CHUNK_SAMPLES = 1_600
 PAUSE_SAMPLES = 16_000

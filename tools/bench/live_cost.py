@@ -20,8 +20,8 @@ import numpy as np
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.sizing.simulation import Speaker, Trace, Upload
 from E2Etest import recordings
-from E2Etest.bench import streams
 from E2Etest.process import ServerProcess, free_port, ready
+from tools.bench import streams
 
 SESSIONS, SECONDS, UPLOADS, UPLOAD_S = 40, 15.0, 40, 30.0
 _TICKS = os.sysconf("SC_CLK_TCK")

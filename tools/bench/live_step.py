@@ -17,9 +17,9 @@ import numpy as np
 
 from asr_server.engine.protocol import Hypothesis, Utterance
 from asr_server.engine.qwen.engine import QwenEngine
-from asr_training.released_layout import random_checkpoint
-from E2Etest.bench import engines
-from E2Etest.bench.engines import TOKENS_PER_S, percentiles
+from tools.bench import engines
+from tools.bench.engines import TOKENS_PER_S, percentiles
+from tools.training.released_layout import random_checkpoint
 
 STEP_S = 0.45
 UTTERANCE_S = 30.0

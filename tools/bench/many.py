@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from asr_server.engine.protocol import Utterance
-from asr_training.released_layout import random_checkpoint
-from E2Etest.bench import engines
+from tools.bench import engines
+from tools.training.released_layout import random_checkpoint
 
 CALLERS = 16
 CLIP_S = 5

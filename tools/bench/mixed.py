@@ -28,9 +28,9 @@ from asr_server.server import Machinery, Watch, machinery
 from asr_server.service.live_session.inference import Engines
 from asr_server.service.live_session.options import LiveSessionOptions
 from asr_server.service.live_session.sessions import LiveSessions
-from asr_training.released_layout import random_checkpoint
-from E2Etest.bench import engines
-from E2Etest.bench.engines import percentiles
+from tools.bench import engines
+from tools.bench.engines import percentiles
+from tools.training.released_layout import random_checkpoint
 
 SPANS, SPEAKERS = 8, 30
 CHUNK_S = 0.1

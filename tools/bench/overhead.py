@@ -25,8 +25,8 @@ from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.protocol import Engine, Utterance
 from asr_server.scheduling.ports import RowDone
 from E2Etest import recordings
-from E2Etest.bench.engine_ab import OLD_REVISION, ROOT, old_source
 from E2Etest.process import ServerProcess, ready
+from tools.bench.engine_ab import OLD_REVISION, ROOT, old_source
 
 ROUNDS = 60
 CLIP_S = 3

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen.engine import QwenEngine
-from asr_training.released_layout import SHAPES, random_checkpoint
-from E2Etest.bench import engines
-from E2Etest.bench.live_step import Speaker
+from tools.bench import engines
+from tools.bench.live_step import Speaker
+from tools.training.released_layout import SHAPES, random_checkpoint
 
 SPAN_S = 10.0
 ROUNDS = 3

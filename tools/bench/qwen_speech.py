@@ -15,7 +15,7 @@ from asr_server.engine.speech.qwen.codec import StreamState
 from asr_server.engine.speech.qwen.engine import QwenSpeechEngine
 from asr_server.engine.speech.qwen.model import SpeechModel
 from asr_server.engine.speech.qwen.runtime import SpokenRow
-from asr_training.released_speech_layout import random_speech_checkpoint
+from tools.training.released_speech_layout import random_speech_checkpoint
 
 ROUNDS, FRAMES = 5, 4
 ROWS = (1, 4)

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import av
 import numpy as np
 
 from asr_server.core import settings
@@ -21,9 +20,9 @@ from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.moonshine import package
 from asr_server.engine.protocol import Utterance
 from E2Etest import recordings
-from E2Etest.bench.engines import percentiles, run
-from E2Etest.bench.live import talk
 from E2Etest.process import running
+from tools.bench.engines import percentiles, run
+from tools.bench.live import talk
 
 RATE = 16_000
 KINDS = ("jfk", "librivox", "phone", "goforward", "something")
@@ -42,9 +41,12 @@ class Part:
 
 def measure(speed: float = 1.0) -> dict[str, object]:
     """Word errors of the engine alone, of the server and of live sessions; `speed` is times real time."""
-    clips = [Part(samples(clip.path), recordings.plain_words(clip.text)) for clip in recordings.real_clips(*KINDS)]
+    clips = [
+        Part(recordings.waveform(clip.path), recordings.plain_words(clip.text))
+        for clip in recordings.real_clips(*KINDS)
+    ]
     scenes = [
-        Part(samples(clip.path), recordings.plain_words(clip.text))
+        Part(recordings.waveform(clip.path), recordings.plain_words(clip.text))
         for clip in recordings.real_clips("film")
         if clip.seconds <= 20
     ]
@@ -68,13 +70,6 @@ def measure(speed: float = 1.0) -> dict[str, object]:
         "target": "server minus engine at most 1 point on clips, 2 on joined recordings; live at most 2 over files; "
         "0 retracted",
     }
-
-
-def samples(path: Path) -> np.ndarray:
-    """A recording of 16 kHz as float32 (n,)."""
-    with av.open(str(path)) as container:
-        frames = [frame.to_ndarray().ravel() for frame in container.decode(audio=0)]
-    return np.concatenate(frames).astype(np.float32) / 32768
 
 
 def joined(parts: Sequence[Part], seconds: float, seed: int = 0) -> tuple[np.ndarray, list[Part]]:

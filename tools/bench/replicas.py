@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from asr_training.released_layout import random_checkpoint
 from E2Etest import recordings
-from E2Etest.bench.gateway import pairs, request_ms
 from E2Etest.process import Server
 from E2Etest.replicas.rig import balanced
+from tools.bench.gateway import pairs, request_ms
+from tools.training.released_layout import random_checkpoint
 
 ROUNDS = 2
 LATENCY_ROUNDS = 200

@@ -25,8 +25,8 @@ from asr_server.sizing.profile import Profile
 from asr_server.sizing.replica import HostCosts
 from asr_server.sizing.simulation import Outcome, Servers, Speaker, Trace, Upload, simulate
 from asr_server.sizing.speech import LiveRules
-from E2Etest.bench import live_cost, streams
 from E2Etest.process import ServerProcess, ready
+from tools.bench import live_cost, streams
 
 BUSY = (0.4, 0.6)
 DURATION_S, WARM_UP_S = 45.0, 8.0

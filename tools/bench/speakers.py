@@ -69,7 +69,7 @@ def measure() -> dict[str, object]:
 
 def diarized(talk: Conversation, *name: str) -> Found:
     """The turns that one of the diarisers of `speakers_side` finds."""
-    command = [sys.executable, "-m", "E2Etest.bench.speakers_side", *name]
+    command = [sys.executable, "-m", "tools.bench.speakers_side", *name]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     samples = talk.mono().astype(np.float32).tobytes()
     done = subprocess.run(command, input=samples, stdout=subprocess.PIPE, env=environment, check=True)

@@ -1,6 +1,6 @@
 """One diariser of the benchmark `speakers`, in a process of its own: samples on stdin, turns as JSON on stdout.
 
-Run as `python -m E2Etest.bench.speakers_side embedded < samples` for the server's own, or with `wheel CADENCE` for that
+Run as `python -m tools.bench.speakers_side embedded < samples` for the server's own, or with `wheel CADENCE` for that
 of the package moonshine-voice, whose models the server's uses too. CADENCE is its option `diarization_analyze_cadence`:
 the larger, the faster and the coarser. Samples are float32 at 16 kHz.
 """

@@ -23,12 +23,12 @@ from websockets.sync.client import ClientConnection as Connection
 from asr_server.core.audio import SAMPLE_RATE, SPEECH_RATE
 from asr_server.engine.moonshine import package
 from E2Etest import recordings
-from E2Etest.bench.engines import percentiles
 from E2Etest.live.session import act, data, open_session, pcm_of, receive
 from E2Etest.process import ServerProcess, ready
+from tools.bench.engines import percentiles
 
 FORMATS = ("mp3", "opus", "aac", "flac", "wav", "pcm")
-SENTENCES = (Path(__file__).parents[1] / "spoken_sentences.txt").read_text(encoding="utf-8").splitlines()
+SENTENCES = (Path(__file__).parents[2] / "E2Etest" / "spoken_sentences.txt").read_text(encoding="utf-8").splitlines()
 TEXTS, CALLERS, BESIDE, ROUNDS = 40, 100, 4, 3
 LONG_CHARS = 10_000
 LIVE_S = 20.0

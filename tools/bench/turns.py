@@ -40,9 +40,8 @@ from asr_server.live.framing import Resample
 from asr_server.live.session import LiveMachine
 from asr_server.live.utterance import Frame
 from E2Etest import recordings
-from E2Etest.bench.engines import percentiles
-from E2Etest.bench.real import samples
 from E2Etest.process import running
+from tools.bench.engines import percentiles
 
 RATE = 16_000
 KINDS = ("jfk", "librivox", "phone", "film", "goforward", "something")
@@ -77,8 +76,8 @@ class Heard:
 def measure() -> dict[str, object]:
     """Splits, delays and word errors by rule, with whole recordings and with those that have a pause inside."""
     clips = recordings.real_clips(*KINDS)
-    plain = [_stream(samples(clip.path), clip.text) for clip in clips]
-    paused = [_stream(_with_pause(samples(clip.path), n), clip.text) for n, clip in enumerate(clips)]
+    plain = [_stream(recordings.waveform(clip.path), clip.text) for clip in clips]
+    paused = [_stream(_with_pause(recordings.waveform(clip.path), n), clip.text) for n, clip in enumerate(clips)]
     with (
         tempfile.TemporaryDirectory() as folder,
         running(
@@ -111,7 +110,7 @@ def _decisions(rule: str) -> dict[str, object]:
     rules = TurnConfig(end_of_turn=EndOfTurnRules() if rule == "semantic" else None)
     splits, delays_ms, count = 0, list[float](), 0
     for clip in recordings.real_clips(*SENTENCES):
-        audio = samples(clip.path)
+        audio = recordings.waveform(clip.path)
         for part, pause_ms in itertools.product((0.3, 0.45, 0.6), PAUSES_MS):
             ends, speech_s = _ended(_paused(audio, int(part * len(audio)), len(audio) * 3 // 20, pause_ms), rules)
             splits += sum(bool(end_s < speech_s - 0.2) for end_s, _ in ends)

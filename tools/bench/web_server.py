@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from E2Etest import recordings
-from E2Etest.bench.gateway import live, pairs, request_ms
 from E2Etest.live.session import act, data, open_session, upto_flush
 from E2Etest.process import ServerProcess, ready
+from tools.bench.gateway import live, pairs, request_ms
 
 ROUNDS = 100
 CALLERS, REQUESTS = 8, 120

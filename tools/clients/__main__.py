@@ -1,4 +1,4 @@
-"""`python -m E2Etest.clients [NAME ...]`: run the clients, or those named, against a server with the English model, and
+"""`python -m tools.clients [NAME ...]`: run the clients, or those named, against a server with the English model, and
 write what they did into docs/clients.md. Rows of clients that did not run stay, with their date."""
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import Path
 
 from asr_server.engine.moonshine import package
 from E2Etest import recordings
-from E2Etest.clients import page, running
-from E2Etest.clients.catalogue import CLIENTS, Client
 from E2Etest.live.session import pcm_of
 from E2Etest.process import ready
 from E2Etest.wyoming.conftest import bridged
+from tools.clients import page, running
+from tools.clients.catalogue import CLIENTS, Client
 
 
 def main() -> int:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from E2Etest.clients.catalogue import CLIENTS
-from E2Etest.clients.running import Trial
+from tools.clients.catalogue import CLIENTS
+from tools.clients.running import Trial
 
 PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
 _START = "| client | version | what was tried | result | date |\n| --- | --- | --- | --- | --- |\n"

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from E2Etest.clients.catalogue import Client
 from E2Etest.recordings import plain_words
+from tools.clients.catalogue import Client
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "build" / "clients"

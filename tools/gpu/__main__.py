@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from asr_server.engine import capabilities
-from E2Etest.gpu import agreement, capacity, eight_bits, exported_encoders, speed
-from E2Etest.gpu.rig import Rig
+from tools.gpu import agreement, capacity, eight_bits, exported_encoders, speed
+from tools.gpu.rig import Rig
 
 PARTS: dict[str, Callable[[Rig], dict[str, object]]] = {
     "load": speed.load,
@@ -36,7 +36,7 @@ PARTS: dict[str, Callable[[Rig], dict[str, object]]] = {
 
 def main(arguments: list[str]) -> int:
     """The exit code: 0 if every part passed."""
-    parser = argparse.ArgumentParser(prog="python -m E2Etest.gpu", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.gpu", description=__doc__)
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to test the code without a GPU")
     parser.add_argument(
         "--shape", default="0.6b", choices=("demo", "0.6b", "1.7b"), help="random weights of that shape"

@@ -10,9 +10,9 @@ import torch
 
 from asr_server import demo
 from asr_server.engine.protocol import Utterance
-from E2Etest.bench import engines
-from E2Etest.gpu.rig import Rig, clips
 from E2Etest.recordings import plain_words, word_errors
+from tools.bench import engines
+from tools.gpu.rig import Rig, clips
 
 _CLIPS = 24
 # The promise for formats of 16 bits, whose kernels differ by batch size: texts, and words that differ.

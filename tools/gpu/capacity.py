@@ -12,9 +12,9 @@ from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen.aligner import QwenAligner
 from asr_server.engine.qwen.engine import QwenEngine
 from asr_server.scheduling.ports import RowDone
-from asr_training.released_layout import random_aligner
-from E2Etest.bench import engines
-from E2Etest.gpu.rig import Rig, clips
+from tools.bench import engines
+from tools.gpu.rig import Rig, clips
+from tools.training.released_layout import random_aligner
 
 _MIB = 2**20
 

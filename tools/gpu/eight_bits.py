@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from asr_server.engine.plan import PlanError
-from E2Etest.gpu import agreement, speed
-from E2Etest.gpu.rig import Rig, clips
+from tools.gpu import agreement, speed
+from tools.gpu.rig import Rig, clips
 
 _CLIPS = 24
 _ROWS = (1, 8)

@@ -14,7 +14,7 @@ from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.exported_encoder import ExportedEncoder, Target
 from asr_server.engine.qwen.onnx_encoder import OnnxEncoder
 from asr_server.engine.qwen.trt_encoder import TrtEncoder
-from E2Etest.gpu.rig import Rig
+from tools.gpu.rig import Rig
 
 
 @torch.inference_mode()

@@ -11,8 +11,8 @@ import torch
 from asr_server.core import settings
 from asr_server.engine import capabilities, plan
 from asr_server.engine.qwen.engine import QwenEngine
-from asr_training.released_layout import random_checkpoint
 from E2Etest import recordings
+from tools.training.released_layout import random_checkpoint
 
 
 @dataclass(frozen=True, slots=True)

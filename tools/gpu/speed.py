@@ -10,9 +10,9 @@ import torch
 
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen.engine import QwenEngine
-from E2Etest.bench import engines, live_step
-from E2Etest.gpu import agreement
-from E2Etest.gpu.rig import Rig
+from tools.bench import engines, live_step
+from tools.gpu import agreement
+from tools.gpu.rig import Rig
 
 CLIP_S = 30
 BATCHES = (1, 8, 32)

@@ -1,6 +1,6 @@
 """Mutation testing: faults that are put in on purpose, each of which a test must catch.
 
-`catalogue.json` states each fault as exact replacements of text. When the code moves, `python -m E2Etest.mutants
+`catalogue.json` states each fault as exact replacements of text. When the code moves, `python -m tools.mutants
 --check` lists what no longer applies.
 """
 

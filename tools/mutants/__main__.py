@@ -1,6 +1,6 @@
 """Puts one fault of the catalogue after the other into a copy of the tree and runs the tests that must catch it.
 
-    python -m E2Etest.mutants [--only ID ...] [--jobs N] [--check | --list]
+    python -m tools.mutants [--only ID ...] [--jobs N] [--check | --list]
 
 Exits with 1 if a fault is not caught or cannot be put in, or if a test fails without any fault. The working tree is
 never changed.
@@ -21,9 +21,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from E2Etest.mutants import ROOT, Mutant, catalogue, omitted
+from tools.mutants import ROOT, Mutant, catalogue, omitted
 
-_COPIED = ("src", "E2Etest", "docs", "examples", "pyproject.toml")
+_COPIED = ("src", "tools", "E2Etest", "docs", "examples", "pyproject.toml")
 _LIMIT_S = 600.0  # a fault that makes the tests hang is caught
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
@@ -135,7 +135,7 @@ def _list(mutants: list[Mutant]) -> int:
 
 def main() -> int:
     """The exit code."""
-    parser = argparse.ArgumentParser(prog="python -m E2Etest.mutants", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__.splitlines()[0])
     parser.add_argument("--only", nargs="+", metavar="ID", default=[], help="only these faults")
     parser.add_argument("--jobs", type=int, default=2, help="how many at once")
     parser.add_argument("--list", action="store_true", help="print what each fault does wrong, and its tests")

@@ -1,4 +1,4 @@
-"""Makes the demo checkpoint: `python -m asr_training --out DIR --minutes N [--init CHECKPOINT]`."""
+"""Makes the demo checkpoint: `python -m tools.training --out DIR --minutes N [--init CHECKPOINT]`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asr_training.corpus import Corpus, open_corpus
-from asr_training.speech import SynthesisUnavailable
-from asr_training.utterances import Mixture, UtteranceMaker
-from asr_training.vocabulary import Language
-from asr_training.voices import Role
+from tools.training.corpus import Corpus, open_corpus
+from tools.training.speech import SynthesisUnavailable
+from tools.training.utterances import Mixture, UtteranceMaker
+from tools.training.vocabulary import Language
+from tools.training.voices import Role
 
 if TYPE_CHECKING:
-    from asr_training.network import Network
-    from asr_training.training import Development
+    from tools.training.network import Network
+    from tools.training.training import Development
 
 # Random weights take a larger learning rate than trained ones, and need no steps for the CTC head alone.
 CONTINUED_RATE, UNTRAINED_RATE = 5e-4, 1e-3
@@ -25,7 +25,7 @@ DEVELOPMENT_MIXTURE = Mixture(nothing=0.0, mandarin=0.1, span=0.0, context=0.0, 
 
 def main(arguments: list[str] | None = None) -> int:
     """Train; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="asr_training", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tools.training", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint")
     parser.add_argument(
         "--minutes", type=float, required=True, help="training time, without the time to make the phrase corpus"
@@ -57,9 +57,9 @@ def _train(options: argparse.Namespace) -> float:
 
     import torch
 
-    from asr_training.architecture import untrained
-    from asr_training.causal import CausalNetwork, load
-    from asr_training.training import Schedule, Trainer
+    from tools.training.architecture import untrained
+    from tools.training.causal import CausalNetwork, load
+    from tools.training.training import Schedule, Trainer
 
     torch.set_num_threads(2)
     torch.manual_seed(options.seed)
@@ -75,7 +75,7 @@ def _train(options: argparse.Namespace) -> float:
 
 
 def _development(voices: Corpus, seed: int) -> Development:
-    from asr_training.training import Development
+    from tools.training.training import Development
 
     rng = random.Random(seed)
     maker = UtteranceMaker(voices, DEVELOPMENT_MIXTURE)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.speech import Wave
+from tools.training.speech import Wave
 
 N_FFT, HOP = 400, 160
 FRAMES_PER_PIECE = 100

@@ -9,8 +9,8 @@ import random
 from typing import Any
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.network import END_OF_TEXT, END_OF_TURN, Network
-from asr_training.vocabulary import ENGLISH_WORDS, MANDARIN_ITEMS, TEXT_MARK, Language
+from tools.training.network import END_OF_TEXT, END_OF_TURN, Network
+from tools.training.vocabulary import ENGLISH_WORDS, MANDARIN_ITEMS, TEXT_MARK, Language
 
 AUDIO_START, AUDIO_END, AUDIO_PAD = "<|audio_start|>", "<|audio_end|>", "<|audio_pad|>"
 CONTROL_TOKENS = (END_OF_TEXT, "<|im_start|>", END_OF_TURN, AUDIO_START, AUDIO_END, AUDIO_PAD)

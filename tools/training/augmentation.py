@@ -11,7 +11,7 @@ import numpy as np
 from scipy.signal import butter, fftconvolve, lfilter, sosfilt
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.speech import Wave
+from tools.training.speech import Wave
 
 
 def augment(samples: Wave, rng: random.Random) -> Wave:

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from asr_training.acoustics import FRAMES_PER_PIECE, Features, log_mel
-from asr_training.network import WINDOW_TOKENS, Network, layer_output
-from asr_training.speech import Wave
+from tools.training.acoustics import FRAMES_PER_PIECE, Features, log_mel
+from tools.training.network import WINDOW_TOKENS, Network, layer_output
+from tools.training.speech import Wave
 
 # The key of the encoder's configuration that tells such a checkpoint from others: how many tokens attention sees.
 LEFT_TOKENS_KEY = "causal_left_tokens"

@@ -13,12 +13,12 @@ from asr_server.engine.qwen.causal_audio import CausalAudio
 from asr_server.engine.qwen.causal_encoder import CausalEncoder
 from asr_server.engine.qwen.frontend import LogMel
 from asr_server.engine.qwen.prefix_cache import PrefixCache
-from asr_training.causal import CausalNetwork, load
-from asr_training.manifest import read_manifest
-from asr_training.network import Network
-from asr_training.speech import SpokenWord
-from asr_training.training import Development, Schedule, Trainer
-from asr_training.utterances import Utterance
+from tools.training.causal import CausalNetwork, load
+from tools.training.manifest import read_manifest
+from tools.training.network import Network
+from tools.training.speech import SpokenWord
+from tools.training.training import Development, Schedule, Trainer
+from tools.training.utterances import Utterance
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(1800)]
 

@@ -1,4 +1,4 @@
-"""Makes the held-out test clips, the same for the same seed: `python -m asr_training.clips --out DIR`."""
+"""Makes the held-out test clips, the same for the same seed: `python -m tools.training.clips --out DIR`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 import soundfile
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training import phrases
-from asr_training.manifest import Clip, write_manifest
-from asr_training.speech import Speech, SynthesisUnavailable, Wave, WordsNotPlaced
-from asr_training.synthesis import speak
-from asr_training.vocabulary import Language, joined
-from asr_training.voices import FESTIVAL_VOICES, HELD_OUT_LOCALES, HELD_OUT_VARIANTS, Engine, Style, Voice
+from tools.training import phrases
+from tools.training.manifest import Clip, write_manifest
+from tools.training.speech import Speech, SynthesisUnavailable, Wave, WordsNotPlaced
+from tools.training.synthesis import speak
+from tools.training.vocabulary import Language, joined
+from tools.training.voices import FESTIVAL_VOICES, HELD_OUT_LOCALES, HELD_OUT_VARIANTS, Engine, Style, Voice
 
 SHORTEST_S, LONGEST_S = 2.0, 8.0
 PEAK = 0.6
@@ -57,7 +57,7 @@ LONG = (
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the clips; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="asr_training.clips", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tools.training.clips", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--hello", type=Path, help="folder for the demo's own recording, hello.wav and hello.txt")
     parser.add_argument("--seed", type=int, default=7)

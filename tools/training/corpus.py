@@ -18,11 +18,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_training.phrases import phrase
-from asr_training.speech import Speech, SpokenWord, WordsNotPlaced
-from asr_training.synthesis import require, speak
-from asr_training.vocabulary import Language
-from asr_training.voices import Engine, Role, Voice, random_style, voices
+from tools.training.phrases import phrase
+from tools.training.speech import Speech, SpokenWord, WordsNotPlaced
+from tools.training.synthesis import require, speak
+from tools.training.vocabulary import Language
+from tools.training.voices import Engine, Role, Voice, random_style, voices
 
 PHRASES_PER_TAKE = 12
 FULL_SCALE = 32767

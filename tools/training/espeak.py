@@ -11,9 +11,9 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_training.speech import Speech, SynthesisUnavailable, Wave, WordsNotPlaced, at_16k, between
-from asr_training.vocabulary import Language
-from asr_training.voices import Style, Voice
+from tools.training.speech import Speech, SynthesisUnavailable, Wave, WordsNotPlaced, at_16k, between
+from tools.training.vocabulary import Language
+from tools.training.voices import Style, Voice
 
 
 class _EventName(ctypes.Union):

@@ -1,4 +1,4 @@
-"""Evaluates a checkpoint and prints JSON: `python -m asr_training.evaluate --checkpoint DIR [--clips DIR]`."""
+"""Evaluates a checkpoint and prints JSON: `python -m tools.training.evaluate --checkpoint DIR [--clips DIR]`."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.held_out import EvaluationItem, HeldOutSets
-from asr_training.manifest import Clip, read_manifest
-from asr_training.scoring import Pair, distance, error_rate
-from asr_training.speech import SynthesisUnavailable, Wave
-from asr_training.utterances import Utterance
-from asr_training.vocabulary import Language, joined, units
+from tools.training.held_out import EvaluationItem, HeldOutSets
+from tools.training.manifest import Clip, read_manifest
+from tools.training.scoring import Pair, distance, error_rate
+from tools.training.speech import SynthesisUnavailable, Wave
+from tools.training.utterances import Utterance
+from tools.training.vocabulary import Language, joined, units
 
 if TYPE_CHECKING:
-    from asr_training.network import Network
+    from tools.training.network import Network
 
 LONGEST_SPAN_S = 28.0
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Evaluate; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="asr_training.evaluate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tools.training.evaluate", description=__doc__)
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--clips", type=Path, help="folder of test clips with their manifest.json")
     parser.add_argument("--work", type=Path, default=Path("demo-work"), help="folder for the held-out phrase corpus")
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     import torch
 
-    from asr_training.causal import CausalNetwork, load
+    from tools.training.causal import CausalNetwork, load
 
     torch.set_num_threads(2)
     network = CausalNetwork.load(options.checkpoint) if options.causal else load(options.checkpoint)
@@ -57,7 +57,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def evaluate(network: Network, held_out: HeldOutSets) -> dict[str, float]:
     """Error rates on held-out voices by set, and the shares of correct languages and of empty results for silence."""
-    from asr_training.transcription import transcribe
+    from tools.training.transcription import transcribe
 
     report: dict[str, float] = {}
     named = right = 0
@@ -91,7 +91,7 @@ def clip_errors(network: Network, folder: Path) -> dict[str, float]:
 
 
 def _transcribed(network: Network, clip: Clip, folder: Path) -> Pair:
-    from asr_training.transcription import transcribe
+    from tools.training.transcription import transcribe
 
     spans = [Utterance(samples, clip.language, ()) for samples in _spans(clip, clip.samples(folder))]
     separator = "" if clip.language is Language.CHINESE else " "

@@ -8,8 +8,8 @@ from pathlib import Path
 import soundfile
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.speech import NEUTRAL_RATE, Speech, SynthesisUnavailable, WordsNotPlaced, at_16k, between
-from asr_training.voices import Style, Voice
+from tools.training.speech import NEUTRAL_RATE, Speech, SynthesisUnavailable, WordsNotPlaced, at_16k, between
+from tools.training.voices import Style, Voice
 
 
 def festival_speech(voice: Voice, style: Style, text: str, path: Path) -> Speech:

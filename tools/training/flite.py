@@ -10,8 +10,8 @@ from pathlib import Path
 import soundfile
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.speech import NEUTRAL_RATE, Speech, SpokenWord, SynthesisUnavailable, WordsNotPlaced, at_16k
-from asr_training.voices import Style, Voice
+from tools.training.speech import NEUTRAL_RATE, Speech, SpokenWord, SynthesisUnavailable, WordsNotPlaced, at_16k
+from tools.training.voices import Style, Voice
 
 
 def flite_speech(voice: Voice, style: Style, text: str, path: Path) -> Speech:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from asr_training.network import Network
+from tools.training.network import Network
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.augmentation import augment, background
-from asr_training.corpus import Corpus, open_corpus
-from asr_training.speech import Speech
-from asr_training.utterances import Mixture, Utterance, UtteranceMaker, audible_words
-from asr_training.vocabulary import Language
-from asr_training.voices import Engine, Role
+from tools.training.augmentation import augment, background
+from tools.training.corpus import Corpus, open_corpus
+from tools.training.speech import Speech
+from tools.training.utterances import Mixture, Utterance, UtteranceMaker, audible_words
+from tools.training.vocabulary import Language
+from tools.training.voices import Engine, Role
 
 UNCUT = Mixture(nothing=0.0, mandarin=0.0, span=0.0, cut=0.0, context=0.0, augmented=0.0)
 DENSE_PAUSE_S = 0.25

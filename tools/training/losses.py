@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.guided_attention import GuidedHead, GuidedToken, guided_attention_loss, record_attention_inputs
-from asr_training.network import Network
-from asr_training.utterances import Utterance
-from asr_training.vocabulary import header, joined
+from tools.training.guided_attention import GuidedHead, GuidedToken, guided_attention_loss, record_attention_inputs
+from tools.training.network import Network
+from tools.training.utterances import Utterance
+from tools.training.vocabulary import header, joined
 
 IGNORED = -100
 TOKENS_PER_S = 13

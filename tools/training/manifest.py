@@ -10,8 +10,8 @@ from typing import Any
 
 import soundfile
 
-from asr_training.speech import Wave
-from asr_training.vocabulary import Language
+from tools.training.speech import Wave
+from tools.training.vocabulary import Language
 
 MANIFEST = "manifest.json"
 

@@ -16,9 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from asr_training.acoustics import FRAMES_PER_PIECE, Features, audio_tokens, log_mel
-from asr_training.speech import Wave
-from asr_training.vocabulary import Language, header
+from tools.training.acoustics import FRAMES_PER_PIECE, Features, audio_tokens, log_mel
+from tools.training.speech import Wave
+from tools.training.vocabulary import Language, header
 
 WINDOW_TOKENS = 104
 END_OF_TURN, END_OF_TEXT = "<|im_end|>", "<|endoftext|>"

@@ -6,7 +6,7 @@ import random
 import re
 from collections.abc import Callable
 
-from asr_training.vocabulary import COLOURS, DAYS, DIGITS, ENGLISH_WORDS, MANDARIN_ITEMS, NUMBERS, ROOMS, Language
+from tools.training.vocabulary import COLOURS, DAYS, DIGITS, ENGLISH_WORDS, MANDARIN_ITEMS, NUMBERS, ROOMS, Language
 
 SLOTS = {"room": ROOMS, "colour": COLOURS, "day": DAYS, "number": NUMBERS, "digit": DIGITS}
 TEMPLATES = (

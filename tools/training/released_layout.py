@@ -1,6 +1,6 @@
 """Checkpoints of the released layout with the released vocabulary and random weights: real cost, no meaning.
 
-`python -m asr_training.released_layout small` makes one and prints its directory. Files, names of tensors, ids and
+`python -m tools.training.released_layout small` makes one and prints its directory. Files, names of tensors, ids and
 configuration are those of Qwen3-ASR-0.6B and 1.7B and of the forced aligner; the text of the chat template is the
 demonstration model's, which makes the released prompt. "small" is narrow and has two layers: it is made in seconds.
 """
@@ -18,9 +18,9 @@ from typing import Any
 
 from asr_server import demo
 from asr_server.text.languages import model_languages
-from asr_training.architecture import AUDIO_END, AUDIO_PAD, AUDIO_START, CHAT_TEMPLATE
-from asr_training.network import END_OF_TEXT, END_OF_TURN
-from asr_training.released_vocabulary import TIMESTAMP, added_tokens, write_tokenizer
+from tools.training.architecture import AUDIO_END, AUDIO_PAD, AUDIO_START, CHAT_TEMPLATE
+from tools.training.network import END_OF_TEXT, END_OF_TURN
+from tools.training.released_vocabulary import TIMESTAMP, added_tokens, write_tokenizer
 
 Shape = dict[str, dict[str, int]]
 
@@ -161,7 +161,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="asr_training.released_layout", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tools.training.released_layout", description=__doc__)
     parser.add_argument("size", choices=[*SHAPES, "aligner"])
     chosen = parser.parse_args().size
     print(random_aligner() if chosen == "aligner" else random_checkpoint(chosen))

@@ -1,6 +1,6 @@
 """Checkpoints of the layout of Qwen3-TTS (12 Hz) with random weights: real cost, no meaning.
 
-`python -m asr_training.released_speech_layout small` makes one and prints its directory. Configuration, ids and names
+`python -m tools.training.released_speech_layout small` makes one and prints its directory. Configuration, ids and names
 of tensors are those of the released CustomVoice and Base checkpoints, as far as the SDK's classes and public ports of
 the model state them. "small" is narrow and is made in seconds. The variance of its weights is such that codes and
 samples vary, and that sentences end after some tens of frames.
@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from asr_training.released_layout import publish, released_tokenizer, write_json
+from tools.training.released_layout import publish, released_tokenizer, write_json
 
 CUSTOM_VOICE, BASE = "custom_voice", "base"
 # Of `tts_model_size` in config.json.
@@ -219,7 +219,7 @@ def _fill(name: str, weight: Any) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(prog="asr_training.released_speech_layout", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tools.training.released_speech_layout", description=__doc__)
     parser.add_argument("size", choices=list(SHAPES))
     parser.add_argument("kind", choices=[CUSTOM_VOICE, BASE], nargs="?", default=CUSTOM_VOICE)
     arguments = parser.parse_args()

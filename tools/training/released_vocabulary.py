@@ -18,9 +18,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from asr_training.architecture import AUDIO_END, AUDIO_PAD, AUDIO_START
-from asr_training.network import END_OF_TEXT, END_OF_TURN
-from asr_training.vocabulary import TEXT_MARK
+from tools.training.architecture import AUDIO_END, AUDIO_PAD, AUDIO_START
+from tools.training.network import END_OF_TEXT, END_OF_TURN
+from tools.training.vocabulary import TEXT_MARK
 
 BASE_TOKENS = 151_643
 TIMESTAMP = "<timestamp>"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from asr_training.vocabulary import Language, units
+from tools.training.vocabulary import Language, units
 
 
 def distance(said: Sequence[str], written: Sequence[str]) -> int:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from asr_training.espeak import espeak_speech
-from asr_training.festival import festival_speech
-from asr_training.flite import flite_speech
-from asr_training.speech import Speech, SpokenWord, SynthesisUnavailable
-from asr_training.voices import Engine, Style, Voice
+from tools.training.espeak import espeak_speech
+from tools.training.festival import festival_speech
+from tools.training.flite import flite_speech
+from tools.training.speech import Speech, SpokenWord, SynthesisUnavailable
+from tools.training.voices import Engine, Style, Voice
 
 
 def speak(voice: Voice, style: Style, text: str) -> Speech:

@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.acoustics import Features
-from asr_training.losses import alignment_loss, response_losses
-from asr_training.network import Network
-from asr_training.scoring import Pair, error_rate
-from asr_training.transcription import transcribe
-from asr_training.utterances import Utterance, UtteranceMaker
-from asr_training.vocabulary import joined
+from tools.training.acoustics import Features
+from tools.training.losses import alignment_loss, response_losses
+from tools.training.network import Network
+from tools.training.scoring import Pair, error_rate
+from tools.training.transcription import transcribe
+from tools.training.utterances import Utterance, UtteranceMaker
+from tools.training.vocabulary import joined
 
 CTC_WEIGHT, GUIDANCE_WEIGHT = 0.4, 0.3
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.network import END_OF_TURN, Network, Prompt
-from asr_training.utterances import Utterance
-from asr_training.vocabulary import TEXT_MARK
+from tools.training.network import END_OF_TURN, Network, Prompt
+from tools.training.utterances import Utterance
+from tools.training.vocabulary import TEXT_MARK
 
 BATCH_S = 120.0
 

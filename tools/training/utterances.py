@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.augmentation import augment, background, change_speed
-from asr_training.corpus import Corpus, Recording
-from asr_training.speech import Speech, SpokenWord, Wave
-from asr_training.vocabulary import ENGLISH_WORDS, MANDARIN_ITEMS, Language
-from asr_training.voices import Engine, Voice
+from tools.training.augmentation import augment, background, change_speed
+from tools.training.corpus import Corpus, Recording
+from tools.training.speech import Speech, SpokenWord, Wave
+from tools.training.vocabulary import ENGLISH_WORDS, MANDARIN_ITEMS, Language
+from tools.training.voices import Engine, Voice
 
 MAX_SECONDS = 30.0
 # A word is part of the target if this share of it lies inside the clip.

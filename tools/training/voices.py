@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 
-from asr_training.vocabulary import Language
+from tools.training.vocabulary import Language
 
 
 class Engine(StrEnum):

@@ -27,7 +27,7 @@ _SPAN_S = 30.0
 MOST_REPLICAS = 100_000
 
 
-# What live sessions and recordings cost a replica beside its engine: `E2Etest/bench/live_cost.py`, 2026-11-23, with 20
+# What live sessions and recordings cost a replica beside its engine: `tools/bench/live_cost.py`, 2026-11-23, with 20
 # sessions and WAV files of 30 s, on a machine that was busy with other work, so that a quiet one needs less.
 HOST = HostCosts(
     silent_s=0.0074,

@@ -1,13 +1,13 @@
-"""`python -m E2Etest.openai`: every case with every client, and the page of what they saw."""
+"""`python -m tools.clients.openai`: every case with every client, and the page of what they saw."""
 
 from __future__ import annotations
 
 import tempfile
 from pathlib import Path
 
-from E2Etest.openai import page
-from E2Etest.openai.clients import CLIENTS, run
-from E2Etest.openai.rig import standing
+from tools.clients.openai import page
+from tools.clients.openai.clients import CLIENTS, run
+from tools.clients.openai.rig import standing
 
 
 def main() -> None:

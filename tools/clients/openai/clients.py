@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from E2Etest import openai_clients
-from E2Etest.openai.cases import CASES, JAVASCRIPT, PYTHON, Case
+from tools.clients import openai_clients
+from tools.clients.openai.cases import CASES, JAVASCRIPT, PYTHON, Case
 
 _HERE = Path(__file__).parent
 RUN_TIMEOUT_S = 300

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
 
-from E2Etest.openai.cases import CASES, SECTIONS, Case
-from E2Etest.openai.clients import CLIENTS, Client, Result, cases_of
+from tools.clients.openai.cases import CASES, SECTIONS, Case
+from tools.clients.openai.clients import CLIENTS, Client, Result, cases_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "openai-compatibility.md"
+PAGE = Path(__file__).parents[3] / "docs" / "openai-compatibility.md"
 
 _HEAD = """# OpenAI's clients
 

@@ -15,8 +15,8 @@ from asr_server.api.http import sse
 from asr_server.engine.fake_script import FakeScript
 from E2Etest import recordings
 from E2Etest.contract import inprocess
-from E2Etest.openai.cases import REFUSALS
 from E2Etest.process import Server, running
+from tools.clients.openai.cases import REFUSALS
 
 _PAUSE = np.zeros(3 * 16_000, np.int16)
 # A name with a slash, of a model that is nowhere.

@@ -1,4 +1,4 @@
-"""Makes the demo aligner: `python -m asr_training.alignment --out DIR --minutes N [--init CHECKPOINT]`."""
+"""Makes the demo aligner: `python -m tools.training.alignment --out DIR --minutes N [--init CHECKPOINT]`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 from asr_server.demo import checkpoint_path
-from asr_training.corpus import open_corpus
-from asr_training.speech import SynthesisUnavailable
-from asr_training.utterances import Mixture, UtteranceMaker
-from asr_training.voices import Role
+from tools.training.corpus import open_corpus
+from tools.training.speech import SynthesisUnavailable
+from tools.training.utterances import Mixture, UtteranceMaker
+from tools.training.voices import Role
 
 # No prompts and no silence: the input of the aligner is speech and its words.
 TRAINING_MIXTURE = Mixture(nothing=0.0, mandarin=0.15, span=0.5, cut=0.3, context=0.0)
@@ -22,7 +22,7 @@ DEVELOPMENT_COUNT = 120
 
 def main(arguments: list[str] | None = None) -> int:
     """Train; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="asr_training.alignment", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tools.training.alignment", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder for the checkpoint")
     parser.add_argument(
         "--minutes", type=float, required=True, help="training time, without the time to make the phrase corpus"
@@ -55,9 +55,9 @@ def _train(options: argparse.Namespace) -> float:
 
     import torch
 
-    from asr_training.alignment.network import AlignerNetwork
-    from asr_training.alignment.training import AlignerTrainer
-    from asr_training.training import Schedule
+    from tools.training.alignment.network import AlignerNetwork
+    from tools.training.alignment.training import AlignerTrainer
+    from tools.training.training import Schedule
 
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)

@@ -15,10 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.alignment.network import Row, time_codes
-from asr_training.alignment.words import SLOTS, slot_of
-from asr_training.speech import SpokenWord
-from asr_training.vocabulary import ENGLISH_WORDS, MANDARIN_ITEMS
+from tools.training.alignment.network import Row, time_codes
+from tools.training.alignment.words import SLOTS, slot_of
+from tools.training.speech import SpokenWord
+from tools.training.vocabulary import ENGLISH_WORDS, MANDARIN_ITEMS
 
 TOKENS_PER_S, TOKEN_MS = 13, 80
 SPREAD_SLOTS = 1.0

@@ -9,9 +9,9 @@ from itertools import pairwise
 import numpy as np
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.alignment.network import AlignerNetwork
-from asr_training.alignment.words import SLOT_MS, timestamp_slots
-from asr_training.utterances import Utterance
+from tools.training.alignment.network import AlignerNetwork
+from tools.training.alignment.words import SLOT_MS, timestamp_slots
+from tools.training.utterances import Utterance
 
 BATCH_S = 120.0
 

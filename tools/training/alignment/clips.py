@@ -1,4 +1,4 @@
-"""Makes held-out clips with the true boundaries of their words: `python -m asr_training.alignment.clips`."""
+"""Makes held-out clips with the true boundaries of their words: `python -m tools.training.alignment.clips`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 import soundfile
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.alignment.held_out import PAUSE_S, UNCUT
-from asr_training.alignment.words import FUSED
-from asr_training.corpus import Corpus, open_corpus
-from asr_training.speech import Speech, SynthesisUnavailable
-from asr_training.utterances import UtteranceMaker
-from asr_training.vocabulary import Language, joined
-from asr_training.voices import Engine, Role
+from tools.training.alignment.held_out import PAUSE_S, UNCUT
+from tools.training.alignment.words import FUSED
+from tools.training.corpus import Corpus, open_corpus
+from tools.training.speech import Speech, SynthesisUnavailable
+from tools.training.utterances import UtteranceMaker
+from tools.training.vocabulary import Language, joined
+from tools.training.voices import Engine, Role
 
 PEAK = 0.6
 KEPT_BITS = 12  # the rest is zero, which halves the files
@@ -33,7 +33,7 @@ KINDS = (
 
 def main(arguments: list[str] | None = None) -> int:
     """Write the clips and their manifest; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="asr_training.alignment.clips", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tools.training.alignment.clips", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("demo-work"), help="folder for the held-out phrase corpus")
     parser.add_argument("--seed", type=int, default=7)

@@ -1,4 +1,4 @@
-"""Evaluates an aligner and prints JSON: `python -m asr_training.alignment.evaluate --checkpoint DIR`."""
+"""Evaluates an aligner and prints JSON: `python -m tools.training.alignment.evaluate --checkpoint DIR`."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from asr_training.alignment.held_out import AlignerSets
-from asr_training.speech import SynthesisUnavailable
-from asr_training.utterances import Utterance
+from tools.training.alignment.held_out import AlignerSets
+from tools.training.speech import SynthesisUnavailable
+from tools.training.utterances import Utterance
 
 if TYPE_CHECKING:
-    from asr_training.alignment.boundary_errors import Boundaries
-    from asr_training.alignment.network import AlignerNetwork
+    from tools.training.alignment.boundary_errors import Boundaries
+    from tools.training.alignment.network import AlignerNetwork
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Evaluate; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="asr_training.alignment.evaluate", description=__doc__)
+    parser = argparse.ArgumentParser(prog="tools.training.alignment.evaluate", description=__doc__)
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("demo-work"), help="folder for the held-out phrase corpus")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
 
-    from asr_training.alignment.network import AlignerNetwork
+    from tools.training.alignment.network import AlignerNetwork
 
     aligner = AlignerNetwork.load(options.checkpoint)
     aligner.network.model.eval()
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def evaluate(aligner: AlignerNetwork, held_out: AlignerSets) -> dict[str, dict[str, dict[str, float]]]:
     """Border errors of the aligner and of the simple estimate, for each set and for all together."""
-    from asr_training.alignment.boundary_errors import predicted_boundaries
+    from tools.training.alignment.boundary_errors import predicted_boundaries
 
     every: list[Utterance] = []
     predicted, report = [], {}
@@ -56,7 +56,7 @@ def evaluate(aligner: AlignerNetwork, held_out: AlignerSets) -> dict[str, dict[s
 
 
 def _both(items: Sequence[Utterance], predicted: Sequence[Boundaries]) -> dict[str, dict[str, float]]:
-    from asr_training.alignment.boundary_errors import BoundaryErrors, estimated_boundaries
+    from tools.training.alignment.boundary_errors import BoundaryErrors, estimated_boundaries
 
     estimated = [estimated_boundaries(item) for item in items]
     both = {"aligner": BoundaryErrors.of(items, predicted), "estimate": BoundaryErrors.of(items, estimated)}

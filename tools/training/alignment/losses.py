@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.alignment.auxiliary_losses import TOKENS_PER_S, AuxiliaryHeads, soft_loss
-from asr_training.alignment.network import LAYERS, AlignerNetwork, Row
-from asr_training.alignment.words import timestamp_slots
-from asr_training.guided_attention import GuidedHead, GuidedToken, guided_attention_loss, record_attention_inputs
-from asr_training.speech import SpokenWord
-from asr_training.utterances import Utterance
+from tools.training.alignment.auxiliary_losses import TOKENS_PER_S, AuxiliaryHeads, soft_loss
+from tools.training.alignment.network import LAYERS, AlignerNetwork, Row
+from tools.training.alignment.words import timestamp_slots
+from tools.training.guided_attention import GuidedHead, GuidedToken, guided_attention_loss, record_attention_inputs
+from tools.training.speech import SpokenWord
+from tools.training.utterances import Utterance
 
 MIDDLE = len(LAYERS) // 2
 # Heads of the middle layer attend to the word, as they do in the demo recogniser, those of the next to its boundaries.

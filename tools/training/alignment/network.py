@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from asr_training.acoustics import audio_tokens
-from asr_training.alignment.words import SLOT_MS, SLOTS
-from asr_training.network import Network
-from asr_training.utterances import Utterance
-from asr_training.vocabulary import Language
+from tools.training.acoustics import audio_tokens
+from tools.training.alignment.words import SLOT_MS, SLOTS
+from tools.training.network import Network
+from tools.training.utterances import Utterance
+from tools.training.vocabulary import Language
 
 TIMESTAMP = "<timestamp>"
 # The model type of the released aligner, for which the SDK builds a head of its own.

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from asr_training.acoustics import audio_tokens
-from asr_training.alignment.auxiliary_losses import TOKENS_PER_S, AuxiliaryHeads
-from asr_training.alignment.losses import MIDDLE, WORD_HEADS
-from asr_training.alignment.network import AlignerNetwork, Row
-from asr_training.guided_attention import record_attention_inputs
-from asr_training.training import Schedule
-from asr_training.utterances import UtteranceMaker
+from tools.training.acoustics import audio_tokens
+from tools.training.alignment.auxiliary_losses import TOKENS_PER_S, AuxiliaryHeads
+from tools.training.alignment.losses import MIDDLE, WORD_HEADS
+from tools.training.alignment.network import AlignerNetwork, Row
+from tools.training.guided_attention import record_attention_inputs
+from tools.training.training import Schedule
+from tools.training.utterances import UtteranceMaker
 
 RATE, WARMUP_STEPS = 2e-3, 50
 CLIPS, ROWS = 120, 4

@@ -13,14 +13,14 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from asr_training.acoustics import audio_tokens
-from asr_training.alignment.auxiliary_losses import AuxiliaryHeads
-from asr_training.alignment.boundary_errors import BoundaryErrors, predicted_boundaries
-from asr_training.alignment.losses import Losses, aligner_losses
-from asr_training.alignment.network import AlignerNetwork
-from asr_training.alignment.position_pretraining import pretrain_positions
-from asr_training.training import Schedule, batches, masked
-from asr_training.utterances import Utterance, UtteranceMaker
+from tools.training.acoustics import audio_tokens
+from tools.training.alignment.auxiliary_losses import AuxiliaryHeads
+from tools.training.alignment.boundary_errors import BoundaryErrors, predicted_boundaries
+from tools.training.alignment.losses import Losses, aligner_losses
+from tools.training.alignment.network import AlignerNetwork
+from tools.training.alignment.position_pretraining import pretrain_positions
+from tools.training.training import Schedule, batches, masked
+from tools.training.utterances import Utterance, UtteranceMaker
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_training.speech import SpokenWord
+from tools.training.speech import SpokenWord
 
 SLOT_MS, SLOTS = 40, 800  # 32 s of slots: the server cuts speech into spans of at most 30 s
 # espeak-ng reports these pairs as one word: the begin of the second is unknown.
