@@ -112,12 +112,12 @@ check: $(VENV)/.dev
 # What is not compiled to bytecode yet would be compiled by each worker, at the same time: 15 s of a core for each. Whether
 # everything can be imported is for the tests to say.
 $(VENV)/.compiled: $(VENV)/.dev
-	-@$(PYTEST) src tools -p no:schemathesis --collect-only >/dev/null 2>&1
+	-@$(PYTEST) src tools extras -p no:schemathesis --collect-only >/dev/null 2>&1
 	touch $@
 
 # One thread of torch for each worker: more would wait for each other.
 unit: $(VENV)/.compiled
-	OMP_NUM_THREADS=1 $(PYTEST) src tools --numprocesses $(MANY_WORKERS) $(PARALLEL)
+	OMP_NUM_THREADS=1 $(PYTEST) src tools extras --numprocesses $(MANY_WORKERS) $(PARALLEL)
 
 contract: $(VENV)/.dev
 	$(PYTEST) E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL)
@@ -153,7 +153,7 @@ nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),so
 
 .PHONY: nightly-unit nightly-e2e nightly-performance
 nightly-unit: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=nightly $(PYTEST) src tools --numprocesses $(WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED)
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) src tools extras --numprocesses $(WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED)
 
 nightly-e2e: $(VENV)/.dev $(VENV)/.tools $(VENV)/.cluster browser firefox image-tools faketime postgres haproxy
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "not performance and not soak"

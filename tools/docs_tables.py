@@ -19,7 +19,7 @@ from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
 from asr_server.live.table import TABLE as TRANSITIONS
-from asr_server.sizing import files
+from asr_server_sizing import files
 from tools import chart_schema
 
 # What sets the options that have not the name of their setting.

@@ -2,7 +2,7 @@
 request?
 
 Both run side by side and are asked in turn. Ray, the app and the clients take time of the same cores as the engines.
-Needs requirements-cluster.txt, `taskset` and two cores with nothing else to do.
+Needs `make .venv/.cluster`, `taskset` and two cores with nothing else to do.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.sizing.simulation import Speaker, Trace, Upload
+from asr_server_sizing.simulation import Speaker, Trace, Upload
 from E2Etest import recordings
 from E2Etest.process import ServerProcess, free_port, ready
 from tools.bench import streams

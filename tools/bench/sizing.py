@@ -19,12 +19,12 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from asr_server.core.settings import Settings
-from asr_server.sizing import files
-from asr_server.sizing.planning import rank
-from asr_server.sizing.profile import Profile
-from asr_server.sizing.replica import HostCosts
-from asr_server.sizing.simulation import Outcome, Servers, Speaker, Trace, Upload, simulate
-from asr_server.sizing.speech import LiveRules
+from asr_server_sizing import files
+from asr_server_sizing.planning import rank
+from asr_server_sizing.profile import Profile
+from asr_server_sizing.replica import HostCosts
+from asr_server_sizing.simulation import Outcome, Servers, Speaker, Trace, Upload, simulate
+from asr_server_sizing.speech import LiveRules
 from E2Etest.process import ServerProcess, ready
 from tools.bench import live_cost, streams
 

@@ -1,4 +1,4 @@
-"""Plays a trace of live sessions and recordings against real servers: what `asr_server.sizing` simulates, for real.
+"""Plays a trace of live sessions and recordings against real servers: what `asr_server_sizing` simulates, for real.
 
 A live session goes to the server with the fewest of them, a recording to that with the least audio that this driver has
 sent and that is not answered.
@@ -21,7 +21,7 @@ from websockets.exceptions import ConnectionClosed
 
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
-from asr_server.sizing.simulation import Trace
+from asr_server_sizing.simulation import Trace
 from E2Etest import recordings
 from E2Etest.live.session import data, pcm_of
 

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tools.mutants import ROOT, Mutant, catalogue, omitted
 
-_COPIED = ("src", "tools", "E2Etest", "docs", "examples", "pyproject.toml")
+_COPIED = ("src", "tools", "extras", "E2Etest", "docs", "examples", "pyproject.toml")
 _LIMIT_S = 600.0  # a fault that makes the tests hang is caught
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
@@ -74,7 +74,7 @@ def _pytest(tests: list[str], root: Path) -> tuple[int, str]:
     """The exit code and what was printed. The examples of hypothesis are the same in every run."""
     options = ["-x", "-q", "--tb=no", "--no-header", "-p", "no:cacheprovider", "-m", "", "--hypothesis-seed=1"]
     command = [sys.executable, "-m", "pytest", *options, *tests]
-    python_path = os.pathsep.join([str(root / "src"), str(root)])
+    python_path = os.pathsep.join([str(root / "src"), *map(str, (root / "extras").iterdir()), str(root)])
     environment = {**os.environ, "PYTHONPATH": python_path, "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         command, cwd=root, env=environment, capture_output=True, text=True, timeout=_LIMIT_S, check=False

@@ -9,7 +9,7 @@ from typing import Any
 
 from ray.serve.config import RequestRouterConfig
 
-from asr_server.cluster import apps
+from asr_server_ray import apps
 
 _Default: Any = RequestRouterConfig().get_request_router_class()
 

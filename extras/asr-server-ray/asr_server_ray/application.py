@@ -1,4 +1,4 @@
-"""The Ray Serve application. A Serve config names it: `import_path: asr_server.cluster.application:build`.
+"""The Ray Serve application. A Serve config names it: `import_path: asr_server_ray.application:build`.
 
 The app's replicas have all protocols and the state of live sessions; the engine's replicas have the models. So a
 replica of the engine that ends costs its rows time, and no session.
@@ -23,22 +23,22 @@ from ray.serve.schema import LoggingConfig
 
 from asr_server import server
 from asr_server.api.dependencies import Services
-from asr_server.cluster import apps, routing, scaling
-from asr_server.cluster.app_router import AppRouter
-from asr_server.cluster.capacity import FleetCapacity
-from asr_server.cluster.engine import MAX_ROWS, ClusterEngine, Fleet
-from asr_server.cluster.engine_router import EngineRouter
-from asr_server.cluster.messages import Described
-from asr_server.cluster.options import ClusterOptions, conflicts
-from asr_server.cluster.replica import EngineReplica
-from asr_server.cluster.replica_connections import ReplicaConnections
-from asr_server.cluster.rows import Sender
 from asr_server.core import logger
 from asr_server.core import settings as settings_module
 from asr_server.core.settings import Settings, SettingsError
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Engine, Option
 from asr_server.engine_core import ElsewhereEngines, by_name
+from asr_server_ray import apps, routing, scaling
+from asr_server_ray.app_router import AppRouter
+from asr_server_ray.capacity import FleetCapacity
+from asr_server_ray.engine import MAX_ROWS, ClusterEngine, Fleet
+from asr_server_ray.engine_router import EngineRouter
+from asr_server_ray.messages import Described
+from asr_server_ray.options import ClusterOptions, conflicts
+from asr_server_ray.replica import EngineReplica
+from asr_server_ray.replica_connections import ReplicaConnections
+from asr_server_ray.rows import Sender
 
 NAME = "asr-server"
 # The app logs its requests itself, without what Ray Serve's log has of their addresses.

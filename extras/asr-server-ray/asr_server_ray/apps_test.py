@@ -2,7 +2,7 @@
 
 import pytest
 
-from asr_server.cluster.apps import RunningApps
+from asr_server_ray.apps import RunningApps
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from asr_server.cluster.routing import Routing
 from asr_server.scheduling.capacity import LEAST_STREAMS, FreeCapacity, StreamCapacity
+from asr_server_ray.routing import Routing
 
 
 class FleetCapacity(StreamCapacity):

@@ -7,14 +7,14 @@ from itertools import count
 import numpy as np
 import pytest
 
-from asr_server.cluster.apps import RunningApps
-from asr_server.cluster.capacity import FleetCapacity
-from asr_server.cluster.messages import Address, ReplicaStats, RowCall
-from asr_server.cluster.routing import Routing
 from asr_server.core.errors import Overloaded
 from asr_server.engine.protocol import Utterance
 from asr_server.scheduling.admission import Admission
 from asr_server.scheduling.capacity import EngineWork, FreeCapacity, StreamRules
+from asr_server_ray.apps import RunningApps
+from asr_server_ray.capacity import FleetCapacity
+from asr_server_ray.messages import Address, ReplicaStats, RowCall
+from asr_server_ray.routing import Routing
 
 _numbers = count(1)
 

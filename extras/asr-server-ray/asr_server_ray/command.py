@@ -8,9 +8,9 @@ import importlib.util
 from pydantic import ValidationError
 
 from asr_server.cli.failure import UsageError
-from asr_server.cluster.options import ClusterOptions, conflicts
 from asr_server.core import settings as settings_module
 from asr_server.core.settings import SettingsError
+from asr_server_ray.options import ClusterOptions, conflicts
 
 EXAMPLES = """\
 examples:
@@ -50,7 +50,7 @@ def _run(parsed: argparse.Namespace) -> int:
     if found := list(conflicts(settings, options)):
         raise SettingsError("\n".join(found))
     if importlib.util.find_spec("ray") is None:
-        raise UsageError("Ray is not installed: run `make cluster`, or pip install -r requirements-cluster.txt.")
+        raise UsageError("Ray is not installed: run `make cluster`, or pip install ./extras/asr-server-ray.")
     # Read by Ray when it is imported, and by the processes that it starts.
     settings_module.prefer("RAY_USAGE_STATS_ENABLED", "0")
     settings_module.prefer("RAY_SERVE_USE_GRPC_BY_DEFAULT", "1")
@@ -62,7 +62,7 @@ def _run(parsed: argparse.Namespace) -> int:
     settings_module.prefer("RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S", "1")
     # Ray's default of 5 s is too little for a machine that is busy, and the start then fails.
     settings_module.prefer("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
-    from asr_server.cluster import local
+    from asr_server_ray import local
 
     return local.run(settings, options, max(1.0, options.most_replicas * options.cpus))
 

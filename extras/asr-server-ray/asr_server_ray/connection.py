@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator
 
 from loguru import logger
 
-from asr_server.cluster import frames
-from asr_server.cluster.frames import FrameWriter
-from asr_server.cluster.messages import Address, Answer, RowCall
-from asr_server.cluster.rows import ReplicaLost
 from asr_server.engine.protocol import Tokens
+from asr_server_ray import frames
+from asr_server_ray.frames import FrameWriter
+from asr_server_ray.messages import Address, Answer, RowCall
+from asr_server_ray.rows import ReplicaLost
 
 _CONNECT_S = 2.0
 

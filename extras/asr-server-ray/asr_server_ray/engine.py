@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from asr_server.cluster import rows
-from asr_server.cluster.messages import Described, ReplicaStats
-from asr_server.cluster.rows import Replicas, Sender
 from asr_server.core.errors import AsrError, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.protocol import AlignerState, AlignItem, Alignment, EngineInfo, Hypothesis, Tokens, Utterance
 from asr_server.engine.row_calls import RowCalls
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
+from asr_server_ray import rows
+from asr_server_ray.messages import Described, ReplicaStats
+from asr_server_ray.rows import Replicas, Sender
 
 # How long a step waits for something to come. Jobs that arrive meanwhile are admitted after it.
 _WAIT_S = 0.005

@@ -9,8 +9,8 @@ from typing import Any
 
 from ray.serve.request_router import RequestRouter
 
-from asr_server.cluster import routing
-from asr_server.cluster.messages import ReplicaStats
+from asr_server_ray import routing
+from asr_server_ray.messages import ReplicaStats
 
 
 class EngineRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types

@@ -9,12 +9,6 @@ from contextlib import aclosing
 import numpy as np
 import pytest
 
-from asr_server.cluster.engine import ClusterEngine, Fleet
-from asr_server.cluster.messages import ReplicaStats, RowCall
-from asr_server.cluster.replica import EngineReplica
-from asr_server.cluster.replica_connections import ReplicaConnections
-from asr_server.cluster.routing import Routing
-from asr_server.cluster.rows import Sender
 from asr_server.core import settings
 from asr_server.core.errors import ModelUnavailable, TranscriptionFailed
 from asr_server.engine.client import EngineClient
@@ -23,6 +17,12 @@ from asr_server.engine.protocol import AlignItem, EngineInfo, Utterance
 from asr_server.scheduling.job import Priority
 from asr_server.scheduling.observer import JobEnd
 from asr_server.scheduling.thread import EngineThread
+from asr_server_ray.engine import ClusterEngine, Fleet
+from asr_server_ray.messages import ReplicaStats, RowCall
+from asr_server_ray.replica import EngineReplica
+from asr_server_ray.replica_connections import ReplicaConnections
+from asr_server_ray.routing import Routing
+from asr_server_ray.rows import Sender
 
 SPEECH = np.full(16_000 * 8, 0.3, np.float32)
 _PATIENCE_S = 20.0

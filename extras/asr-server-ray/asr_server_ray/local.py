@@ -11,9 +11,9 @@ import ray
 from loguru import logger
 from ray import serve
 
-from asr_server.cluster.application import APP_DRAIN_S, NAME, QUIET, application
-from asr_server.cluster.options import ClusterOptions
 from asr_server.core.settings import Settings
+from asr_server_ray.application import APP_DRAIN_S, NAME, QUIET, application
+from asr_server_ray.options import ClusterOptions
 
 _OBJECT_STORE_BYTES = 200 * 1024 * 1024
 # Between two looks at Ray's processes.

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from asr_server.cluster.options import ClusterOptions, conflicts
 from asr_server.core import settings
+from asr_server_ray.options import ClusterOptions, conflicts
 
 
 def _conflicts(options=None, **chosen):

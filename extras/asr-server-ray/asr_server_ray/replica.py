@@ -14,9 +14,6 @@ from typing import Any
 from loguru import logger
 
 from asr_server import engine_core, features
-from asr_server.cluster.engine import MAX_ROWS
-from asr_server.cluster.messages import Answer, Described, ReplicaStats, RowCall
-from asr_server.cluster.row_server import RowServer
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineFailed
 from asr_server.core.settings import Settings
@@ -26,6 +23,9 @@ from asr_server.engine_core import Watch
 from asr_server.scheduling.capacity import FreeCapacity
 from asr_server.scheduling.job import AnyJob, Job, Priority
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
+from asr_server_ray.engine import MAX_ROWS
+from asr_server_ray.messages import Answer, Described, ReplicaStats, RowCall
+from asr_server_ray.row_server import RowServer
 
 # A live session that has sent nothing for so long does not count as open; apps say sooner that one has ended.
 _STREAM_OPEN_S = 60.0

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from asr_server.cluster import connection
-from asr_server.cluster.connection import Connection
-from asr_server.cluster.messages import Address, Answer, RowCall
-from asr_server.cluster.routing import Routing
-from asr_server.cluster.rows import ReplicaLost
 from asr_server.core.errors import EngineFailed, ShuttingDown
+from asr_server_ray import connection
+from asr_server_ray.connection import Connection
+from asr_server_ray.messages import Address, Answer, RowCall
+from asr_server_ray.routing import Routing
+from asr_server_ray.rows import ReplicaLost
 
 # Between two tries to reach a replica while none can be reached.
 _PAUSE_S = 0.1

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from asr_server.cluster import frames
-from asr_server.cluster.connection import opened
-from asr_server.cluster.messages import TOKEN_BYTES, Address, ReplicaStats, RowCall
-from asr_server.cluster.replica_connections import ReplicaConnections
-from asr_server.cluster.routing import Routing
-from asr_server.cluster.row_server import RowServer
-from asr_server.cluster.rows import ReplicaLost
 from asr_server.core.errors import EngineFailed, InvalidInput, Overloaded, ShuttingDown
 from asr_server.engine.protocol import Finish, Hypothesis, Tokens, Utterance
+from asr_server_ray import frames
+from asr_server_ray.connection import opened
+from asr_server_ray.messages import TOKEN_BYTES, Address, ReplicaStats, RowCall
+from asr_server_ray.replica_connections import ReplicaConnections
+from asr_server_ray.routing import Routing
+from asr_server_ray.row_server import RowServer
+from asr_server_ray.rows import ReplicaLost
 
 TOKENS = Tokens((11,), (-0.1,), "turn")
 RESULT = Hypothesis("turn", "English", (11,), (-0.1,), Finish.END, 13, 9, 1)

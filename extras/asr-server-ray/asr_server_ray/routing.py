@@ -12,10 +12,10 @@ from collections import Counter, OrderedDict
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from asr_server.cluster import apps
-from asr_server.cluster.apps import RunningApps
-from asr_server.cluster.messages import Address, ReplicaStats, RowCall
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server_ray import apps
+from asr_server_ray.apps import RunningApps
+from asr_server_ray.messages import Address, ReplicaStats, RowCall
 
 # Live sessions whose replica is remembered; of more, those that were silent for longest are routed as new ones.
 _STREAMS_KEPT = 16_384

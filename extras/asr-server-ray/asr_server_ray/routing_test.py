@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from asr_server.cluster.messages import Address, ReplicaStats, RowCall
-from asr_server.cluster.routing import Routing
 from asr_server.engine.protocol import AlignItem, Utterance
+from asr_server_ray.messages import Address, ReplicaStats, RowCall
+from asr_server_ray.routing import Routing
 
 _numbers = itertools.count(1)
 

@@ -10,10 +10,10 @@ from contextlib import aclosing
 
 from loguru import logger
 
-from asr_server.cluster import frames
-from asr_server.cluster.frames import FrameTooLong, FrameWriter
-from asr_server.cluster.messages import TOKEN_BYTES, Address, Answer, RowCall
 from asr_server.core.errors import AsrError, EngineFailed, Overloaded, ShuttingDown
+from asr_server_ray import frames
+from asr_server_ray.frames import FrameTooLong, FrameWriter
+from asr_server_ray.messages import TOKEN_BYTES, Address, Answer, RowCall
 
 # For the token of a new connection.
 _TOKEN_S = 5.0

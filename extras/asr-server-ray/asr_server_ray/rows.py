@@ -10,9 +10,9 @@ from typing import Protocol
 
 from loguru import logger
 
-from asr_server.cluster.messages import Answer, RowCall
 from asr_server.core.errors import AsrError, TranscriptionFailed
 from asr_server.engine.protocol import AlignItem, Alignment, Hypothesis, Tokens, Utterance
+from asr_server_ray.messages import Answer, RowCall
 
 # A row that ended with its replica this many times may be what ends them.
 _MOST_REPLICAS_LOST = 3

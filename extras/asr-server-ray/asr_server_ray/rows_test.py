@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from asr_server.cluster import rows
-from asr_server.cluster.rows import ReplicaLost, Sender
 from asr_server.core.errors import InvalidInput, Overloaded, TranscriptionFailed
 from asr_server.engine.protocol import AlignItem, Alignment, Finish, Hypothesis, Tokens, Utterance, Written
+from asr_server_ray import rows
+from asr_server_ray.rows import ReplicaLost, Sender
 
 ITEM = Utterance(np.zeros(16_000, np.float32), stream=True)
 WORDS = ("turn", " on", " the", " lights")

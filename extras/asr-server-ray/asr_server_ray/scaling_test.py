@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from asr_server.cluster.scaling import Load, policy, replicas
+from asr_server_ray.scaling import Load, policy, replicas
 
 
 def _loads(count, **load):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from asr_server.engine.qwen.prefill import PrefillPolicy
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone
-from asr_server.sizing.profile import Profile
+from asr_server_sizing.profile import Profile
 
 # What the passes after a load teach the policy.
 _WARM_UP_TOKENS = 400

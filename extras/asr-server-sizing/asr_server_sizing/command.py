@@ -16,9 +16,9 @@ from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
-    from asr_server.sizing.planning import Plan
-    from asr_server.sizing.profile import Profile
-    from asr_server.sizing.simulation import Load, Servers
+    from asr_server_sizing.planning import Plan
+    from asr_server_sizing.profile import Profile
+    from asr_server_sizing.simulation import Load, Servers
 
 EXAMPLES = (
     "asr-server size --live 10000 --recordings 50 --model 1.7B --gpu h100",
@@ -75,7 +75,7 @@ def _run(parsed: argparse.Namespace) -> int:
         return _plan_by_server(parsed)
     from asr_server.core import settings
     from asr_server.core.errors import AsrError
-    from asr_server.sizing.planning import TooMuch
+    from asr_server_sizing.planning import TooMuch
 
     chosen = settings.load()
     try:
@@ -98,7 +98,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def _plan_by_server(parsed: argparse.Namespace) -> int:
-    from asr_server.cli import size_running
+    from asr_server_sizing import size_running
 
     try:
         figures = size_running.plan(parsed.server, arguments.key(parsed), parsed.live, parsed.recordings)
@@ -134,7 +134,7 @@ def _labelled(label: str, sentences: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _read(parsed: argparse.Namespace) -> Profile:
-    from asr_server.sizing import files
+    from asr_server_sizing import files
 
     if parsed.costs:
         try:
@@ -167,7 +167,7 @@ def _measured(chosen: Settings) -> Profile:
     from asr_server import demo, features
     from asr_server.cli import pcm
     from asr_server.engine import plan, registry
-    from asr_server.sizing.measure import Measurement
+    from asr_server_sizing.measure import Measurement
 
     resolved = features.resolve(chosen)
     if resolved.engine == plan.REMOTE:
@@ -189,7 +189,7 @@ def _say(what: str) -> None:
 
 
 def _save(profile: Profile, path: Path) -> None:
-    from asr_server.sizing import files
+    from asr_server_sizing import files
 
     try:
         files.write(profile, path)
@@ -198,10 +198,10 @@ def _save(profile: Profile, path: Path) -> None:
 
 
 def _plan(parsed: argparse.Namespace, chosen: Settings, profile: Profile) -> int:
-    from asr_server.sizing import planning
-    from asr_server.sizing.replica import Limits
-    from asr_server.sizing.simulation import Load, Servers
-    from asr_server.sizing.speech import LiveRules
+    from asr_server_sizing import planning
+    from asr_server_sizing.replica import Limits
+    from asr_server_sizing.simulation import Load, Servers
+    from asr_server_sizing.speech import LiveRules
 
     profile = replace(profile, slots=chosen.max_batch or profile.slots)
     load = Load(parsed.live, parsed.voiced, parsed.recordings, parsed.recording_length)
@@ -221,7 +221,7 @@ def _plan(parsed: argparse.Namespace, chosen: Settings, profile: Profile) -> int
 
 def _figures(parsed: argparse.Namespace, servers: Servers, load: Load, found: Plan) -> dict[str, Any]:
     """All figures, with units in their names. None for what did not come in the simulated time."""
-    from asr_server.sizing import planning
+    from asr_server_sizing import planning
 
     def ranks(values: list[float]) -> dict[str, float] | None:
         shares = {"p50": planning.rank(values, 0.5), "p95": planning.rank(values, 0.95)}

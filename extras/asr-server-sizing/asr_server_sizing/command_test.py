@@ -7,7 +7,7 @@ import pytest
 
 from asr_server.cli.failure import Exit
 from asr_server.cli.main import main
-from asr_server.sizing.profile import Profile, StepCosts
+from asr_server_sizing.profile import Profile, StepCosts
 
 PROFILE = Profile("a model", "a machine", "a test", "2026-11-23", 8, 8, StepCosts(0.01, 0.001, 0.02, 1e-4))
 

@@ -3,8 +3,8 @@
 import pytest
 
 from asr_server.core.settings import Settings
-from asr_server.sizing.profile import Profile, StepCosts
-from asr_server.sizing.speech import LiveRules
+from asr_server_sizing.profile import Profile, StepCosts
+from asr_server_sizing.speech import LiveRules
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
-from asr_server.sizing import fit
-from asr_server.sizing.fit import Point
-from asr_server.sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS, TOKENS_PER_S, Profile
+from asr_server_sizing import fit
+from asr_server_sizing.fit import Point
+from asr_server_sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS, TOKENS_PER_S, Profile
 
 # A larger file is not one of measurements.
 _MAX_FILE_BYTES = 1_000_000

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from asr_server.sizing import files
-from asr_server.sizing.files import ProfileError
-from asr_server.sizing.profile import Profile, StepCosts
+from asr_server_sizing import files
+from asr_server_sizing.files import ProfileError
+from asr_server_sizing.profile import Profile, StepCosts
 
 MEASURED = Path(__file__).parents[3] / "docs" / "benchmarks"
 PROFILE = Profile("m", "h", "s", "2026-11-23", 8, 8, StepCosts(0.01, 0.001, 0.02, 1e-5), assumptions=("one",))

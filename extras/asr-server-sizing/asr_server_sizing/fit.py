@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from asr_server.sizing.profile import StepCosts
+from asr_server_sizing.profile import StepCosts
 
 
 @dataclass(frozen=True, slots=True)

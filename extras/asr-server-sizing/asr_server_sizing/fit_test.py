@@ -1,8 +1,8 @@
 import pytest
 
-from asr_server.sizing import fit
-from asr_server.sizing.fit import Point
-from asr_server.sizing.profile import StepCosts
+from asr_server_sizing import fit
+from asr_server_sizing.fit import Point
+from asr_server_sizing.profile import StepCosts
 
 
 def test_costs_that_made_the_points_are_found():

@@ -15,9 +15,9 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.protocol import Engine, Finish, Hypothesis, Utterance
 from asr_server.live.events import Samples
 from asr_server.scheduling.ports import RowDone, RowFailed
-from asr_server.sizing import fit
-from asr_server.sizing.fit import Point
-from asr_server.sizing.profile import AUDIO_TOKENS_PER_S, PARTIAL_PASSES, PROMPT_TOKENS, TOKENS_PER_S, Profile
+from asr_server_sizing import fit
+from asr_server_sizing.fit import Point
+from asr_server_sizing.profile import AUDIO_TOKENS_PER_S, PARTIAL_PASSES, PROMPT_TOKENS, TOKENS_PER_S, Profile
 
 _ROUNDS = 3
 # Rows and seconds of audio whose prompts are timed; what does not fit the batch is left out.

@@ -4,8 +4,8 @@ import pytest
 from asr_server.core.errors import TranscriptionFailed
 from asr_server.engine.protocol import EngineInfo, Finish, Hypothesis, Utterance
 from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
-from asr_server.sizing.measure import Measurement
-from asr_server.sizing.profile import PARTIAL_PASSES, PROMPT_TOKENS, TOKENS_PER_S, StepCosts
+from asr_server_sizing.measure import Measurement
+from asr_server_sizing.profile import PARTIAL_PASSES, PROMPT_TOKENS, TOKENS_PER_S, StepCosts
 
 COSTS = StepCosts(decode_s=0.01, decode_row_s=0.002, prefill_s=0.03, prefill_token_s=1e-4)
 CLIP = np.zeros(16_000 * 6, np.float32)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from asr_server.sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS, Profile
-from asr_server.sizing.replica import HostCosts
-from asr_server.sizing.simulation import Load, Outcome, Servers, simulate, steady
+from asr_server_sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS, Profile
+from asr_server_sizing.replica import HostCosts
+from asr_server_sizing.simulation import Load, Outcome, Servers, simulate, steady
 
 # Simulated seconds, and those before them that count for nothing; longer where recordings come seldom.
 _DURATION_S, _LONGEST_S = 30.0, 60.0

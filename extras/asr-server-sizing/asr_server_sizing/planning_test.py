@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
-from asr_server.sizing import planning
-from asr_server.sizing.planning import Bound, Targets, TooMuch
-from asr_server.sizing.replica import HostCosts, Limits
-from asr_server.sizing.simulation import Load, Servers
+from asr_server_sizing import planning
+from asr_server_sizing.planning import Bound, Targets, TooMuch
+from asr_server_sizing.replica import HostCosts, Limits
+from asr_server_sizing.simulation import Load, Servers
 
 
 @pytest.fixture

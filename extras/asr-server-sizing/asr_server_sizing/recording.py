@@ -7,9 +7,9 @@ from functools import partial
 
 from asr_server.core.errors import Overloaded
 from asr_server.scheduling.job import Priority
-from asr_server.sizing.batch import Work
-from asr_server.sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS, Profile
-from asr_server.sizing.replica import Replica
+from asr_server_sizing.batch import Work
+from asr_server_sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS, Profile
+from asr_server_sizing.replica import Replica
 
 # As the pipeline has them: spans that are queued ahead, and the length above which a recording is bulk work.
 _LOOK_AHEAD = 16

@@ -16,8 +16,8 @@ from asr_server.core.errors import Overloaded
 from asr_server.scheduling.admission import Admission, AdmissionTicket
 from asr_server.scheduling.job import Job, Priority
 from asr_server.scheduling.thread import EngineThread
-from asr_server.sizing.batch import SimulatedBatch, Work
-from asr_server.sizing.profile import Profile
+from asr_server_sizing.batch import SimulatedBatch, Work
+from asr_server_sizing.profile import Profile
 
 # Of shared cores the engine has this at least: the kernel divides their time.
 _LEAST_SHARE = 0.1

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from asr_server.scheduling.job import Priority
-from asr_server.sizing.batch import Work
-from asr_server.sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS, Profile
-from asr_server.sizing.speech import Ask, Asked
+from asr_server_sizing.batch import Work
+from asr_server_sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS, Profile
+from asr_server_sizing.speech import Ask, Asked
 
 # Clients send audio in pieces of this length, as ours do; a server decides when one has arrived.
 CHUNK_S = 0.1

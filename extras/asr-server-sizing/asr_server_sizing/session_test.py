@@ -3,9 +3,9 @@ import random
 import pytest
 
 from asr_server.scheduling.job import Priority
-from asr_server.sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS
-from asr_server.sizing.session import Lags, LiveSession
-from asr_server.sizing.speech import Ask, Asked
+from asr_server_sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS
+from asr_server_sizing.session import Lags, LiveSession
+from asr_server_sizing.speech import Ask, Asked
 
 
 class Script:

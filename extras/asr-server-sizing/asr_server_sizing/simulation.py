@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from asr_server.core.errors import Overloaded
-from asr_server.sizing import speech
-from asr_server.sizing.profile import Profile
-from asr_server.sizing.recording import Recording
-from asr_server.sizing.replica import Events, HostCosts, Limits, Replica
-from asr_server.sizing.session import CHUNK_S, Lags, LiveSession, arrival_s
-from asr_server.sizing.speech import LiveRules, Regions
+from asr_server_sizing import speech
+from asr_server_sizing.profile import Profile
+from asr_server_sizing.recording import Recording
+from asr_server_sizing.replica import Events, HostCosts, Limits, Replica
+from asr_server_sizing.session import CHUNK_S, Lags, LiveSession, arrival_s
+from asr_server_sizing.speech import LiveRules, Regions
 
 # Seconds of audio in a span, as the pipeline cuts a recording.
 _SPAN_S = 30.0

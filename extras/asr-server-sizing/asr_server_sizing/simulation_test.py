@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from asr_server.sizing import files
-from asr_server.sizing.profile import PROMPT_TOKENS
-from asr_server.sizing.replica import HostCosts, Limits
-from asr_server.sizing.session import CHUNK_S
-from asr_server.sizing.simulation import Load, Servers, Speaker, Trace, Upload, simulate, steady
+from asr_server_sizing import files
+from asr_server_sizing.profile import PROMPT_TOKENS
+from asr_server_sizing.replica import HostCosts, Limits
+from asr_server_sizing.session import CHUNK_S
+from asr_server_sizing.simulation import Load, Servers, Speaker, Trace, Upload, simulate, steady
 
 BENCHMARKS = Path(__file__).parents[3] / "docs" / "benchmarks"
 UNLIMITED = Limits(live_sessions=10_000, queue_audio_s=1e9, request_timeout_s=1e9)

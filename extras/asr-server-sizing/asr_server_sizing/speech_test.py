@@ -10,8 +10,8 @@ from asr_server.live.config import LiveMachineConfig
 from asr_server.live.events import Audio, ResultKind, Transcribe, TranscribeResult, TurnConfig, UtteranceEnded
 from asr_server.live.session import LiveMachine
 from asr_server.live.utterance import Frame
-from asr_server.sizing import speech
-from asr_server.sizing.speech import Ask
+from asr_server_sizing import speech
+from asr_server_sizing.speech import Ask
 
 FRAME_S = FRAME_SAMPLES / SAMPLE_RATE
 
