@@ -138,7 +138,7 @@ def running(service, built, folder, **options):
 def server(request, tmp_path_factory):
     """A server of the compose file, ready; built before, or now."""
     service, (model, spoken, most_mb) = COMPOSE[request.param], SERVERS[request.param]
-    built = image.build(service["build"]["dockerfile"].removeprefix("Dockerfile."))
+    built = image.build(service["build"]["target"])
     folder, port = tmp_path_factory.mktemp(request.param), free_port()
     with running(service, built, folder, port=port, PORT=str(port), MODEL_ID=model) as container:
         container.built, container.spoken, container.most_mb = built, spoken, most_mb

