@@ -1,26 +1,102 @@
-# GPU image: an NVIDIA driver and container runtime on the host, CUDA from torch's own packages inside.
-FROM python:3.11-slim-bookworm
+# The images: for an NVIDIA GPU, for CPUs, and for small machines.
+#   docker build -t asr-server .
+#   docker build --target cpu --build-arg TORCH_INDEX_URL=<index> -t asr-server:cpu .
+#   docker build --target slim -t asr-server:slim .
 
-ENV PYTHONUNBUFFERED=1 \
-    PIP_NO_CACHE_DIR=1 \
-    PIP_DISABLE_PIP_VERSION_CHECK=1
-
+# What all of them are when they run. The server never needs to be root. It writes to /models (the hub cache), /state (jobs)
+# and /tmp (uploads) only, so the rest may be read-only, as in docker-compose.yml.
+FROM python:3.11-slim-bookworm AS server
 WORKDIR /app
-COPY requirements-qwen.txt requirements.lock ./
-# torch from the index in use, everything else by hash.
-RUN pip install "$(grep '^torch==' requirements-qwen.txt)" \
-    && pip install --no-deps --require-hashes -r requirements.lock
-COPY pyproject.toml setup.py requirements-slim.txt README.md LICENSE ./
-COPY src ./src
-RUN pip install --no-deps .
-
-# The server never needs to be root. It writes to /models (the hub cache), /state (jobs) and /tmp (uploads) only, so the
-# rest may be read-only, as in docker-compose.yml.
 RUN useradd --create-home --uid 10001 asr && mkdir /models /state && chown asr /models /state
-USER 10001
 # HOST lets other machines in: the server starts with API_KEYS, or with ALLOW_ANONYMOUS=true.
-ENV HF_HOME=/models STATE_DIR=/state HOST=0.0.0.0 PORT=8100
+ENV HF_HOME=/models STATE_DIR=/state HOST=0.0.0.0 PORT=8100 PYTHONUNBUFFERED=1
 VOLUME ["/models", "/state"]
 EXPOSE 8100
 HEALTHCHECK --interval=15s --timeout=5s --start-period=20s --retries=3 CMD ["asr-server", "healthcheck"]
 CMD ["asr-server", "serve"]
+
+# Where pip's own index has CUDA builds of torch only, give an index that has CPU builds, as PyTorch itself keeps one, or the
+# image will carry several GB of unused CUDA packages.
+FROM python:3.11-slim-bookworm AS build-cpu
+ARG TORCH_INDEX_URL=""
+ENV PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PATH=/opt/asr/bin:$PATH
+WORKDIR /build
+COPY requirements.txt requirements.lock ./
+# torch from the index given, everything else by hash.
+# hadolint ignore=DL3013
+RUN python3 -m venv /opt/asr \
+    && sed -i '/^# section: speech/,$d' requirements.lock \
+    && pip install --no-compile ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} "$(grep '^torch==' requirements.txt)" \
+    && pip install --no-compile --no-deps --require-hashes -r requirements.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY src ./src
+COPY extras ./extras
+RUN pip install --no-compile --no-deps . ./extras/asr-server-ray ./extras/asr-server-sizing
+# What is never loaded: the library beside the English model's weights, other voice detectors, torch's files for C++, tests of
+# packages, locales of languages whose numbers are not spoken as words, and what only installs packages.
+WORKDIR /opt/asr/lib/python3.11/site-packages
+RUN rm -rf moonshine_voice.libs torch/include torch/test \
+    && find torch/bin -type f ! -name torch_shm_manager -delete \
+    && find moonshine_voice -type f ! -path '*/tiny-en/*' -delete \
+    && find silero_vad/data -type f ! -name silero_vad_16k_sequence.onnx -delete \
+    && find babel/locale-data -type f ! -regex '.*/\(root\|\(de\|en\|es\|fr\|it\|nl\|pt\)\(_.*\)?\)\.dat' -delete \
+    && find . -type d -name tests -prune -exec rm -r {} + \
+    && pip uninstall --yes setuptools pip
+# Transcriptions leave the bytecode of all that the server imports, which it cannot write where the root is read-only.
+RUN asr-server transcribe --local --model moonshine-tiny-en asr_server/demo/audio/jfk.flac \
+    && asr-server transcribe --local --model demo asr_server/demo/audio/hello.wav
+
+FROM server AS cpu
+COPY --from=build-cpu /opt/asr /opt/asr
+ENV PATH=/opt/asr/bin:$PATH DEVICE=cpu
+USER 10001
+
+# The server with its small English model (MODEL_ID=moonshine-tiny-en) and without torch, for trying it and for small machines.
+FROM python:3.11-slim-bookworm AS build-slim
+ENV PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PATH=/opt/asr/bin:$PATH
+WORKDIR /build
+COPY requirements.lock ./
+RUN python3 -m venv /opt/asr \
+    && sed -i '/^# section: qwen/,$d' requirements.lock \
+    && pip install --no-compile --no-deps --require-hashes -r requirements.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY src ./src
+COPY extras ./extras
+RUN pip install --no-compile --no-deps . ./extras/asr-server-ray ./extras/asr-server-sizing
+# What is never loaded: the library beside the English model's weights, copies of eSpeak NG's library under other names,
+# other voice detectors, tests of packages, locales of languages whose numbers are not spoken as words, an aligner that
+# needs torch, and what only installs packages.
+WORKDIR /opt/asr/lib/python3.11/site-packages
+RUN rm -rf moonshine_voice.libs asr_server/demo/aligner espeakng_loader/libespeak-ng.so.* \
+    && find moonshine_voice -type f ! -path '*/tiny-en/*' -delete \
+    && find pipecat -type f ! -path "*/smart_turn/data/*" -delete \
+    && find silero_vad/data -type f ! -name silero_vad_16k_sequence.onnx -delete \
+    && find babel/locale-data -type f ! -regex '.*/\(root\|\(de\|en\|es\|fr\|it\|nl\|pt\)\(_.*\)?\)\.dat' -delete \
+    && find . -type d -name tests -prune -exec rm -r {} + \
+    && pip uninstall --yes setuptools pip
+# A transcription leaves the bytecode of all that the server imports, which it cannot write where the root is read-only.
+RUN asr-server transcribe --local --model moonshine-tiny-en asr_server/demo/audio/jfk.flac
+
+FROM server AS slim
+COPY --from=build-slim /opt/asr /opt/asr
+ENV PATH=/opt/asr/bin:$PATH MODEL_ID=moonshine-tiny-en
+USER 10001
+
+# An NVIDIA driver and container runtime on the host, CUDA from torch's own packages inside.
+FROM server AS gpu
+ENV PIP_NO_CACHE_DIR=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1
+COPY requirements.txt requirements.lock ./
+# torch from the index in use, everything else by hash.
+RUN sed -i '/^# section: speech/,$d' requirements.lock \
+    && pip install "$(grep '^torch==' requirements.txt)" \
+    && pip install --no-deps --require-hashes -r requirements.lock
+COPY pyproject.toml README.md LICENSE ./
+COPY src ./src
+COPY extras ./extras
+RUN pip install --no-deps . ./extras/asr-server-ray ./extras/asr-server-sizing
+USER 10001

@@ -22,7 +22,7 @@
 # make docs       write the tables of the docs and the settings of the Helm chart's schema from the code
 # make clients    run OpenAI's clients and others, write docs/openai-compatibility.md and docs/clients.md
 # make image      build the images for CPUs, as root, without a container engine (IMAGES=slim for one)
-# make lock       write the lock files, from which everything is installed
+# make lock       write the lock file, from which everything is installed
 # make sbom       write a list of the installed packages to build/sbom.json
 # make audit      look for known vulnerabilities of those packages
 # make clean      delete the virtual environment and what was built
@@ -33,8 +33,10 @@ VENV := .venv
 PY := $(VENV)/bin/python
 TOOLS := $(VENV)/tools/bin
 PYTEST = $(PY) -m pytest
-# pip warns of what the lock files leave out on purpose.
+# pip warns of what the lock file leaves out on purpose.
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts
+# The distributions of extras/, without Ray: it is installed by `make cluster`.
+EXTRAS := asr-server-ray asr-server-sizing
 # Where there is no wheel of the English model, the demonstration needs torch.
 DEMO := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -sm | tr " " -)),slim,runtime)
 # As many tests at once, each module on one worker. The plugin is for the fuzzing, and takes 2 s to import.
@@ -51,39 +53,39 @@ SEED := $(or $(SEED),$(shell date +%s))
 
 # The stamps hold what was installed: a second run installs nothing. Without pip the venv is half made, as where Debian's
 # python3-venv was missing the first time.
-$(VENV)/.slim: requirements-slim.lock pyproject.toml
+$(VENV)/.slim: requirements.lock pyproject.toml $(wildcard extras/*/pyproject.toml)
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
 		echo "asr-server needs Python 3.11 or later, and $(PYTHON) is not: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
 	@echo "Installing the server and a small English model into $(VENV): 0.5 GB. A second run installs nothing."
 	$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
-	$(PIP) --no-compile --no-deps --require-hashes -r requirements-slim.lock
-	$(PIP) --no-deps --editable .
+	sed '/^# section: qwen/,$$d' requirements.lock | $(PIP) --no-compile --no-deps --require-hashes -r /dev/stdin
+	$(PIP) --no-deps --editable . $(EXTRAS:%=--editable extras/%)
 	touch $@
 
-$(VENV)/.runtime: requirements.lock requirements-qwen.txt $(VENV)/.slim
+$(VENV)/.runtime: requirements.txt $(VENV)/.slim
 	@echo "Installing what Qwen3-ASR needs: about 0.9 GB, most of it torch. A second run installs nothing."
-	$(PIP) --no-compile "$$(grep '^torch==' requirements-qwen.txt)"
-	$(PIP) --no-compile --no-deps --require-hashes -r requirements.lock
+	$(PIP) --no-compile "$$(grep '^torch==' requirements.txt)"
+	sed '/^# section: speech/,$$d' requirements.lock | $(PIP) --no-compile --no-deps --require-hashes -r /dev/stdin
 	touch $@
 
 # The SDK pins another transformers than the recogniser's, and what it would bring is not imported.
-$(VENV)/.speech: requirements-speech.txt $(VENV)/.runtime
-	$(PIP) --no-compile --no-deps --require-hashes -r requirements-speech.txt
+$(VENV)/.speech: $(VENV)/.runtime
+	sed -n '/^# section: speech/,$$p' requirements.lock | $(PIP) --no-compile --no-deps --require-hashes -r /dev/stdin
 	touch $@
 
 # Not part of the tests' installation: only `make nightly` has tests of the cluster.
-$(VENV)/.cluster: requirements-cluster.txt $(VENV)/.runtime
+$(VENV)/.cluster: $(VENV)/.runtime
 	@echo "Installing Ray Serve: about 0.4 GB. A second run installs nothing."
-	$(PIP) -r requirements-cluster.txt
+	$(PIP) "$$(grep -o 'ray\[serve\]==[0-9.]*' extras/asr-server-ray/pyproject.toml)"
 	touch $@
 
-$(VENV)/.dev: requirements-dev.txt $(VENV)/.speech
-	$(PIP) --no-compile -r requirements-dev.txt
+$(VENV)/.dev: $(VENV)/.speech
+	$(PY) -m tools.requirements dev export granian | $(PIP) --no-compile -r /dev/stdin
 	touch $@
 
-$(VENV)/.tools: requirements-tools.txt
+$(VENV)/.tools: pyproject.toml
 	test -x $(TOOLS)/python || $(PYTHON) -m venv $(VENV)/tools
-	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check -r requirements-tools.txt
+	$(TOOLS)/python -m tools.requirements tools | $(TOOLS)/python -m pip install --quiet --disable-pip-version-check -r /dev/stdin
 	touch $@
 
 demo: $(VENV)/.$(DEMO)
@@ -112,12 +114,12 @@ check: $(VENV)/.dev
 # What is not compiled to bytecode yet would be compiled by each worker, at the same time: 15 s of a core for each. Whether
 # everything can be imported is for the tests to say.
 $(VENV)/.compiled: $(VENV)/.dev
-	-@$(PYTEST) src tools -p no:schemathesis --collect-only >/dev/null 2>&1
+	-@$(PYTEST) src tools extras -p no:schemathesis --collect-only >/dev/null 2>&1
 	touch $@
 
 # One thread of torch for each worker: more would wait for each other.
 unit: $(VENV)/.compiled
-	OMP_NUM_THREADS=1 $(PYTEST) src tools --numprocesses $(MANY_WORKERS) $(PARALLEL)
+	OMP_NUM_THREADS=1 $(PYTEST) src tools extras --numprocesses $(MANY_WORKERS) $(PARALLEL)
 
 contract: $(VENV)/.dev
 	$(PYTEST) E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL)
@@ -153,7 +155,7 @@ nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),so
 
 .PHONY: nightly-unit nightly-e2e nightly-performance
 nightly-unit: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=nightly $(PYTEST) src tools --numprocesses $(WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED)
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) src tools extras --numprocesses $(WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED)
 
 nightly-e2e: $(VENV)/.dev $(VENV)/.tools $(VENV)/.cluster browser firefox image-tools faketime postgres haproxy
 	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "not performance and not soak"
@@ -178,30 +180,30 @@ nightly-performance: $(VENV)/.dev
 
 # The share of each module that its own tests cover, or of some modules: make coverage ONLY="src/asr_server/subtitle"
 coverage: $(VENV)/.dev
-	$(PY) -m E2Etest.coverage_by_module $(ONLY)
+	$(PY) -m tools.coverage_by_module $(ONLY)
 
 mutants: $(VENV)/.dev postgres
-	$(PY) -m E2Etest.mutants $(MUTANTS)
+	$(PY) -m tools.mutants $(MUTANTS)
 
 bench: $(VENV)/.dev
-	$(PY) -m E2Etest.bench
+	$(PY) -m tools.bench
 
 # Fails where there is no GPU. What it measured is in build/gpu.json.
 gpu: $(VENV)/.dev
-	$(PY) -m E2Etest.gpu $(GPU)
+	$(PY) -m tools.gpu $(GPU)
 
 docs: $(VENV)/.dev
-	$(PY) -m E2Etest.docs_tables
+	$(PY) -m tools.docs_tables
 
 # OpenAI's clients and other programs against the server, and the pages of what they saw. Needs Node 20 or later. By name:
 # make clients CLIENTS="home-assistant open-webui", of which these two are gigabytes and are only run so.
 clients: $(VENV)/.dev $(VENV)/.tools
-	$(if $(CLIENTS),,$(PY) -m E2Etest.openai)
-	$(PY) -m E2Etest.clients $(CLIENTS)
+	$(if $(CLIENTS),,$(PY) -m tools.clients.openai)
+	$(PY) -m tools.clients $(CLIENTS)
 
 # Measures all guarantees and writes docs/guarantees.md, or some of them: make guarantees GUARANTEES="drain crash"
 guarantees: $(VENV)/.dev postgres haproxy
-	$(PY) -m E2Etest.guarantees $(GUARANTEES)
+	$(PY) -m tools.guarantees $(GUARANTEES)
 
 soak: $(VENV)/.dev
 	$(PYTEST) E2Etest/chaos -m soak --timeout 0
@@ -210,7 +212,7 @@ fuzz: $(VENV)/.dev
 	FUZZ_S=$(FUZZ_S) FUZZ_SEED=$(SEED) $(PYTEST) E2Etest/fuzz --timeout 0 -m "" --hypothesis-seed=$(SEED)
 
 image: image-tools
-	$(PYTHON) -m E2Etest.image $(IMAGES)
+	$(PYTHON) -m tools.image $(IMAGES)
 
 # Installed here only as root, like Chromium. Without them the tests of the images are skipped.
 .PHONY: image-tools
@@ -219,11 +221,8 @@ image-tools:
 		apt-get update -qq && apt-get install -yqq buildah debootstrap debian-archive-keyring runc; }
 
 # Without torch and what only torch needs: their builds differ by index, and an image takes them from the one it is given.
-LOCK = $(TOOLS)/uv pip compile --override requirements-unused.txt --quiet --universal --python-version 3.11 \
-	--generate-hashes --no-annotate --custom-compile-command "make lock"
 lock: $(VENV)/.tools
-	$(LOCK) --output-file requirements.lock requirements.txt requirements-models.txt
-	$(LOCK) --output-file requirements-slim.lock --constraint requirements.lock requirements-slim.txt requirements-models.txt
+	$(TOOLS)/python -m tools.requirements --lock $(TOOLS)/uv
 
 sbom: $(VENV)/.tools $(VENV)/.runtime
 	mkdir -p build
@@ -232,7 +231,7 @@ sbom: $(VENV)/.tools $(VENV)/.runtime
 # Asks the package index for known vulnerabilities: needs the network, and fails where a package cannot be looked up.
 audit: $(VENV)/.tools
 	$(TOOLS)/pip-audit --strict --disable-pip --require-hashes -r requirements.lock
-	grep '^torch==' requirements-qwen.txt | $(TOOLS)/pip-audit --strict --disable-pip --no-deps -r /dev/stdin
+	grep '^torch==' requirements.txt | $(TOOLS)/pip-audit --strict --disable-pip --no-deps -r /dev/stdin
 
 clean:
 	rm -rf $(VENV) build dist

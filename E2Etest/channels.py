@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from asr_server.core.audio import SAMPLE_RATE
-from E2Etest.bench.real import samples
-from E2Etest.recordings import Clip, real_clips
+from E2Etest.recordings import Clip, real_clips, waveform
 
 
 def people(*kinds: str) -> list[list[Clip]]:
@@ -22,7 +21,7 @@ def conversation(speakers: Sequence[Sequence[Clip]], *, pause_s: float = 0.4, no
     No two turns of the same speaker overlap. Each channel has noise of its own.
     """
     turns = [
-        (channel, samples(own[turn].path))
+        (channel, waveform(own[turn].path))
         for turn in range(max(map(len, speakers)))
         for channel, own in enumerate(speakers)
         if turn < len(own)

@@ -12,10 +12,11 @@ from xdist.scheduler import LoadFileScheduling
 from asr_server import demo
 from asr_server.engine import capabilities
 from asr_server.translator.conftest import ScriptedLlm
-from E2Etest import guarantees, recordings
+from E2Etest import recordings
 from E2Etest.contract import inprocess
 from E2Etest.live.session import pcm_of
 from E2Etest.process import RunningServer, fake_model, ready
+from tools import guarantees
 
 # A shell that runs the tests in the background makes them ignore Ctrl-C, and the commands that they start would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -26,7 +27,7 @@ _MEASUREMENTS = pytest.StashKey[list[guarantees.Measurement]]()
 
 
 def pytest_addoption(parser):
-    """For `python -m E2Etest.guarantees`."""
+    """For `python -m tools.guarantees`."""
     parser.addoption("--guarantees", type=Path, help="file to write the measurements of the guarantees to")
     parser.addoption("--only-guarantees", default="", help="names of guarantees, comma-separated")
 

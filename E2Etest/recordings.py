@@ -15,7 +15,7 @@ import av
 import numpy as np
 
 from asr_server import demo
-from asr_training.scoring import distance as word_errors
+from tools.training.scoring import distance as word_errors
 
 __all__ = [
     "AUDIO",
@@ -31,6 +31,7 @@ __all__ = [
     "silent_video",
     "talking_video",
     "wav",
+    "waveform",
     "word_errors",
 ]
 
@@ -103,6 +104,13 @@ def samples() -> np.ndarray:
     """The bundled recording as int16 (n,) at 16 kHz."""
     with wave.open(str(demo.sample().recording)) as recording:
         return np.frombuffer(recording.readframes(recording.getnframes()), np.int16)
+
+
+def waveform(path: Path) -> np.ndarray:
+    """Return a recording of 16 kHz as float32 (n,)."""
+    with av.open(str(path)) as container:
+        frames = [frame.to_ndarray().ravel() for frame in container.decode(audio=0)]
+    return np.concatenate(frames).astype(np.float32) / 32768
 
 
 def wav(pcm: np.ndarray, *, rate: int = 16_000, channels: int = 1) -> bytes:

@@ -13,7 +13,7 @@ import yaml
 from asr_server import __version__
 from asr_server.api.ops import health
 from asr_server.core.settings import Settings
-from E2Etest import chart_schema
+from tools import chart_schema
 
 ROOT = Path(__file__).parents[1]
 CHART = chart_schema.CHART

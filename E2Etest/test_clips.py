@@ -2,9 +2,9 @@
 
 import json
 
-from asr_training.vocabulary import Language, is_known
-from asr_training.voices import Role, voices
 from E2Etest.recordings import AUDIO
+from tools.training.vocabulary import Language, is_known
+from tools.training.voices import Role, voices
 
 CLIPS = json.loads((AUDIO / "manifest.json").read_text(encoding="utf-8"))
 

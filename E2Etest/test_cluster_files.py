@@ -1,12 +1,13 @@
 """The files of docs/cluster/, as far as they can be checked without a cluster."""
 
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
-from asr_server.cluster.options import ClusterOptions
 from asr_server.core.settings import Settings
+from asr_server_ray.options import ClusterOptions
 
 ROOT = Path(__file__).parents[1]
 # Of Ray and of the hub's client.
@@ -41,7 +42,7 @@ def test_the_application_and_its_arguments_exist(name):
     """Ray imports it by this path, and hands it these arguments."""
     (application,) = _serve_configs()[name]["applications"]
     module, _, function = application["import_path"].partition(":")
-    path = ROOT / "src" / f"{module.replace('.', '/')}.py"
+    path = ROOT / "extras" / "asr-server-ray" / f"{module.replace('.', '/')}.py"
     assert f"\ndef {function}(" in path.read_text(encoding="utf-8")
     assert ClusterOptions(**application["args"]).replicas >= 1
 
@@ -49,7 +50,8 @@ def test_the_application_and_its_arguments_exist(name):
 def test_the_version_of_ray_is_that_of_the_requirements():
     """KubeRay compares it with the image."""
     pin = f"ray[serve]=={_service()['rayClusterConfig']['rayVersion']}"
-    assert pin in (ROOT / "requirements-cluster.txt").read_text(encoding="utf-8").split()
+    project = tomllib.loads((ROOT / "extras" / "asr-server-ray" / "pyproject.toml").read_text(encoding="utf-8"))
+    assert pin in project["project"]["dependencies"]
 
 
 def test_the_settings_exist_and_every_mount_has_its_volume():

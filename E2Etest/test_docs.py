@@ -18,13 +18,15 @@ from asr_server import __version__, demo
 from asr_server.core.settings import Settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
-from E2Etest import docs_tables, recordings
+from E2Etest import recordings
 from E2Etest.process import ServerProcess
+from tools import docs_tables
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-CODE = "".join(p.read_text("utf-8") for p in sorted((ROOT / "src").rglob("*")) if p.suffix in {".py", ".js"})
+SOURCES = [path for folder in ("src", "extras") for path in sorted((ROOT / folder).rglob("*"))]
+CODE = "".join(path.read_text("utf-8") for path in SOURCES if path.suffix in {".py", ".js"})
 # Names of other programs (terminals, Prometheus, pip, uvicorn, LiteLLM, SpeechRecognition), and of these tests.
 ELSEWHERE = {"api_base", "recognize_openai", "beam_size", "vad_filter", "NO_COLOR", "rule_files", "FORWARDED_ALLOW_IPS"}
 ELSEWHERE |= {"af_bella", "lang_code", "length_scale", "on_reconnecting", "gcs_server"}

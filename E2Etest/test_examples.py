@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from asr_server.translator.conftest import Answer, ScriptedLlm
-from E2Etest import openai_clients, recordings
-from E2Etest.clients.catalogue import CLIENTS
+from E2Etest import recordings
 from E2Etest.wyoming.conftest import bridged
+from tools.clients import openai_clients
+from tools.clients.catalogue import CLIENTS
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ import pytest
 def _run(*arguments):
     """Its GPUs, if this machine has any, are hidden from it."""
     return subprocess.run(
-        [sys.executable, "-m", "E2Etest.gpu", *arguments],
+        [sys.executable, "-m", "tools.gpu", *arguments],
         capture_output=True,
         text=True,
         check=False,

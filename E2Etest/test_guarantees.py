@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from E2Etest import guarantees
-from E2Etest.guarantee_table import GUARANTEES, BoundKind
-from E2Etest.guarantees import PAGE, Measurement
+from tools import guarantees
+from tools.guarantees import PAGE, Measurement
+from tools.guarantees.table import GUARANTEES, BoundKind
 
 HERE = Path(__file__).parent
 MARKER = re.compile(r'mark\.guarantee\("([\w-]+)"\)')
@@ -31,7 +31,7 @@ def test_every_recorded_test_still_demonstrates_its_guarantee():
 
 
 def test_the_page_is_rendered_from_the_recorded_results():
-    """Else: python -m E2Etest.guarantees --render."""
+    """Else: python -m tools.guarantees --render."""
     assert guarantees.page(guarantees.load()) == PAGE.read_text(encoding="utf-8")
 
 

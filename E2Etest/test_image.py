@@ -13,10 +13,11 @@ import pytest
 import yaml
 
 from asr_server import demo
-from E2Etest import image, recordings
+from E2Etest import recordings
 from E2Etest.live.session import pcm_of
 from E2Etest.process import START_TIMEOUT_S, Server, free_port
 from E2Etest.wyoming.client import heard
+from tools import image
 
 pytestmark = [
     pytest.mark.nightly,
@@ -137,7 +138,7 @@ def running(service, built, folder, **options):
 def server(request, tmp_path_factory):
     """A server of the compose file, ready; built before, or now."""
     service, (model, spoken, most_mb) = COMPOSE[request.param], SERVERS[request.param]
-    built = image.build(service["build"]["dockerfile"].removeprefix("Dockerfile."))
+    built = image.build(service["build"]["target"])
     folder, port = tmp_path_factory.mktemp(request.param), free_port()
     with running(service, built, folder, port=port, PORT=str(port), MODEL_ID=model) as container:
         container.built, container.spoken, container.most_mb = built, spoken, most_mb

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from asr_server.engine.protocol import Utterance
-from E2Etest.bench import engines
+from tools.bench import engines
 
 # About a minute on two cores, and twice that on a slow day.
 pytestmark = [pytest.mark.performance, pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(900)]

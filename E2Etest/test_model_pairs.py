@@ -26,7 +26,7 @@ CLIPS = 500
 @pytest.fixture(scope="module")
 def variant(tmp_path_factory):
     """A second checkpoint of the demonstration model's size, whose answers differ now and then."""
-    from asr_training.variant import perturbed  # imports torch
+    from tools.training.variant import perturbed  # imports torch
 
     return str(perturbed(locate("demo"), tmp_path_factory.mktemp("variant") / "checkpoint", 0.03))
 

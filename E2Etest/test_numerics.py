@@ -10,7 +10,7 @@ from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen.engine import QwenEngine
 from E2Etest import recordings
-from E2Etest.bench import engines
+from tools.bench import engines
 
 pytestmark = [pytest.mark.accuracy, pytest.mark.nightly, pytest.mark.torch]
 

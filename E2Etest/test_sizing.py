@@ -8,10 +8,10 @@ import pytest
 
 from asr_server.cli.main import main
 from asr_server.core.settings import Settings
-from asr_server.sizing import files
-from asr_server.sizing.planning import rank
-from asr_server.sizing.simulation import Servers, Speaker, Trace, simulate
-from asr_server.sizing.speech import LiveRules
+from asr_server_sizing import files
+from asr_server_sizing.planning import rank
+from asr_server_sizing.simulation import Servers, Speaker, Trace, simulate
+from asr_server_sizing.speech import LiveRules
 
 PAGE = (Path(__file__).parents[1] / "docs" / "sizing.md").read_text(encoding="utf-8")
 

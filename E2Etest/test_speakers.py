@@ -10,11 +10,11 @@ import pytest
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.moonshine import package
 from E2Etest import recordings
-from E2Etest.bench.speakers import FIRST_SEED, diarized, transcribed_words
 from E2Etest.process import ready
 from E2Etest.speakers.conversations import SpokenWord, conversation, film_music, usual
 from E2Etest.speakers.measures import diarization_error, speaker_words
 from E2Etest.speakers.voices import SENTENCES, SEVERAL, voices
+from tools.bench.speakers import FIRST_SEED, diarized, transcribed_words
 
 pytestmark = [pytest.mark.accuracy, pytest.mark.integration]
 

@@ -9,9 +9,9 @@ import pytest
 from asr_server.engine.moonshine import package
 from asr_server.engine.speech.espeak.voices import OPENAI_VOICES
 from asr_server.text.spoken_form import spoken_form
-from asr_training import phrases
 from E2Etest import recordings
 from E2Etest.process import ready
+from tools.training import phrases
 
 pytestmark = [pytest.mark.nightly, pytest.mark.accuracy, pytest.mark.integration]
 

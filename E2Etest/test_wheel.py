@@ -5,12 +5,14 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
 from email.parser import Parser
 from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from asr_server import __version__
 
@@ -29,17 +31,27 @@ def _run(*command, **options):
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """Path of the wheel. Built from a copy, because a build leaves files behind that the next build would take."""
-    sources, out = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("wheel")
-    copied = re.findall(r"^COPY (.+) \S+$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
-    for name in " ".join(copied).split():
+def sources(tmp_path_factory):
+    """A copy of what the images copy."""
+    sources = tmp_path_factory.mktemp("sources")
+    copied = re.findall(r"^COPY ([^-].+) \S+$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+    for name in set(" ".join(copied).split()):
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, sources / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
         else:
             shutil.copy(ROOT / name, sources)
-    _run("pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", out, sources)
+    return sources
+
+
+def _built(folder, out):
+    _run("pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", out, folder)
     return next(out.iterdir())
+
+
+@pytest.fixture(scope="module")
+def wheel(sources, tmp_path_factory):
+    """Path of the wheel."""
+    return _built(sources, tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="module")
@@ -65,17 +77,32 @@ def test_the_wheel_holds_the_package_with_its_data_and_without_tests(wheel):
     assert {name for name in _names(wheel) if not name.startswith(f"{INFO}/")} == expected
 
 
+@pytest.mark.parametrize(("name", "command"), [("asr-server-ray", "cluster"), ("asr-server-sizing", "size")])
+def test_a_wheel_of_the_extras_holds_its_command_and_no_tests(name, command, sources, tmp_path):
+    """The entry point names a module of the wheel; data files are in it."""
+    names = _names(wheel := _built(sources / "extras" / name, tmp_path))
+    assert not {file for file in names if any(fnmatch(Path(file).name, pattern) for pattern in FOR_TESTS)}
+    assert {Path(file).parts[0] for file in names if ".dist-info/" not in file} == {name.replace("-", "_")}
+    assert name != "asr-server-sizing" or "asr_server_sizing/profiles.json" in names
+    with zipfile.ZipFile(wheel) as archive:
+        (entry_points,) = [archive.read(file).decode() for file in names if file.endswith("/entry_points.txt")]
+    assert entry_points.split() == ["[asr_server.commands]", command, "=", f"{name.replace('-', '_')}.command"]
+    assert f"{name.replace('-', '_')}/command.py" in names
+
+
 def test_the_metadata_name_version_licence_requirements_and_command(wheel):
-    """The version is that of the code, the requirements are those of requirements.txt, and the licence is inside."""
+    """The version is that of the code, the requirements are those of pyproject.toml, and the licence is inside."""
     assert f"{INFO}/licenses/LICENSE" in _names(wheel)
     with zipfile.ZipFile(wheel) as archive:
         metadata = Parser().parsestr(archive.read(f"{INFO}/METADATA").decode())
         commands = archive.read(f"{INFO}/entry_points.txt").decode()
     assert (metadata["Name"], metadata["Version"]) == ("asr-server", __version__)
     assert metadata["License-Expression"] == "Apache-2.0"
-    files = [ROOT / "requirements-slim.txt", ROOT / "requirements-qwen.txt"]
-    required = [line for file in files for line in file.read_text("utf-8").splitlines() if line[:1].isalnum()]
-    assert metadata.get_all("Requires-Dist") == required
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    required = {Requirement(line) for line in project["dependencies"]}
+    found = {Requirement(line) for line in metadata.get_all("Requires-Dist")}
+    assert {requirement for requirement in found if "extra" not in str(requirement.marker)} == required
+    assert metadata.get_all("Provides-Extra") == sorted(project["optional-dependencies"])
     assert commands.split() == ["[console_scripts]", "asr-server", "=", "asr_server.cli.main:main"]
 
 

@@ -1,1 +1,1 @@
-"""Programs for work on this repository. The wheel leaves them out."""
+"""What builds, measures and documents the server. None of it is installed with the server."""

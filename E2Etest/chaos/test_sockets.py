@@ -11,10 +11,10 @@ import pytest
 import soxr
 
 from E2Etest import recordings
-from E2Etest.guarantees import GUARANTEES
 from E2Etest.live.session import act, data, finals, open_session, pieces, stream, upto_flush
 from E2Etest.process import ready
 from E2Etest.wire import TEXT, frame, handshake
+from tools.guarantees import GUARANTEES
 
 pytestmark = [
     pytest.mark.websocket,

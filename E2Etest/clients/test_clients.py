@@ -6,10 +6,10 @@ import pytest
 
 from asr_server.engine.moonshine import package
 from E2Etest import recordings
-from E2Etest.clients import page, running
-from E2Etest.clients.catalogue import CLIENTS
 from E2Etest.live.session import pcm_of
 from E2Etest.process import ready
+from tools.clients import page, running
+from tools.clients.catalogue import CLIENTS
 
 README = (running.ROOT / "README.md").read_text(encoding="utf-8")
 WORDS = "Ask not what."

@@ -1,1 +1,1 @@
-"""The server as a Ray Serve application, with two engine replicas. Needs requirements-cluster.txt."""
+"""The server as a Ray Serve application, with two engine replicas. Needs `make .venv/.cluster`."""

@@ -16,7 +16,7 @@ from ray import serve
 from ray.serve.context import _get_global_client
 from ray.serve.schema import ServeDeploySchema
 
-from asr_server.cluster.application import NAME, QUIET
+from asr_server_ray.application import NAME, QUIET
 
 
 def main(path: Path) -> None:

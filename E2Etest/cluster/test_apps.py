@@ -69,7 +69,7 @@ def _config(apps: int = 2, cpus: float = 1.0) -> dict:
     """With other `apps` only their number changes; with other `cpus` all replicas are replaced."""
     application = {
         "name": "asr-server",
-        "import_path": "asr_server.cluster.application:build",
+        "import_path": "asr_server_ray.application:build",
         "route_prefix": "/",
         "args": {"replicas": 2, "apps": 2, "cpus": cpus},
         "deployments": [{"name": "app", "num_replicas": apps}],

@@ -6,10 +6,10 @@ import json
 import numpy as np
 import pytest
 
-from asr_server.cluster import connection
-from asr_server.cluster.messages import RowCall
 from asr_server.core import settings
 from asr_server.engine.protocol import Tokens, Utterance
+from asr_server_ray import connection
+from asr_server_ray.messages import RowCall
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.timeout(600)]
 
@@ -22,7 +22,7 @@ def replica(tmp_path):
     import ray
     from ray import serve
 
-    from asr_server.cluster.application import ServedEngine
+    from asr_server_ray.application import ServedEngine
 
     script = tmp_path / "script.json"
     script.write_text(json.dumps({"step_s": 0.3}))

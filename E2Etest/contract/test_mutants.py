@@ -1,6 +1,6 @@
 """The catalogue of faults fits the code, so that `make mutants` can run."""
 
-from E2Etest.mutants import Mutant, catalogue, omitted
+from tools.mutants import Mutant, catalogue, omitted
 
 
 def test_every_fault_can_be_put_in():

@@ -6,7 +6,7 @@ import pytest
 
 from asr_server.api.http import sse
 from asr_server.engine.fake_script import FakeScript
-from E2Etest.openai import clients, rig
+from tools.clients.openai import clients, rig
 
 CLIENT = clients.CLIENTS[0]
 SERVERS = rig.SERVERS | {"absent": {"script": FakeScript(load_failures=1_000), "MODEL_ID": rig.ABSENT}}

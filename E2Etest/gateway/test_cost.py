@@ -2,7 +2,7 @@
 
 import pytest
 
-from E2Etest.bench import gateway as bench
+from tools.bench import gateway as bench
 
 pytestmark = [
     pytest.mark.performance,

@@ -15,7 +15,7 @@ from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import AlignItem, Utterance
 from asr_server.engine.qwen.aligner import QwenAligner
 from E2Etest import recordings
-from E2Etest.bench import engines
+from tools.bench import engines
 
 pytestmark = [pytest.mark.nightly, pytest.mark.torch, pytest.mark.timeout(900)]
 

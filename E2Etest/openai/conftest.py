@@ -4,8 +4,8 @@ import functools
 
 import pytest
 
-from E2Etest.openai import clients
-from E2Etest.openai.rig import standing
+from tools.clients.openai import clients
+from tools.clients.openai.rig import standing
 
 
 @pytest.fixture(scope="session")

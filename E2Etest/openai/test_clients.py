@@ -2,9 +2,9 @@
 
 import pytest
 
-from E2Etest.openai import page
-from E2Etest.openai.cases import CASES, SECTIONS
-from E2Etest.openai.clients import CLIENTS, cases_of
+from tools.clients.openai import page
+from tools.clients.openai.cases import CASES, SECTIONS
+from tools.clients.openai.clients import CLIENTS, cases_of
 
 # The first case of a client waits for all cases of that client, and the very first for the clients to be installed.
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]

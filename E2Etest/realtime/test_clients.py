@@ -8,10 +8,11 @@ import sys
 import pytest
 
 from asr_server.cli.conftest import tls
-from E2Etest import openai_clients, recordings
+from E2Etest import recordings
 from E2Etest.process import running
 from E2Etest.realtime import clients
 from E2Etest.realtime.session import ADDED, COMMITTED, COMPLETED, DONE, encoded, speech
+from tools.clients import openai_clients
 
 pytestmark = [pytest.mark.websocket, pytest.mark.nightly, pytest.mark.integration]
 

@@ -10,9 +10,9 @@ import pytest
 
 from asr_server.api.http import sse
 from asr_server.engine.fake_script import FakeScript
-from E2Etest.openai import clients, rig
 from E2Etest.postgres import postgres
 from E2Etest.replicas.rig import balanced
+from tools.clients.openai import clients, rig
 
 pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
 

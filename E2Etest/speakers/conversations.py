@@ -17,7 +17,6 @@ import numpy as np
 
 from asr_server.core.audio import SAMPLE_RATE
 from E2Etest import recordings
-from E2Etest.bench.real import samples
 from E2Etest.speakers.voices import USUAL_RMS, Phrase, voices
 
 OVERLAPS_S = (0.2, 1.0)
@@ -211,7 +210,7 @@ def _music(rng: np.random.Generator, count: int) -> np.ndarray:
 def film_music() -> np.ndarray:
     """float32 (n,): 10 s of music of *Night of the Living Dead*, in which nobody speaks."""
     (clip,) = recordings.real_clips("film_20s")
-    return samples(clip.path)[1 * SAMPLE_RATE : 11 * SAMPLE_RATE]
+    return recordings.waveform(clip.path)[1 * SAMPLE_RATE : 11 * SAMPLE_RATE]
 
 
 def _through_amr(audio: np.ndarray) -> np.ndarray:

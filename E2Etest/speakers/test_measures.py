@@ -4,9 +4,9 @@ import math
 
 import pytest
 
-from asr_training.scoring import distance
 from E2Etest.speakers.conversations import Speech, SpokenWord
 from E2Etest.speakers.measures import DiarizationError, aligned, diarization_error, speaker_words
+from tools.training.scoring import distance
 
 
 def _speech(*parts):

@@ -11,7 +11,6 @@ import numpy as np
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE
 from E2Etest import recordings
-from E2Etest.bench.real import samples
 
 # Silero's own threshold of 0.5 misses single spoken digits in these recordings.
 THRESHOLD = 0.3
@@ -50,7 +49,7 @@ def voices() -> dict[str, tuple[Phrase, ...]]:
     for clip in recordings.real_clips():
         if clip.voice != SEVERAL:
             texts = _KENNEDY if clip.kind == "jfk.flac" else (clip.text,)
-            found.setdefault(clip.voice, []).extend(_phrases(samples(clip.path), texts))
+            found.setdefault(clip.voice, []).extend(_phrases(recordings.waveform(clip.path), texts))
     return {speaker: tuple(phrases) for speaker, phrases in found.items()}
 
 

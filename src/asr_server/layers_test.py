@@ -27,13 +27,11 @@ LAYERS = {
     "live": 2,
     "engine": 2,
     "service": 3,
-    "sizing": 3,
     "features": 3,
     "api": 4,
     "gateway": 4,
     "engine_core": 5,
     "server": 5,
-    "cluster": 5,
     "client": 5,
     "bridge": 5,
     "cli": 5,
@@ -44,9 +42,6 @@ SAME_LAYER = {
     ("speakers", "audio"),  # its child process is confined like a decoder's
     ("gateway", "api"),  # the gateway uses the errors, bodies and actions of the api
     ("cli", "server"),
-    ("cli", "cluster"),
-    ("cluster", "server"),
-    ("cluster", "engine_core"),
     ("server", "engine_core"),
     ("cli", "client"),
     ("cli", "bridge"),
@@ -55,12 +50,14 @@ SAME_LAYER = {
 }
 # Libraries that are heavy or belong to one task, and the only packages and modules that may import them.
 ONLY_IN = {
-    "asr_training": set(),  # not in the wheel
+    "tools": set(),  # not in the wheel
+    "asr_server_ray": set(),
+    "asr_server_sizing": set(),
     "torch": {"engine"},
     "transformers": {"engine.qwen.sdk", "engine.speech.qwen.sdk"},
     "qwen_asr": {"engine.qwen.sdk"},
     "qwen_tts": {"engine.speech.qwen.sdk"},
-    "fastapi": {"api", "server", "gateway", "cluster"},
+    "fastapi": {"api", "server", "gateway"},
     "starlette": {"api", "gateway"},
     "uvicorn": {"cli"},
     "granian": {"cli.granian_server"},
@@ -84,7 +81,6 @@ ONLY_IN = {
         "engine.speech.client",
         "engine.remote",
         "engine.row_calls",
-        "cluster",
         "service",
         "api",
         "server",
@@ -103,11 +99,10 @@ ONLY_IN = {
             "job",
             "bench",
             "measurement",
-            "size",
         )
     }
     | {"cli.doctor", "cli.http_protocol", "cli.socket_protocol", "cli.granian_server"},
-    "ray": {"cluster"},
+    "ray": set(),
     "websockets": {"client", "gateway", "bridge", "cli.socket_protocol"},
     "wyoming": {"bridge"},
     "asyncpg": {"service.jobs.database"},
@@ -156,8 +151,18 @@ LOOKED_AT = (ast.Import, ast.ImportFrom, ast.If, ast.Attribute, ast.FunctionDef,
 @cache
 def _modules():
     """Every module by its path below the package. Each tree is walked once, which takes longer than to parse it."""
-    paths = [p for p in ROOT.rglob("*.py") if not p.name.endswith("_test.py") and p.name != "conftest.py"]
-    return {path.relative_to(ROOT).with_suffix("").parts: _module(path.read_text(encoding="utf-8")) for path in paths}
+    return _modules_below(ROOT)
+
+
+@cache
+def _modules_with_extras():
+    """The modules of the distributions in extras too, each by its path below them."""
+    return {**_modules(), **_modules_below(ROOT.parents[1] / "extras")}
+
+
+def _modules_below(folder):
+    paths = [p for p in folder.rglob("*.py") if not p.name.endswith("_test.py") and p.name != "conftest.py"]
+    return {path.relative_to(folder).with_suffix("").parts: _module(path.read_text(encoding="utf-8")) for path in paths}
 
 
 def _module(source):
@@ -231,7 +236,7 @@ def test_only_settings_read_the_environment():
     """`os.environ` anywhere else would be a setting that no table lists."""
     found = [
         "/".join(parts)
-        for parts, module in _modules().items()
+        for parts, module in _modules_with_extras().items()
         if parts != ("core", "settings")
         if {node.attr for node in module.of(ast.Attribute)} & {"environ", "getenv"}
     ]
@@ -247,7 +252,7 @@ def test_every_package_has_a_layer_and_every_module_a_telling_name():
 
 def test_modules_and_functions_stay_within_their_size():
     """Docstrings do not count for functions."""
-    for parts, module in _modules().items():
+    for parts, module in _modules_with_extras().items():
         assert module.source.count("\n") <= MAX_MODULE_LINES, parts
         for node in module.of(ast.FunctionDef, ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node) else node.body
@@ -257,7 +262,7 @@ def test_modules_and_functions_stay_within_their_size():
 
 def test_every_module_has_a_docstring():
     """Its first line says what the module is for."""
-    assert not [parts for parts, module in _modules().items() if not module.docstring]
+    assert not [parts for parts, module in _modules_with_extras().items() if not module.docstring]
 
 
 @pytest.mark.parametrize(("entry", "heavy"), [("server", HEAVY), ("gateway.app", (*HEAVY, "numpy"))])

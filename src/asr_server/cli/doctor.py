@@ -171,11 +171,13 @@ def _software() -> Findings:
         elif name in _FOR_QWEN:
             yield Finding(Mark.OFF, name, "not installed; only Qwen3-ASR needs it: pip install -r requirements.txt")
         else:
-            yield Finding(Mark.FAIL, name, "missing: pip install -r requirements-slim.txt")
+            yield Finding(Mark.FAIL, name, "missing: pip install .")
     probed = capabilities.probe()
     if probed.gpu and not probed.torch_cuda:
         yield Finding(
-            Mark.NOTE, "torch", f"a {probed.gpus.build} build, not for this GPU: pip install -r requirements-gpu.txt"
+            Mark.NOTE,
+            "torch",
+            f"a {probed.gpus.build} build, not for this GPU: install one of CUDA, and pip install '.[gpu]'",
         )
     try:
         yield Finding(Mark.OK, "ffmpeg", f"{ffmpeg_version()}, bundled with av")

@@ -1,4 +1,4 @@
-"""`asr-server`: the table of commands. Each command is a module of this package."""
+"""`asr-server`: the table of commands. Each is a module of this package, or of a distribution that adds it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from asr_server import __version__
 from asr_server.cli.failure import Exit, NoServer, UsageError
@@ -35,6 +36,8 @@ COMMANDS = {
     "doctor": "show what this machine can run, and test it",
     "completion": "print a script with which a shell completes commands, options and values",
 }
+# Commands that distributions of their own add, each by an entry point of its name in the group `asr_server.commands`.
+EXTRAS = {"cluster": "asr-server-ray", "size": "asr-server-sizing"}
 # Started by other commands and by the scripts of `completion`, not by users.
 HIDDEN = ("worker", "complete")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -104,10 +107,21 @@ def build_parser(command: str) -> Parser:
         # An abbreviation in a script could mean another argument after an update.
         subparser = commands.add_parser(name, help=purpose, description=description, allow_abbrev=False)
         if name == command:
-            importlib.import_module(f"asr_server.cli.{name}").add_arguments(subparser)
+            command_module(name).add_arguments(subparser)
     if command in HIDDEN:
         importlib.import_module(f"asr_server.cli.{command}").add_arguments(commands.add_parser(command))
     return parser
+
+
+def command_module(name: str) -> Any:
+    """Return the module of a command. Raises `UsageError` where its distribution is not installed."""
+    if name not in EXTRAS:
+        return importlib.import_module(f"asr_server.cli.{name}")
+    from importlib import metadata  # takes longer to import than the help of most commands
+
+    for found in metadata.entry_points(group="asr_server.commands", name=name):
+        return found.load()
+    raise UsageError(f"not installed; in a copy of the repository, run pip install ./extras/{EXTRAS[name]}.")
 
 
 def _settings_errors() -> tuple[type[Exception], ...]:

@@ -5,13 +5,14 @@ import os
 import socket
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 from asr_server.cli.conftest import tls
 from asr_server.cli.listening import certificate_error
-from asr_server.cli.main import COMMANDS, main
+from asr_server.cli.main import COMMANDS, EXTRAS, command_module, main
 from asr_server.core.settings import Settings
 
 HEAVY = ("torch", "httpx", "uvicorn", "websockets", "rich", "pydantic", "numpy", "huggingface_hub")
@@ -89,11 +90,22 @@ def test_help_loads_nothing_heavy():
 def test_every_command_has_a_module_and_help(capsys):
     """`asr-server NAME --help` exits with 0 and states the purpose."""
     for name, purpose in COMMANDS.items():
-        assert callable(importlib.import_module(f"asr_server.cli.{name}").add_arguments)
+        assert callable(command_module(name).add_arguments)
         with pytest.raises(SystemExit) as end:
             main([name, "--help"])
         assert end.value.code == 0, name
         assert purpose[1:] in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize("name", EXTRAS)
+def test_a_command_whose_distribution_is_not_installed_says_what_to_install(name, capsys, monkeypatch):
+    """In one line, and exits with 2 as for wrong arguments, whatever follows the name."""
+    monkeypatch.setattr(metadata, "entry_points", lambda **_: ())
+    for arguments in ([name], [name, "--help"]):
+        assert main(arguments) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith(f"asr-server {name}: not installed;")
+        assert line.endswith(f"pip install ./extras/{EXTRAS[name]}.")
 
 
 def test_wrong_arguments_exit_with_2(capsys):
@@ -259,5 +271,5 @@ def test_an_export_without_its_packages_says_what_to_install(monkeypatch, tmp_pa
     """They are not among those of the server."""
     monkeypatch.setitem(sys.modules, "onnx", None)
     assert main(["export", "onnx", "--model", "demo", "--output", str(tmp_path / "x")]) == 1
-    assert "the package onnx is not installed: pip install -r requirements-export.txt" in capsys.readouterr().err
+    assert "the package onnx is not installed: pip install '.[export]'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -1,6 +1,6 @@
 """What the demonstration needs: the checkpoint and the aligner of its own model, and two recordings. Loads nothing.
 
-The package `asr_training`, which is not installed with the server, made them.
+The package `tools.training`, which is not installed with the server, made them.
 """
 
 from __future__ import annotations

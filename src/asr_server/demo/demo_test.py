@@ -7,12 +7,12 @@ import random
 import wave
 
 from asr_server.demo import aligner_path, checkpoint_path, sample
-from asr_training.alignment.words import timestamp_slots
-from asr_training.phrases import phrase
-from asr_training.scoring import Pair, distance, error_rate
-from asr_training.speech import SpokenWord
-from asr_training.vocabulary import ENGLISH_WORDS, Language, header, is_known, joined, units
-from asr_training.voices import DEVELOPMENT_VARIANTS, HELD_OUT_VARIANTS, TRAINING_VARIANTS, Role, voices
+from tools.training.alignment.words import timestamp_slots
+from tools.training.phrases import phrase
+from tools.training.scoring import Pair, distance, error_rate
+from tools.training.speech import SpokenWord
+from tools.training.vocabulary import ENGLISH_WORDS, Language, header, is_known, joined, units
+from tools.training.voices import DEVELOPMENT_VARIANTS, HELD_OUT_VARIANTS, TRAINING_VARIANTS, Role, voices
 
 MEGABYTE = 1_000_000
 CHECKPOINT_FILES = (

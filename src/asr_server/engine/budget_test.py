@@ -8,7 +8,7 @@ from asr_server.engine.loops import loop
 from asr_server.engine.protocol import Finish
 from asr_server.engine.row import Row
 from asr_server.text.syllables import syllables
-from asr_training.sentences import ARTICLE_1, SENTENCES
+from tools.training.sentences import ARTICLE_1, SENTENCES
 
 # Syllables a second, 1.5 times the average of the fastest of seven languages, Japanese (Pellegrino, Coupé and Marsico,
 # "A cross-language perspective on speech information rate", Language 87, 2011).

@@ -134,7 +134,7 @@ def test_a_gpu_that_is_asked_for_and_cannot_be_used_refuses(probe, machine, word
     """It names driver and build, whichever is wrong."""
     with pytest.raises(plan.PlanError) as refusal:
         _resolve(probe(machine), device="cuda")
-    assert all(word in str(refusal.value) for word in (*words, "DEVICE=cuda", "requirements-gpu.txt"))
+    assert all(word in str(refusal.value) for word in (*words, "DEVICE=cuda", "pip install '.[gpu]'"))
 
 
 @pytest.mark.torch

@@ -41,7 +41,7 @@ def device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tup
     if wanted == "cpu" or (wanted == "auto" and problem):
         return "cpu", problem if wanted == "auto" else "as set"
     if problem:
-        conflicts.append(f"DEVICE={wanted}: {problem}; install requirements-gpu.txt or set DEVICE=cpu.")
+        conflicts.append(f"DEVICE={wanted}: {problem}; pip install '.[gpu]', or set DEVICE=cpu.")
     elif gpus.too_old:
         conflicts.append(
             f"DEVICE={wanted}: {gpus.too_old}. Update the driver, install a build of torch for an older CUDA, or set "
@@ -110,7 +110,7 @@ def _gpu_bits(wanted: Quantization, capabilities: Capabilities) -> tuple[str, st
     if capabilities.gpus.build is gpu.Build.ROCM:
         return "", "not tried on AMD's GPUs"
     if package not in capabilities.packages:
-        return "", f"the package {package} is not installed (requirements-gpu.txt)"
+        return "", f"the package {package} is not installed (pip install '.[gpu]')"
     cards = ", ".join(sorted(set(capabilities.gpus.cards)))
     if problem := gpu.eight_bit_problem(wanted.value, capabilities.gpus.capability, cards):
         return "", problem

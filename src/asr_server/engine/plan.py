@@ -299,9 +299,9 @@ def _server_conflicts(settings: Settings, capabilities: Capabilities) -> Iterato
     yield from speaker_options.conflicts(settings)
     yield from speech_options.conflicts(settings, capabilities)
     if settings.use_granian and "granian" not in capabilities.packages:
-        yield "USE_GRANIAN: Granian is not installed: pip install -r requirements-granian.txt, or unset it."
+        yield "USE_GRANIAN: Granian is not installed: pip install '.[granian]', or unset it."
     if settings.jobs_database_url.get_secret_value() and "asyncpg" not in capabilities.packages:
-        yield "JOBS_DATABASE_URL: asyncpg is not installed: pip install -r requirements-postgres.txt, or unset it."
+        yield "JOBS_DATABASE_URL: asyncpg is not installed: pip install '.[postgres]', or unset it."
 
 
 def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Capabilities) -> Iterator[str]:

@@ -9,9 +9,8 @@ import pytest
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.speakers.channels import MOST_S, ChannelComparison, ChannelFindings, Voice
-from E2Etest.bench.real import samples
 from E2Etest.channels import conversation, late, noisy, people, through_telephone, with_crosstalk
-from E2Etest.recordings import real_clips
+from E2Etest.recordings import real_clips, waveform
 
 Track = np.ndarray
 
@@ -99,7 +98,7 @@ def _panned(gain: float, delay_ms: float) -> Track:
 def _music() -> Track:
     """A film's music, wide: each channel has another echo of it."""
     (clip,) = real_clips("film_20s")
-    music = samples(clip.path)[SAMPLE_RATE : 11 * SAMPLE_RATE]
+    music = waveform(clip.path)[SAMPLE_RATE : 11 * SAMPLE_RATE]
     return np.stack([music + 0.7 * late(music, 11), music - 0.7 * late(music, 17)])
 
 
@@ -135,7 +134,7 @@ def test_crosstalk_is_measured():
     found = _findings(with_crosstalk(_call(noise_db=-75), -20))[0].crosstalk_db
     assert found[0, 1] == pytest.approx(-20, abs=1)
     assert found[1, 0] == pytest.approx(-20, abs=1)
-    both = np.stack([np.resize(samples(clip.path), 20 * SAMPLE_RATE) for clip in real_clips("jfk", "librivox_0870")])
+    both = np.stack([np.resize(waveform(clip.path), 20 * SAMPLE_RATE) for clip in real_clips("jfk", "librivox_0870")])
     for track in (_call(), _call(noise_db=-45.0), both):
         assert np.isneginf(_findings(track)[0].crosstalk_db).all()
 
@@ -145,7 +144,7 @@ def test_speech_is_counted_once():
     turns, crosstalk = (_findings(track)[0].speech_share for track in (_call(), with_crosstalk(_call(), -20)))
     assert crosstalk == pytest.approx(turns, abs=0.1)
     assert turns < 1
-    both = np.stack([np.resize(samples(clip.path), 20 * SAMPLE_RATE) for clip in real_clips("jfk", "librivox_0870")])
+    both = np.stack([np.resize(waveform(clip.path), 20 * SAMPLE_RATE) for clip in real_clips("jfk", "librivox_0870")])
     assert _findings(both)[0].speech_share > 1.1
 
 

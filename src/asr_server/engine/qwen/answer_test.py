@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 
 from asr_server import demo
 from asr_server.engine.qwen.answer import AnswerReader, AnswerStream
-from asr_training.sentences import SENTENCES
+from tools.training.sentences import SENTENCES
 
 pytestmark = pytest.mark.torch
 

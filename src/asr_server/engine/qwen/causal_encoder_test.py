@@ -1,7 +1,7 @@
 """The causal encoder: nothing that is there changes, and a stream is what the clip is at once.
 
 Both follow from the code whatever the weights are, so here they are the demonstration model's, which was not tuned for
-it; `asr_training/causal_test.py` tunes a checkpoint by the recipe.
+it; `tools/training/causal_test.py` tunes a checkpoint by the recipe.
 """
 
 import json

@@ -64,8 +64,8 @@ def _capability(device: str) -> tuple[int, int]:
     """The compute capability, of a GPU for which the installed torch has kernels."""
     if not torch.cuda.is_available():
         raise ModelUnavailable(
-            f"DEVICE={device}: this torch build ({torch.__version__}) or driver offers no CUDA. Install "
-            "requirements-gpu.txt and check the driver, or set DEVICE=cpu."
+            f"DEVICE={device}: this torch build ({torch.__version__}) or driver offers no CUDA. Run "
+            "pip install '.[gpu]' and check the driver, or set DEVICE=cpu."
         )
     try:
         capability = torch.cuda.get_device_capability(device)

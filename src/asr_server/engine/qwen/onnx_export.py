@@ -1,6 +1,6 @@
 """The windowed encoder as an ONNX file: a graph of windows, any number of them, each of one to eight pieces.
 
-Needs the packages of requirements-export.txt.
+Needs the packages of the extra `export`.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import pytest
 from asr_server.engine.qwen.prompt import PromptBuilder
 from asr_server.engine.qwen.sdk import Qwen3ASRProcessor
 from asr_server.text.languages import model_languages
-from asr_training.released_vocabulary import added_tokens
+from tools.training.released_vocabulary import added_tokens
 
 pytestmark = pytest.mark.torch
 

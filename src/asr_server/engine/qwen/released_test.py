@@ -11,9 +11,9 @@ from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen import checkpoint, loading
 from asr_server.engine.qwen.engine import QwenEngine
 from asr_server.scheduling.ports import RowDone
-from asr_training.released_layout import SHAPES, random_aligner
-from asr_training.released_vocabulary import base_tokens, merges
-from asr_training.sentences import SENTENCES
+from tools.training.released_layout import SHAPES, random_aligner
+from tools.training.released_vocabulary import base_tokens, merges
+from tools.training.sentences import SENTENCES
 
 pytestmark = pytest.mark.torch
 

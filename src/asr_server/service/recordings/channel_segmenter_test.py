@@ -10,8 +10,8 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.service.recordings.channel_segmenter import ChannelSegmenter
 from asr_server.service.recordings.segmenter import Segmenter
 from asr_server.speakers.channels import ChannelComparison
-from E2Etest.bench.real import samples
 from E2Etest.channels import conversation, people, with_crosstalk
+from E2Etest.recordings import waveform
 
 CONFIG = SegmentationConfig()
 
@@ -56,7 +56,7 @@ def test_spans_are_in_order_and_each_channel_has_its_own_speech(call):
 def test_a_span_ends_where_another_has_a_turn():
     """Also at a pause that would be too short to end it otherwise; no sample of the speech is lost."""
     first, second, reply = (
-        samples(clip.path) for (clip,) in people("digits_jackson_0", "digits_jackson_1", "goforward")
+        waveform(clip.path) for (clip,) in people("digits_jackson_0", "digits_jackson_1", "goforward")
     )
     pause = np.zeros(SAMPLE_RATE // 2, np.float32)
     one = np.concatenate([first, pause, 0 * reply[:SAMPLE_RATE], pause, second])

@@ -33,9 +33,8 @@ from asr_server.service.requests import (
 from asr_server.service.speaker_names import SpeakerNames
 from asr_server.service.voices import Voice, VoiceStore
 from asr_server.speakers.turns import Diarization, Turn
-from E2Etest.bench.real import samples
 from E2Etest.channels import conversation, late, people
-from E2Etest.recordings import real_clips
+from E2Etest.recordings import real_clips, waveform
 
 
 @pytest.fixture
@@ -216,7 +215,7 @@ async def test_a_channel_whose_voice_is_known_has_its_name(made, call, known, mo
 
 async def test_languages_are_those_of_their_speakers(made):
     """A short segment is compared with what the same person said: an interpreter's call has two main languages."""
-    long, short = (samples(clip.path) for clip in real_clips("jfk", "digits_nicolas_0"))
+    long, short = (waveform(clip.path) for clip in real_clips("jfk", "digits_nicolas_0"))
     pause = np.zeros(3 * SAMPLE_RATE, np.float32)
     one = np.concatenate([long, 0 * short, pause, 0 * short, pause])
     other = np.concatenate([0 * long, short, pause, short, pause])
@@ -231,7 +230,7 @@ async def test_languages_are_those_of_their_speakers(made):
 
 async def test_speech_at_the_same_time_is_more_work(made):
     """Admission counts the seconds of speech of all channels, but no recording for less than its length."""
-    jfk, librivox = (np.resize(samples(clip.path), 20 * SAMPLE_RATE) for clip in real_clips("jfk", "librivox_0870"))
+    jfk, librivox = (np.resize(waveform(clip.path), 20 * SAMPLE_RATE) for clip in real_clips("jfk", "librivox_0870"))
     both, turns = np.stack([jfk, librivox]), conversation(people("digits_george", "digits_jackson"))
     for track, work in ((both, 1.19), (turns, 1.0)):
         with wav(pcm16(track), channels=2) as file:

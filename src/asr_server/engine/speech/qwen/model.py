@@ -14,7 +14,7 @@ def missing() -> str:
         found = all(find_spec(name) is not None for name in _NEEDED)
     except ValueError:  # of a module that stands for another
         found = False
-    return "" if found else "Qwen3-TTS needs its SDK: make speech, or pip install --no-deps -r requirements-speech.txt"
+    return "" if found else "Qwen3-TTS needs its SDK: make speech, or pip install --no-deps qwen-tts==0.1.1"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,89 @@
+"""`make bench`: every benchmark, one JSON object each, with the machine it ran on."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+from datetime import date
+
+from tools.bench import (
+    align,
+    causal,
+    cluster,
+    compiled,
+    encoders,
+    engine_ab,
+    files,
+    free_streams,
+    gateway,
+    kernels,
+    live,
+    live_cost,
+    live_speakers,
+    live_step,
+    long,
+    many,
+    memory,
+    metering,
+    mixed,
+    overhead,
+    pairs,
+    qwen_speech,
+    real,
+    replicas,
+    sizing,
+    speakers,
+    speech,
+    stream,
+    subtitles,
+    turns,
+    web_server,
+)
+
+BENCHMARKS = {
+    "overhead": overhead.measure,
+    "metering": metering.measure,
+    "memory": memory.measure,
+    "engine_ab": engine_ab.measure,
+    "files": files.measure,
+    "compiled": compiled.measure,
+    "encoders": encoders.measure,
+    "causal": causal.measure,
+    "kernels": kernels.measure,
+    "long": long.measure,
+    "align": align.measure,
+    "many": many.measure,
+    "stream": stream.measure,
+    "turns": turns.measure,
+    "live_step": live_step.measure,
+    "live_speakers": live_speakers.measure,
+    "mixed": mixed.measure,
+    "pairs": pairs.measure,
+    "qwen_speech": qwen_speech.measure,
+    "live": live.measure,
+    "free_streams": free_streams.measure,
+    "real": real.measure,
+    "speakers": speakers.measure,
+    "speech": speech.measure,
+    "speech_voices": speech.measure_voices,
+    "subtitles": subtitles.measure,
+    "gateway": gateway.measure,
+    "web_server": web_server.measure,
+    "replicas": replicas.measure,
+    "cluster": cluster.measure,
+    "live_cost": live_cost.measure,
+    "sizing": sizing.measure,
+}
+
+
+def main(names: list[str]) -> None:
+    """Run the named benchmarks, or all."""
+    machine = {"date": date.today().isoformat(), "cpus": os.cpu_count(), "python": platform.python_version()}
+    for name in names or BENCHMARKS:
+        print(json.dumps({"benchmark": name, **machine, **BENCHMARKS[name]()}, indent=2), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

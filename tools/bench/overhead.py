@@ -1,0 +1,99 @@
+"""How much does the server add to the engine's own time, and how much did an older commit of it?
+
+One span of speech over HTTP to both and in a bare engine, in turn. Beside the difference to the bare engine, which has
+the noise of two processes, stands what of a request was not inference, by the server's own clocks.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import statistics
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from asr_server.audio.segmentation.config import SegmentationConfig
+from asr_server.audio.segmentation.quietest import frame_power
+from asr_server.audio.segmentation.spans import cut
+from asr_server.audio.vad import SpeechProbability
+from asr_server.core import settings
+from asr_server.engine import capabilities, plan, registry
+from asr_server.engine.protocol import Engine, Utterance
+from asr_server.scheduling.ports import RowDone
+from E2Etest import recordings
+from E2Etest.process import ServerProcess, ready
+from tools.bench.engine_ab import OLD_REVISION, ROOT, old_source
+
+ROUNDS = 60
+CLIP_S = 3
+
+
+def measure() -> dict[str, object]:
+    """Milliseconds for one caller and a 3 s WAV: medians, and the least of what is no inference."""
+    pcm = np.resize(recordings.samples(), CLIP_S * 16_000)
+    audio, revision = recordings.wav(pcm), os.environ.get("BENCH_OLD_REVISION", OLD_REVISION)
+    engine, utterance = _engine(), _utterance(pcm)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        sources = {"old": stack.enter_context(old_source(revision)), "new": ROOT / "src"}
+        servers = {
+            name: stack.enter_context(ready(Path(folder) / f"{name}.log", PYTHONPATH=str(source), LOG_LEVEL="INFO"))
+            for name, source in sources.items()
+        }
+        rounds = [
+            (_engine_ms(engine, utterance), {name: _round_trip_ms(server, audio) for name, server in servers.items()})
+            for _ in range(ROUNDS + 5)
+        ][5:]
+    return {
+        "question": f"HTTP round trip against the engine call alone, 3 s WAV, demo checkpoint, against {revision}",
+        "rounds": ROUNDS,
+        "engine_ms_p50": round(statistics.median(alone for alone, _ in rounds), 2),
+        **{name: _figures([(alone, *trips[name]) for alone, trips in rounds]) for name in servers},
+        "target": "at most 10 ms",
+    }
+
+
+def _figures(trips: list[tuple[float, float, float]]) -> dict[str, float]:
+    """Of engine alone, round trip and inference."""
+    beside = [whole - inference for _, whole, inference in trips]
+    return {
+        "http_ms_p50": round(statistics.median(whole for _, whole, _ in trips), 2),
+        "added_ms_p50": round(statistics.median(whole - alone for alone, whole, _ in trips), 2),
+        "not_inference_ms_p50": round(statistics.median(beside), 2),
+        "not_inference_ms_least": round(min(beside), 2),
+    }
+
+
+def _engine() -> Engine:
+    engine = registry.build(plan.resolve(settings.load(model_id="demo"), capabilities.probe()))
+    engine.load()
+    return engine
+
+
+def _utterance(pcm: np.ndarray) -> Utterance:
+    """The span that the server's engine will see: what lies between is the server's time."""
+    samples = pcm.astype(np.float32) / 32768
+    (span,) = cut(SpeechProbability().probabilities(samples), frame_power(samples), len(samples), SegmentationConfig())
+    return Utterance(samples[span.start_samples : span.end_samples])
+
+
+def _engine_ms(engine: Engine, utterance: Utterance) -> float:
+    began = time.perf_counter()
+    engine.admit(0, utterance)
+    while not any(isinstance(outcome, RowDone) for outcome in engine.step()):
+        pass
+    return 1000 * (time.perf_counter() - began)
+
+
+def _round_trip_ms(server: ServerProcess, audio: bytes) -> tuple[float, float]:
+    """The whole, and of it the inference."""
+    began = time.perf_counter()
+    answer = server.transcribe(audio)
+    took_ms = 1000 * (time.perf_counter() - began)
+    assert answer.status_code == 200
+    inference = re.search(r"infer;dur=([\d.]+)", answer.headers["server-timing"])
+    assert inference, answer.headers
+    return took_ms, float(inference[1])

@@ -1,0 +1,170 @@
+"""The tables of the docs, made from the code. `python -m tools.docs_tables` rewrites them, and the settings in the
+schema of the Helm chart; tests compare them."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from pydantic import SecretStr
+
+from asr_server.api.errors import TABLE
+from asr_server.api.metrics.table import METRICS
+from asr_server.api.realtime import event_reference
+from asr_server.api.speech_socket import reference as speech_messages
+from asr_server.core import errors
+from asr_server.core.settings import Settings
+from asr_server.engine import plan
+from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.cpu import CpuShare
+from asr_server.live.table import TABLE as TRANSITIONS
+from asr_server_sizing import files
+from tools import chart_schema
+
+# What sets the options that have not the name of their setting.
+_SET_BY = {
+    "model": "MODEL_ID",
+    "batching": "MAX_BATCH",
+    "aligner": "FORCED_ALIGNER_ID",
+    "translation": "OPENAI_BASE_URL, TRANSLATE_MODEL",
+    "dual_model": "DUAL_MODEL, FAST_MODEL_ID",
+    "use_speculative": "USE_SPECULATIVE, FAST_MODEL_ID",
+}
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def settings_table() -> str:
+    """Every setting with its default and meaning."""
+    rows = ["| variable | default | meaning |", "| --- | --- | --- |"]
+    for name, field in Settings.model_fields.items():
+        default = (
+            str(field.default) if field.annotation is SecretStr else getattr(field.default, "value", field.default)
+        )
+        shown = str(default).lower() if isinstance(default, bool) else default
+        rows.append(f"| `{name.upper()}` | {'' if shown in ('', None) else f'`{shown}`'} | {field.description} |")
+    return "\n".join(rows)
+
+
+def error_table() -> str:
+    """Every error code with its meaning and its place on the wire."""
+    meanings = {leaf.code: (leaf.__doc__ or "").splitlines()[0] for leaf in errors.leaves()}
+    meanings[errors.AsrError.code] = "The server failed unexpectedly; the log has the details."
+    rows = ["| code | HTTP | type | meaning | WebSocket |", "| --- | --- | --- | --- | --- |"]
+    rows += [f"| `{c}` | {w.status} | `{w.type}` | {meanings[c]} | {w.ws_close} |" for c, w in TABLE.items()]
+    return "\n".join(rows)
+
+
+def live_table() -> str:
+    """Every transition of a live session."""
+    rows = ["| state | signal | action | next state |", "| --- | --- | --- | --- |"]
+    rows += [
+        f"| {a.value} | {b.value} | {step.action.value} | {step.next.value} |" for (a, b), step in TRANSITIONS.items()
+    ]
+    return "\n".join(rows)
+
+
+def options_table() -> str:
+    """The plan with default settings on a server without a GPU, and what setting an absent option says."""
+    machine = Capabilities(
+        gpu=False,
+        torch_cuda=False,
+        cpu_flags=frozenset(("avx512_vnni", "avx512_bf16")),
+        cpu=CpuShare(4, "the control group's quota is 4 CPUs"),
+    )
+    rows = ["| option | now | setting it |", "| --- | --- | --- |"]
+    for option in plan.resolve(Settings(_env_file=None), machine).options:
+        state = f"active, `{option.value}`" if option.active else "inactive"
+        setting = _SET_BY.get(option.name) or (option.name.upper() if option.name in Settings.model_fields else "")
+        there = f"`{setting}`" if setting else "no setting"
+        rows.append(f"| `{option.name}` | {state}: {option.reason} | {there} |")
+    return "\n".join(rows)
+
+
+def client_events() -> str:
+    """What a realtime client may say."""
+    return _events("meaning", event_reference.CLIENT)
+
+
+def server_events() -> str:
+    """What a realtime session says."""
+    return _events("content", event_reference.SERVER)
+
+
+def _events(heading: str, meanings: dict[str, str]) -> str:
+    rows = [f"| event | {heading} |", "| --- | --- |"]
+    return "\n".join(rows + [f"| `{name}` | {meaning} |" for name, meaning in meanings.items()])
+
+
+def speech_client_messages() -> str:
+    """What a client of the speech socket may say."""
+    return _messages(speech_messages.CLIENT)
+
+
+def speech_server_messages() -> str:
+    """What the speech socket says."""
+    return _messages(speech_messages.SERVER)
+
+
+def _messages(meanings: dict[str, str]) -> str:
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in meanings.items()]
+    return "\n".join(["| `type` | meaning |", "| --- | --- |", *rows])
+
+
+def metrics_table() -> str:
+    """Every metric with its labels and its meaning."""
+    rows = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    rows += [
+        f"| `{m.name}` | {m.kind.value} | {', '.join(f'`{label}`' for label in m.labels)} | {m.meaning} |"
+        for m in METRICS
+    ]
+    return "\n".join(rows)
+
+
+def step_costs() -> str:
+    """What steps cost on the machines that are known."""
+    rows = [
+        "| model | machine | a decode step | each row in it | a pass over prompts | each token of it | measured |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    rows += [
+        f"| {p.model} | {p.hardware} | {1000 * p.steps.decode_s:.2f} ms | {1e6 * p.steps.decode_row_s:.0f} µs "
+        f"| {1000 * p.steps.prefill_s:.1f} ms | {1e6 * p.steps.prefill_token_s:.1f} µs "
+        f"| {p.measured_on}, 1 to {p.measured_rows} rows |"
+        for p in files.known()
+    ]
+    return "\n".join(rows)
+
+
+TABLES = {
+    "metrics": ("observability.md", metrics_table),
+    "settings": ("configuration.md", settings_table),
+    "errors": ("errors.md", error_table),
+    "live": ("websocket.md", live_table),
+    "options": ("engine-options.md", options_table),
+    "step costs": ("sizing.md", step_costs),
+    "client events": ("realtime.md", client_events),
+    "server events": ("realtime.md", server_events),
+    "speech client messages": ("speech.md", speech_client_messages),
+    "speech server messages": ("speech.md", speech_server_messages),
+}
+
+
+def replaced(page: str, name: str, table: str) -> str:
+    """`page` with the named table put between its markers."""
+    marked = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+    assert marked.search(page), f"no markers for {name}"
+    return marked.sub(lambda m: f"{m[1]}{table}\n{m[2]}", page)
+
+
+def main() -> None:
+    """Rewrite all tables, and the schema."""
+    for name, (file, table) in TABLES.items():
+        path = DOCS / file
+        path.write_text(replaced(path.read_text(encoding="utf-8"), name, table()), encoding="utf-8")
+    schema = json.loads(chart_schema.SCHEMA.read_text(encoding="utf-8"))
+    chart_schema.SCHEMA.write_text(chart_schema.written(chart_schema.with_settings(schema)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

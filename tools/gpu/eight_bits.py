@@ -1,0 +1,42 @@
+"""Linear layers in 8 bits on this device: the words, the memory, and the time of a step, beside 16 bits."""
+
+from __future__ import annotations
+
+from asr_server.engine.plan import PlanError
+from tools.gpu import agreement, speed
+from tools.gpu.rig import Rig, clips
+
+_CLIPS = 24
+_ROWS = (1, 8)
+# More would be words lost for memory.
+MOST_DIFFERENT_WORDS = 0.03
+
+
+def measure(rig: Rig) -> dict[str, object]:
+    """Each format, or why this device does not have it."""
+    spoken = clips(_CLIPS)
+    exact = agreement.texts(rig, 1, spoken, quantize="none")
+    found: dict[str, object] = {"none": _costs(rig, "none")}
+    for quantize in ("int8", "fp8"):
+        try:
+            compared = {
+                f"{rows}_rows": agreement.compare(agreement.texts(rig, rows, spoken, quantize=quantize), exact)
+                for rows in _ROWS
+            }
+        except PlanError as error:
+            found[quantize] = {"refused": str(error)}
+            continue
+        found[quantize] = {**compared, **_costs(rig, quantize)}
+        assert all(rows["different_words"] <= MOST_DIFFERENT_WORDS for rows in compared.values()), found
+    return found
+
+
+def _costs(rig: Rig, quantize: str) -> dict[str, object]:
+    """Of the shape that speed is measured with, without recorded steps."""
+    engine = rig.engine(rig.model_id, graphs=False, quantize=quantize)
+    engine.load()
+    told = [option.reason for option in engine.info.options if option.name == "quantize"]
+    steps = {f"step_ms_{rows}_rows": round(speed.step_ms(rig, engine, rows), 3) for rows in _ROWS}
+    found = {"layers": told, "allocated_mb": engine.info.gpu_allocated_mb, **steps}
+    engine.unload()
+    return found

@@ -1,0 +1,59 @@
+"""The encoder from exported files on the GPU: agreement with torch's, and milliseconds beside it."""
+
+from __future__ import annotations
+
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+
+from asr_server import demo
+from asr_server.engine.qwen import exported_encoder, loading, onnx_export, trt_export
+from asr_server.engine.qwen.encoder import WindowedEncoder
+from asr_server.engine.qwen.exported_encoder import ExportedEncoder, Target
+from asr_server.engine.qwen.onnx_encoder import OnnxEncoder
+from asr_server.engine.qwen.trt_encoder import TrtEncoder
+from tools.gpu.rig import Rig
+
+
+@torch.inference_mode()
+def measure(rig: Rig) -> dict[str, object]:
+    """Export, load, compare and time each; what is not installed is named instead."""
+    directory = demo.checkpoint_path() if rig.shape == "demo" else Path(rig.model_id)
+    device = torch.device(rig.device)
+    dtype = torch.float32 if rig.device == "cpu" else torch.bfloat16
+    target = Target(device, dtype, 1)
+    torch_encoder = WindowedEncoder(_tower(directory, rig.device, dtype))
+    windows = exported_encoder.fixed_windows(torch_encoder)
+    found: dict[str, object] = {"torch_ms": round(1000 * exported_encoder.seconds(torch_encoder, windows[0]), 2)}
+    with tempfile.TemporaryDirectory() as folder:
+        file, engine = Path(folder) / "encoder.onnx", Path(folder) / "encoder.engine"
+        onnx_export.export(directory, file, int8=False)
+        if rig.device == "cpu" or _installed_provider():
+            found["onnx"] = _compared(OnnxEncoder(file, _tower(directory, "cpu", dtype), target), directory)
+        else:
+            found["onnx"] = "onnxruntime-gpu is not installed"
+        if rig.device == "cpu" or find_spec("tensorrt") is None:
+            found["tensorrt"] = "needs a GPU" if rig.device == "cpu" else "tensorrt is not installed"
+        else:
+            trt_export.export(file, engine, max_windows=32)
+            found["tensorrt"] = _compared(TrtEncoder(engine, _tower(directory, "cpu", dtype), target), directory)
+    return found
+
+
+def _tower(directory: Path, device: str, dtype: torch.dtype) -> object:
+    return loading.load(directory, device=device, dtype=dtype).tower
+
+
+def _compared(encoder: ExportedEncoder, directory: Path) -> dict[str, object]:
+    """What the server would state, and the milliseconds of a window. Raises where it is too far from torch's."""
+    stated = exported_encoder.compared(encoder, directory, _tower(directory, "cpu", torch.float32))
+    took_s = exported_encoder.seconds(encoder, exported_encoder.fixed_windows(encoder)[0])
+    return {"stated": stated, "ms": round(1000 * took_s, 2)}
+
+
+def _installed_provider() -> bool:
+    import onnxruntime
+
+    return "CUDAExecutionProvider" in onnxruntime.get_available_providers()

@@ -1,0 +1,70 @@
+"""Engines on the device that is measured, and clips for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import av
+import numpy as np
+import torch
+
+from asr_server.core import settings
+from asr_server.engine import capabilities, plan
+from asr_server.engine.qwen.engine import QwenEngine
+from E2Etest import recordings
+from tools.training.released_layout import random_checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class Rig:
+    """`shape`: of the random weights that speed is measured with, or "demo"."""
+
+    device: str
+    shape: str
+
+    @property
+    def model_id(self) -> str:
+        """The checkpoint for speed: it says nothing sensible, and costs what a released one does."""
+        return "demo" if self.shape == "demo" else str(random_checkpoint(self.shape))
+
+    @property
+    def sixteen_bits(self) -> tuple[str, ...]:
+        """The shorter formats that the device can be asked for."""
+        return ("bfloat16", "float16") if self.device != "cpu" else ("bfloat16",)
+
+    def engine(self, model_id: str, *, max_batch: int = 8, graphs: bool | str = "auto", **chosen: str) -> QwenEngine:
+        """Not loaded yet. `graphs`: USE_CUDA_GRAPHS; `chosen`: other settings. Raises `PlanError`."""
+        loaded = settings.load(
+            _env_file=None,
+            model_id=model_id,
+            device=self.device,
+            max_batch=max_batch,
+            use_cuda_graphs=graphs,
+            preload=False,
+            **chosen,
+        )
+        return QwenEngine(plan.resolve(loaded, capabilities.probe()))
+
+    def aligner_plan(self, aligner_id: str) -> plan.Plan:
+        """For an aligner beside the engine."""
+        chosen = settings.load(_env_file=None, model_id="demo", device=self.device, forced_aligner_id=aligner_id)
+        return plan.resolve(chosen, capabilities.probe())
+
+    def synchronize(self) -> None:
+        """Wait until the device has done what it was given."""
+        if self.device != "cpu":
+            torch.cuda.synchronize(self.device)
+
+
+def clips(count: int) -> list[np.ndarray]:
+    """Speech of at most 8 s that the demonstration model knows, in voices that it was not trained on: float32 (n,)."""
+    short = [clip for clip in recordings.clips() if clip.language and clip.seconds <= 8]
+    return [_decoded(str(clip.path)) for clip in short[:count]]
+
+
+def _decoded(path: str) -> np.ndarray:
+    resampler = av.AudioResampler(format="s16", layout="mono", rate=16_000)
+    with av.open(path) as file:
+        frames = [piece for frame in file.decode(audio=0) for piece in resampler.resample(frame)]
+    pieces = [piece.to_ndarray()[0] for piece in (*frames, *resampler.resample(None))]
+    return np.concatenate(pieces).astype(np.float32) / 32768

@@ -1,0 +1,173 @@
+"""How long loads, passes and answers take, on random weights of a released shape."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from unittest import mock
+
+import torch
+
+from asr_server.engine.protocol import Utterance
+from asr_server.engine.qwen.engine import QwenEngine
+from tools.bench import engines, live_step
+from tools.gpu import agreement
+from tools.gpu.rig import Rig
+
+CLIP_S = 30
+BATCHES = (1, 8, 32)
+_STEPS = 20
+
+
+def load(rig: Rig) -> dict[str, object]:
+    """Seconds of a first load in this process, with the imports, of a second one, and of its first passes."""
+    engine, warm_s = rig.engine(rig.model_id), []
+    warm_up = QwenEngine._warm_up
+
+    def timed(self: QwenEngine, runtime: object) -> None:
+        began = time.perf_counter()
+        warm_up(self, runtime)
+        rig.synchronize()
+        warm_s.append(time.perf_counter() - began)
+
+    took_s = []
+    with mock.patch.object(QwenEngine, "_warm_up", timed):
+        for _ in range(2):
+            began = time.perf_counter()
+            engine.load()
+            took_s.append(time.perf_counter() - began)
+            info = engine.info
+            engine.unload()
+    options = {option.name: f"{option.value}: {option.reason}" for option in info.options}
+    return {
+        "first_s": round(took_s[0], 2),
+        "second_s": round(took_s[1], 2),
+        "warm_up_s": [round(took, 2) for took in warm_s],
+        "dtype": info.dtype,
+        "decided": options,
+    }
+
+
+def throughput(rig: Rig) -> dict[str, object]:
+    """Seconds of audio per second with so many callers at once, each with a span and an answer of its length."""
+    clip_s = CLIP_S if rig.shape != "demo" else 5
+    found: dict[str, object] = {"span_s": clip_s}
+    engine = rig.engine(rig.model_id, max_batch=max(BATCHES))
+    engine.load()
+    with engines.forced_answers():
+        for callers in BATCHES if rig.device != "cpu" else BATCHES[:2]:
+            works = [Utterance(engines.speech(clip_s)) for _ in range(callers)]
+            engines.run(engine, works)
+            _, done_s = engines.run(engine, works)
+            found[f"{callers}_callers"] = {
+                "audio_s_per_s": round(callers * clip_s / max(done_s), 1),
+                "last_answer_s": round(max(done_s), 3),
+            }
+    engine.unload()
+    return found
+
+
+def beside_package(rig: Rig) -> dict[str, object]:
+    """Seconds for spans that come at once, and for the same in one call of the package, which makes a batch of them."""
+    from asr_server.engine.qwen.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
+
+    clip_s = CLIP_S if rig.shape != "demo" else 5
+    clip, tokens = engines.speech(clip_s), engines.forced_tokens(clip_s * engines.RATE)
+    engine = rig.engine(rig.model_id)
+    engine.load()
+    ours_s = {}
+    with engines.forced_answers():
+        for rows in BATCHES[:2]:
+            works = [Utterance(clip, language="English")] * rows
+            engines.run(engine, works)
+            ours_s[rows] = max(engines.run(engine, works)[1])
+    directory, dtype = engine._locate(), getattr(torch, engine.info.dtype)
+    engine.unload()
+    model = Qwen3ASRForConditionalGeneration.from_pretrained(directory, dtype=dtype).eval().to(rig.device)
+    processor = Qwen3ASRProcessor.from_pretrained(directory, local_files_only=True)
+    found: dict[str, object] = {"span_s": clip_s, "dtype": engine.info.dtype}
+    for rows, own_s in ours_s.items():
+        prompt = agreement.package_prompt(processor)
+        took_s = []
+        for _ in range(2):
+            began = time.perf_counter()
+            inputs = processor(text=[prompt] * rows, audio=[clip] * rows, return_tensors="pt", padding=True)
+            inputs = inputs.to(model.device, dtype)
+            with torch.inference_mode():
+                model.generate(**inputs, max_new_tokens=tokens, min_new_tokens=tokens, pad_token_id=0)
+            rig.synchronize()
+            took_s.append(time.perf_counter() - began)
+        found[f"{rows}_spans"] = {
+            "ours_s": round(own_s, 3),
+            "package_s": round(min(took_s), 3),
+            "times_faster": round(min(took_s) / own_s, 1),
+        }
+    return found
+
+
+def live_partial(rig: Rig) -> dict[str, object]:
+    """Milliseconds of a partial at every length of a session, and of two speakers at once."""
+    return live_step.measure(rig.model_id, rig.device)
+
+
+def step(rig: Rig) -> dict[str, object]:
+    """A decode step, recorded and not, against the time in which the device can read the weights that it needs once."""
+    bytes_per_s = _bandwidth(rig)
+    found: dict[str, object] = {"device_gb_per_s": round(bytes_per_s / 1e9, 1)}
+    for graphs in (False, "auto") if rig.device != "cpu" else (False,):
+        engine = rig.engine(rig.model_id, max_batch=max(BATCHES), graphs=graphs)
+        engine.load()
+        runtime = engine._runtime
+        assert runtime is not None
+        layers = runtime._language_model._layers
+        matrices = [
+            linear.keywords["weight"]
+            for layer in layers
+            for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)
+        ]
+        weights_bytes = runtime._parts.head.weight.nbytes + sum(matrix.nbytes for matrix in matrices)
+        floor_ms = 1000 * weights_bytes / bytes_per_s
+        found["weights_mb"], found["floor_ms"] = weights_bytes // 2**20, round(floor_ms, 3)
+        timed = {}
+        for rows in (rows for rows in BATCHES if rows <= runtime.capacity.rows):
+            took_ms = step_ms(rig, engine, rows)
+            timed[f"{rows}_rows"] = {"step_ms": round(took_ms, 3), "times_the_floor": round(took_ms / floor_ms, 1)}
+        found["recorded" if graphs else "not_recorded"] = timed
+        engine.unload()
+    return found
+
+
+def step_ms(rig: Rig, engine: QwenEngine, rows: int) -> float:
+    """The median of steps in which all rows decode one token each."""
+    with engines.forced_answers():
+        for key in range(rows):
+            engine.admit(key, Utterance(engines.speech(10)))
+        runtime = engine._runtime
+        assert runtime is not None
+        while len(runtime.decoder.rows) < rows:
+            list(engine.step())
+        took = []
+        for _ in range(_STEPS):
+            rig.synchronize()
+            began = time.perf_counter()
+            list(engine.step())
+            rig.synchronize()
+            took.append(1000 * (time.perf_counter() - began))
+        for key in range(rows):
+            engine.drop(key)
+    return statistics.median(took)
+
+
+def _bandwidth(rig: Rig) -> float:
+    """Bytes per second that a copy on the device reads."""
+    size = 2**30 if rig.device != "cpu" else 2**26
+    source = torch.zeros(size, dtype=torch.uint8, device=rig.device)
+    target = torch.empty_like(source)
+    best = float("inf")
+    for _ in range(8):
+        rig.synchronize()
+        began = time.perf_counter()
+        target.copy_(source)
+        rig.synchronize()
+        best = min(best, time.perf_counter() - began)
+    return 2 * size / best  # it writes as much as it reads

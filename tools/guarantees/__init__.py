@@ -1,0 +1,118 @@
+"""Guarantees under load, failures and invalid input; `python -m tools.guarantees` measures them and writes the page.
+
+A test that demonstrates a guarantee carries the marker `guarantee("name")`. Its fixture `measured` records a quantity
+and asserts its limit; its fixture `note` records anything else that the page should show. The results are kept in
+`guarantees.json`; docs/guarantees.md is rendered from them and from `table.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import date
+from pathlib import Path
+
+from tools.guarantees.table import GUARANTEES
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "guarantees.md"
+RESULTS = Path(__file__).parent / "guarantees.json"
+
+
+@dataclass(slots=True)
+class Measurement:
+    """What one test recorded. `outcome` is pytest's; `values` are the highest value of each bounded quantity."""
+
+    test: str
+    guarantee: str
+    outcome: str = "not run"
+    notes: list[str] = field(default_factory=list)
+    values: dict[str, float] = field(default_factory=dict)
+
+    def measured(self, name: str, value: float) -> None:
+        """Record a bounded quantity, in the unit of its bound. Raises AssertionError above the asserted limit."""
+        bound = GUARANTEES[self.guarantee].bounds[name]
+        self.values[name] = max(value, self.values.get(name, value))
+        if value > bound.asserted:
+            raise AssertionError(f"{bound.quantity}: {bound.shown(value)}, limit {bound.shown(bound.asserted)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The latest measurement of one guarantee: day (ISO), test files, notes, and bounded quantities by name."""
+
+    day: str
+    files: list[str]
+    notes: list[str]
+    values: dict[str, float]
+
+
+def combined(results: Iterable[Measurement]) -> Record:
+    """The record of one guarantee from the results of all its tests."""
+    found = list(results)
+    values: dict[str, float] = {}
+    for name, value in (pair for result in found for pair in result.values.items()):
+        # Three digits are what a reader can use, and what is compared with the bound is what the page shows.
+        values[name] = max(float(f"{value:.3g}"), values.get(name, float("-inf")))
+    files = sorted({result.test.partition("::")[0] for result in found})
+    return Record(date.today().isoformat(), files, [note for result in found for note in result.notes], values)
+
+
+def violations(records: Mapping[str, Record]) -> list[str]:
+    """Every recorded figure that exceeds its bound, and every bound without a figure, as one sentence each."""
+    problems = []
+    for name, guarantee in GUARANTEES.items():
+        values = records[name].values if name in records else {}
+        for key, bound in guarantee.bounds.items():
+            if key not in values:
+                problems.append(f"{name}: no figure for {bound.quantity}")
+            elif values[key] > bound.limit:
+                problems.append(f"{name}: {bound.quantity} is {bound.shown(values[key])}, the bound is {bound}")
+    return problems
+
+
+_HEAD = """\
+# Guarantees
+
+This page lists how the server behaves under load, failures and invalid input, and the tests that demonstrate it.
+`make guarantees` runs these tests, including the soak test of 20 minutes, and writes the page; `make nightly` runs all
+of them except the soak test, and `make test` the short ones. The figures were measured on two CPU cores without a GPU,
+with the demonstration model.
+
+| guarantee | bound | observed | measured on | tests |
+| --- | --- | --- | --- | --- |"""
+
+_FIGURES = """
+## Figures
+
+A test fails when a count or an amount of memory exceeds its bound. The time that an operation takes depends on what
+else the machine is doing, so the tests assert a more generous limit for times. This page is only written when every
+figure is within its bound, and a test of every run compares the figures with the bounds again.
+
+| guarantee | quantity | kind | bound | limit in the tests | measured |
+| --- | --- | --- | --- | --- | --- |"""
+
+
+def page(records: Mapping[str, Record]) -> str:
+    """docs/guarantees.md."""
+    rows, figures = [], []
+    for name, guarantee in GUARANTEES.items():
+        record = records[name]
+        links = ", ".join(f"[{Path(file).stem}](../{file})" for file in record.files)
+        rows.append(f"| {guarantee.title} | {guarantee} | {'; '.join(record.notes)} | {record.day} | {links} |")
+        figures += [
+            f"| `{name}` | {b.quantity} | {b.kind} | {b} | {b.shown(b.asserted)} | {b.shown(record.values[key])} |"
+            for key, b in guarantee.bounds.items()
+        ]
+    return "\n".join([_HEAD, *rows, _FIGURES, *figures, ""])
+
+
+def load() -> dict[str, Record]:
+    """The recorded measurements by name of the guarantee."""
+    return {name: Record(**found) for name, found in json.loads(RESULTS.read_text(encoding="utf-8")).items()}
+
+
+def write(path: Path, results: Iterable[Measurement]) -> None:
+    """The results of a pytest run, for `main`."""
+    path.write_text(json.dumps([asdict(result) for result in results]), encoding="utf-8")
