@@ -98,9 +98,9 @@ def _demuxer_of_file(fd: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class AudioBlock:
-    """Decoded audio at one rate: (channels, n) float32, finite; full scale is 1, louder is possible."""
+    """Decoded audio at one rate."""
 
-    samples: Samples
+    samples: Samples  # (channels, n) float32, finite; full scale is 1, louder is possible
     rate_hz: int
 
 
@@ -141,7 +141,7 @@ class Demuxer:
         return max(claims, default=None)
 
     def is_longer_than(self, duration_s: float) -> bool:
-        """Whether packets and gaps add up to more than that, counted without decoding. Reads the track to its end."""
+        """True if packets and gaps add up to more than that, counted without decoding. Reads the track to its end."""
         total_s = 0.0
         for packet in self._packets():
             lasts_s = float((packet.duration or 0) * (packet.time_base or 0))
@@ -168,7 +168,7 @@ class Demuxer:
         yield from buffer.drain()
 
     def _packets(self) -> Iterator[av.Packet[av.AudioStream]]:
-        """All packets, up to where the file breaks off."""
+        """Yield all packets, up to where the file breaks off."""
         while True:
             try:
                 for packet in self._container.demux(self._stream):

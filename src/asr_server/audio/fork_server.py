@@ -47,7 +47,8 @@ def main() -> None:
 
 
 def _print_nothing() -> None:
-    """No output from here on: libav's messages quote the file. Errors of the imports above were still printed."""
+    """Close the output from here on: libav's messages quote the file. Errors of the imports above were still
+    printed."""
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     av.logging.set_level(None)
@@ -58,10 +59,10 @@ def _print_nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class SpareChild:
-    """A child that waits for its request on the other end of `requests`."""
+    """A child that waits for its request."""
 
     pid: int
-    requests: socket.socket
+    requests: socket.socket  # the other end is the child's
 
 
 class ChildPool:

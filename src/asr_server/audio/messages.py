@@ -11,7 +11,7 @@ MAX_JSON_BYTES, MAX_DATA_BYTES = 16 * 2**20, 8 * 2**20
 
 
 def packed(content: dict[str, Any], data: bytes = b"") -> bytes:
-    """One message. Raises ValueError if it is over the limits."""
+    """Pack a message. Raises ValueError if it is over the limits."""
     text = json.dumps(content, separators=(",", ":")).encode()
     return HEADER.pack(*_checked(len(text), len(data))) + text + data
 

@@ -25,7 +25,8 @@ Samples = NDArray[np.float32]
 
 
 class Resampler:
-    """One stream to `to_hz`. The input rate may change (chained Ogg): the audio before the change is then flushed.
+    """Resamples one stream to `to_hz`. The rate of the input may change (chained Ogg): the audio before is then
+    flushed.
 
     Samples are (n,) float32 for one channel and (n, channels) for several.
     """

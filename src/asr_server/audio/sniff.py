@@ -75,7 +75,7 @@ def _by_frames(head: bytes) -> str | None:
 
 
 def _run_of_frames(head: bytes, at: int, frame_bytes: _FrameBytes) -> bool:
-    """Whether `_MIN_FRAMES` frames (or two, if `head` ends there) follow each other from `at` on."""
+    """True if `_MIN_FRAMES` frames (or two, if `head` ends there) follow each other from `at` on."""
     for seen in range(_MIN_FRAMES):
         size = frame_bytes(head[at : at + 7])
         if not size:

@@ -22,7 +22,7 @@ from asr_server.core.processes import child_environment
 # Loading takes a second, from a slow disk many. An answer takes that long where it has little to do and other processes
 # keep the machine busy.
 _START_S, _LATE_S = 60.0, 15.0
-# While recordings wait, one of them follows after so many requests of live work.
+# While recordings wait, one of them follows after this many requests of live work.
 _LIVE_IN_A_ROW = 4
 
 
@@ -88,7 +88,7 @@ class WorkerProcess:
         return await asyncio.shield(exchange)
 
     def drop(self, number: int) -> None:
-        """It is not needed any more: what the process knows of it is forgotten."""
+        """Forget what the process knows under this number: it is not needed any more."""
         self._dropped.append(number)
 
     async def end(self) -> None:
@@ -189,7 +189,7 @@ class WorkerClient(ABC, Generic[P]):
 
 
 class Turns:
-    """Whose turn it is: live work first, but recordings are not kept waiting for ever."""
+    """The order of requests: live work first, but recordings are not kept waiting for ever."""
 
     def __init__(self) -> None:
         self._live: deque[asyncio.Future[None]] = deque()

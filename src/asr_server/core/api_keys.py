@@ -12,7 +12,7 @@ _FINGERPRINT_DIGITS = 8
 
 
 class ApiKeys:
-    """All keys of this server. Without any, every request is accepted and has no owner."""
+    """The keys of this server. Without any, every request is accepted and has no owner."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._digests = tuple(_digest(key) for key in keys)

@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field, SecretStr, field_validator
 
 
 class JobSettings(BaseModel):
-    """Where jobs are, and their limits."""
+    """The place of jobs, and their limits."""
 
     jobs_database_url: SecretStr = Field(
         SecretStr(""),

@@ -42,7 +42,7 @@ _SUPERSEDED = {
 
 
 class Settings(JobSettings, SpeechSettings, EngineSettings, BaseSettings):
-    """All settings. They do not change while the server runs."""
+    """The settings of the server. They do not change while it runs."""
 
     model_config = SettingsConfigDict(
         env_file=".env",

@@ -24,14 +24,14 @@ def test_the_budget_follows_the_audio():
 @pytest.mark.torch
 @pytest.mark.parametrize(("language", "text"), TEXTS)
 def test_fast_speech_of_every_language_stays_inside_the_budget(released_tokenizer, language, text):
-    """In the tokens of the released models, with the words that name the language."""
+    """The budget is in tokens of the released models, with the words that name the language."""
     spoken_s = sum(syllables(word, language) for word in text.split()) / FAST
     answer = released_tokenizer(f"language {language}<asr_text>{text}").input_ids
     assert len(answer) <= token_budget(s_to_samples(spoken_s))
 
 
 def test_a_runaway_that_repeats_itself_ends_long_before_the_budget():
-    """Behind 40 tokens, a loop of any length that is known for one ends after six turns or 48 tokens."""
+    """After 40 tokens, a loop of any length that is detected ends after six turns or 48 tokens."""
     budget = token_budget(s_to_samples(30))
     for unit in range(1, 65):
         row = Row(key=0, budget=budget)

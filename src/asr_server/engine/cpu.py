@@ -1,4 +1,4 @@
-"""What the processor can do and how much of it this process may use, by the kernel's files."""
+"""The processor's abilities and this process's share of it, read from the kernel's files."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _ROOT = Path("/")
 
 @dataclass(frozen=True, slots=True)
 class CpuShare:
-    """`threads`: how many computing threads this process should have. `reason`: what that number follows from."""
+    """The number of computing threads that fits this process."""
 
-    threads: int
-    reason: str
+    threads: int  # how many computing threads this process should have
+    reason: str  # what that number follows from
 
 
 ONE_THREAD = CpuShare(1, "one for the one core that this process may use")
@@ -29,11 +29,11 @@ def flags(root: Path = _ROOT) -> frozenset[str]:
 
 
 def share(root: Path = _ROOT, allowed: Collection[int] | None = None) -> CpuShare:
-    """One thread for each core of `allowed` (default: this process' affinity mask), fewer where a control group has a
-    quota.
+    """Return one thread for each core of `allowed` (default: this process' affinity mask), fewer where a control group
+    has a quota.
 
-    Two threads on one core share its multipliers. With more threads than the quota allows, the kernel stops all of
-    them for the rest of each period, and a pass waits for its slowest thread.
+    Two threads on one core share its multipliers. With more threads than the quota allows, the kernel stops all of them
+    for the rest of each period, and a pass waits for its slowest thread.
     """
     allowed = allowed or os.sched_getaffinity(0)
     cores = len({_siblings(root, cpu) for cpu in allowed})

@@ -21,7 +21,7 @@ def loop(ids: Sequence[int]) -> int:
 
 
 def without_loop(ids: Sequence[int], unit: int) -> int:
-    """How many of `ids` to keep: everything up to the first turn of the loop of that unit at their end."""
+    """Return how many of `ids` to keep: all up to the first repetition of the loop of `unit` ids at their end."""
     keep = len(ids)
     while keep > unit and ids[keep - 1] == ids[keep - 1 - unit]:
         keep -= 1

@@ -22,22 +22,20 @@ _MASK_BITS = 1024  # more nodes than any kernel is built for
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """`cpus`: those of the node that this process may use. `share`: how many threads fit on them. `prefers_memory`:
-    whether the kernel lets this process prefer the node's memory."""
+    """A memory node with CPUs that this process may use."""
 
     number: int
-    cpus: tuple[int, ...]
-    share: CpuShare
-    prefers_memory: bool
+    cpus: tuple[int, ...]  # those of its CPUs that this process may use
+    share: CpuShare  # how many threads fit on them
+    prefers_memory: bool  # the kernel lets this process prefer the node's memory
 
 
 @dataclass(frozen=True, slots=True)
 class Numa:
-    """`nodes`: those with CPUs that this process may use, by number. `gpu_nodes`: the nodes of the GPUs as far as the
-    kernel knows them."""
+    """The machine's memory nodes."""
 
-    nodes: Mapping[int, Node] = field(default_factory=dict)
-    gpu_nodes: frozenset[int] = frozenset()
+    nodes: Mapping[int, Node] = field(default_factory=dict)  # those with CPUs that this process may use, by number
+    gpu_nodes: frozenset[int] = frozenset()  # the nodes of the GPUs, as far as the kernel knows them
 
 
 def probe(root: Path = _ROOT, allowed: Collection[int] | None = None) -> Numa:
@@ -75,7 +73,7 @@ def bind(node: Node) -> None:
 
 
 def _has_policies() -> bool:
-    """Whether this process may have a memory policy. Containers often forbid these calls, all of them together."""
+    """True if this process may have a memory policy. Containers often forbid these calls, all of them together."""
     if platform.machine() not in _CALLS:
         return False
     try:

@@ -37,7 +37,7 @@ FAKE = "fake"
 REMOTE = "remote"
 # A second scripted model, for tests of what several do.
 FAST_FAKE = "fake-fast"
-# What MODEL_ID=auto chooses.
+# The models that MODEL_ID=auto chooses from.
 _GPU_MODEL, _CPU_MODEL = "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ASR-0.6B"
 # The engine of each MODEL_ID that names no Qwen3-ASR checkpoint.
 ENGINES_BY_MODEL = {FAKE: FAKE, FAST_FAKE: FAKE, moonshine.MODEL_ID: MOONSHINE}
@@ -49,56 +49,51 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the engine is built from; chosen once at start. `dtype`: "auto" where only loading can tell.
-    `aligner_id`: "" where there is none. `model_revision`, `aligner_revision`: of hub ids, "" for any. `quantize`: the
-    8-bit format of linear layers, "" for none. `cpu_threads`: 0 leaves the number to the library. `node`: the memory
-    node that the engine's threads are bound to. `remote`: of the engine of that name. `others`: models beside this
-    one, the default, and `shares`: how many share the memory. `fast_model_id`: the one of them that is `dual_model`'s
-    or `use_speculative`'s. `speech_models`: those of Qwen3-TTS by the options that name them. `features`: those
-    that the plan was resolved with."""
+    """The parts and numbers that the engine is built from, chosen once at start."""
 
     engine: str
     model_id: str
     device: str
-    dtype: str
+    dtype: str  # "auto" where only loading can tell
     max_batch: int
-    kv_budget_mb: int
+    kv_budget_mb: int  # MiB for keys and values; 0: a share of what is free
     options: tuple[Option, ...]
-    aligner_id: str = ""
-    model_revision: str = ""
-    aligner_revision: str = ""
+    aligner_id: str = ""  # "" where there is none
+    model_revision: str = ""  # commit of a hub id, "" for any
+    aligner_revision: str = ""  # commit of a hub id, "" for any
     traits: EngineTraits = DEFAULT_TRAITS
     fake_script: Path | None = None
-    quantize: str = ""
-    cpu_threads: int = 0
-    node: Node | None = None
-    remote: Remote | None = None
-    shares: int = 1
-    others: tuple[Plan, ...] = ()
-    fast_model_id: str = ""
+    quantize: str = ""  # 8-bit format of linear layers, "" for none
+    cpu_threads: int = 0  # computing threads; 0 leaves the number to the library
+    node: Node | None = None  # the memory node that the engine's threads are bound to
+    remote: Remote | None = None  # where the engine `remote` finds its server
+    shares: int = 1  # how many models share the memory
+    others: tuple[Plan, ...] = ()  # the models in addition to this one, the default
+    fast_model_id: str = ""  # the one of `others` that `dual_model` or `use_speculative` uses
+    # models of Qwen3-TTS by the options that name them
     speech_models: Mapping[str, SpeechModel] = field(default_factory=dict)
-    features: tuple[Feature, ...] = ()
+    features: tuple[Feature, ...] = ()  # those that the plan was resolved with
 
     def value(self, name: str) -> str:
         """The value of an option, "" where it is inactive or unknown."""
         return next((option.value for option in self.options if option.name == name), "")
 
     def reason(self, name: str) -> str:
-        """Why an option is as it is."""
+        """Return why an option is as it is."""
         return next(option.reason for option in self.options if option.name == name)
 
     @property
     def cuda_graphs(self) -> bool:
-        """Whether decode steps are recorded."""
+        """True if decode steps are recorded."""
         return self.is_active("use_cuda_graphs")
 
     @property
     def compiled(self) -> bool:
-        """Whether small operations of the layers are fused."""
+        """True if small operations of the layers are fused."""
         return self.is_active("use_torch_compile")
 
     def is_active(self, option: str) -> bool:
-        """Whether the option of that name is."""
+        """True if the option of that name is active."""
         return any(one.name == option and one.active for one in self.options)
 
 
@@ -282,7 +277,7 @@ def _remote(settings: Settings, capabilities: Capabilities) -> Plan:
 
 
 def _others(settings: Settings, model_id: str, capabilities: Capabilities, conflicts: list[str]) -> list[Plan]:
-    """The plans of the models beside MODEL_ID. What they cannot do is added to `conflicts`."""
+    """Return the plans of the other models. What they cannot do is added to `conflicts`."""
     conflicts += model_options.conflicts(settings, model_id)
     plans = []
     for name in model_options.beside(settings, model_id):
@@ -349,7 +344,10 @@ def _translation(settings: Settings) -> Option:
 
 
 def _aligner(settings: Settings, engine: str) -> tuple[str, str]:
-    """The released model's word times would be wrong for nobody, but what is bundled should need no download."""
+    """Return the aligner's id, "" for none, and the reason.
+
+    The bundled models take the bundled aligner although the released one would fit too: they should need no download.
+    """
     when = "loaded for the first word times, unloaded when idle"
     if engine == FAKE:
         return FAKE, f"MODEL_ID={FAKE} brings its own; {when}"

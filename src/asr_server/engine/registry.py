@@ -37,7 +37,7 @@ def build(plan: Plan, on_progress: OnProgress = lambda: None, on_load_progress: 
 def build_aligner(
     plan: Plan, engine: Engine, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
 ) -> Aligner | None:
-    """The aligner that the plan names, for use beside `engine`; None if it names none. The callbacks are as above."""
+    """The aligner that the plan names, for use with `engine`; None if it names none. The callbacks are as above."""
     if not plan.aligner_id:
         return None
     if plan.engine == FAKE:
@@ -63,8 +63,8 @@ def build_aligning(
     request_clock: RequestClock | None = None,
     beside: Iterable[AligningEngine] = (),
 ) -> AligningEngine:
-    """The engine with its aligner beside it, or with that of an engine `beside` it if it is the same one.
-    `request_clock` stands still while the aligner is loaded."""
+    """Build the engine with its aligner, or with that of an engine in `beside` if it is the same one. `request_clock`
+    stands still while the aligner is loaded."""
     clock, node = request_clock or RequestClock(), plan.node
     engine = build(plan, on_progress, clock.progress)
     same = next(

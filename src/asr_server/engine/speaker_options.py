@@ -1,4 +1,4 @@
-"""The option `speakers`: what tells speakers apart on this machine. Used by `plan.py`."""
+"""The option `speakers`: the way to distinguish speakers on this machine. Used by `plan.py`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def option(settings: Settings) -> Option:
 
 
 def conflicts(settings: Settings) -> Iterator[str]:
-    """What was asked for by name and cannot run."""
+    """Yield a sentence for what was asked for by name and cannot run."""
     wanted = settings.speakers
     if wanted in (OFF, AUTO):
         return

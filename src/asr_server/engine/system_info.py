@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-# What the engine's speed hangs on, newest first, by the kernel's names.
+# The instruction sets that decide the engine's speed, newest first, by the kernel's names.
 _CPU_FLAGS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
 _LIBRARIES = ("torch", "transformers", "qwen-asr", "onnxruntime", "av")
 _GIB = 1024**3
@@ -16,15 +16,15 @@ _GIB = 1024**3
 
 @dataclass(frozen=True, slots=True)
 class SystemInfo:
-    """`cores`: those this process may use. `gpus`: their names, by the driver's files. `libraries`: "" is missing."""
+    """The hardware and the libraries of this machine."""
 
     cpu: str
-    cores: int
+    cores: int  # those this process may use
     cpu_flags: tuple[str, ...]
     memory_gib: float
     memory_free_gib: float
-    gpus: tuple[str, ...]
-    libraries: dict[str, str]
+    gpus: tuple[str, ...]  # their names, by the driver's files
+    libraries: dict[str, str]  # versions; "" is missing
 
 
 def look() -> SystemInfo:
@@ -61,7 +61,7 @@ def _gib(value: str) -> float:
 
 
 def _limit_gib(total_gib: float) -> float:
-    """What a container's limit leaves of the machine's memory."""
+    """Return what a container's limit leaves of the machine's memory."""
     limit = Path("/sys/fs/cgroup/memory.max")
     text = limit.read_text().strip() if limit.is_file() else "max"
     return total_gib if text == "max" else min(total_gib, int(text) / _GIB)

@@ -15,5 +15,5 @@ def test_the_figures_are_those_of_this_machine():
 
 
 def test_a_missing_package_is_an_empty_version():
-    """Not an error: it is what the caller looks for."""
+    """A version that is missing is not an error: it is what the caller looks for."""
     assert system_info._version("no-such-package-here") == ""

@@ -18,7 +18,7 @@ from asr_server.scheduling.request_clock import RequestClock
 
 
 class ModelState(StrEnum):
-    """Whether the model is loaded."""
+    """The state of a model in memory."""
 
     UNLOADED = "unloaded"
     LOADING = "loading"
@@ -32,11 +32,11 @@ OnState = Callable[[str, ModelState, float], None]
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """A model as others see it. `load_error`: why its last load failed, "" if it did not. `rows`: in its batch."""
+    """A model as others see it."""
 
     state: ModelState
-    load_error: str
-    rows: int
+    load_error: str  # why its last load failed, "" if it did not
+    rows: int  # in its batch
 
 
 class Model:
@@ -68,7 +68,7 @@ class Model:
 
     @property
     def status(self) -> ModelStatus:
-        """As it is now."""
+        """Return the present status."""
         return ModelStatus(self.state, self.load_error, len(self.rows))
 
     def ensure_loaded(self) -> None:
@@ -97,7 +97,7 @@ class Model:
         self._change(ModelState.UNLOADED, self._clock() - began_s)
 
     def load_wait_s(self, queued_s: float) -> float:
-        """How much of the time since `queued_s` (monotonic) the last load took."""
+        """Return how much of the time since `queued_s` (monotonic) the last load took."""
         return max(0.0, self._load_ended_s - max(self._load_began_s, queued_s))
 
     def _end_of_load(self, state: ModelState, began_s: float) -> None:

@@ -1,4 +1,4 @@
-"""All models of the engine thread: which have room, whose turn it is, and which goes where memory is short.
+"""All models of the engine thread: which have room, which is next, and which goes where memory is short.
 
 Used on the engine thread; see `model.py` for what its lock guards.
 """
@@ -13,7 +13,7 @@ from asr_server.scheduling.model import Model
 
 
 class Models:
-    """By name; at least one."""
+    """The models by name; at least one."""
 
     def __init__(self, models: list[Model]) -> None:
         self._models = {model.name: model for model in models}
@@ -30,16 +30,16 @@ class Models:
         return [job for model in self for job in model.rows.values()]
 
     def with_live_slots(self) -> list[str]:
-        """Those that can take a live job now."""
+        """Return the names of those that can take a live job now."""
         return [model.name for model in self if model.batch.urgent_slots > 0]
 
     def with_slots(self, reserve: int) -> list[str]:
-        """Those that can take a recording now, and have `reserve` slots left for live jobs."""
+        """Return the names of those that can take a recording now, and have `reserve` slots left for live jobs."""
         # An empty batch takes any job, or a batch with as few slots as are reserved would never take a recording.
         return [model.name for model in self if model.batch.free_slots > (reserve if model.rows else 0)]
 
     def in_turn(self) -> list[Model]:
-        """Those that have rows, that with the most urgent ones first."""
+        """Return those that have rows, the one with the most urgent rows first."""
         at_work = [model for model in self if model.rows]
         return sorted(at_work, key=lambda model: min(job.priority for job in model.rows.values()))
 

@@ -183,7 +183,7 @@ class EngineThread:
             self._ended.set_result(None)
 
     def turn(self) -> None:
-        """One round: drop cancelled rows, admit the most urgent jobs, run one step, unload what is idle."""
+        """Run one round: drop cancelled rows, admit the most urgent jobs, run one step, unload what is idle."""
         self._drop_cancelled()
         self._admit()
         self._step()
@@ -265,7 +265,7 @@ class EngineThread:
 
     @property
     def _has_recordings(self) -> bool:
-        """Whether recordings wait or are in the batch."""
+        """True if recordings wait or are in the batch."""
         return self._queue.has_recordings or any(not job.priority.is_live for job in self._models.rows)
 
     def _give_up(self, job: AnyJob, when: str) -> None:
@@ -292,7 +292,7 @@ class EngineThread:
                 model.rows[job.key] = job
 
     def _step(self) -> None:
-        """One step of each model that has rows, that with the most urgent ones first."""
+        """Run one step of each model that has rows, the one with the most urgent rows first."""
         models, live_rows = self._models.in_turn(), any(job.priority.is_live for job in self._models.rows)
         with self._wake:
             has_live = live_rows or self._live_leases > 0 or self._queue.has_live

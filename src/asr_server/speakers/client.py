@@ -1,4 +1,4 @@
-"""The recordings and live sessions whose speakers are told apart, in a process that is started when it is needed."""
+"""The speakers of recordings and live sessions, distinguished in a process that is started when it is needed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
 
     @asynccontextmanager
     async def recording(self) -> AsyncGenerator[RecordingSpeakers, None]:
-        """One recording; what is known of it is forgotten when the block ends."""
+        """Begin a recording; the process forgets it when the block ends."""
         analysis = await self._begun(is_live=False)
         try:
             yield RecordingSpeakers(analysis)
@@ -47,7 +47,7 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
             analysis.close()
 
     def check_live(self) -> None:
-        """It can tell live speakers apart."""
+        """Do nothing: live speakers can be distinguished."""
 
     async def live(self) -> LiveSpeakers:
         """A session, until it is closed."""
@@ -73,7 +73,7 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
 
 
 class _Analysis:
-    """What the process knows of one recording or live session."""
+    """A recording or live session that the process knows."""
 
     def __init__(self, process: SpeakerProcess, number: int, idle: IdleTimer, *, is_live: bool) -> None:
         self._process = process
@@ -91,7 +91,7 @@ class _Analysis:
         return await self._process.ask(request, work, is_live=self._is_live)
 
     def close(self) -> None:
-        """It is not needed any more. Waits for nothing, so that it also works in a task that is cancelled."""
+        """Have the process forget it. Waits for nothing, so that it also works in a task that is cancelled."""
         if not self._closed:
             self._closed = True
             self._process.drop(self._number)
@@ -99,7 +99,7 @@ class _Analysis:
 
 
 class _LiveSpeakers:
-    """One live session. See `LiveSpeakers`."""
+    """A live session. See `LiveSpeakers`."""
 
     def __init__(self, analysis: _Analysis) -> None:
         self.settled_ms = 0
@@ -122,7 +122,7 @@ class _LiveSpeakers:
 
 
 class RecordingSpeakers:
-    """One recording whose speakers are told apart."""
+    """A recording whose speakers are distinguished."""
 
     def __init__(self, analysis: _Analysis) -> None:
         self._analysis = analysis
@@ -133,7 +133,7 @@ class RecordingSpeakers:
             await self._analysis.ask("push", block)
 
     async def finish(self, count: SpeakerCount) -> Diarization:
-        """All turns. Nothing can be pushed afterwards."""
+        """Return all turns. Nothing can be pushed afterwards."""
         answer = await self._analysis.ask("finish", at_least=count.at_least, at_most=count.at_most)
         return wire.diarization(answer.content, answer.data)
 
@@ -144,5 +144,5 @@ def _blocks(samples: Samples) -> Iterator[Samples]:
 
 
 def _until(time_ms: int, turns: tuple[Turn, ...]) -> Iterator[Turn]:
-    """What is left of turns before a time."""
+    """Yield what is left of turns before a time."""
     return (replace(turn, end_ms=min(turn.end_ms, time_ms)) for turn in turns if turn.start_ms < time_ms)

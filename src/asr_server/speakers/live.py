@@ -1,8 +1,8 @@
-"""Who speaks in a live session, while it goes on.
+"""The speakers of a live session, while it goes on.
 
 Every second, a window that ends now says who speaks. The pieces of the session are clustered anew, and each cluster
 keeps the number of the speaker with whom it shares most speech. So a first guess can be wrong, and is corrected as more
-is heard, until it lies behind the horizon.
+is heard, until it is older than the horizon.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _UNKNOWN = -1
 
 
 class LiveDiarizer:
-    """One session. It keeps 10 s of sound and a bounded number of voice vectors. For one thread."""
+    """Finds the speakers of one session. It keeps 10 s of sound and a bounded number of voice vectors. For one
+    thread."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -59,7 +60,7 @@ class LiveDiarizer:
 
     @property
     def settled_ms(self) -> int:
-        """Up to here no label changes any more."""
+        """Return the time up to which no label changes any more."""
         return samples_to_ms(self._settled)
 
     def push(self, samples: Samples) -> tuple[Turn, ...]:
@@ -77,7 +78,8 @@ class LiveDiarizer:
         return turns
 
     def take_voice_prints(self) -> dict[int, VoicePrint] | None:
-        """The mean voices of all speakers of whom enough was heard; None if none is new or gone since the last call.
+        """Return the mean voices of all speakers who were heard enough; None if none is new or gone since the last
+        call.
 
         A speaker is gone who was taken for another for a moment: the number may then be that of somebody else.
         """
@@ -154,8 +156,8 @@ class LiveDiarizer:
         return found
 
     def _said(self, parts: Sequence[tuple[int, int]]) -> Counter[int]:
-        """How much of the speech in these parts each speaker has. A window says where a person speaks alone, and the
-        windows before it have the pieces."""
+        """Count how much of the speech in these parts each speaker has. A window says where a person speaks alone, and
+        the windows before it have the pieces."""
         said = Counter[int]()
         for piece, speaker in self._speakers.items():
             if speaker != _UNKNOWN and parts and piece.end > parts[0][0]:
@@ -188,7 +190,7 @@ def _steps(pieces: list[Piece]) -> int:
 
 
 def _mean_voice(pieces: list[Piece]) -> VoicePrint:
-    """As in `Diarization.voice_prints`: the mean direction, where a longer piece counts more."""
+    """Return the mean direction, where a longer piece counts more, as in `Diarization.voice_prints`."""
     durations_s = np.array([[piece.duration_s] for piece in pieces])
     directions = clustering.unit(np.array([piece.voice for piece in pieces], np.float64))
     mean: VoicePrint = clustering.unit((durations_s * directions).sum(axis=0, keepdims=True))[0].astype(np.float32)
@@ -196,5 +198,5 @@ def _mean_voice(pieces: list[Piece]) -> VoicePrint:
 
 
 def _most(counts: Counter[int]) -> int:
-    """What occurs most often. `Counter.most_common` would import a module, which the confined process cannot."""
+    """Return what occurs most often. `Counter.most_common` would import a module, which the confined process cannot."""
     return max(counts, key=counts.__getitem__)

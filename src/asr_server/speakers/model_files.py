@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
 _RECIPES = {"wespeaker": WESPEAKER, "3d-speaker": THREE_D_SPEAKER}
-# Of a window of 10 s. Fewer would be longer than a short turn; pyannote's models have 589.
+# Frames of a window of 10 s. Fewer would be longer than a short turn; pyannote's models have 589.
 _FEWEST_FRAMES, _MOST_FRAMES = 100, 4000
 _TRIED_FRAMES = (100, 200)  # one and two seconds
 _MOST_CHARACTERS = 300  # of another library's error

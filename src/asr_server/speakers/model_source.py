@@ -1,4 +1,4 @@
-"""What SPEAKERS names: the bundled models, a directory with others, or a hub id. Loads nothing."""
+"""The values of SPEAKERS: the bundled models, a directory with others, or a hub id. Loads nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLDA, TRANSFORM = "plda.npz", "xvec_transform.npz"
 
 
 def missing(directory: str) -> str:
-    """Which file the directory lacks, "" for none."""
+    """Return the file that the directory lacks, "" for none."""
     for names in (SEGMENTATIONS, EMBEDDINGS):
         if not first_of(directory, names):
             return f"it has neither {', '.join(names[:-1])} nor {names[-1]}"
@@ -23,7 +23,7 @@ def missing(directory: str) -> str:
 
 
 def located(source: str) -> str:
-    """What `model_files.load` takes. The files of a hub id are downloaded, unless they are in the hub's cache.
+    """Return what `model_files.load` takes. The files of a hub id are downloaded, unless they are in the hub's cache.
 
     Raises `SpeakersUnavailable`.
     """

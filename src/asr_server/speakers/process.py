@@ -1,4 +1,4 @@
-"""The process that tells speakers apart, as seen from the server."""
+"""The process that distinguishes speakers, as seen from the server."""
 
 from __future__ import annotations
 
@@ -24,21 +24,19 @@ _PER_SOUND_S, _PER_RECORDING_S = 5.0, 0.01
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """What a request has the process do. `samples`: the next ones. `ends_s`: how long the recording is that it ends."""
+    """The work of a request, by which its time is limited."""
 
-    samples: NDArray[np.float32] | None = None
-    ends_s: float = 0.0
+    samples: NDArray[np.float32] | None = None  # the next ones, float32 (n,)
+    ends_s: float = 0.0  # how long the recording is that the request ends
 
     @property
     def most_s(self) -> float:
-        """How long it may take."""
+        """Return how long it may take."""
         sound_s = 0.0 if self.samples is None else samples_to_s(len(self.samples))
         return _PER_SOUND_S * sound_s + _PER_RECORDING_S * self.ends_s
 
 
 class SpeakerProcess(WorkerProcess):
-    """It raises `SpeakersUnavailable`."""
-
     module = "asr_server.speakers.worker"
     purpose = "tells speakers apart"
     unavailable = SpeakersUnavailable

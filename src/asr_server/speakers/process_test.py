@@ -1,4 +1,4 @@
-"""What callers are told of a recording that fails, and of models that cannot be loaded. The process is a script."""
+"""The errors of a recording that fails, and of models that cannot be loaded. The process is a script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages between the server and the process that tells speakers apart.
+"""Messages between the server and the process that distinguishes speakers.
 
 The data are float32: samples in requests, voice vectors in answers. Two hours in which the speaker changes 30 times a
 second have 216,000 turns, 8 MB of JSON.
@@ -21,18 +21,17 @@ Action = Literal["start", "push", "finish"]
 
 @dataclass(frozen=True, slots=True)
 class SpeakerRequest:
-    """`analysis`: which recording or session. `live`: with start. `at_least`, `at_most`: with finish, the number of
-    speakers."""
+    """A request to the process."""
 
     action: Action
-    analysis: int = 0
-    live: bool = False
-    at_least: int = 1
-    at_most: int = 1
+    analysis: int = 0  # which recording or session
+    live: bool = False  # with start: it is a session
+    at_least: int = 1  # with finish: the number of speakers
+    at_most: int = 1  # with finish: the number of speakers
 
 
 def packed(content: dict[str, Any], numbers: NDArray[np.float32]) -> bytes:
-    """One message. Raises ValueError if it is over the limits."""
+    """Pack a message. Raises ValueError if it is over the limits."""
     return messages.packed(content, numbers.tobytes())
 
 
@@ -58,7 +57,7 @@ def diarization_message(found: Diarization) -> bytes:
 
 
 def diarization(content: dict[str, Any], data: bytes) -> Diarization:
-    """What `diarization_message` says."""
+    """Read what `diarization_message` has written."""
     return Diarization(turns(content), _vectors(data, content["speakers"]))
 
 

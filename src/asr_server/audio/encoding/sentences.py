@@ -21,9 +21,9 @@ _MAX_HELD_FRAMES = 1_000  # a longer pause within a sentence is cut to 10 s, bec
 
 
 class Frame(NamedTuple):
-    """At most 10 ms. Only the last frame of a sentence is shorter."""
+    """A part of a sentence."""
 
-    samples: Samples
+    samples: Samples  # at most 10 ms; only the last frame of a sentence is shorter
     is_speech: bool
 
 

@@ -24,11 +24,11 @@ class SpeechFile:
 
     @property
     def samples(self) -> int:
-        """How many were given to the encoder."""
+        """Return how many samples were given to the encoder."""
         return self._writer.samples
 
     def push(self, samples: Samples, *, ends_sentence: bool) -> bytes:
-        """What is ready of the file. Raises ValueError if a sample is not finite."""
+        """Return what is ready of the file. Raises ValueError if a sample is not finite."""
         if not np.isfinite(samples).all():
             raise ValueError("samples that are not finite")
         return self._encoded(self._joiner.push(samples, ends_sentence=ends_sentence), is_last=False)

@@ -1,4 +1,4 @@
-"""How samples arrive changes no byte of any file, and the bytes of PCM are the samples."""
+"""The same file for any division of the samples, and PCM that is the samples."""
 
 import numpy as np
 import pytest
@@ -45,7 +45,7 @@ def test_how_samples_arrive_changes_no_byte(options, cuts):
 @pytest.mark.parametrize("speech_format", SpeechFormat)
 @pytest.mark.parametrize("speed", [1.0, 0.25, 0.9, 1.7, 4.0])
 def test_long_sentences_sample_by_sample(speech_format, speed):
-    """Also over many pages and frames."""
+    """The sentences reach over many pages and frames."""
     sentences = [np.concatenate([sentence] * 8) for sentence in SENTENCES]
     options = EncodingOptions(speech_format, speed=speed, loudness_lufs=-20.0)
     assert encoded(options, sentences, range(1, 40_000, 7)) == encoded(options, sentences)
@@ -54,7 +54,7 @@ def test_long_sentences_sample_by_sample(speech_format, speed):
 @given(st.lists(st.floats(-1.5, 1.5, width=32, allow_subnormal=False), max_size=2_000))
 @settings(max_examples=20)
 def test_pcm_is_the_rounded_input(values):
-    """At speed 1, without trimming and loudness: 16 bits, little-endian, clipped at full scale."""
+    """The bytes are 16 bits, little-endian, clipped at full scale, at speed 1 without trimming and loudness."""
     sound = np.array(values, np.float32)
     file, samples = encoded(EncodingOptions(SpeechFormat.PCM, trim=False), [sound])
     expected = [max(-32_768, min(32_767, round(float(value) * 32_768))) for value in sound]

@@ -33,7 +33,7 @@ class Tempo:
         self._pushed = self._ready = 0
 
     def push(self, samples: Samples) -> Iterator[Samples]:
-        """What is ready."""
+        """Return the samples that are ready."""
         self._pushed += len(samples)
         yield from self._filtered(samples)
 

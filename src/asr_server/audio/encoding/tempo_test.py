@@ -14,7 +14,7 @@ def at_speed(speed, sound):
 
 
 def pitch_hz(sound):
-    """By autocorrelation, between 100 and 400 Hz."""
+    """Return the pitch by autocorrelation, between 100 and 400 Hz."""
     spectrum = np.fft.rfft(sound, 2 * len(sound))
     similarity = np.fft.irfft(np.abs(spectrum) ** 2)[: len(sound)]
     shortest, longest = SPEECH_RATE // 400, SPEECH_RATE // 100
@@ -23,7 +23,7 @@ def pitch_hz(sound):
 
 @pytest.mark.parametrize("speed", [0.25, 0.4, 0.5, 0.8, 1.25, 2.0, 3.0, 4.0])
 def test_the_duration_changes_and_the_pitch_does_not(speed):
-    """To the sample, and within 2 %. The level stays as well."""
+    """The duration is right to the sample, the pitch within 2 %. The level stays as well."""
     sound = tone(200, 3)
     found = at_speed(speed, sound)
     assert len(found) == round(len(sound) / speed)
@@ -35,7 +35,7 @@ def test_the_duration_changes_and_the_pitch_does_not(speed):
 @pytest.mark.parametrize("speed", [0.25, 4.0])
 @pytest.mark.parametrize("length", [0, 1, 100, 5_000])
 def test_little_sound(speed, length):
-    """As long as it should be; nothing of it is lost."""
+    """The result is as long as it should be; nothing of it is lost."""
     assert len(at_speed(speed, tone(200, 1)[:length])) == round(length / speed)
 
 
@@ -48,7 +48,7 @@ def test_pieces_change_no_sample(speed):
 
 
 def test_words_stay_where_they_are():
-    """Each sound of a sentence begins and ends when it should, to 60 ms."""
+    """A sound of the sentence begins and ends when it should, to 60 ms."""
     sound = np.concatenate([np.zeros(12_000, np.float32), tone(200, 0.5)] * 4)
     for speed in (0.5, 1.5, 3.0):
         loud = np.abs(at_speed(speed, sound)) > 0.05

@@ -26,7 +26,7 @@ class Writer(Protocol):
     samples: int
 
     def write(self, samples: Samples) -> bytes:
-        """What is ready of the file. Samples over full scale are clipped."""
+        """Return what is ready of the file. Samples over full scale are clipped."""
 
     def finish(self) -> bytes:
         """The rest."""

@@ -22,7 +22,7 @@ def frame_power(audio: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def cut_cost(power: float, probability: float) -> float:
-    """How bad a cut in a frame would be, in dB: its loudness, and more the likelier it holds speech."""
+    """Return how bad a cut in a frame would be, in dB: its loudness, and more the likelier it holds speech."""
     return 10.0 * math.log10(power + 1e-10) + _PROBABILITY_DB * probability
 
 

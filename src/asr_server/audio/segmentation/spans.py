@@ -27,16 +27,13 @@ from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, ms_to_frames, samples
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Samples [start, end) at 16 kHz.
-
-    `speech_regions`: the speech among them, [from, to) in samples, ordered, disjoint and without margins.
-    `peak_probability`: the highest speech probability of a frame of the span.
-    """
+    """A part of a recording, samples [start, end) at 16 kHz."""
 
     start_samples: int
     end_samples: int
+    # the speech in it, [from, to) in samples, ordered, disjoint and without margins
     speech_regions: tuple[tuple[int, int], ...] = ()
-    peak_probability: float = 0.0
+    peak_probability: float = 0.0  # the highest speech probability of a frame of the span
 
     @property
     def duration_s(self) -> float:
@@ -95,7 +92,7 @@ class SpanCutter:
         return [_within(span, total_samples) for span in self._take_final()]
 
     def _advance(self, finished: tuple[int, int] | None) -> None:
-        """After one frame: let the open span grow, be cut, or end."""
+        """Let the open span grow, be cut, or end after a frame."""
         region = finished or self._speech.running()
         if region is None:
             if self._start is not None and self._frame - self._end > self._max_gap + self._pad:
@@ -116,7 +113,7 @@ class SpanCutter:
             self._regions.append(finished)
 
     def _must_part(self, onset: int, end: int) -> bool:
-        """Whether a region that reaches from `onset` to `end` so far does not belong to the open span."""
+        """True if a region that reaches from `onset` to `end` so far does not belong to the open span."""
         return onset - self._end > self._max_gap or end - (self._start or 0) > self._max_span
 
     def _emit(self, end: int, running: tuple[int, int] | None = None) -> None:

@@ -96,7 +96,7 @@ class Decoder:
             row.keys[number][:, row.length : end] = keys[:, part]
             row.values[number][:, row.length : end] = values[:, part]
             scores = self._scores(queries[:, part], row.keys[number][:, :end])
-            if count > 1:  # a token does not see those behind it
+            if count > 1:  # a token does not see those after it
                 scores += np.triu(np.full((count, end), -np.inf, np.float32), row.length + 1)
             mixed[:, part] = _softmax(scores) @ row.values[number][:, :end]
         return self._joined(mixed) @ layer.out

@@ -28,7 +28,7 @@ class Tensor:
 
     @property
     def name(self) -> str:
-        """Its name in the graph."""
+        """Return the tensor's name in the graph."""
         return _text(self._table, 4)
 
     @property
@@ -50,7 +50,7 @@ class Node:
 
     @property
     def operator(self) -> str:
-        """Its name without the domain."""
+        """Return the operator's name without the domain."""
         return _text(self._table, 14)
 
     @property
@@ -81,12 +81,12 @@ class Graph:
 
     @property
     def tensors(self) -> Iterator[Tensor]:
-        """Its constants."""
+        """Return the graph's constants."""
         return map(Tensor, _tables(self._table, 4))
 
     @property
     def nodes(self) -> Iterator[Node]:
-        """Its operators in the order of execution."""
+        """Return the graph's operators in the order of execution."""
         return map(Node, _tables(self._table, 8))
 
 
@@ -114,7 +114,7 @@ def _tables(table: Table, place: int) -> Iterator[Table]:
 
 
 def _elements(table: Table, place: int) -> range:
-    """Where the offsets of a vector's elements are."""
+    """Return the places where the offsets of a vector's elements are."""
     offset = table.Offset(place)
     if not offset:
         return range(0)

@@ -12,17 +12,17 @@ BEGIN_ID = 1
 END_ID = 2
 _BLANK = "\u2581".encode()
 _BLANKS = " \t\n\r\v\f"  # what `bytes.strip` removes; `str.strip` removes more
-# From here on no token stands for text: names of tasks, of which this model uses none.
+# From here on no token stands for text: these are names of tasks, and this model uses none.
 _FIRST_SPECIAL_ID = 32_000
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What ids say. `pieces`: the bytes that each id writes; `offsets`: the length of `text` with it."""
+    """The text of some ids."""
 
     text: str
-    offsets: tuple[int, ...]
-    pieces: tuple[bytes, ...]
+    offsets: tuple[int, ...]  # the length of `text` with each id
+    pieces: tuple[bytes, ...]  # the bytes that each id writes
 
 
 class Tokenizer:

@@ -27,30 +27,30 @@ _BRANCH = "else_branch"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerWeights:
-    """One decoder layer. `qkv` (d, 3 d), `out` (d, d); of the attention to the encoder's states `cross_q` (d, d),
-    `cross_kv` (d, 2 d), `cross_out` (d, d); `up` (d, 2 f), `down` (f, d); norms and biases are vectors."""
+    """The weights of one decoder layer, with d for its width and f for that of the layers between; norms and biases are
+    vectors."""
 
     self_norm: Array
-    qkv: Array
-    out: Array
+    qkv: Array  # (d, 3 d)
+    out: Array  # (d, d)
     cross_norm: Array
-    cross_q: Array
-    cross_kv: Array
-    cross_out: Array
+    cross_q: Array  # of the attention to the encoder's states, (d, d)
+    cross_kv: Array  # (d, 2 d)
+    cross_out: Array  # (d, d)
     mlp_norm: Array
-    up: Array
+    up: Array  # (d, 2 f)
     up_bias: Array
-    down: Array
+    down: Array  # (f, d)
     down_bias: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecoderWeights:
-    """All of the decoder. `embedding` (vocabulary, d) is the output's matrix too; `norm` (d,)."""
+    """The weights of the whole decoder."""
 
-    embedding: Array
+    embedding: Array  # (vocabulary, d); the output's matrix too
     layers: tuple[LayerWeights, ...]
-    norm: Array
+    norm: Array  # (d,)
 
 
 def read(path: Path) -> DecoderWeights:

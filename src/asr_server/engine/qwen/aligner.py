@@ -50,7 +50,7 @@ class QwenAligner:
 
     @property
     def loaded(self) -> bool:
-        """Whether the weights are in memory."""
+        """True if the weights are in memory."""
         return self._runtime is not None
 
     def locate(self) -> None:
@@ -92,7 +92,7 @@ class QwenAligner:
         return int(len(item.audio) / _SAMPLES_PER_TOKEN + len(item.text.encode()) / _BYTES_PER_TOKEN) + 2 * words
 
     def align(self, items: Sequence[AlignItem]) -> list[Alignment | AsrError]:
-        """All items in one pass, or in halves where that fails, down to the item that is at fault. Raises
+        """Align all items in one pass, or in halves where that fails, down to the item that is at fault. Raises
         `EngineFailed`."""
         assert self._runtime is not None, "align() before load()"
         try:

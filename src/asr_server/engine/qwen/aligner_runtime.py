@@ -1,7 +1,7 @@
 """A loaded aligner and its one forward pass. Lives as long as the weights do.
 
-The prompt is the audio and then every word with two stamps behind it; the head says at each stamp in which time slot
-the word begins and ends. Rows are padded behind their end, where causal attention never looks, so no row needs a mask.
+The prompt is the audio and then every word with two stamps after it; the head says at each stamp in which time slot the
+word begins and ends. Rows are padded after their end, where causal attention never looks, so no row needs a mask.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from asr_server.engine.qwen.frontend import LogMel
 from asr_server.engine.qwen.language_model import Attend, LanguageModel
 from asr_server.engine.qwen.sdk import Qwen3ForceAlignProcessor
 
-# What the released aligner was trained on; its own configuration wins where it names languages.
+# The languages of the released aligner; those that a checkpoint's configuration names are used in place of them.
 LANGUAGES = (
     *("Chinese", "English", "Cantonese", "French", "German", "Italian", "Japanese", "Korean", "Portuguese", "Russian"),
     "Spanish",
@@ -37,12 +37,12 @@ LONGEST_S = 180.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Row:
-    """One item: its features (128, T), its words, and the ids behind the audio, two stamps after each word."""
+    """An item as the model reads it."""
 
-    mel: torch.Tensor
+    mel: torch.Tensor  # features (128, T)
     words: tuple[str, ...]
-    before: torch.Tensor
-    after: torch.Tensor
+    before: torch.Tensor  # ids (n,) before the audio
+    after: torch.Tensor  # ids (n,) after the audio: each word with two stamps after it
 
 
 class AlignerRuntime:
@@ -73,8 +73,8 @@ class AlignerRuntime:
             self._encoder.on_layer = self._language_model.on_layer = on_progress
 
     def align(self, items: Sequence[AlignItem]) -> list[Alignment]:
-        """All items in one pass. Raises `UnsupportedLanguage` or `UnsupportedValue` when one cannot be aligned, or the
-        error that the failure of a pass means."""
+        """Align all items in one pass. Raises `UnsupportedLanguage` or `UnsupportedValue` when one cannot be aligned,
+        or the error that the failure of a pass means."""
         try:
             return self._align(items)
         except Exception as error:
@@ -103,7 +103,7 @@ class AlignerRuntime:
         return torch.tensor(self._parts.processor.tokenizer(text).input_ids, dtype=torch.long)
 
     def _chances(self, rows: Sequence[_Row]) -> list[torch.Tensor]:
-        """What the head says of every stamp of each row, (2 x words, slots), not normalised."""
+        """Return the head's scores of the time slots at every stamp of each row, (2 x words, slots), not normalised."""
         windows = [self._encoder.windows(memory.upload(row.mel, self._device)) for row in rows]
         encoded = iter(self._encoder([window for own in windows for window in own]))
         embed = self._language_model.embed

@@ -17,18 +17,18 @@ from asr_server.text import repetition
 
 # Byte-level BPE spells bytes as printable characters; this is the way back.
 _BYTES = {char: byte for byte, char in bytes_to_unicode().items()}
-# What a decoder writes for bytes that are no character.
+# The character that a decoder writes for bytes that are none.
 _UNKNOWN = "\ufffd"
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnswer:
-    """What ids say; the fields are those of `Hypothesis`."""
+    """The content of some ids, as in `Hypothesis`."""
 
-    language: str
+    language: str  # the model's name, "" for no speech
     text: str
-    offsets: tuple[int, ...]
-    pieces: tuple[bytes, ...]
+    offsets: tuple[int, ...]  # the length of `text` with each id
+    pieces: tuple[bytes, ...]  # the bytes that each id writes
 
 
 class AnswerReader:
@@ -40,7 +40,7 @@ class AnswerReader:
         self._added = {token.content: token.special for token in tokenizer.added_tokens_decoder.values()}
 
     def read(self, ids: Sequence[int], language: str | None) -> ParsedAnswer:
-        """Generated ids, behind a forced `language` or none. Loops are folded to one turn.
+        """Read generated ids that follow a forced `language`, or none. A loop is folded to one repetition.
 
         An answer that was cut off inside a character ends before it.
         """
@@ -54,7 +54,8 @@ class AnswerReader:
         return ParsedAnswer(found, text, () if offsets is None else (*[0] * start, *offsets), (*[b""] * start, *pieces))
 
     def text_start(self, ids: Sequence[int], *, forced: bool) -> int | None:
-        """Where the text begins: behind the tag, None where there is none yet; at once if the language was forced."""
+        """Return where the text begins: after the tag, None where there is none yet, at 0 if the language was
+        forced."""
         if forced:
             return 0
         return ids.index(self._tag) + 1 if self._tag in ids else None
@@ -64,7 +65,7 @@ class AnswerReader:
         return b"".join(map(self._decoded, self._tokenizer.convert_ids_to_tokens(ids)))
 
     def _decoded(self, token: str | None) -> bytes:
-        # The vocabulary is padded: ids behind the tokenizer's last have no token, and an untrained row may still win.
+        # The vocabulary is padded: ids after the tokenizer's last have no token, and an untrained row may still win.
         if token is None or self._added.get(token, False):
             return b""
         return bytes(_BYTES[char] for char in token) if _BYTES.keys() >= set(token) else token.encode()
@@ -99,7 +100,7 @@ class AnswerStream:
 
 
 def _offsets(pieces: Sequence[bytes], text: str) -> tuple[int, ...] | None:
-    """For each piece the length of `text` once it is there; None when `text` is not what they say letter by letter.
+    """Return for each piece the length of `text` with it; None if the pieces do not write `text` letter by letter.
 
     A character whose bytes are spread over several pieces counts with the last of them.
     """

@@ -1,4 +1,4 @@
-"""How many rows of how many tokens fit, planned once at load. Pure; the memory is taken elsewhere."""
+"""The number of rows and tokens that fit, planned once at load. Pure; the memory is taken elsewhere."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 # Tokens of the row that is planned for: 30 s of audio (390), 360 new tokens, 146 for the prompt around it.
 ROW_TOKENS = 896
-# Of the memory that is free after the weights, this much may hold keys and values unless KV_BUDGET_MB says otherwise;
+# The share of the memory that is free after the weights which keys and values may take without KV_BUDGET_MB;
 # the rest is for activations, and on a CPU for everybody else, such as the aligner and the process that tells speakers
 # apart, which takes 150 MB. On a GPU the aligner's memory is left out before. Rows take half of it at most, live
 # sessions the rest.
@@ -16,30 +16,26 @@ _MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What is wanted: at most `max_batch` rows, `kv_budget_mb` MiB for keys and values (0: a share of what is free).
-    `reserved_bytes`: what the aligner will take beside the model. `shares`: models that share the memory."""
+    """The limits that the plan sets."""
 
-    max_batch: int
-    kv_budget_mb: int = 0
-    reserved_bytes: int = 0
-    shares: int = 1
+    max_batch: int  # the most rows
+    kv_budget_mb: int = 0  # MiB for keys and values; 0: a share of what is free
+    reserved_bytes: int = 0  # memory that the aligner will take
+    shares: int = 1  # models that share the memory
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """At most `rows` rows, as many as fit into `rows_bytes`: those of more than `ROW_TOKENS` tokens may be fewer.
+    """The rows and bytes that fit."""
 
-    `prefix_cache_bytes` bounds what is kept of live sessions between their partials.
-    """
-
-    rows: int
-    rows_bytes: int
-    prefix_cache_bytes: int
-    token_bytes: int
+    rows: int  # the most rows; of rows with more than `ROW_TOKENS` tokens fewer may fit
+    rows_bytes: int  # for keys and values of rows
+    prefix_cache_bytes: int  # for what is kept of live sessions between their partials
+    token_bytes: int  # keys and values of one token
 
     @property
     def tokens(self) -> int:
-        """All tokens of rows that fit."""
+        """Return how many tokens of all rows fit."""
         return self.rows_bytes // self.token_bytes
 
 

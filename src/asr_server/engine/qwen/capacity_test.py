@@ -38,7 +38,7 @@ def test_a_large_gpu_holds_the_whole_batch_and_a_small_one_less():
 
 def test_the_aligners_memory_is_left_out_of_the_plan():
     """On a GPU of 8 GiB rows and sessions leave its bytes free, and activations their share; on a CPU it is part of
-    what everybody else has, unless that is too little."""
+    what all others have, unless that is too little."""
     free, aligner = 6 * 1024 * MIB, 2 * 1024 * MIB
     for device, most in (("cuda", 0.6 * (free - aligner)), ("cpu", 0.25 * free)):
         limits = capacity.Limits(256, reserved_bytes=aligner)

@@ -1,4 +1,4 @@
-"""What is decided of a GPU once torch is imported: whether it can be used, the number format, the kernels."""
+"""The choices for a GPU once torch is imported: if it can be used, the number format, the kernels."""
 
 from __future__ import annotations
 

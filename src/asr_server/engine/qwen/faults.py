@@ -1,4 +1,4 @@
-"""What an exception of a pass means: a fault of its row, too little memory, or an accelerator that is lost."""
+"""The meaning of an exception of a pass: a fault of its row, too little memory, or an accelerator that is lost."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def load_failure(error: Exception) -> AsrError:
 
 
 def _release(error: BaseException | None) -> None:
-    """Replace the traceback by its text, also of the exceptions behind it. (`traceback.clear_frames` is not enough:
-    frames of closures keep what these refer to.)"""
+    """Replace the traceback by its text, also of its causes. (`traceback.clear_frames` is not enough: frames of
+    closures keep what these refer to.)"""
     while error is not None and error.__traceback__ is not None:
         error.add_note("".join(traceback.format_tb(error.__traceback__)))
         error.__traceback__ = None
@@ -80,7 +80,8 @@ def _classified(error: BaseException, subject: str) -> AsrError:
 
 
 def _of_device(words: str, code: int | None, no_memory: AsrError) -> AsrError:
-    """By the code, which errors of CUDA's driver API lack: these have their words alone."""
+    """Classify an error of the device by its code, which errors of CUDA's driver API lack: these have their words
+    alone."""
     if code == _MEMORY or (code is None and "out of memory" in words):
         return no_memory
     if code in _REFUSED:

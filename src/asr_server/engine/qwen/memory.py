@@ -1,4 +1,4 @@
-"""How much memory is free and used, and giving it back. The device's side of planning; decides nothing."""
+"""The memory that is free and used, and its return to the system. Decides nothing."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_medians_are_those_of_all_sequences_in_order(weights):
 @settings(deadline=None)
 @given(st.integers(1, 300), st.integers(1, 400), st.integers(0, 2**32))
 def test_medians_never_fall_and_stay_among_the_slots(rows, slots, seed):
-    """Also over long chains of contradicting certainties, whose product no number can hold."""
+    """Long chains of contradicting certainties are tried too, whose product no number can hold."""
     told = monotonic_decode.medians(_contradictions(rows, slots, seed))
     assert (np.diff(told) >= -1e-9).all()
     assert told.min() >= -0.5
@@ -46,7 +46,7 @@ def test_medians_never_fall_and_stay_among_the_slots(rows, slots, seed):
 
 
 def test_a_recording_of_three_minutes_that_makes_no_sense_has_times_in_order():
-    """More stamps than a number has room for the unlikelihood of."""
+    """The chain has more stamps than a number has room for their unlikelihood."""
     told = monotonic_decode.medians(_contradictions(1_200, 2_250, 0))
     assert np.isfinite(told).all()
     assert (np.diff(told) >= -1e-9).all()
@@ -57,13 +57,13 @@ def _contradictions(rows, slots, seed):
 
 
 def test_what_is_certain_and_in_order_keeps_its_slot():
-    """To a thousandth of a slot."""
+    """The slot is kept to a thousandth."""
     places = np.array([0, 3, 3, 4, 9])
     assert monotonic_decode.medians(np.eye(10)[places]) == pytest.approx(places, abs=1e-3)
 
 
 def test_one_stamp_that_runs_away_is_called_back():
-    """Nine in a row and one far behind them: it lies between its neighbours, and they stay."""
+    """Nine stamps are in a row and one far after them: it comes to lie between its neighbours, and they stay."""
     places = np.arange(10) * 5
     weights = np.full((10, 60), 1e-4)
     weights[range(10), places] = 1

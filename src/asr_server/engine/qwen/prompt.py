@@ -13,10 +13,10 @@ ASR_TEXT = "<asr_text>"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """Token ids before and after the audio embeddings, each (n,)."""
+    """The token ids of a prompt around the audio."""
 
-    before: torch.Tensor
-    after: torch.Tensor
+    before: torch.Tensor  # (n,), before the audio embeddings
+    after: torch.Tensor  # (n,), after them
 
 
 class PromptBuilder:
@@ -40,8 +40,8 @@ class PromptBuilder:
         return Prompt(self._ids(before), self._ids(after))
 
     def answer(self, text: str, language: str, *, forced: bool) -> tuple[int, ...]:
-        """Ids of the answer that says `text` in `language`, behind a forced language or none; () where the language
-        would have to be named and is not known."""
+        """Return the ids of the answer that says `text` in `language`, after a forced language or none; () where the
+        language would have to be named and is not known."""
         text = clean(self._control, text)
         if forced:
             return tuple(self._tokenizer(text).input_ids)

@@ -1,4 +1,4 @@
-"""Which linear layers the model gets in 8 bits, and how far they are from those that they replace."""
+"""The linear layers that the model gets in 8 bits, and how far they are from those that they replace."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ _ROWS = 16
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """How layers are made. `head`: from its weights (vocabulary, d); None keeps the model's own."""
+    """The functions that make the layers."""
 
     encoder: MakeLinear = plain
     language_model: MakeLinear = plain
+    # from the head's weights (vocabulary, d); None keeps the model's own
     head: Callable[[torch.Tensor], Linear] | None = None
-    measured: Measured | None = None
+    measured: Measured | None = None  # how far the layers are from those that they replace; None where none is replaced
 
     def options(self, quantize: str) -> tuple[Option, ...]:
-        """What making the layers has shown; called behind it."""
+        """Return what was measured while the layers were made; called after that."""
         if self.measured is None:
             return ()
         count, largest = self.measured.count, self.measured.largest
@@ -62,7 +63,7 @@ class Measured:
 
 
 def layers(quantize: str, device: str) -> Layers:
-    """Those of the plan: `quantize` is "int8", "fp8" or "" for none."""
+    """Return the functions for a plan: `quantize` is "int8", "fp8" or "" for none."""
     if not quantize:
         return Layers()
     measured = Measured()

@@ -1,4 +1,4 @@
-"""How many rows may decode together: fewer after memory ran out, and more again while passes succeed. Pure."""
+"""The number of rows that may decode together: fewer after memory ran out, more again while passes succeed. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _RECOVERY_PASSES = 64
 
 @dataclass(slots=True)
 class RowLimit:
-    """`planned`: rows for which the memory was planned. `rows`: those that may decode together now."""
+    """The most rows of a batch at this time."""
 
-    planned: int
-    rows: int = 0
+    planned: int  # rows for which the memory was planned
+    rows: int = 0  # rows that may decode together now
     _succeeded: int = 0
 
     def __post_init__(self) -> None:

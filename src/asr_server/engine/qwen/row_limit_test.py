@@ -7,7 +7,7 @@ from asr_server.engine.qwen.row_limit import RowLimit
 
 
 def test_it_halves_and_recovers():
-    """What ran out at eight rows has four at once, and eight again after many passes."""
+    """After a shortage at eight rows four decode at once, and eight again after many passes."""
     limit = RowLimit(8)
     limit.ran_out(8)
     assert limit.rows == 4

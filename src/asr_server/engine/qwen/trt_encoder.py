@@ -17,7 +17,7 @@ from asr_server.engine.qwen import exported_encoder, memory
 from asr_server.engine.qwen.exported_encoder import INPUTS, OUTPUT, ExportedEncoder, Origin, Target
 from asr_server.engine.qwen.windows import Window
 
-# The first line of a file: JSON behind this. TensorRT's own format has no place for what the engine was made from.
+# The first line of a file: JSON after this. TensorRT's own format has no place for what the engine was made from.
 _MAGIC = b"asr-server encoder "
 _MOST_HEADER_BYTES = 4096
 
@@ -41,7 +41,8 @@ def unpack(content: bytes, file: str) -> tuple[dict[str, Any], bytes]:
 
 
 class TrtEncoder(ExportedEncoder):
-    """`tower`: the SDK's, of which only the division into windows is used. Raises `ModelUnavailable`."""
+    """An encoder in TensorRT. `tower` is the SDK's, used for its division into windows alone. Raises
+    `ModelUnavailable`."""
 
     def __init__(self, file: Path, tower: Any, target: Target) -> None:
         super().__init__(tower)

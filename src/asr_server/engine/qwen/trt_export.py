@@ -15,7 +15,7 @@ from asr_server.engine.qwen.exported_encoder import INPUTS
 from asr_server.engine.qwen.trt_encoder import pack
 
 MOST_WINDOWS = 256
-# What a window consists of: pieces of 100 frames with 128 bins.
+# A window consists of pieces of 100 frames with 128 bins.
 _PIECES, _BINS, _FRAMES = 8, 128, 100
 # A clip of half a minute: the engine is fastest with as many windows.
 _USUAL_WINDOWS = 4

@@ -13,19 +13,18 @@ from asr_server.core.errors import InvalidInput
 from asr_server.text import languages
 
 _LANGUAGE, _TEXT = "language ", "<asr_text>"
-# What may stand before the mark of the text; longer, it is text.
+# The most characters before the mark of the text; if more come, they are text.
 _MAX_HEAD_CHARS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is known of an answer. `raw`: everything that was written. `language`: the model's name, "" if it was not
-    told. `is_cut`: it ended because it was as long as it may be. Of the tokens 0 if they were not told."""
+    """An answer as far as it is known. Numbers of tokens are 0 if the server does not tell them."""
 
-    raw: str = ""
-    language: str = ""
-    is_whole: bool = False
-    is_cut: bool = False
+    raw: str = ""  # everything that was written
+    language: str = ""  # the model's name, "" if the server did not tell it
+    is_whole: bool = False  # its end has come
+    is_cut: bool = False  # it ended because it was as long as it may be
     prompt_tokens: int = 0
     audio_tokens: int = 0
 
@@ -45,7 +44,7 @@ class Answer:
 
     @property
     def _head(self) -> str | None:
-        """What stands before the mark of the text."""
+        """Return what stands before the mark of the text; None without a mark."""
         head, mark, _ = self.raw[:_MAX_HEAD_CHARS].partition(_TEXT)
         return head if mark and head.startswith(_LANGUAGE) else None
 
@@ -77,7 +76,7 @@ def added(answer: Answer, line: str) -> Answer:
     if event.get("type") == "transcript.text.delta":
         return replace(answer, raw=answer.raw + _string(event.get("delta")))
     if event.get("type") == "transcript.text.done":
-        # What was streamed stands; a server that streams nothing has the text here.
+        # Text that was streamed is kept; a server that streams nothing has the text here.
         rest = _string(event.get("text"))
         return _with_facts(replace(answer, raw=answer.raw or rest, is_whole=True), event)
     for choice in event.get("choices") or ():
@@ -88,7 +87,7 @@ def added(answer: Answer, line: str) -> Answer:
 
 
 def _with_facts(answer: Answer, content: dict[str, Any]) -> Answer:
-    """With the language and the usage, as OpenAI's newer models, whisper's and vLLM tell them."""
+    """Return the answer with the language and the usage, as OpenAI's newer models, whisper's and vLLM tell them."""
     listed = content.get("languages") or ()
     told = listed[0].get("code") if listed and isinstance(listed[0], dict) else content.get("language")
     usage = content.get("usage")

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SpeechTimes:
-    """Where the time of a sentence went, in seconds: waiting for the engine, for the model to be loaded, and inside."""
+    """The time that a sentence took, in parts."""
 
-    queue_s: float
-    load_s: float
-    infer_s: float
+    queue_s: float  # waiting for the engine
+    load_s: float  # waiting for the model to be loaded
+    infer_s: float  # inside the engine
 
 
 class SpeechClient:
@@ -54,7 +54,7 @@ class SpeechClient:
 
     @property
     def status(self) -> ModelStatus:
-        """Whether the engine is loaded; never waits."""
+        """Return the state of the engine's model; never waits."""
         return self.snapshot().models[self._model]
 
     def lease(self) -> AbstractContextManager[None]:
@@ -99,7 +99,7 @@ class SpeechStream:
         return self._blocks.popleft()
 
     async def result(self) -> SpokenSentence:
-        """How the sentence ended. Raises `AsrError`."""
+        """Return how the sentence ended. Raises `AsrError`."""
         return await self._future
 
     @property

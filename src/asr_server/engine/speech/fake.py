@@ -42,11 +42,11 @@ _QUIET, _LOUD = 0.1, 0.4
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """One sentence on its way. `samples`: all of it, of which `given` were handed out."""
+    """One sentence on its way."""
 
-    rule: SpeechRule
-    samples: NDArray[np.float32]
-    given: int = 0
+    rule: SpeechRule  # the rule that decides its answer
+    samples: NDArray[np.float32]  # all of them
+    given: int = 0  # how many were handed out
     struck: bool = False  # its fault has happened
 
 
@@ -54,8 +54,8 @@ class FakeSpeechEngine:
     """A `SpeechEngine`: a block of samples a step for every row, and what its script says.
 
     A voice is the frequency of a tone; a sample is imitated by a tone of its strongest frequency. Instructions make the
-    tone louder, and the seed shifts its phase. A character takes 50 ms. `script`: one of which a test changes its
-    `speech` by `scripts.replace`, or the path of a file.
+    tone louder, and the seed shifts its phase. A character takes 50 ms. `script`: a script in memory, or the path of a
+    file.
     """
 
     fits = True  # it takes no memory
@@ -84,7 +84,7 @@ class FakeSpeechEngine:
 
     @property
     def loaded(self) -> bool:
-        """Whether `load` has succeeded."""
+        """True if `load` has succeeded."""
         return self._loaded
 
     @property
@@ -94,7 +94,7 @@ class FakeSpeechEngine:
 
     @property
     def urgent_slots(self) -> int:
-        """The same: all rows begin with the next step."""
+        """Return `free_slots`: all rows begin with the next step."""
         return self.free_slots
 
     def load(self) -> None:

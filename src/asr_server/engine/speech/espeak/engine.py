@@ -17,7 +17,7 @@ from asr_server.engine.speech.espeak.script_runs import script_runs
 from asr_server.engine.speech.protocol import Sentence, SpeechFinish, SpeechInfo, SpeechTraits, SpokenSentence
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
-# What comes together is handed out together: the library's blocks are 60 ms. The first goes out at once.
+# Blocks that come together are handed out together: the library's are 60 ms. The first goes out at once.
 _DELTA_SAMPLES = SPEECH_RATE // 2
 
 

@@ -46,7 +46,7 @@ OPENAI_VOICES = {
 # It cannot read Chinese characters as Japanese.
 _PARTLY_READ = {"ja"}
 _CODE = re.compile(r"[a-z]{2,3}(-([a-z]{2}|\d{3}))?")
-# Of English the files prefer the British one.
+# For English the files prefer the British voice.
 _DEFAULT_DIALECTS = {"en": "en-us"}
 _USUAL_RANK = 5  # voice.c
 # Two cores of 2026 make some hundred seconds of speech in one.
@@ -55,7 +55,7 @@ _LICENCE = "GPL-3.0-or-later"
 
 
 def traits(data: Path) -> SpeechTraits:
-    """What the engine can do with this data."""
+    """Return what the engine can do with this data."""
     voices = tuple(
         Voice(name, what, licence=_LICENCE)
         for name, what in _VARIANTS.items()

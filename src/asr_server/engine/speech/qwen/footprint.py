@@ -1,4 +1,4 @@
-"""How much memory a model of Qwen3-TTS will take, before it is loaded. Reads no weights."""
+"""The memory that a model of Qwen3-TTS will take, estimated before it is loaded. Reads no weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asr_server.engine.speech.qwen.model import SpeechModel
 
 
 def fits(directory: Path, model: SpeechModel) -> bool:
-    """Whether it seems to fit into the free memory. The codec is in float32."""
+    """True if the model seems to fit into the free memory. The codec is in float32."""
     # In 8 bits the layers are there twice while they are made, which is as much as once in 16 bits.
     item_bytes = 4 if model.dtype == "float32" and not model.quantize else 2
     needed = parameters(directory) * item_bytes + parameters(directory / CODEC) * 4 + PASS_BYTES

@@ -32,7 +32,7 @@ class FrameGraphs:
         return len(self._recorded)
 
     def run(self, *inputs: torch.Tensor) -> Computed:
-        """What `compute` gives for the rows of `inputs`; the next run overwrites it."""
+        """Return what `compute` gives for the rows of `inputs`; the next run overwrites it."""
         count = len(inputs[0])
         given, replay, computed = self._recorded[min(size for size in self._recorded if size >= count)]
         for kept, new in zip(given, inputs, strict=True):
