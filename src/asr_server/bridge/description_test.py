@@ -1,4 +1,4 @@
-"""What `describe` says of a server."""
+"""The description of a server."""
 
 from wyoming.info import Info
 
@@ -12,7 +12,7 @@ def _described(state):
 
 
 def test_a_silent_server_has_no_program_that_speaks():
-    """And keeps the one that hears."""
+    """The description keeps the program that hears."""
     described = _described(ServerState("", ("en",)))
     assert described.tts == []
     assert described.asr[0].installed
@@ -29,7 +29,7 @@ def test_every_voice_is_one_voice_for_each_of_its_languages():
 
 
 def test_a_recogniser_that_failed_does_not_silence_the_server():
-    """They are two models."""
+    """The two are different models."""
     voices = (SpeakingVoice("eric", "a man", ("en",)),)
     described = _described(ServerState("The model of the server cannot be loaded: no.", ("en",), voices))
     assert described.tts[0].installed

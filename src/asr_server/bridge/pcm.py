@@ -21,10 +21,10 @@ class UnknownFormat(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PcmFormat:
-    """Little-endian integers, 1 byte unsigned and 2 to 4 bytes signed, interleaved. Raises `UnknownFormat`."""
+    """A format of samples: little-endian integers, interleaved. Raises `UnknownFormat`."""
 
     rate_hz: int
-    width_bytes: int
+    width_bytes: int  # 1 byte unsigned, 2 to 4 bytes signed
     channels: int
 
     def __post_init__(self) -> None:
@@ -36,7 +36,7 @@ class PcmFormat:
 
     @property
     def frame_bytes(self) -> int:
-        """One sample of every channel."""
+        """Return the bytes of one sample of every channel."""
         return self.width_bytes * self.channels
 
 

@@ -1,4 +1,4 @@
-"""Whether the server behind the bridge is there and lets it in, which languages its model knows, and how it speaks."""
+"""The state of the server that the bridge uses: whether it lets the bridge in, its languages, and its voices."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _ALL_LANGUAGES = tuple(languages.code(name) for name in languages.model_language
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """`problem`: why the server cannot be used, "" if it can. `languages`: codes; all that Qwen3-ASR knows, if the
-    server does not say which its model knows. `voices`: none for a server that does not speak."""
+    """The server as the bridge found it."""
 
-    problem: str
+    problem: str  # why the server cannot be used, "" if it can
+    # codes; all that Qwen3-ASR knows, if the server does not say which its model knows
     languages: tuple[str, ...] = _ALL_LANGUAGES
-    voices: tuple[SpeakingVoice, ...] = ()
+    voices: tuple[SpeakingVoice, ...] = ()  # none for a server that does not speak
 
 
 class ServerMonitor:

@@ -46,11 +46,11 @@ _MAX_WORDS_CHARS = 16_000
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server, and the language for clients that state none; "" to detect it."""
+    """The server that transcribes."""
 
     server: str
-    token: str = ""
-    language: str = ""
+    token: str = ""  # the key, "" for none
+    language: str = ""  # for clients that state none; "" to detect it
 
     def options(self, language: str = "", hotwords: tuple[str, ...] = ()) -> LiveOptions:
         """The options of a session for one utterance."""
@@ -62,7 +62,7 @@ class Target:
 
     @property
     def speech(self) -> SpeechTarget:
-        """The same for texts."""
+        """Return the target of texts."""
         return SpeechTarget(self.server, self.token, default_language(self.language))
 
 
@@ -86,7 +86,7 @@ class Bridge(socketserver.ThreadingTCPServer):
 
 
 class _Connection(socketserver.StreamRequestHandler):
-    """One connection with any number of utterances, one after another."""
+    """A connection with any number of utterances, one after another."""
 
     disable_nagle_algorithm = True
     wbufsize = -1
@@ -119,7 +119,7 @@ class _Connection(socketserver.StreamRequestHandler):
         self._drop()
         with contextlib.suppress(OSError):
             super().finish()
-        # What could not be written makes the line above fail before it closes this, and the socket would stay open.
+        # Unwritten data makes the line above fail before it closes this, and the socket would stay open.
         self.rfile.close()
 
     def _handle(self, event: Event) -> bool:

@@ -1,4 +1,4 @@
-"""What the bridge makes of a `transcribe` event. Its connections are tested from outside."""
+"""The bridge's answer to a `transcribe` event. Its connections are tested from outside."""
 
 from wyoming.asr import Transcribe
 
@@ -9,7 +9,8 @@ TARGET = Target("http://127.0.0.1:8100", language="de")
 
 
 def test_a_house_with_too_many_names_keeps_its_first_ones():
-    """As many as the server takes, in their order, names before terms: a refusal would cost every command."""
+    """The bridge keeps as many as the server takes, in their order, names before terms: a refusal would cost every
+    command."""
     names, terms = [f"lamp {number:04}" for number in range(2_000)], ["Zürich"]
     kept = _options(Transcribe(transcript_names=names, transcript_terms=terms), TARGET).hotwords
     assert kept == tuple(names[: len(kept)])

@@ -1,4 +1,4 @@
-"""What `serve` says when it listens: the address to open, and whether the model is on this machine."""
+"""The lines that `serve` prints when it listens: the address to open, and whether the model is on this machine."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _SHOWS_INFO = (LogLevel.DEBUG, LogLevel.INFO)
 
 
 def announce(settings: Settings, port: int | None, *, model: bool = True) -> None:
-    """On a terminal a few lines, elsewhere lines of the log. `port`: None for a worker, which others do not call.
-    `model`: False for a gateway, whose worker has the model."""
+    """Print a few lines on a terminal, or write lines of the log elsewhere. `port`: None for a worker, which others do
+    not call. `model`: False for a gateway, whose worker has the model."""
     there, about = _model(settings) if model else (True, "")
     pages = _pages(settings, port) if port else []
     if pages and sys.stderr.isatty() and not settings.log_json and settings.log_level in _SHOWS_INFO:

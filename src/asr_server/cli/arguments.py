@@ -67,7 +67,7 @@ def add_hotwords(group: argparse._ActionsContainer) -> None:
 
 
 def add_speakers(group: argparse._ArgumentGroup) -> None:
-    """Who speaks: how many there are, and whose voices are known."""
+    """Add the arguments about speakers: how many there are, and whose voices are known."""
     group.add_argument("--speakers", action="store_true", help="tell speakers apart: A, B and so on")
     group.add_argument("--num-speakers", type=_people, metavar="N", help="how many speak")
     group.add_argument("--min-speakers", type=_people, metavar="N", help="how many speak at least")
@@ -90,7 +90,7 @@ def add_speakers(group: argparse._ArgumentGroup) -> None:
 def add_formats(
     group: argparse._ActionsContainer, allowed: Sequence[Format] = tuple(Format), *, several: bool = True
 ) -> None:
-    """One or more formats. `formats.chosen` has the rules."""
+    """Add the option for one or more formats. `formats.chosen` has the rules."""
     names = ", ".join(allowed)
     option = group.add_argument(
         "-f",
@@ -147,7 +147,7 @@ def add_layout(group: argparse._ArgumentGroup) -> None:
 
 
 def add_outputs(group: argparse._ArgumentGroup, *, beside: bool) -> None:
-    """`beside`: whether `--beside` is the default."""
+    """Add the places of results. `beside` is true if `--beside` is the default."""
     place = group.add_mutually_exclusive_group()
     place.add_argument(
         "-o",
@@ -219,7 +219,7 @@ def job_command(parsed: argparse.Namespace, job: str, action: str) -> str:
 
 
 def key(parsed: argparse.Namespace) -> str:
-    """The key for the server; "" for none. Raises `UsageError`, which does not show the key."""
+    """Return the key for the server; "" for none. Raises `UsageError`, which does not show the key."""
     from asr_server.core.settings import client_key
 
     file: Path | None = parsed.api_key_file
@@ -295,12 +295,12 @@ def port(text: str) -> int:
 
 
 def callers(text: str) -> int:
-    """At most the number of connections of one client."""
+    """Return a number of callers, at most the number of connections of one client."""
     return _within(text, 1, 100)
 
 
 def sessions(text: str) -> int:
-    """The number of live sessions; 0 for none."""
+    """Return a number of live sessions; 0 for none."""
     return _within(text, 0, 100)
 
 

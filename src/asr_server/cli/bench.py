@@ -75,7 +75,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def figures(load: Load, measured: Measurement) -> dict[str, Any]:
-    """All figures, with units in their names. None for what was not measured."""
+    """Return all figures, with units in their names. None for what was not measured."""
     requests, live = measured.requests, measured.live
     return {
         "server": load.server,

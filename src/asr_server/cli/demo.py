@@ -22,13 +22,13 @@ from asr_server.engine.speech.espeak import package as espeak
 
 @dataclass(frozen=True, slots=True)
 class _DemoModel:
-    """A model that the demonstration can use. `invitation`: what to say; `limits`: what not to expect."""
+    """A model that the demonstration can use."""
 
     name: str
     description: str
     sample: Sample
-    invitation: str
-    limits: str
+    invitation: str  # what to say
+    limits: str  # what not to expect
 
 
 _START_TIMEOUT_S = 60.0
@@ -149,7 +149,7 @@ def _show(base: str, model: _DemoModel) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """Without punctuation and capitals, which are a matter of taste."""
+    """Return the words without punctuation and capitals, which are a matter of taste."""
     return re.findall(r"[a-z']+", text.lower())
 
 

@@ -44,7 +44,7 @@ exit codes: 0 the server would run; 1 something is wrong
 # The largest released checkpoint, as downloaded.
 _LARGEST_MODEL_BYTES = 5e9
 _GIB = 1024**3
-# Of the words that are spoken. Of those of the two bundled recordings 31 of 32 are.
+# The least share of right words. Of those of the two bundled recordings 31 of 32 are right.
 _LEAST_HEARD = 0.7
 _WRONG_PRODUCT = (
     "Transcripts may be wrong: set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the server's environment if the processor "
@@ -63,13 +63,13 @@ class Mark(StrEnum):
 
 
 _COLOURS = {Mark.OK: "green", Mark.NOTE: "yellow", Mark.OFF: "dim", Mark.FAIL: "bold red"}
-# What a report without problems says.
+# The last line of a report without problems.
 _ESSENTIAL = ("gpu", "engine", "device", "dtype", "model", "words", "speed", "spoken words")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report."""
+    """A line of the report."""
 
     mark: Mark
     subject: str
@@ -104,7 +104,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def _report(*, quick: bool) -> Report:
-    """All findings, by section."""
+    """Return all findings, by section."""
     from asr_server.core import settings
     from asr_server.engine import remote_options
 

@@ -21,7 +21,7 @@ def test_a_wrong_product_fails_with_what_to_set(monkeypatch):
 
 
 def test_products_that_are_right_are_said_with_what_was_compared(monkeypatch):
-    """Not more than that: the bundled model's sizes and some numbers of rows."""
+    """The report says the bundled model's sizes and some numbers of rows, and not more than that."""
     monkeypatch.setattr(product_check, "faults", lambda _: [])
     (finding,) = doctor._products()
     assert finding.mark is Mark.OK

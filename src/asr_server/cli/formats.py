@@ -19,7 +19,7 @@ from asr_server.text import joining, languages
 
 
 class Format(StrEnum):
-    """Those of the server, and others that are made of their cues."""
+    """The formats of the server, and others that are made of their cues."""
 
     TEXT = "text"
     JSON = "json"
@@ -46,7 +46,7 @@ _RENDER = {
     Format.ASS: ass.render,
 }
 CUE_FORMATS = tuple(_RENDER)
-# What Whisper's command writes for `all`. Its json lists the segments.
+# The formats that Whisper's command writes for `all`. Its json lists the segments.
 _ALL = (Format.TEXT, Format.VTT, Format.SRT, Format.TSV, Format.VERBOSE_JSON)
 _JSON_FIELDS = ("text", "language", "language_code", "languages", "usage")
 
@@ -85,7 +85,7 @@ def _by_suffix(output: str | None, allowed: Sequence[Format]) -> list[Format]:
 
 
 def answer_options(wanted: Sequence[Format], layout: OutputOptions, *, speakers: bool = False) -> OutputOptions:
-    """What the server is asked for, with that layout, so that `convert` can make all formats of one answer."""
+    """Return what to ask the server for, with that layout, so that `convert` can make all formats of one answer."""
     cues = [one for one in wanted if one in CUE_FORMATS]
     if len(wanted) == 1 and wanted[0].value in set(ResponseFormat):
         answer = ResponseFormat(wanted[0].value)

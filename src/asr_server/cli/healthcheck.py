@@ -15,7 +15,7 @@ _TIMEOUT_S = 4.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None: the settings name the address."""
+    """Add no arguments: the settings name the address."""
     parser.set_defaults(run=lambda _: healthcheck(settings_module.load()))
 
 

@@ -78,7 +78,8 @@ def _run(given: Sequence[str]) -> int:
 
 
 def _replace_closed_outputs() -> None:
-    """After `2>&-` Python has no stderr, and would print errors to standard output."""
+    """Open closed outputs as the null device: after `2>&-` Python has no stderr, and would print errors to standard
+    output."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # open until the process ends
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
 

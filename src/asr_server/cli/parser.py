@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(Exit.USAGE, f"{self.prog}: {shown(message)}\n  Arguments and examples: {self.prog} --help\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """No argument may be unknown: the parser of the command knows best what was meant."""
+        """Parse the arguments, none of which may be unknown: the parser of the command knows best what was meant."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             option = unknown[0].partition("=")[0]
@@ -77,7 +77,7 @@ class Parser(argparse.ArgumentParser):
         return {name: parser for action in nested for name, parser in action.choices.items()}
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """As argparse does, in other words."""
+        """Check a value as argparse does, with other words in the message."""
         if action.choices is None or value in action.choices:
             return
         names = [str(choice) for choice in action.choices]
@@ -96,7 +96,7 @@ def unknown_name(name: str, known: Sequence[str]) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A sentence with the most similar name, behind a space; "" if none is similar."""
+    """Return a sentence with the most similar name, after a space; "" if none is similar."""
     by_folded = {option.lower(): option for option in known}
     close = difflib.get_close_matches(name.lower(), by_folded, n=1)
     return f" Did you mean {by_folded[close[0]]}?" if close else ""

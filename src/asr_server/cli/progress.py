@@ -16,7 +16,7 @@ _NAME_COLUMNS = 32
 
 
 class ProgressBars:
-    """All bars of a command. Other output to the terminal must be written inside `paused`."""
+    """The bars of a command. Other output to the terminal must be written inside `paused`."""
 
     def __init__(self, *, wanted: bool) -> None:
         self._progress = _progress() if wanted and sys.stderr.isatty() else None
@@ -90,7 +90,7 @@ class ProgressBar:
             self._progress.update(self._task, total=seconds)
 
     def set_done(self, seconds: float) -> None:
-        """How much of it is transcribed."""
+        """Show how much of the recording is transcribed."""
         if self._progress and self._task is not None:
             self._progress.update(self._task, completed=seconds)
             self._draw()

@@ -121,7 +121,7 @@ async def watch_job(jobs: AsyncJobClient, identity: str) -> AsyncGenerator[JobSt
 
 
 def notes(request: Request, result: Result) -> tuple[str, ...]:
-    """What the user should know about the quality of subtitles and translations."""
+    """Return what the user should know about the quality of subtitles and translations."""
     found = []
     if request.word_times is WordTimes.ALIGNED and result.time_source in _TIME_NOTES:
         found.append(_TIME_NOTES[result.time_source])
@@ -135,7 +135,7 @@ def _backend_result(request: Request, result: Result) -> BackendResult:
 
 
 def _is_plain_text(request: TranscriptionRequest) -> bool:
-    """Whether the answer is the text of all spans. With speakers it is a line for each turn, made at the end."""
+    """True if the answer is the text of all spans. With speakers it is a line for each turn, made at the end."""
     return request.output.response_format is ResponseFormat.TEXT and request.speakers is None
 
 

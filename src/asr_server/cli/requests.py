@@ -65,7 +65,7 @@ def _recording(parsed: argparse.Namespace, wanted: Sequence[Format]) -> dict[str
 
 
 def _speakers(parsed: argparse.Namespace, wanted: Sequence[Format]) -> dict[str, Any]:
-    """`speakers` and `channel_mode`, where speakers are told apart. diarized_json is as good as `--speakers`."""
+    """Return `speakers` and `channel_mode`, where speakers are wanted. diarized_json is as good as `--speakers`."""
     counts = ("num_speakers", "min_speakers", "max_speakers")
     given = [
         f"--{name.replace('_', '-')}" for name in (*counts, "known_speaker", "channel_mode") if getattr(parsed, name)

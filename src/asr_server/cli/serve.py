@@ -69,7 +69,7 @@ class _Server(uvicorn.Server):
             threading.Thread(target=self.announce, args=(port,), daemon=True).start()
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether to shut down: on a signal, or because the engine has failed."""
+        """Return true to shut down: on a signal, or because the engine has failed."""
         return await super().on_tick(counter) or self._failed()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

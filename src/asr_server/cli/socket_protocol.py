@@ -59,7 +59,7 @@ class _Unfinished:
         self._bytes, self._caller = 0, ""
 
     def holds(self, scope: Mapping[str, Any], size: int) -> bool:
-        """Count so many bytes for the caller of the connection; return False where it has too many."""
+        """Count that many bytes for the caller of the connection; return False where it has too many."""
         caller = scope["state"].get("caller")
         self._caller = caller.share if caller is not None else ""
         _held[self._caller] += size - self._bytes
@@ -95,7 +95,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.close_timeout = _REFUSED_CLOSE_S
         self._unparsed = bytearray()
         self._part_bytes = _PART_BYTES
-        # Whether there was more to parse at once than fits into a slice; from then on parsing waits for turns.
+        # True if there was more to parse at once than fits into a slice; from then on parsing waits for turns.
         self._is_greedy = self._is_turn_due = False
         self._frames_after_close = 0
         self._app_slice = TimeSlice()
@@ -196,7 +196,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._parse()
 
     def handle_events(self) -> None:
-        """Handle what was parsed. Who sends without end behind the close frame does not read it."""
+        """Handle what was parsed. A peer that sends without end after the close frame does not read it."""
         self._part_bytes = _PART_BYTES if self.conn.events else min(2 * self._part_bytes, _MAX_PART_BYTES)
         self._count(sum(self._cost(event) for event in self.conn.events if isinstance(event, Frame)))
         if self.close_sent:
@@ -267,7 +267,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._unfinished.end()
 
     def keepalive_timeout(self) -> None:
-        """No pong came: close with 1011, and abort if the peer does not read that."""
+        """Close with 1011 since no pong came, and abort if the peer does not read that."""
         super().keepalive_timeout()
         self.loop.call_later(_ABORT_AFTER_S, self.transport.abort)
 
@@ -280,7 +280,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             if self.close_sent:
                 raise ClientDisconnected from None
             raise
-        self._parse()  # frames behind the handshake, or a close frame behind data that the app will not receive
+        self._parse()  # frames after the handshake, or a close frame after data that the app will not receive
         if (
             self.close_sent
         ):  # also after a rejection with an HTTP status, which uvicorn would log as a missing handshake

@@ -78,7 +78,7 @@ async def protocol(offered):
     ],
 )
 async def test_what_is_no_handshake_is_answered(headers, status):
-    """And the connection is over: nobody would ever have said another word on it."""
+    """The connection is over: nobody would ever have said another word on it."""
 
     async def app(scope, receive, send):
         raise AssertionError("nobody has connected")
@@ -109,7 +109,7 @@ async def test_few_messages_wait_however_many_come_at_once(protocol):
 
 
 async def test_a_close_behind_much_audio_is_heard_in_its_place(protocol):
-    """And nothing after it is looked at."""
+    """Messages after it are not looked at."""
     protocol.data_received(_tiny(bytes(5_000)) + CLOSE + _tiny(b"x"))
     for _ in range(5_000):
         assert (await protocol.receive())["bytes"] == b"\0"
@@ -148,7 +148,7 @@ async def test_nothing_is_kept_of_a_connection_that_is_lost(offered):
 
 
 def _frames(head):
-    """As many as arrive at once, each empty and with a mask of zeros."""
+    """Return as many frames as arrive at once, each empty and with a mask of zeros."""
     return (bytes([head, 0x80]) + bytes(4)) * (256 * 1024 // 6)
 
 
@@ -198,7 +198,7 @@ async def test_the_app_takes_few_messages_in_one_turn_of_the_event_loop(protocol
 
 
 async def test_the_app_sends_few_messages_in_one_turn_of_the_event_loop(protocol):
-    """As answers to messages that came as fast as they go."""
+    """The messages are answers to messages that came as fast as they go."""
     sent = 0
 
     async def write():
@@ -224,7 +224,7 @@ async def test_a_message_has_a_bounded_number_of_frames(protocol):
 
 
 async def test_a_message_may_have_thousands_of_frames(protocol):
-    """As where a client sends a long recording in one message, in frames of a TCP segment."""
+    """A client may send a long recording in one message, in frames of a TCP segment."""
     parts = [bytes([number % 256]) * 1_400 for number in range(10_000)]
     head = b"\xfe" + (1_400).to_bytes(2, "big") + bytes(4)
     frames = [b"\x00" + head + part for part in parts]
@@ -253,7 +253,7 @@ async def test_who_sends_more_frames_than_audio_has_is_read_later(protocol, monk
 
 
 async def test_text_costs_more_than_audio_and_the_parts_of_a_message_less(protocol):
-    """They count by what they cost the event loop."""
+    """Messages count by what they cost the event loop."""
     costs = []
     protocol._count = costs.append
     for frame in (b"\x81\x81\0\0\0\0x", b"\x82\x81\0\0\0\0x", b"\x02\x81\0\0\0\0x", b"\x80\x81\0\0\0\0x"):
@@ -270,7 +270,7 @@ async def test_text_costs_more_than_audio_and_the_parts_of_a_message_less(protoc
 
 @pytest.mark.parametrize("part", [BEGINNING, b"\x82\xfe\x7f\xff\0\0\0\0" + bytes(1_000)], ids=["message", "frame"])
 async def test_a_message_has_to_be_complete_in_time(protocol, monkeypatch, part):
-    """One that is goes on; of one that is not, nothing is held."""
+    """A complete message goes on; of one that is not, nothing is held."""
     monkeypatch.setattr(module, "_MESSAGE_S", 0.05)
     protocol.data_received(BEGINNING)
     protocol.data_received(b"\x80\x81\0\0\0\0x")
@@ -286,7 +286,7 @@ async def test_a_message_has_to_be_complete_in_time(protocol, monkeypatch, part)
 
 
 async def test_the_unfinished_messages_of_a_caller_have_a_bound(offered, monkeypatch):
-    """It is for all connections of a key together; another key has its own."""
+    """The bound is for all connections of a key together; another key has its own."""
     monkeypatch.setattr(module, "_UNFINISHED_BYTES", 3_000)
     await offered.send({"type": "websocket.accept"})
     mine, other = Caller("key", share="key"), Caller("other", share="other")
@@ -302,7 +302,7 @@ async def test_the_unfinished_messages_of_a_caller_have_a_bound(offered, monkeyp
 
 
 async def test_a_refused_peer_is_not_read_on(protocol):
-    """This holds however much it sends behind the refusal."""
+    """However much the peer sends after the refusal, nothing is read."""
     protocol.client = ("192.0.2.1", 1)
     await protocol.send({"type": "websocket.close", "code": 3000})
     for _ in range(5):
@@ -341,7 +341,7 @@ async def test_nothing_is_parsed_before_the_handshake_is_complete(offered):
 
 @pytest.mark.parametrize("frames", [PINGS, PONGS, _frames(0x82)], ids=["pings", "pongs", "messages"])
 async def test_who_sends_without_end_behind_a_close_frame_is_cut_off(protocol, frames):
-    """After some thousand frames; the rest is not parsed."""
+    """The peer is cut off after some thousand frames; the rest is not parsed."""
     await protocol.send({"type": "websocket.close", "code": 1008})
     protocol.data_received(frames)
     await _parsed(protocol)
@@ -353,7 +353,7 @@ async def test_who_sends_without_end_behind_a_close_frame_is_cut_off(protocol, f
 
 @pytest.mark.parametrize(("is_heard", "wait_s"), [(False, 2), (True, 10)])
 async def test_a_refused_peer_is_waited_for_only_briefly(protocol, is_heard, wait_s):
-    """One that is closed before the app has taken a message from it. Others may have sent much that comes first."""
+    """The peer is closed before the app has taken a message from it. Others may have sent much that comes first."""
     if is_heard:
         protocol.data_received(_tiny(b"x"))
         await protocol.receive()

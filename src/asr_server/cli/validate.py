@@ -42,7 +42,7 @@ class ValidatingSink(FileSink):
 
 
 def is_subtitles(path: Path) -> bool:
-    """Whether the path is a subtitle file by its name."""
+    """True if the path is a subtitle file by its name."""
     return _format(path) is not None and not os.path.isdir(path)
 
 

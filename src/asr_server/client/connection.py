@@ -1,4 +1,4 @@
-"""What the HTTP clients share: the connection, uploads from disk, errors, events of a stream."""
+"""The common part of the HTTP clients: the connection, uploads from disk, errors, events of a stream."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class FileError(Exception):
 
 
 class ServerUnreachable(FileError):
-    """No server answers at the address."""
+    """The server cannot be reached at the address."""
 
 
 def client_options(server: str, key: str, timeout_s: float | None = None) -> dict[str, Any]:
@@ -58,7 +58,7 @@ def client_options(server: str, key: str, timeout_s: float | None = None) -> dic
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """One for all clients: to read the certificates takes longer than many a request."""
+    """Return one TLS context for all clients: to read the certificates takes longer than many a request."""
     return httpx.create_ssl_context()
 
 

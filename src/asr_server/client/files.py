@@ -67,16 +67,16 @@ class Duration:
 class Span:
     """The text of one span of speech. The last one is `whole`: the text of the whole recording.
 
-    Where speakers are told apart, the spans come without them first, and once more at the end of the recording, each of
-    one `speaker`: a letter or a name.
+    Where speakers are wanted, the spans come without them first, and once more at the end of the recording, each of one
+    `speaker`.
     """
 
     text: str
-    language: str
+    language: str  # as the server names it
     start_s: float
     end_s: float
-    whole: bool
-    speaker: str | None = None
+    whole: bool  # it is the text of the whole recording
+    speaker: str | None = None  # a letter or a name, None where it is not known
 
 
 class FileClient(connection.Connection):
@@ -99,7 +99,7 @@ class FileClient(connection.Connection):
     def spans(
         self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT
     ) -> Generator[Duration | Span, None, None]:
-        """Each span of speech when it is finished, in the order of the recording, then the whole."""
+        """Yield each span of speech when it is finished, in the order of the recording, then the whole."""
         return self._events(_SPANS_ROUTE, recording, form(request), _span)
 
     def _events(
@@ -144,7 +144,7 @@ class AsyncFileClient(connection.AsyncConnection):
     def spans(
         self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT
     ) -> AsyncGenerator[Duration | Span, None]:
-        """Each span of speech when it is finished, in the order of the recording, then the whole."""
+        """Yield each span of speech when it is finished, in the order of the recording, then the whole."""
         return self._events(_SPANS_ROUTE, recording, form(request), _span)
 
     async def _events(

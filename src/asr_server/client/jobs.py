@@ -39,19 +39,17 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """The state of a job. `done_s`: seconds of the recording that are transcribed, or of speech that are made.
-    `duration_s`: the length of all, None while it is unknown; of speech an estimate until the end. `error`: why the job
-    failed."""
+    """The state of a job."""
 
     id: str
     state: JobState
-    done_s: float = 0.0
-    duration_s: float | None = None
-    error: FileError | None = None
+    done_s: float = 0.0  # seconds of the recording that are transcribed, or of speech that are made
+    duration_s: float | None = None  # the length of all, None while it is unknown; of speech an estimate until the end
+    error: FileError | None = None  # why the job failed
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has succeeded or failed."""
+        """True if the job has succeeded or failed."""
         return self.state in (JobState.SUCCEEDED, JobState.FAILED)
 
 

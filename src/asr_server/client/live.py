@@ -28,7 +28,7 @@ from asr_server.client.live_connection import KnownSession, LiveError, LiveOptio
 from asr_server.client.live_input import Continuation, LiveInput
 from asr_server.client.live_lines import Line, line_of, runs_of, word_of
 
-# What is kept to be sent again after a cut: a minute at 48 kHz and more.
+# Audio that is kept to be sent again after a cut: a minute at 48 kHz and more.
 _BUFFER_BYTES = 8 * 1024 * 1024
 _LINES_KEPT = 64  # words and speakers of a line may follow it
 _COMMITTED_CHARS = 2000  # that a server takes
@@ -40,21 +40,21 @@ _FINAL_CODES = {"session_not_found", "session_closed", "audio_lost"}  # errors t
 
 @dataclass(frozen=True, slots=True)
 class _Tries:
-    """To reach another server. `next_s`: the time of the next one. `delay_s`: from then to the one after it."""
+    """The time of the next try to reach another server."""
 
-    next_s: float
-    delay_s: float = _FIRST_DELAY_S
+    next_s: float  # monotonic
+    delay_s: float = _FIRST_DELAY_S  # from that try to the one after it
 
     def postponed(self) -> _Tries:
-        """After a try that failed."""
+        """Return the tries after one that failed."""
         return _Tries(time.monotonic() + self.delay_s, min(2 * self.delay_s, _LONGEST_DELAY_S))
 
 
 class LiveClient:
-    """One session. It survives its connection: `resume` continues where audio stopped arriving.
+    """A live session. It survives its connection: `resume` continues where audio stopped arriving.
 
     It also survives its server, where that hands sessions over: when the server asks for it, `lines` goes on at another
-    one, and `resume` reaches any. `speakers_lost`: why the server does not tell speakers apart any more, "" while it
+    one, and `resume` reaches any. `speakers_lost`: why the server does not distinguish speakers any more, "" while it
     does.
     """
 
@@ -95,10 +95,10 @@ class LiveClient:
 
     @property
     def has_room(self) -> bool:
-        """Whether more audio can be kept with all that another server would need, should this one go.
+        """True if more audio can be kept with all that another server would need, should this one go.
 
-        Who can wait sends no more while there is none; a microphone cannot. There is always room where sessions are not
-        handed over, and where a flush alone ends an utterance.
+        A caller that can wait sends no more while there is none; a microphone cannot. There is always room where
+        sessions are not handed over, and where a flush alone ends an utterance.
         """
         if self._continuation is None or self.hello.get("endpointing") == "manual":
             return True
@@ -269,7 +269,7 @@ class LiveClient:
                 return message
 
     def _known_session(self) -> KnownSession:
-        """What a server needs to know of the session, whether it has it or not."""
+        """Return what a server needs to know of the session, whether it has it or not."""
         known = KnownSession(self.session_id, ",".join(map(str, self._received)))
         if self._continuation is None:
             return known
@@ -279,7 +279,7 @@ class LiveClient:
         return replace(known, first_frame=json.dumps(frame))
 
     def _shown(self, channel: int) -> dict[str, Any]:
-        """What is here of the open utterance of a channel; empty where there is none, or too much of it."""
+        """Return what is here of the open utterance of a channel; empty where there is none, or too much of it."""
         opened = [
             line
             for line in self._lines.values()
@@ -296,7 +296,7 @@ class LiveClient:
     def _moved_on(self, move: _Tries) -> _Tries | None:
         """Try to go on at another server. Returns when to try again; None where the session has moved.
 
-        What the last server says meanwhile waits unread, so that what the next one has been told stays true.
+        Messages of the last server wait unread meanwhile, so that what the next one has been told stays true.
         """
         if (continuation := self._continuation) is None:
             return None
@@ -315,7 +315,7 @@ class LiveClient:
         return None
 
     def _unread(self, last: SessionConnection) -> Iterator[dict[str, Any]]:
-        """What the last server has still said of the finals that are here. All else the next one says again."""
+        """Yield what the last server has still said of the finals that are here. All else the next one says again."""
         with suppress(TimeoutError, ConnectionClosed):
             while True:
                 message = json.loads(last.socket.recv(timeout=0))

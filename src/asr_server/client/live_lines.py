@@ -12,25 +12,22 @@ from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 class Line:
     """The text of one utterance so far. It replaces the last line of the same `utterance`.
 
-    `committed` only grows. `ending` is "" while the utterance is open, then `pause`, `cut`, `flush` or `close`. Times
-    are seconds since the session began. With word times, a final that has text comes a second time, with its `words`.
-
-    `speaker`: with two channels, whose line it is. `speakers`: where they are told apart, the committed text in runs of
-    one speaker; a line comes again when they change, until `speakers_settled`.
+    With word times, a final that has text comes a second time, with its `words`.
     """
 
-    utterance: int
-    committed: str
-    tentative: str
-    ending: str
+    utterance: int  # counts the utterances of the session
+    committed: str  # text that only grows
+    tentative: str  # text that may still change
+    ending: str  # "" while the utterance is open, then `pause`, `cut`, `flush` or `close`
     language: str
-    start_s: float
-    end_s: float
+    start_s: float  # since the session began
+    end_s: float  # since the session began
     lag_ms: int
     words: tuple[Word, ...] = ()
-    speaker: str | None = None
+    speaker: str | None = None  # with two channels, the speaker on the line's channel
+    # where speakers are wanted, the committed text in runs of one speaker; a line comes again when they change
     speakers: tuple[SpeakerRun, ...] = ()
-    speakers_settled: bool = False
+    speakers_settled: bool = False  # they will not change any more
 
     @property
     def text(self) -> str:
@@ -39,7 +36,7 @@ class Line:
 
     @property
     def final(self) -> bool:
-        """Whether the line is the last one of its utterance."""
+        """True if the line is the last one of its utterance."""
         return bool(self.ending)
 
 
@@ -61,7 +58,7 @@ def line_of(message: dict[str, Any]) -> Line:
 
 
 def runs_of(message: dict[str, Any]) -> tuple[SpeakerRun, ...]:
-    """Who spoke, in a text message or a later update; empty where speakers are not told apart."""
+    """Return who spoke, in a text message or a later update; empty where speakers are not wanted."""
     return tuple(SpeakerRun(run["speaker"], run["text"]) for run in message.get("speakers", ()))
 
 

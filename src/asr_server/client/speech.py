@@ -23,21 +23,16 @@ VOICES_ROUTE = "/v1/audio/voices"
 
 
 class SpeechFields(TypedDict, total=False):
-    """What the server decides where it is not given.
-
-    `format`: mp3, opus, aac, flac, wav or pcm, which is 16 bits, mono, 24 kHz. `language`: a BCP 47 tag or an English
-    name. `instructions`: how to speak. `speed`: 0.25 to 4. `pause_ms`: between two sentences. `spell_out`: numbers,
-    dates and currency in words.
-    """
+    """The options of a text. The server decides those that are not given."""
 
     voice: str
-    language: str
-    format: str
-    speed: float
-    instructions: str
+    language: str  # a BCP 47 tag or an English name
+    format: str  # mp3, opus, aac, flac, wav or pcm, which is 16 bits, mono, 24 kHz
+    speed: float  # 0.25 to 4
+    instructions: str  # how to speak
     seed: int
-    pause_ms: int
-    spell_out: bool
+    pause_ms: int  # between two sentences
+    spell_out: bool  # numbers, dates and currency in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +41,7 @@ class SpeakingVoice:
 
     id: str
     description: str
-    languages: tuple[str, ...]
+    languages: tuple[str, ...]  # codes of those that it speaks
     alias_of: str = ""  # the voice that this name stands for, "" for one's own
     also_alias_of: tuple[str, ...] = ()  # those of further engines, for languages that this one does not speak
 
@@ -66,7 +61,8 @@ class SpeechClient(connection.Connection):
             yield from answer.iter_bytes()
 
     def voices(self) -> list[SpeakingVoice]:
-        """Those that the server has. Raises `FileError` with the code `speech_unavailable` where it is silent."""
+        """Return the voices that the server has. Raises `FileError` with the code `speech_unavailable` where it is
+        silent."""
         with connection.map_errors():
             answer = self._http.get(VOICES_ROUTE)
         return voices_of(answer)
@@ -86,7 +82,8 @@ class AsyncSpeechClient(connection.AsyncConnection):
                     yield data
 
     async def voices(self) -> list[SpeakingVoice]:
-        """Those that the server has. Raises `FileError` with the code `speech_unavailable` where it is silent."""
+        """Return the voices that the server has. Raises `FileError` with the code `speech_unavailable` where it is
+        silent."""
         with connection.map_errors():
             answer = await self._http.get(VOICES_ROUTE)
         return voices_of(answer)
@@ -102,7 +99,7 @@ def json_request(text: dict[str, Any], fields: SpeechFields) -> dict[str, Any]:
 
 
 def voices_of(answer: httpx.Response) -> list[SpeakingVoice]:
-    """Those of an answer to `VOICES_ROUTE`. Raises `FileError`."""
+    """Return the voices of an answer to `VOICES_ROUTE`. Raises `FileError`."""
     if not answer.is_success:
         raise connection.error_of(answer)
     return [voice_of(one) for one in answer.json()["data"]]

@@ -22,7 +22,7 @@ def blocks(sound, block_samples=4_000):
 @settings(max_examples=50)
 @given(SESSIONS, st.sampled_from([1_600, 4_000, 17_000, 32_000]))
 def test_labels_behind_the_horizon_never_change(sound, block_samples):
-    """No turn begins before what was settled already. The horizon only moves on, and is never after its promise."""
+    """No turn begins before what was settled already. The horizon only moves on, and is as late as promised."""
     diarizer = LiveDiarizer(NumberedVoices().models)
     heard_ms = settled_ms = 0
     for block in blocks(sound, block_samples):

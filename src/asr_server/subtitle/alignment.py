@@ -57,12 +57,12 @@ def transfer_timestamps(
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Words [first, last) that share [start, end): one measured word, or some that were not."""
+    """Words [first, last) that share one time: one measured word, or some that were not measured."""
 
     first: int
     last: int
-    time: Time
-    source: TimeSource
+    time: Time  # [start, end) in milliseconds
+    source: TimeSource  # how the time was found
 
     @property
     def ms_per_word(self) -> float:
@@ -70,7 +70,7 @@ class _Block:
 
 
 def _measured(written: Sequence[str], aligned: Sequence[Piece]) -> list[Time | None]:
-    """For each word the time of the pieces that have its characters, unchecked; None for too few of them."""
+    """Return for each word the time of the pieces that have its characters, unchecked; None for too few of them."""
     ours = [(char, i) for i, word in enumerate(written) for char in _characters(word)]
     theirs = [timed for piece in aligned for timed in _timed(piece)]
     found: list[list[Time]] = [[] for _ in written]
@@ -162,7 +162,8 @@ def _blocks(times: Sequence[Time | None], weights: Sequence[float], span_ms: Tim
 
 
 def _widened(blocks: list[_Block], span_ms: Time) -> list[_Block]:
-    """The blocks, of which those with too little time for their words are merged with the neighbour that has most."""
+    """Return the blocks, with those that have too little time for their words merged with the neighbour that has
+    most."""
     i = 0
     while i < len(blocks):
         if blocks[i].ms_per_word >= _LEAST_MS:

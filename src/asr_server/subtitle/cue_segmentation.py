@@ -111,7 +111,7 @@ class _CostTable:
         return boundaries[::-1]
 
     def end_ms(self, first: int, last: int) -> int:
-        """When a cue of units [first, last) ends: after its speech and its reading time, within the limits."""
+        """Return when a cue of units [first, last) ends: after its speech and its reading time, within the limits."""
         reading = self._reading[last] - self._reading_before[first]
         reading += self._dashes_ms if last > self._same_speaker[first] else 0.0
         needed = max(self._rules.min_duration_ms, reading)
@@ -119,7 +119,7 @@ class _CostTable:
         return min(wanted, self._start[first] + self.longest_ms(first, last), self._over_ms)
 
     def longest_ms(self, first: int, last: int) -> int:
-        """How long a cue of units [first, last) may last."""
+        """Return how long a cue of units [first, last) may last."""
         until_next = self._start[last] - self._start[first]
         return _longest_ms(until_next, self._rules.min_gap_ms, self._rules.max_duration_ms)
 
@@ -142,7 +142,7 @@ class _CostTable:
                 yield cost + _FAST_MS * lack if lack > 0 else cost
 
     def _limits(self) -> list[int]:
-        """For each unit the end of the longest cue that may begin with it: by speaker, lines and duration."""
+        """Return for each unit the end of the longest cue that may begin with it: by speaker, lines and duration."""
         count, rules = len(self._units), self._rules
         dashes = rules.speaker_style is SpeakerStyle.DASH and rules.max_lines > 1
         line_ends = [
@@ -161,8 +161,8 @@ class _CostTable:
         return limits
 
     def _end_of_dialogue(self, first: int, change: int) -> int:
-        """The end of the longest cue of two speakers, a line each, that begins with `first`; 0 for none. The second
-        speaker begins with unit `change`."""
+        """Return the end of the longest cue of two speakers, a line each, that begins with `first`; 0 for none. The
+        second speaker begins with unit `change`."""
         room = self._rules.max_line_columns - len(_DASH)
         if change == len(self._units) or self._columns[change] - self._columns_before[first] > room:
             return 0
@@ -172,7 +172,7 @@ class _CostTable:
         return end
 
     def _furthest(self, fits: Callable[[int, int], bool]) -> list[int]:
-        """For each unit the furthest end up to which all runs from it fit; a single unit always fits."""
+        """Return for each unit the furthest end up to which all runs from it fit; a single unit always fits."""
         count, ends, end = len(self._units), [], 0
         for first in range(count):
             end = max(end, first + 1)
@@ -183,7 +183,7 @@ class _CostTable:
 
 
 def _longest_ms(until_next_ms: int, gap_ms: int, longest_ms: int) -> int:
-    """How long a cue may last if the next begins `until_next_ms` after its beginning."""
+    """Return how long a cue may last if the next begins `until_next_ms` after its beginning."""
     if until_next_ms > 2 * gap_ms:
         until_next_ms -= gap_ms
     return until_next_ms if until_next_ms < longest_ms else longest_ms

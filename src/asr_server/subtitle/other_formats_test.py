@@ -27,7 +27,7 @@ def test_another_program_reads_our_ass():
 
 
 def test_ffmpeg_reads_our_ass():
-    """As many events as cues."""
+    """FFmpeg finds as many events as cues."""
     with av.open(io.BytesIO(ass.render(CUES).encode()), format="ass") as container:
         assert sum(1 for packet in container.demux() if packet.size) == len(CUES)
 

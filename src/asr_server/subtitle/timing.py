@@ -44,7 +44,7 @@ def estimate(text: str, language: str, speech_regions: Sequence[tuple[int, int]]
 
 
 def spread(weights: Sequence[float], start_ms: int, end_ms: int) -> list[tuple[int, int]]:
-    """[start_ms, end_ms) divided in proportion to `weights`, of which there may be at most one for each millisecond."""
+    """Divide [start_ms, end_ms) in proportion to `weights`; there may be at most one weight for each millisecond."""
     total, free = sum(weights), end_ms - start_ms - len(weights)
     # One millisecond each and the rest by weight, so that none is empty.
     ends = [start_ms + i + round(free * done / total) for i, done in enumerate(accumulate(weights), start=1)]
@@ -52,7 +52,7 @@ def spread(weights: Sequence[float], start_ms: int, end_ms: int) -> list[tuple[i
 
 
 def _disjoint(speech_regions: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """In order, without empty ones; overlapping and touching ones merged."""
+    """Return the regions in order, without empty ones; overlapping and touching ones are merged."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(s for s in speech_regions if s[1] > s[0]):
         if joined and start <= joined[-1][1]:

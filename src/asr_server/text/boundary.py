@@ -1,4 +1,4 @@
-"""Whether a word or a text ends a sentence, a clause or neither, by the punctuation at its end."""
+"""The boundary at the end of a word or a text, of a sentence, a clause or neither, by the punctuation at its end."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from wcwidth import wcswidth, wcwidth
 
 
 class Width(NamedTuple):
-    """Display columns, and the number of characters that take two of them."""
+    """The width of a text."""
 
-    columns: int
-    wide: int
+    columns: int  # display columns
+    wide: int  # characters that take two of them
 
 
 @lru_cache(maxsize=65_536)

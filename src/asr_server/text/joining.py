@@ -43,7 +43,7 @@ def unbroken(text: str) -> str:
 
 
 def joint(left: str, right: str) -> str:
-    """The separator of two texts: a space, or "" between scripts without spaces and beside an empty text."""
+    """Return the separator of two texts: a space, or "" between scripts without spaces and next to an empty text."""
     if not left or not right or (is_unspaced(left[-1]) and is_unspaced(right[0])):
         return ""
     return " "

@@ -11,7 +11,7 @@ SENTENCE = "thank you very much for watching this video"
 
 
 def test_a_loop_becomes_one_turn():
-    """What stands around it stays."""
+    """The text around it stays."""
     cases = [
         ("ha" * 30, "ha"),
         ("no " * 25 + "stop", "no stop"),

@@ -92,7 +92,7 @@ def _word_starts(text: str) -> Iterator[int]:
 
 
 def _begins(kinds: Sequence[_Kind], i: int, *, spaced: bool, unspaced: bool) -> bool:
-    """Whether a word begins at cluster `i`, by the kinds of the clusters alone."""
+    """True if a word begins at cluster `i`, by the kinds of the clusters alone."""
     kind = kinds[i]
     if kind is _Kind.LETTER:
         return True
@@ -110,7 +110,7 @@ def _faced(kinds: Sequence[_Kind], i: int) -> _Kind | None:
 
 
 def _inseparable(text: str, offset: int, thai: set[int]) -> bool:
-    """Whether the character at `offset` cannot be separated from the one before it."""
+    """True if the character at `offset` cannot be separated from the one before it."""
     before, here = text[offset - 1], text[offset]
     if here in GLUED or before in _LEADING_VOWELS:
         return not before.isspace()

@@ -35,7 +35,8 @@ def test_what_comes_back_is_only_the_words():
 
 @given(PIECES)
 def test_a_cleaned_text_is_one_cue_in_every_format(text):
-    """In a file between two others it is exactly one cue: no reader finds a blank line, an arrow or a third time."""
+    """The text is exactly one cue in a file between two others: no reader finds a blank line, an arrow or a third
+    time."""
     line = cue_text(text)
     assert "-->" not in line
     assert len(line.splitlines()) <= 1
@@ -54,7 +55,7 @@ def test_cleaning_twice_is_cleaning_once(text):
 
 @given(st.text())
 def test_one_line_keeps_every_visible_character(text):
-    """Only gaps are joined and what cannot be written is dropped: letters, digits and signs stay in order."""
+    """Gaps are joined and what cannot be written is dropped: letters, digits and signs stay in order."""
     kept = [c for c in text if c.isalnum()]
     assert [c for c in one_line(text) if c.isalnum()] == kept
 

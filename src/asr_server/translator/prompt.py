@@ -36,12 +36,12 @@ times or markup. A line that is in {target} already is repeated as it is."""
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt for the lines that `ids` stand for, in config. `schema`: the JSON schema of a complete response."""
+    """A prompt for some lines."""
 
     system: str
     user: str
-    ids: tuple[str, ...]
-    schema: dict[str, Any]
+    ids: tuple[str, ...]  # the names of the lines in it
+    schema: dict[str, Any]  # the JSON schema of a complete response
     temperature: float
 
 
@@ -95,7 +95,8 @@ def _occurring_terms(glossary: Mapping[str, str], text: str) -> dict[str, str]:
 
 
 def _schema(ids: Sequence[str]) -> dict[str, Any]:
-    """One property for each line: an endpoint that enforces the schema cannot merge, skip or renumber lines."""
+    """Return a schema with one property for each line: an endpoint that enforces it cannot merge, skip or renumber
+    lines."""
     return {
         "type": "object",
         "properties": {name: {"type": "string"} for name in ids},

@@ -1,4 +1,4 @@
-"""What language models write around and instead of what was asked for."""
+"""The texts that language models write around and instead of what was asked for."""
 
 import json
 
@@ -69,7 +69,7 @@ def test_a_gap_costs_only_its_own_line():
 
 
 def test_a_lone_line_may_be_called_anything():
-    """There is one line and one text: no mistake is possible."""
+    """No mistake is possible: there is one line and one text."""
     for written in ['{"101": "eins"}', '{"1": "eins"}', '{"translation": "eins"}', '[{"id": 1, "t": "eins"}]']:
         assert read(written, ("101",)) == {"101": "eins"}, written
 

@@ -12,7 +12,7 @@ _THIRD_ALONE = 2
 
 
 def wrong_script(text: str, language: LanguageTag) -> bool:
-    """Whether the text is clearly not in the script of the language; False if that script is not listed here."""
+    """True if the text is clearly not in the script of the language; False if that script is not listed here."""
     own_names = LETTERS.get(language.script)
     if own_names is None:
         return False

@@ -48,7 +48,7 @@ class Translator:
         self._concurrency = concurrency
 
     async def translate(self, lines: Sequence[Line], config: TranslationConfig) -> list[Translated]:
-        """One outcome for each line, in order. Lines in the target language or without words are not sent.
+        """Return one outcome for each line, in order. Lines in the target language or without words are not sent.
 
         Lines without a usable translation keep their source text and have a reason. Raises `TranslationUnavailable` if
         the endpoint denies access, and `TranslationFailed` if no response was readable.
@@ -81,7 +81,7 @@ class Translator:
                 await self._attempt(run, [index])
 
     async def _attempt(self, run: _Translation, asked: list[int]) -> list[int]:
-        """One prompt for the lines `asked`; returns those that need another."""
+        """Send one prompt for the lines `asked`; returns those that need another."""
         if run.given_up:
             return []
         prompt = build_prompt(run.texts, asked, run.language_of(asked), run.config)
@@ -107,21 +107,21 @@ class Translator:
 
 @dataclass(slots=True)
 class _Translation:
-    """The state of one call of `translate`: translations found so far, and the reason for each line without one."""
+    """The state of one call of `translate`."""
 
     lines: Sequence[Line]
     config: TranslationConfig
-    patience: int
-    texts: list[str] = field(init=False)
-    wanted: list[int] = field(init=False)
-    found: dict[int, str] = field(default_factory=dict)
-    reasons: dict[int, Reason] = field(default_factory=dict)
-    answered: bool = False
-    given_up: bool = False
-    unproductive: int = 0
-    failures: int = 0
-    cause: str = ""
-    denied: TranslationError | None = None
+    patience: int  # responses without a usable line after which the endpoint is given up
+    texts: list[str] = field(init=False)  # of the lines, as they are sent
+    wanted: list[int] = field(init=False)  # indices of the lines that need a translation
+    found: dict[int, str] = field(default_factory=dict)  # translations by index
+    reasons: dict[int, Reason] = field(default_factory=dict)  # why a line has none, by index
+    answered: bool = False  # a response had a usable line
+    given_up: bool = False  # nothing more is sent
+    unproductive: int = 0  # responses in a row without a usable line
+    failures: int = 0  # failures in a row
+    cause: str = ""  # the kind of the last failure
+    denied: TranslationError | None = None  # the error with which the endpoint denied access
 
     def __post_init__(self) -> None:
         # Times that a line contains are removed before it is sent, and so cannot come back.
@@ -216,7 +216,7 @@ def _longest(source: str) -> int:
 
 
 def _fault(source: str, text: str, target: LanguageTag) -> Reason:
-    """Why `text` cannot be the translation of `source`; `NONE` if it can."""
+    """Return why `text` cannot be the translation of `source`; `NONE` if it can."""
     if not any(unicodedata.category(char)[0] in _VISIBLE for char in text):
         return Reason.NO_ANSWER
     if len(text) > _longest(source):

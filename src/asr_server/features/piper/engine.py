@@ -1,7 +1,7 @@
 """The engine `piper`: sentences in one voice, each in short pieces of work, and the one that has least is next.
 
 Rows are not computed together: a voice's vocoder is bound by arithmetic, so that four rows in one call take the time of
-four calls, and the end of a row would depend on the row beside it.
+four calls, and the end of a row would depend on the row next to it.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from asr_server.features.piper.phonemes import utterances
 from asr_server.features.piper.voice import PiperVoice
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
-# More than a few callers have under way: who comes last has heard least, and is next. A row holds at most 4 MB.
+# More than a few callers have under way: the one that comes last has heard least, and is next. A row has at most 4 MB.
 _SLOTS = 16
-# Of a sentence without anything that the voice can say.
+# The samples of a sentence without anything that the voice can say.
 _SILENCE = np.zeros(SPEECH_RATE // 10, np.float32)
 
 Samples = NDArray[np.float32]
@@ -39,7 +39,7 @@ class _Row:
     """A sentence on its way."""
 
     work: Iterator[Samples]  # each item is a bounded piece of work, and may be empty
-    urgent: bool
+    urgent: bool  # it is the next before those that are not
     samples: int = 0  # handed out
 
 

@@ -29,7 +29,7 @@ def engine():
 
 
 def outcomes(engine, steps=200):
-    """What comes of the rows that are inside."""
+    """Return the outcomes of the rows that are inside."""
     found = []
     for _ in range(steps):
         found += engine.step()
@@ -47,7 +47,7 @@ def test_who_has_heard_least_is_next(engine):
 
 
 def test_a_lost_process_costs_one_sentence(engine, monkeypatch):
-    """Those that have their phonemes go on, and the next one starts a process again."""
+    """Sentences that have their phonemes go on, and the next one starts a process again."""
     (first,) = samples(engine, SHORT)
     os.kill(engine.info.pid, signal.SIGKILL)
     time.sleep(0.2)
@@ -63,7 +63,7 @@ def test_a_lost_process_costs_one_sentence(engine, monkeypatch):
 
 
 def test_words_of_another_script_are_spoken(engine):
-    """In the phonemes of their language, as far as the voice has them."""
+    """The words are spoken in the phonemes of their language, as far as the voice has them."""
     plain, mixed = samples(engine, Sentence("I say.", VOICE), Sentence("I say Привет.", VOICE))
     assert len(mixed) > len(plain) + 5_000
 
@@ -75,7 +75,7 @@ def test_a_text_without_phonemes_is_a_silence(engine):
 
 
 def test_no_piece_of_work_is_long(engine):
-    """A hostile text is many pieces: the rows beside it go on."""
+    """A hostile text is many pieces: the rows next to it go on."""
     engine.admit(1, Sentence("9" * 400, VOICE))
     pieces = [one for one in outcomes(engine) if isinstance(one, RowDelta)]
     assert max(len(one.value) for one in pieces) < 2 * 24_000

@@ -18,7 +18,7 @@ _LANGUAGE_MARK = re.compile(r"\([a-z-]{2,12}\)")
 def utterances(clauses: Iterable[Clause], known: Collection[str]) -> list[list[str]]:
     """Return the phonemes that a voice knows, of whole clauses where these are short enough.
 
-    What has no phoneme but signs of punctuation is left out.
+    Utterances with no phoneme but signs of punctuation are left out.
     """
     found: list[list[str]] = [[]]
     for clause in clauses:

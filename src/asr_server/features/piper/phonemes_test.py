@@ -15,7 +15,7 @@ def test_clauses_keep_their_signs():
 
 
 def test_what_the_voice_does_not_know_is_left_out():
-    """Its own signs of the start, the end and the gaps are no phonemes; letters with marks are taken apart."""
+    """The signs of the start, the end and the gaps are no phonemes; letters with marks are taken apart."""
     assert spoken(("a^x_b$", "?"), ("(fr)ã", ".")) == ["ab a\u0303."]
 
 
@@ -24,7 +24,7 @@ def test_a_text_without_a_phoneme_has_no_utterance():
 
 
 def test_utterances_are_bounded():
-    """They end between two clauses, else between two words, else anywhere."""
+    """Utterances end between two clauses, else between two words, else anywhere."""
     assert [len(one) for one in spoken(*[("abcd " * 15, ",")] * 4)] == [151, 151]
     words = spoken(("abcd " * 100, "."))
     assert max(map(len, words)) <= MAX_PHONEMES

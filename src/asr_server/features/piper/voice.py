@@ -41,7 +41,7 @@ class UnusableVoice(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PiperVoice:
-    """One network and what is needed to use it."""
+    """A network and what is needed to use it."""
 
     path: Path
     languages: tuple[str, ...]  # codes: of the dialect, and of its language
@@ -89,7 +89,7 @@ def read_all(path: Path) -> list[PiperVoice]:
 
 
 def read(path: Path) -> PiperVoice:
-    """Return the voice of a file, of which only the configuration is read. Raises `UnusableVoice`."""
+    """Return the voice of a file. Only the configuration is read. Raises `UnusableVoice`."""
     config_path = _config_of(path)
     try:
         if not path.is_file():
