@@ -13,7 +13,7 @@ from typing import Any
 from asr_server.cli.failure import UsageError
 from asr_server.cli.parser import unknown_name
 from asr_server.service.requests import OutputOptions, ResponseFormat
-from asr_server.subtitle import ass, line_formats, srt, vtt
+from asr_server.subtitle import other_formats, srt, vtt
 from asr_server.subtitle.cues import Cue
 from asr_server.text import joining, languages
 
@@ -41,9 +41,9 @@ _SUFFIXES = {Format.TEXT: ".txt", Format.VERBOSE_JSON: ".json", Format.DIARIZED_
 _RENDER = {
     Format.SRT: srt.render,
     Format.VTT: vtt.render,
-    Format.TSV: line_formats.render_tsv,
-    Format.LRC: line_formats.render_lrc,
-    Format.ASS: ass.render,
+    Format.TSV: other_formats.render_tsv,
+    Format.LRC: other_formats.render_lrc,
+    Format.ASS: other_formats.render_ass,
 }
 CUE_FORMATS = tuple(_RENDER)
 # The formats that Whisper's command writes for `all`. Its json lists the segments.

@@ -26,7 +26,7 @@ from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, WebSocke
 
 from asr_server.client.live_connection import KnownSession, LiveError, LiveOptions, SessionConnection, open_connection
 from asr_server.client.live_input import Continuation, LiveInput
-from asr_server.client.live_lines import Line, line_of, runs_of, word_of
+from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 
 # Audio that is kept to be sent again after a cut: a minute at 48 kHz and more.
 _BUFFER_BYTES = 8 * 1024 * 1024
@@ -36,6 +36,66 @@ _GOING_AWAY = 1001
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.25, 5.0  # between tries to reach a server
 _TRY_S = 5.0  # for one, while the last server still serves the session
 _FINAL_CODES = {"session_not_found", "session_closed", "audio_lost"}  # errors that a further try cannot mend
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """The text of one utterance so far. It replaces the last line of the same `utterance`.
+
+    With word times, a final that has text comes a second time, with its `words`.
+    """
+
+    utterance: int  # counts the utterances of the session
+    committed: str  # text that only grows
+    tentative: str  # text that may still change
+    ending: str  # "" while the utterance is open, then `pause`, `cut`, `flush` or `close`
+    language: str
+    start_s: float  # since the session began
+    end_s: float  # since the session began
+    lag_ms: int
+    words: tuple[Word, ...] = ()
+    speaker: str | None = None  # with two channels, the speaker on the line's channel
+    # where speakers are wanted, the committed text in runs of one speaker; a line comes again when they change
+    speakers: tuple[SpeakerRun, ...] = ()
+    speakers_settled: bool = False  # they will not change any more
+
+    @property
+    def text(self) -> str:
+        """Committed and tentative text."""
+        return self.committed + self.tentative
+
+    @property
+    def final(self) -> bool:
+        """True if the line is the last one of its utterance."""
+        return bool(self.ending)
+
+
+def line_of(message: dict[str, Any]) -> Line:
+    """A text message as a line."""
+    return Line(
+        utterance=message["utterance"],
+        committed=message["committed"],
+        tentative=message["tentative"],
+        ending=message.get("ending", "flush") if message["is_final"] else "",
+        language=message["language"],
+        start_s=message["start"],
+        end_s=message["end"],
+        lag_ms=message["lag_ms"],
+        speaker=message.get("speaker"),
+        speakers=runs_of(message),
+        speakers_settled=message.get("speakers_settled", False),
+    )
+
+
+def runs_of(message: dict[str, Any]) -> tuple[SpeakerRun, ...]:
+    """Return who spoke, in a text message or a later update; empty where speakers are not wanted."""
+    return tuple(SpeakerRun(run["speaker"], run["text"]) for run in message.get("speakers", ()))
+
+
+def word_of(word: dict[str, Any]) -> Word:
+    """A word of a message with word times."""
+    times_ms = round(1000 * word["start"]), round(1000 * word["end"])
+    return Word(word["word"], *times_ms, TimeSource(word["source"]), speaker=word.get("speaker"))
 
 
 @dataclass(frozen=True, slots=True)

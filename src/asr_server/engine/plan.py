@@ -6,6 +6,7 @@ that names every conflict: no option may be shown as active and have no effect.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,6 @@ from asr_server.engine import (
     machine_options,
     model_options,
     remote_options,
-    speaker_options,
     speech_options,
 )
 from asr_server.engine.capabilities import Capabilities
@@ -28,6 +28,8 @@ from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Option
 from asr_server.engine.qwen.checkpoint import DEMO, is_hub_id
 from asr_server.engine.remote_options import Remote
 from asr_server.engine.speech.qwen.model import SpeechModel
+from asr_server.speakers import model_source, package
+from asr_server.speakers.package import EMBEDDED
 
 # Engines. The name of the scripted one is its MODEL_ID too; it has neither a slash nor a directory, as a model has.
 QWEN = "qwen"
@@ -41,6 +43,8 @@ FAST_FAKE = "fake-fast"
 _GPU_MODEL, _CPU_MODEL = "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ASR-0.6B"
 # The engine of each MODEL_ID that names no Qwen3-ASR checkpoint.
 ENGINES_BY_MODEL = {FAKE: FAKE, FAST_FAKE: FAKE, moonshine.MODEL_ID: MOONSHINE}
+_SPEAKERS_OFF, _SPEAKERS_AUTO = "off", "auto"
+_SPEAKERS_WHEN = "in a process of its own; loaded for the first request"
 
 
 class PlanError(ValueError):
@@ -291,7 +295,7 @@ def _others(settings: Settings, model_id: str, capabilities: Capabilities, confl
 
 
 def _server_conflicts(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
-    yield from speaker_options.conflicts(settings)
+    yield from _speaker_conflicts(settings)
     yield from speech_options.conflicts(settings, capabilities)
     if settings.use_granian and "granian" not in capabilities.packages:
         yield "USE_GRANIAN: Granian is not installed: pip install -r requirements-granian.txt, or unset it."
@@ -330,7 +334,7 @@ def _beside(settings: Settings, model_id: str) -> Iterator[Option]:
     """The options that do not concern the engine."""
     yield Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode])
     yield _translation(settings)
-    yield speaker_options.option(settings)
+    yield _speakers(settings)
     yield from speech_options.options(settings)
     yield from model_options.options(settings, model_id)
     yield remote_options.use_vllm(settings)
@@ -370,3 +374,35 @@ def _model(wanted: str, device: str) -> Option:
     if device.startswith("cuda"):
         return Option("model", True, _GPU_MODEL, "MODEL_ID=auto: the larger model, for a GPU")
     return Option("model", True, _CPU_MODEL, "MODEL_ID=auto: the smaller model, for a CPU")
+
+
+def _speakers(settings: Settings) -> Option:
+    """Return the option `speakers`. Its value is what `SpeakerClient` takes."""
+    wanted = settings.speakers
+    if wanted == _SPEAKERS_OFF:
+        return Option("speakers", False, "", "SPEAKERS=off")
+    if wanted not in (_SPEAKERS_AUTO, EMBEDDED):
+        where = "ONNX files of a directory" if os.path.isdir(wanted) else "ONNX files of the hub, downloaded once"
+        return Option("speakers", True, wanted, f"{where}, {_SPEAKERS_WHEN}")
+    reason = package.missing()
+    if reason:
+        return Option("speakers", False, "", f"SPEAKERS={wanted}: {reason}")
+    return Option("speakers", True, EMBEDDED, f"pyannote community-1 {_SPEAKERS_WHEN}")
+
+
+def _speaker_conflicts(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for what was asked for by name and cannot run."""
+    wanted = settings.speakers
+    if wanted in (_SPEAKERS_OFF, _SPEAKERS_AUTO):
+        return
+    if wanted == EMBEDDED:
+        if reason := package.missing():
+            yield f"SPEAKERS={EMBEDDED}: {reason}; unset it."
+    elif os.path.isdir(wanted):
+        if reason := model_source.missing(wanted):
+            yield f"SPEAKERS={wanted}: {reason}."
+    elif not is_hub_id(wanted):
+        yield (
+            f"SPEAKERS={wanted}: there is no such directory, and it is no hub id (owner/name); otherwise set it to "
+            f"{_SPEAKERS_AUTO}, {_SPEAKERS_OFF} or {EMBEDDED}."
+        )

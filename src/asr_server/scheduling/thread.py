@@ -29,8 +29,7 @@ from asr_server.scheduling.capacity import EngineWork
 from asr_server.scheduling.engine_time import RecordingsShare, StepTime
 from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import DEFAULT, AnyJob, Job, Priority, R
-from asr_server.scheduling.model import Model, OnState
-from asr_server.scheduling.models import Models
+from asr_server.scheduling.model import Model, Models, OnState
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
 from asr_server.scheduling.ports import Batch, Outcome, RowDelta, RowDone, RowFailed
 from asr_server.scheduling.queue import JobQueue

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from asr_server.core.errors import TranslationError, TranslationFailed
+from asr_server.text.script_names import LETTERS, letter_names
+from asr_server.text.target_languages import LanguageTag
 from asr_server.translator import response
-from asr_server.translator.cleaning import cue_text
 from asr_server.translator.endpoint import NoResponse, PromptRefused
 from asr_server.translator.lines import Line, Reason, Translated, TranslationConfig
 from asr_server.translator.prompt import batches, build_prompt
-from asr_server.translator.scripts import wrong_script
+from asr_server.translator.response import cue_text
 
 if TYPE_CHECKING:
     from asr_server.text.target_languages import LanguageTag
@@ -37,6 +38,10 @@ _MARKUP_FACTOR = 3
 _SAME_LETTERS = 12
 # Categories of visible characters: a cue of joiners and direction marks alone would look empty.
 _VISIBLE = "LNPS"
+# Latin letters occur in texts of every script: names, brands, formulas. This many alone are a wrong script.
+_LATIN_ALONE = 12
+# Letters of a third script do not occur by chance; a single one may be a symbol.
+_THIRD_ALONE = 2
 
 
 class Translator:
@@ -224,3 +229,16 @@ def _fault(source: str, text: str, target: LanguageTag) -> Reason:
     if text.casefold() == source.casefold() and sum(c.isalpha() for c in source) >= _SAME_LETTERS:
         return Reason.UNCHANGED
     return Reason.OTHER_SCRIPT if wrong_script(text, target) else Reason.NONE
+
+
+def wrong_script(text: str, language: LanguageTag) -> bool:
+    """True if the text is clearly not in the script of the language; False if that script is not listed here."""
+    own_names = LETTERS.get(language.script)
+    if own_names is None:
+        return False
+    own = latin = third = 0
+    for name in letter_names(text):
+        own += name in own_names
+        latin += name == "LATIN" and name not in own_names
+        third += name != "LATIN" and name not in own_names
+    return third > own if own else third >= _THIRD_ALONE or latin >= _LATIN_ALONE

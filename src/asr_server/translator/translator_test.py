@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from asr_server.core.errors import TranslationFailed, TranslationUnavailable
 from asr_server.text import target_languages
-from asr_server.translator.cleaning import cue_text
 from asr_server.translator.conftest import HOPELESS, MENDABLE, completion, once, refusal, right, translation
 from asr_server.translator.lines import Line, Reason
+from asr_server.translator.response import cue_text
+from asr_server.translator.translator import wrong_script
 
 ENGLISH = target_languages.find("en")
 SENTENCES = [Line(f"this is the sentence number {n} of a long speech", ENGLISH) for n in range(13)]
@@ -267,3 +268,36 @@ async def test_words_of_the_model_are_never_taken_for_a_lines_text(llm, translat
     async with translating() as translator:
         with pytest.raises(TranslationFailed, match="no usable answer"):
             await translator.translate([Line("good day to all of you")], config())
+
+
+def test_a_wrong_script_is_noticed():
+    """Chinese for English, Russian for German, English for Japanese, kana for Chinese."""
+    cases = [
+        ("你好世界", "en"),
+        ("Привет, мир", "de"),
+        ("Good morning to everybody", "ru"),
+        ("Good morning to everybody", "ja"),
+        ("こんにちは世界", "zh"),
+        ("Sehr gut 好的好的好的好的好的好的", "en"),
+    ]
+    for text, target in cases:
+        assert wrong_script(text, target_languages.find(target)), (text, target)
+
+
+def test_names_numbers_and_mixed_texts_are_accepted():
+    """Brands stand in texts of every script, and what cannot be judged is let through."""
+    cases = [
+        ("Guten Morgen", "en"),  # the script is right; which language it is, nobody looks
+        ("OpenAI", "ja"),
+        ("東京タワー", "ja"),
+        ("あーーっ", "ja"),
+        ("うわーーー！", "ja"),
+        ("Я купил iPhone 15 Pro Max", "ru"),
+        ("Straße µ", "de"),
+        ("42!", "zh"),
+        ("Ｈｅｌｌｏ", "en"),
+        ("whatever", "tlh"),
+        ("漢字と한글", "ko"),
+    ]
+    for text, target in cases:
+        assert not wrong_script(text, target_languages.find(target)), (text, target)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from asr_server.engine import loops
 from asr_server.engine.qwen.prompt import ASR_TEXT
 from asr_server.engine.qwen.sdk import bytes_to_unicode, parse_asr_output
-from asr_server.text import repetition
 
 # Byte-level BPE spells bytes as printable characters; this is the way back.
 _BYTES = {char: byte for byte, char in bytes_to_unicode().items()}
@@ -46,7 +46,7 @@ class AnswerReader:
         """
         raw = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         found, text = parse_asr_output(raw.rstrip(_UNKNOWN), user_language=language)
-        text = repetition.collapse(text)
+        text = loops.collapse(text)
         start = self.text_start(ids, forced=language is not None) or 0
         tokens = self._tokenizer.convert_ids_to_tokens(ids[start:])
         offsets = _offsets([self._decoded(token) for token in tokens], text)

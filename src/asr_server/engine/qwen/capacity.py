@@ -1,4 +1,7 @@
-"""The number of rows and tokens that fit, planned once at load. Pure; the memory is taken elsewhere."""
+"""The number of rows and tokens that fit, planned once at load, and fewer after memory ran out.
+
+Pure; the memory is taken elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ ROW_TOKENS = 896
 # sessions the rest.
 _SHARE = {"cuda": 0.6, "cpu": 0.25}
 _MIB = 1024 * 1024
+# Passes without a failure after which twice as many rows are tried: those of about one short answer.
+_RECOVERY_PASSES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,3 +59,27 @@ def plan(limits: Limits, *, free_bytes: int, token_bytes: int, device: str) -> C
     # All of that half, not what the rows need as planned: where memory is left, a long prompt takes nobody's place.
     rows_bytes = max(rows * row_bytes, budget // 2)
     return Capacity(rows, rows_bytes, max(0, budget - rows_bytes), token_bytes)
+
+
+@dataclass(slots=True)
+class RowLimit:
+    """The most rows of a batch at this time."""
+
+    planned: int  # rows for which the memory was planned
+    rows: int = 0  # rows that may decode together now
+    _succeeded: int = 0
+
+    def __post_init__(self) -> None:
+        self.rows = self.rows or self.planned
+
+    def ran_out(self, rows: int) -> None:
+        """Memory was too short for a pass of `rows`."""
+        self.rows, self._succeeded = max(1, min(self.rows, rows // 2)), 0
+
+    def succeeded(self) -> None:
+        """A pass was made. What took the memory may be gone: from time to time more rows are tried."""
+        if self.rows == self.planned:
+            return
+        self._succeeded += 1
+        if self._succeeded == _RECOVERY_PASSES:
+            self.rows, self._succeeded = min(self.planned, 2 * self.rows), 0

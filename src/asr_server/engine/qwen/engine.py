@@ -22,7 +22,7 @@ from asr_server.engine.loops import without_loop
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
 from asr_server.engine.qwen import checkpoint
-from asr_server.engine.qwen.row_limit import RowLimit
+from asr_server.engine.qwen.capacity import RowLimit
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:

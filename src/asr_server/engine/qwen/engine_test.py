@@ -12,9 +12,9 @@ from asr_server import demo
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Finish, Utterance
+from asr_server.engine.qwen.capacity import RowLimit
 from asr_server.engine.qwen.engine import QwenEngine
 from asr_server.engine.qwen.language_model import LanguageModel
-from asr_server.engine.qwen.row_limit import RowLimit
 from asr_server.engine.qwen.sampling import Choice
 from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
 

@@ -3,7 +3,7 @@
 import pytest
 
 from asr_server.engine.speech.protocol import OPENAI_VOICES
-from asr_server.features.piper import FEATURE, download, voice
+from asr_server.features.piper import FEATURE, voice
 from asr_server.features.piper.voice import UnusableVoice
 
 
@@ -92,4 +92,4 @@ def test_a_voice_of_the_hub_is_found_in_its_cache(tmp_path, monkeypatch, voice_f
     assert FEATURE.speech.missing(name) == ""
     assert FEATURE.speech.download("Qwen/Qwen3-ASR-0.6B") is None
     with pytest.raises(UnusableVoice, match="en_US-joe-medium"):
-        download.stored("piper/../../etc")
+        voice.stored("piper/../../etc")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loguru import logger
@@ -87,9 +88,7 @@ class QwenSpeechEngine:
         """True if the weights seem to fit into the free memory, and where their size is not known."""
         if self._found is None:
             return True
-        from asr_server.engine.speech.qwen import footprint
-
-        return footprint.fits(self._found.directory, self._model)
+        return _fits(self._found.directory, self._model)
 
     @property
     def free_slots(self) -> int:
@@ -275,3 +274,16 @@ def _spoken(work: _Work, row: SpokenRow) -> SpokenSentence:
         text_tokens=len(work.prepared.ids.text),
         frames=frames,
     )
+
+
+def _fits(directory: Path, model: SpeechModel) -> bool:
+    """True if the model seems to fit into the free memory, by the headers of its files. The codec is in float32."""
+    import torch
+
+    from asr_server.engine.qwen import memory
+    from asr_server.engine.qwen.footprint import PASS_BYTES, parameters
+
+    # In 8 bits the layers are there twice while they are made, which is as much as once in 16 bits.
+    item_bytes = 4 if model.dtype == "float32" and not model.quantize else 2
+    needed = parameters(directory) * item_bytes + parameters(directory / checkpoint.CODEC) * 4 + PASS_BYTES
+    return memory.free_bytes(torch.device(model.device)) >= needed

@@ -6,7 +6,7 @@ import sys
 import pytest
 from loguru import logger
 
-from asr_server.cli.announcement import announce
+from asr_server.cli.serve import announce
 from asr_server.core.settings import Settings
 
 
