@@ -117,7 +117,8 @@ class Decoder:
         self.failures: Counter[str] = Counter()  # files that could not be decoded to their end, by error code
 
     async def decode(self, source: Source, caller: str = "") -> Samples:
-        """The whole file: (n,) float32, mono, 16 kHz, finite, |x| <= 1; a louder clip is scaled down by its peak.
+        """Return the whole file: (n,) float32, mono, 16 kHz, finite, |x| <= 1; a louder clip is scaled down by its
+        peak.
 
         `source` is read from its start, whatever its position, and its position does not change. Cancelling kills the
         process that decodes it.
@@ -179,7 +180,7 @@ class Decoder:
         await self._fork_server.close()
 
     async def _blocks(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
-        """The PCM of one file; counts its audio and its failure."""
+        """Yield the PCM of one file; counts its audio and its failure."""
         try:
             async with aclosing(self._decoded(source, progress, caller)) as blocks:
                 async for block in blocks:
@@ -207,7 +208,8 @@ class Decoder:
                 yield pcm
 
     async def _plain(self, source: Source) -> NDArray[np.int16] | None:
-        """The samples of a file that needs no decoder, None for others and for those whose length is not allowed."""
+        """Return the samples of a file that needs no decoder, None for others and for those whose length is not
+        allowed."""
         try:
             samples = await asyncio.to_thread(plain_wav.read, source)  # it may lie on a slow disk
         except OSError:
@@ -216,8 +218,8 @@ class Decoder:
         return samples if is_allowed else None
 
     async def _retried(self, file: _File, progress: Progress) -> AsyncGenerator[bytearray, None]:
-        """The PCM of one file as it comes. Begun again if the fork server is lost: what was given already, which is
-        the same each time, is left out."""
+        """Yield the PCM of one file as it comes. Begun again if the fork server is lost: what was given already, which
+        is the same each time, is left out."""
         self._idle.hold()
         attempts = 0
         try:
@@ -279,7 +281,7 @@ class Decoder:
     async def _next(
         self, frames: FrameReader, process: subprocess.Popen[bytes], progress: Progress
     ) -> bytearray | None:
-        """The next block, or None at the end. Raises the file's error, or `ForkServerLost`."""
+        """Return the next block, or None at the end. Raises the file's error, or `ForkServerLost`."""
         kind = FrameType.CLAIM
         while kind in (FrameType.CLAIM, FrameType.CHANNELS):
             try:
@@ -337,7 +339,7 @@ class Decoder:
 
 
 def ffmpeg_version() -> str:
-    """The FFmpeg that PyAV contains. Raises `ImportError` where it cannot be loaded."""
+    """Return the FFmpeg that PyAV contains. Raises `ImportError` where it cannot be loaded."""
     import av
 
     return str(av.ffmpeg_version_info)

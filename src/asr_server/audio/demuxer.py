@@ -134,7 +134,7 @@ class Demuxer:
         self._begin = begin
 
     def claimed_s(self) -> float | None:
-        """The longest duration that the headers claim, or None. Headers may be wrong."""
+        """Return the longest duration that the headers claim, or None. Headers may be wrong."""
         claims = [self._container.duration / 1e6] if self._container.duration else []
         if self._stream.duration and self._stream.time_base:
             claims.append(float(self._stream.duration * self._stream.time_base))
@@ -203,7 +203,7 @@ class Demuxer:
 
 
 def _find(fd: int, pattern: bytes, begin: int) -> int | None:
-    """The position of `pattern` in the file, from byte `begin` on."""
+    """Return the position of `pattern` in the file, from byte `begin` on."""
     while block := os.pread(fd, sniff.HEAD_BYTES, begin):
         if (found := block.find(pattern)) >= 0:
             return begin + found

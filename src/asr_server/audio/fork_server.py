@@ -175,7 +175,7 @@ class ChildPool:
 
 
 def _cpu_s(pid: int) -> float:
-    """The CPU time of a child that was not reaped yet (proc(5): fields 14 and 15 of its line)."""
+    """Return the CPU time of a child that was not reaped yet (proc(5): fields 14 and 15 of its line)."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as stat:
         fields = stat.read().rpartition(b")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

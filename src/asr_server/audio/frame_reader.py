@@ -72,7 +72,7 @@ class FrameReader:
         return False
 
     async def next(self) -> tuple[FrameType, bytearray]:
-        """The next frame: its kind and payload (PCM, CLAIM and CHANNELS: as `wire` says).
+        """Return the next frame: its kind and payload (PCM, CLAIM and CHANNELS: as `wire` says).
 
         Raises `TimeoutError` once the wait for this block, or all waits for this file, take longer than the limits
         allow, and `IncompleteReply`. Time between two calls does not count.

@@ -32,7 +32,7 @@ class ForkServer:
 
     @property
     def pid(self) -> int | None:
-        """The process id while it runs, else None."""
+        """Return the process id while it runs, else None."""
         return self._process.pid if self._process is not None and self.alive() else None
 
     def alive(self) -> bool:

@@ -56,7 +56,7 @@ class DecodeLimits:
         return self.memory_bytes - self._largest_bytes
 
     def of_file(self, file_bytes: int) -> FileLimits:
-        """The limits for a file of that size, so that a small one cannot make a large child or a slow one."""
+        """Return the limits for a file of that size, so that a small one cannot make a large child or a slow one."""
 
         def cpu_s(parts: tuple[float, float]) -> float:
             return min(self.cpu_s, parts[0] + parts[1] * file_bytes / _MIB)

@@ -17,7 +17,7 @@ def packed(content: dict[str, Any], data: bytes = b"") -> bytes:
 
 
 def sizes(header: bytes) -> tuple[int, int]:
-    """The sizes of the two parts. Raises ValueError if they are over the limits."""
+    """Return the sizes of the two parts. Raises ValueError if they are over the limits."""
     return _checked(*HEADER.unpack(header))
 
 

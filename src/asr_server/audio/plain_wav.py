@@ -33,7 +33,7 @@ class Readable(Protocol):
 
 
 def read(source: Readable) -> NDArray[np.int16] | None:
-    """The samples of a whole file, whose position stays as it was: int16 (n,).
+    """Return the samples of a whole file, whose position stays as it was: int16 (n,).
 
     None for a file that the decoder has to read. Raises OSError.
     """

@@ -48,7 +48,7 @@ class Resampler:
         return np.concatenate((tail, ready)) if tail.size else ready
 
     def flush(self) -> Samples:
-        """The rest of the stream. Afterwards the resampler can be used for another stream."""
+        """Return the rest of the stream. Afterwards the resampler can be used for another stream."""
         nothing = self._nothing
         tail: Samples = nothing if self._stream is None else self._stream.resample_chunk(nothing, last=True)
         self._rate_hz, self._stream = self._to_hz, None

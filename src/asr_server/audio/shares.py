@@ -30,7 +30,7 @@ class FairShares:
 
     @property
     def held(self) -> int:
-        """The units of all callers."""
+        """Return the units of all callers."""
         return self._held.total()
 
     @asynccontextmanager

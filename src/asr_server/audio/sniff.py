@@ -34,7 +34,7 @@ def id3_bytes(head: bytes) -> int:
 
 
 def demuxer_of(head: bytes) -> str | None:
-    """The libavformat demuxer for a file that starts with `head` (past any ID3v2 tag), or None if none fits."""
+    """Return the libavformat demuxer for a file that starts with `head` (past any ID3v2 tag), or None if none fits."""
     return _by_magic(head) or _by_frames(head)
 
 

@@ -99,7 +99,8 @@ def _check(frames: Samples) -> None:
 
 @functools.cache  # looking for a package takes a fifth of the time of a short push
 def _bundled_model() -> Path:
-    """The network's file inside the silero_vad package, without importing the package, which would import torch."""
+    """Return the network's file inside the silero_vad package, without importing the package, which would import
+    torch."""
     spec = importlib.util.find_spec("silero_vad")
     if spec is None or not spec.submodule_search_locations:
         raise ModelUnavailable("Silero VAD is not installed: pip install silero-vad.")

@@ -40,7 +40,7 @@ def confine(memory_bytes: int) -> None:
 
 
 def read(requests: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
-    """The next request; None if there are no more."""
+    """Return the next request; None if there are no more."""
     header = requests.read(messages.HEADER.size)
     if not header:
         return None

@@ -77,8 +77,8 @@ class WorkerProcess:
     async def request(
         self, content: dict[str, Any], data: bytes = b"", *, is_live: bool = False, work_s: float = 0.0
     ) -> Answer:
-        """The answer to one request. Raises `unavailable`, also for all that wait if it takes longer than `work_s`, the
-        most that the work may take, and some more.
+        """Return the answer to one request. Raises `unavailable`, also for all that wait if it takes longer than
+        `work_s`, the most that the work may take, and some more.
 
         Cancelling returns at once. A request that was sent is still answered before the next one is.
         """
@@ -149,11 +149,11 @@ class WorkerClient(ABC, Generic[P]):
 
     @abstractmethod
     async def _start(self) -> P:
-        """A new process."""
+        """Start a new process."""
 
     @property
     def pid(self) -> int | None:
-        """The process, None while there is none."""
+        """Return the process, None while there is none."""
         return self._process.pid if self._process is not None and self._process.is_running else None
 
     async def close_idle(self) -> None:
@@ -223,7 +223,7 @@ class Turns:
 
 
 def _waiting(queue: deque[asyncio.Future[None]]) -> deque[asyncio.Future[None]]:
-    """The queue without those at its head who have gone."""
+    """Return the queue without those at its head who have gone."""
     while queue and queue[0].done():
         queue.popleft()
     return queue

@@ -49,7 +49,7 @@ class PcmStream:
         self._partial = b""
 
     def push(self, pcm: bytes, form: PcmFormat) -> bytes:
-        """The output that is ready, as little-endian int16 at 16 kHz; may be empty."""
+        """Return the output that is ready, as little-endian int16 at 16 kHz; may be empty."""
         if form != self._format:
             self._partial, self._format = b"", form
         pcm = self._partial + pcm
@@ -58,13 +58,13 @@ class PcmStream:
         return _int16(self._resampler.push(_mono(pcm[:whole], form), form.rate_hz))
 
     def flush(self) -> bytes:
-        """The rest of the output. Resets the stream."""
+        """Return the rest of the output. Resets the stream."""
         self._partial, self._format = b"", None
         return _int16(self._resampler.flush())
 
 
 def _mono(pcm: bytes, form: PcmFormat) -> NDArray[np.float32]:
-    """The mean of the channels, (n,) float32 within -1 to 1."""
+    """Return the mean of the channels, (n,) float32 within -1 to 1."""
     if form.width_bytes == 1:
         samples = np.frombuffer(pcm, np.uint8).astype(np.float32) / 128 - 1
     else:

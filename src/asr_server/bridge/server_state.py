@@ -38,7 +38,7 @@ class ServerMonitor:
         self._asked_s = 0.0
 
     def state(self) -> ServerState:
-        """The state of at most 10 s ago. Takes up to 4 s."""
+        """Return the state of at most 10 s ago. Takes up to 4 s."""
         with self._lock:
             if self._state is None or time.monotonic() - self._asked_s > _KEPT_S:
                 self._state = look(self._server, self._token)

@@ -51,7 +51,7 @@ class SpeechAnswer:
         self._before_next = b""
 
     def audio(self, data: bytes, write: Write) -> None:
-        """The next bytes of the samples, cut anywhere."""
+        """Add the next bytes of the samples, cut anywhere."""
         if not self._started:
             self._start(write)
         data = self._before_next + self._partial + data

@@ -134,7 +134,7 @@ class UtteranceSession:
 
 
 def _utterance_error(error: Exception, server: str) -> UtteranceError:
-    """The error as a code and a message for users."""
+    """Return the error as a code and a message for users."""
     if isinstance(error, UtteranceError | LiveError):
         return UtteranceError(error.code, str(error))
     if isinstance(error, InvalidStatus):

@@ -58,5 +58,5 @@ def speech_fields(voice: SynthesizeVoice | None, language: str) -> SpeechFields:
 
 
 def default_language(stated: str) -> str:
-    """The code of the bridge's language; "" where it is to be detected."""
+    """Return the code of the bridge's language; "" where it is to be detected."""
     return languages.code(languages.normalize(stated) or "")

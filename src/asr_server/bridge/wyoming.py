@@ -57,7 +57,7 @@ class Target:
     language: str = ""  # for clients that state none; "" to detect it
 
     def options(self, language: str = "", hotwords: tuple[str, ...] = ()) -> LiveOptions:
-        """The options of a session for one utterance."""
+        """Return the options of a session for one utterance."""
         # The client says where an utterance ends: a pause inside a command must not divide it, or its words lose their
         # context.
         return LiveOptions(
@@ -85,7 +85,7 @@ class Bridge(socketserver.ThreadingTCPServer):
 
     @property
     def port(self) -> int:
-        """The port on which it listens; never 0."""
+        """Return the port on which it listens; never 0."""
         return int(self.server_address[1])
 
 
@@ -226,7 +226,7 @@ class _BoundedStream:
 
 
 def _next(stream: _BoundedStream) -> Event | None:
-    """The next event; None at the end of the connection, and for data that is not an event."""
+    """Return the next event; None at the end of the connection, and for data that is not an event."""
     try:
         return read_event(cast(BinaryIO, stream))
     except (KeyError, TypeError, AttributeError, RecursionError):

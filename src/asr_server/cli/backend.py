@@ -53,7 +53,8 @@ class Backend(Protocol):
     """`process` may run for many recordings at once."""
 
     def process(self, recording: BinaryIO, request: Request) -> AsyncGenerator[Event, None]:
-        """The events of one recording, which is a file on disk. Raises `Failure`, `NoServer` and `UsageError`."""
+        """Return the events of one recording, which is a file on disk. Raises `Failure`, `NoServer` and
+        `UsageError`."""
 
     async def forget(self, job: str) -> None:
         """Remove a job whose result has been delivered."""

@@ -69,7 +69,7 @@ class Run:
         return Existing.KEEP if self.parsed.skip_existing else Existing.FAIL
 
     def targets(self, found: Sequence[Source]) -> sinks.Targets | None:
-        """The files for each result; None for standard output. Raises `UsageError`."""
+        """Return the files for each result; None for standard output. Raises `UsageError`."""
         output: str | None = self.parsed.output
         if output == STANDARD_OUTPUT or (output is None and not self.parsed.beside):
             return None

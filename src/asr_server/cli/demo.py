@@ -39,7 +39,7 @@ _LOCAL: dict[str, Any] = {"trust_env": False, "verify": False}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     parser.add_argument("--port", type=arguments.port, default=8100, help="port to listen on (default 8100)")
     parser.add_argument("--once", action="store_true", help="stop after the first transcription")
     parser.set_defaults(run=_run)
@@ -81,7 +81,7 @@ def demo(port: int, *, once: bool) -> int:
 
 
 def _model() -> _DemoModel:
-    """The English model where its package is installed: it exists for the most common machines only."""
+    """Return the English model where its package is installed: it exists for the most common machines only."""
     if package.installed():
         return _DemoModel(
             package.MODEL_ID,
@@ -200,7 +200,7 @@ The server is running. Ctrl-C stops it.""",
 
 
 def _speaking(base: str) -> str:
-    """A line that speaks, where something can."""
+    """Return a line that speaks, where something can."""
     if espeak.missing():
         return ""
     return (

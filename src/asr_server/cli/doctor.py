@@ -85,7 +85,7 @@ Report = dict[str, list[Finding]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     parser.epilog = EXAMPLES
     parser.add_argument("--quick", action="store_true", help="skip the self-test, which loads the bundled model")
     form = parser.add_mutually_exclusive_group()

@@ -45,7 +45,7 @@ def shown(text: str) -> str:
 
 
 def no_server(address: str, alternative: str = "") -> NoServer:
-    """The error where no server answers at the address."""
+    """Return the error where no server answers at the address."""
     return NoServer(
         f"no server answers at {address}. Start one (asr-server serve), or name another (--server URL){alternative}."
     )

@@ -33,7 +33,7 @@ class Format(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """The end of a file's name."""
+        """Return the end of a file's name."""
         return _SUFFIXES.get(self, f".{self.value}")
 
 
@@ -52,7 +52,8 @@ _JSON_FIELDS = ("text", "language", "language_code", "languages", "usage")
 
 
 def parse(text: str) -> list[Format]:
-    """The formats of an argument: names with commas between them; `txt` is text, and `all` what Whisper means by it."""
+    """Return the formats of an argument: names with commas between them; `txt` is text, and `all` what Whisper means by
+    it."""
     found: list[Format] = []
     for name in text.lower().split(","):
         if name == "all":
@@ -65,7 +66,7 @@ def parse(text: str) -> list[Format]:
 
 
 def chosen(parsed: argparse.Namespace, allowed: Sequence[Format] = tuple(Format)) -> list[Format]:
-    """The formats of `--format`, or the one that the name of `--output` ends with, or the first that is allowed.
+    """Return the formats of `--format`, or the one that the name of `--output` ends with, or the first that is allowed.
 
     Raises `UsageError` for one that is not allowed, and for two that would be one file.
     """
@@ -97,7 +98,7 @@ def answer_options(wanted: Sequence[Format], layout: OutputOptions, *, speakers:
 
 
 def convert(answer: str, given: OutputOptions, wanted: Sequence[Format]) -> dict[Format, str]:
-    """The files' contents from an answer with the options that `answer_options` has chosen."""
+    """Return the files' contents from an answer with the options that `answer_options` has chosen."""
     if [given.response_format.value] == list(wanted):
         return {wanted[0]: _ended(answer)}
     if given.response_format.is_subtitles:
@@ -113,12 +114,12 @@ def convert(answer: str, given: OutputOptions, wanted: Sequence[Format]) -> dict
 
 
 def render(cues: Sequence[Cue], wanted: Format, first: int = 1) -> str:
-    """A file of cues; `first`: the number of its first cue, if it numbers them."""
+    """Return a file of cues; `first`: the number of its first cue, if it numbers them."""
     return srt.render(cues, first) if wanted is Format.SRT else _RENDER[wanted](cues)
 
 
 def _text_format(content: dict[str, Any], wanted: Format) -> str:
-    """A format without cues, of the content of verbose_json."""
+    """Return a format without cues, of the content of verbose_json."""
     if wanted is Format.TEXT:
         turns = [(segment.get("speaker", ""), segment["text"]) for segment in content["segments"]]
         return joining.dialogue(turns) if any(speaker for speaker, _ in turns) else str(content["text"])

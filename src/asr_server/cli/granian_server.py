@@ -97,7 +97,7 @@ class GranianServer:
         self.should_exit = True
 
     async def _handle(self, scope: Any, receive: Any, send: Any) -> None:
-        """The app, with the addresses that proxies tell, and counted while it works."""
+        """Return the app, with the addresses that proxies tell, and counted while it works."""
         task = asyncio.current_task()
         assert task is not None
         self._active.add(task)
@@ -123,7 +123,7 @@ class _Messages:
         self._pending: asyncio.Future[Any] | None = None
 
     async def receive(self) -> Any:
-        """The next message."""
+        """Return the next message."""
         if self._pending is None:
             self._pending = asyncio.ensure_future(self._receive())
         message = await asyncio.shield(self._pending)
@@ -170,7 +170,7 @@ def _embedded(app: Any, config: GranianConfig, listener: socket.socket) -> _Embe
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket at the first address of that name that this machine has."""
+    """Return a socket at the first address of that name that this machine has."""
     failure = OSError(f"{host} has no address")
     for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         listener = socket.socket(family, kind)

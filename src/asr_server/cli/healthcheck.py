@@ -46,7 +46,7 @@ def _connection(settings: Settings) -> http.client.HTTPConnection:
 
 
 def connectable(host: str) -> str:
-    """The address to connect to, for a server that listens on `host`, which may stand for all addresses."""
+    """Return the address to connect to, for a server that listens on `host`, which may stand for all addresses."""
     try:
         address = ip_address(host)
     except ValueError:

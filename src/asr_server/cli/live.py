@@ -54,7 +54,7 @@ class LiveCommand:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES, _CODES)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--file", type=Path, help="a recording in any container")

@@ -104,7 +104,7 @@ class InOrder:
         self._passed = 0
 
     def show(self, line: Line) -> None:
-        """A line, or another version of it."""
+        """Show a line, or another version of it."""
         if not line.final:
             self._view.show(line)
         elif line.text and line.utterance > self._passed:
@@ -164,7 +164,7 @@ def _spoken(line: Line) -> str:
 
 
 def _passages(line: Line) -> list[Passage]:
-    """The words of a line, those of each speaker by themselves."""
+    """Return the words of a line, those of each speaker by themselves."""
     if not line.speakers:
         return [Passage(line.text, line.words)]
     spoken = [word.text for word in line.words]
@@ -178,7 +178,8 @@ def _passages(line: Line) -> list[Passage]:
 
 
 def _fit(line: Line, columns: int) -> str:
-    """The end of the line, as much as fits: new words come at the end. With two channels, whose it is comes first."""
+    """Return the end of the line, as much as fits: new words come at the end. With two channels, whose it is comes
+    first."""
     whose = f"{line.speaker}: " if line.speaker else ""
     columns -= len(whose)
     tentative = line.tentative[-columns:]

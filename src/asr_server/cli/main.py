@@ -96,7 +96,7 @@ def _drop_output() -> None:
 
 
 def build_parser(command: str) -> Parser:
-    """The parser, with the arguments of one command only."""
+    """Return the parser, with the arguments of one command only."""
     parser = Parser(prog="asr-server", description="Speech to text on Qwen3-ASR.", epilog=_MORE, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

@@ -79,12 +79,13 @@ async def measure(load: Load) -> Measurement:
 
 
 def rank(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least `share` (0 to 1) of the values do not exceed. There must be at least one."""
+    """Return the smallest value that at least `share` (0 to 1) of the values do not exceed. There must be at least
+    one."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 async def _first(client: AsyncFileClient, recording: Path) -> float:
-    """The duration of the recording, in seconds. This request loads the model, and may be refused."""
+    """Return the duration of the recording, in seconds. This request loads the model, and may be refused."""
     request = TranscriptionRequest(output=OutputOptions(ResponseFormat.VERBOSE_JSON))
     try:
         async with asyncio.timeout(_FIRST_LIMIT_S):

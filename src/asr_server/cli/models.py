@@ -24,7 +24,7 @@ exit codes: 0 done; 1 not found, incomplete or not downloaded; 2 wrong arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     parser.epilog = EXAMPLES
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     actions.add_parser(

@@ -61,18 +61,18 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def options(self) -> dict[str, argparse.Action]:
-        """The arguments of all options in the help, by each of their names."""
+        """Return the arguments of all options in the help, by each of their names."""
         shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
         return {name: action for action in shown for name in action.option_strings}
 
     @property
     def choices(self) -> list[str]:
-        """The values of arguments without a name, where they are few: commands among them."""
+        """Return the values of arguments without a name, where they are few: commands among them."""
         return [str(value) for action in self._actions if not action.option_strings for value in action.choices or ()]
 
     @property
     def subcommands(self) -> dict[str, Parser]:
-        """The parsers of the commands within, by name."""
+        """Return the parsers of the commands within, by name."""
         nested = (action for action in self._actions if isinstance(action, argparse._SubParsersAction))
         return {name: parser for action in nested for name, parser in action.choices.items()}
 
@@ -91,7 +91,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def unknown_name(name: str, known: Sequence[str]) -> str:
-    """The error for a value that is none of a few."""
+    """Return the error for a value that is none of a few."""
     return f"{name!r} is not one of {', '.join(known)}.{did_you_mean(name, known)}"
 
 
@@ -103,5 +103,5 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def _longest(names: Sequence[str]) -> str:
-    """An argument by its long name; argparse lists all of them."""
+    """Return an argument by its long name; argparse lists all of them."""
     return max((name.strip() for name in names), key=len)

@@ -48,7 +48,7 @@ class RemoteBackend:
         await self._jobs.close()
 
     async def process(self, recording: BinaryIO, request: Request) -> AsyncGenerator[Event, None]:
-        """The events of one recording. Waits and tries again while the server is full."""
+        """Yield the events of one recording. Waits and tries again while the server is full."""
         left_s = MAX_WAIT_S
         while True:
             try:

@@ -83,7 +83,7 @@ class _Server(uvicorn.Server):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     parser.epilog = EXAMPLES
     parser.add_argument("--host", help="address to listen on (HOST; 127.0.0.1: this machine alone)")
     parser.add_argument("--port", type=int, help="port to listen on (PORT; 8100)")
@@ -240,7 +240,7 @@ def _model(settings: Settings) -> tuple[bool, str]:
 
 
 def _pages(settings: Settings, port: int) -> list[str]:
-    """The address on this machine, and, if others can reach it, the one with its name."""
+    """Return the address on this machine, and, if others can reach it, the one with its name."""
     scheme, host = "https" if settings.ssl_certfile else "http", connectable(settings.host)
     hosts = [host] if host == settings.host else [host, socket.gethostname()]
     return [f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}/" for name in hosts]

@@ -42,7 +42,7 @@ class Sink(Protocol):
         """New text while the recording is processed."""
 
     def deliver(self, source: Source, contents: Contents) -> None:
-        """The result in each format; after deltas, its end. Raises `Failure`."""
+        """Deliver the result in each format; after deltas, its end. Raises `Failure`."""
 
     def drop(self, source: Source) -> None:
         """Note that this source has failed."""
@@ -208,7 +208,7 @@ def check_distinct(chosen: Targets) -> None:
 
 @contextmanager
 def whole_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
-    """A file to write, which becomes `target` when the block ends without an error. Raises `OSError`."""
+    """Open a file to write, which becomes `target` when the block ends without an error. Raises `OSError`."""
     # Not named after the target: its name may have the maximum length already.
     part = target.with_name(f".{secrets.token_hex(8)}.part")
     try:

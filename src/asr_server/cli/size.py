@@ -35,7 +35,7 @@ _MOST_LOAD = 10_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES, _CODES)
     load = parser.add_argument_group("the load")
     load.add_argument("--live", type=_number, default=0, metavar="N", help="live sessions at the same time")

@@ -124,7 +124,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._parse_soon()
 
     async def receive(self) -> ASGIReceiveEvent:
-        """The next message for the app. Messages that wait already are given without waiting, but in slices of time."""
+        """Return the next message for the app. Messages that wait already are given without waiting, but in slices of
+        time."""
         await self._app_slice.next_round()
         message = await super().receive()
         if message["type"] == "websocket.receive":

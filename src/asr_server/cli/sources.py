@@ -34,11 +34,12 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The name in messages and headers."""
+        """Return the name in messages and headers."""
         return shown(str(self.path)) if self.path else "(standard input)"
 
     def open(self) -> BinaryIO:
-        """The recording as a file on disk, which the caller closes. A pipe can be opened once. Raises `Failure`."""
+        """Return the recording as a file on disk, which the caller closes. A pipe can be opened once. Raises
+        `Failure`."""
         if self.spooled is not None:
             return self.spooled
         assert self.path is not None

@@ -41,7 +41,7 @@ Write = Callable[[bytes], int]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES, _CODES)
     parser.add_argument(
         "text",
@@ -170,7 +170,7 @@ def _fields(parsed: argparse.Namespace, wanted: SpeechFormat) -> SpeechFields:
 
 
 def _target(output: str | None) -> Path | None:
-    """The file; None for standard output. Raises `UsageError`."""
+    """Return the file; None for standard output. Raises `UsageError`."""
     if output is not None and output != STANDARD:
         return Path(output)
     if sys.stdout.isatty():

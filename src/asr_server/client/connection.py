@@ -45,7 +45,7 @@ class ServerUnreachable(FileError):
 
 
 def client_options(server: str, key: str, timeout_s: float | None = None) -> dict[str, Any]:
-    """The arguments of httpx's clients for this server. `key`: "" for a server without keys. `timeout_s`: as of
+    """Return the arguments of httpx's clients for this server. `key`: "" for a server without keys. `timeout_s`: as of
     `Connection`."""
     return {
         "base_url": server,
@@ -120,7 +120,7 @@ class AsyncConnection:
 
 
 def result(content: bytes, headers: Mapping[str, str]) -> Result:
-    """The body of a successful answer, and what its headers say about it."""
+    """Return the body of a successful answer, and what its headers say about it."""
     untranslated, duration = headers.get("X-Untranslated", ""), headers.get("X-Audio-Duration", "")
     return Result(
         content,
@@ -170,7 +170,7 @@ def map_errors() -> Iterator[None]:
 
 
 def error_of(answer: httpx.Response) -> FileError:
-    """The error that an answer other than 2xx states. Its body has been read."""
+    """Return the error that an answer other than 2xx states. Its body has been read."""
     try:
         stated = answer.json()["error"]
         code, message = str(stated["code"] or "error"), str(stated["message"])

@@ -83,16 +83,16 @@ class FileClient(connection.Connection):
     """Blocks. All errors are `FileError`. The connection is kept for the next recording."""
 
     def transcribe(self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT) -> str:
-        """The text of the answer, in the format of the request: plain text by default."""
+        """Return the text of the answer, in the format of the request: plain text by default."""
         return self.process(recording, request).content.decode()
 
     def process(self, recording: Recording, request: Request) -> Result:
-        """The answer to any request: a transcript, subtitles or a translation."""
+        """Return the answer to any request: a transcript, subtitles or a translation."""
         with self._post(ROUTES[request.task], recording, form(request)) as answer:
             return connection.result(answer.read(), answer.headers)
 
     def deltas(self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT) -> Generator[str, None, None]:
-        """The text as it is decoded. All deltas joined are the text. To stop early, close the iterator."""
+        """Return the text as it is decoded. All deltas joined are the text. To stop early, close the iterator."""
         fields = form(replace(request, stream=True))
         return self._events(ROUTES[request.task], recording, fields, _delta)
 
@@ -128,16 +128,17 @@ class AsyncFileClient(connection.AsyncConnection):
     """`FileClient` for an event loop. The recording is read from disk on the loop, 64 KiB at a time."""
 
     async def transcribe(self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT) -> str:
-        """The text of the answer, in the format of the request: plain text by default."""
+        """Return the text of the answer, in the format of the request: plain text by default."""
         return (await self.process(recording, request)).content.decode()
 
     async def process(self, recording: Recording, request: Request) -> Result:
-        """The answer to any request: a transcript, subtitles or a translation."""
+        """Return the answer to any request: a transcript, subtitles or a translation."""
         async with self._post(ROUTES[request.task], recording, form(request)) as answer:
             return connection.result(await answer.aread(), answer.headers)
 
     def deltas(self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT) -> AsyncGenerator[str, None]:
-        """The text as it is decoded. All deltas joined are the text. To stop early, close the iterator (`aclosing`)."""
+        """Return the text as it is decoded. All deltas joined are the text. To stop early, close the iterator
+        (`aclosing`)."""
         fields = form(replace(request, stream=True))
         return self._events(ROUTES[request.task], recording, fields, _delta)
 

@@ -72,7 +72,7 @@ class AsyncJobClient(AsyncConnection):
             return _status(_good(await self._http.post(_SPEECH_ROUTE, **json_request(body, fields))).json())
 
     async def status(self, identity: str) -> JobStatus:
-        """The state of the job now."""
+        """Return the state of the job now."""
         return _status((await self._send("GET", identity)).json())
 
     async def watch(self, identity: str) -> AsyncGenerator[JobStatus, None]:
@@ -91,12 +91,12 @@ class AsyncJobClient(AsyncConnection):
             raise FileError("connection_lost", "The server's answer broke off.")
 
     async def result(self, identity: str) -> Result:
-        """The result of a job that has succeeded."""
+        """Return the result of a job that has succeeded."""
         answer = await self._send("GET", identity, "/result")
         return connection.result(answer.content, answer.headers)
 
     async def stream_result(self, identity: str) -> AsyncGenerator[bytes, None]:
-        """The content of the same, in pieces: speech may be larger than the memory."""
+        """Yield the result of a job that has succeeded, in pieces: speech may be larger than the memory."""
         with connection.map_errors():
             async with self._http.stream("GET", f"{_path(identity)}/result") as answer:
                 if not answer.is_success:

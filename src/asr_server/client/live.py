@@ -71,7 +71,7 @@ class Line:
 
 
 def line_of(message: dict[str, Any]) -> Line:
-    """A text message as a line."""
+    """Return a text message as a line."""
     return Line(
         utterance=message["utterance"],
         committed=message["committed"],
@@ -93,7 +93,7 @@ def runs_of(message: dict[str, Any]) -> tuple[SpeakerRun, ...]:
 
 
 def word_of(word: dict[str, Any]) -> Word:
-    """A word of a message with word times."""
+    """Return a word of a message with word times."""
     times_ms = round(1000 * word["start"]), round(1000 * word["end"])
     return Word(word["word"], *times_ms, TimeSource(word["source"]), speaker=word.get("speaker"))
 
@@ -150,7 +150,7 @@ class LiveClient:
 
     @property
     def session_id(self) -> str:
-        """The id under which the session can be resumed."""
+        """Return the id under which the session can be resumed."""
         return str(self.hello["session_id"])
 
     @property
@@ -166,7 +166,7 @@ class LiveClient:
             return self._input.held_bytes < _BUFFER_BYTES // 2
 
     def send(self, pcm: bytes) -> None:
-        """The next audio: 16-bit little-endian at `sample_rate_hz`, mono or two channels in turn, cut anywhere.
+        """Send the next audio: 16-bit little-endian at `sample_rate_hz`, mono or two channels in turn, cut anywhere.
 
         Raises `ConnectionClosed`; the audio is kept all the same, and `resume` sends it again.
         """
@@ -194,7 +194,7 @@ class LiveClient:
         self._act(action="config", **changes)
 
     def lines(self, wait_s: float | None = None) -> Iterator[Line]:
-        """The lines from the server, until the connection ends in order, or no message came for `wait_s` seconds.
+        """Yield the lines from the server, until the connection ends in order, or no message came for `wait_s` seconds.
 
         Where a server that is shutting down hands the session over, the lines of the next one follow; while it is
         looked for, `wait_s` may be exceeded by ten seconds. Raises
@@ -304,7 +304,7 @@ class LiveClient:
     # -- another connection ------------------------------------------------------------------------------------------
 
     def _next_message(self, wait_s: float | None) -> dict[str, Any]:
-        """The next message of the present connection, which may become another one meanwhile.
+        """Return the next message of the present connection, which may become another one meanwhile.
 
         Raises `TimeoutError` after `wait_s` seconds without one, and `ConnectionClosed`.
         """

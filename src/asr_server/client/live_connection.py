@@ -109,7 +109,7 @@ def _query(options: LiveOptions, known: KnownSession | None) -> str:
 
 
 def _rejection(rejected: InvalidStatus) -> LiveError:
-    """The error in the HTTP answer with which the server rejected the socket."""
+    """Return the error in the HTTP answer with which the server rejected the socket."""
     try:
         error = json.loads(rejected.response.body or b"")["error"]
         return LiveError(str(error["code"]), str(error["message"]))

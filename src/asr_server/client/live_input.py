@@ -45,15 +45,15 @@ class LiveInput:
 
     @property
     def held_bytes(self) -> int:
-        """An upper bound of what is held."""
+        """Return an upper bound of what is held."""
         return self._buffer.held_bytes
 
     def add_audio(self, pcm: bytes) -> None:
-        """The next audio, cut anywhere."""
+        """Add the next audio, cut anywhere."""
         self._buffer.append(pcm)
 
     def add_action(self, text: str) -> Action:
-        """An action behind all audio so far."""
+        """Add an action after all audio so far."""
         self._actions += 1
         action = Action(self._buffer.end, text, self._actions)
         self._buffer.append_control(action)
@@ -65,7 +65,8 @@ class LiveInput:
         self._actions -= 1
 
     def next_frame(self) -> bytes | str | None:
-        """The next frame for the present connection, which counts as sent from now on; None when all were sent."""
+        """Return the next frame for the present connection, which counts as sent from now on; None when all were
+        sent."""
         return self._buffer.next_frame()
 
     def drop(self, continuation: Continuation | None) -> None:

@@ -50,7 +50,7 @@ class SpeechClient(connection.Connection):
     """Blocks. All errors are `FileError`. The connection is kept for the next text."""
 
     def stream(self, text: str, **fields: Unpack[SpeechFields]) -> Generator[bytes, None, None]:
-        """The audio as it is made. All pieces joined are the file. To stop early, close the iterator."""
+        """Yield the audio as it is made. All pieces joined are the file. To stop early, close the iterator."""
         with (
             connection.map_errors(),
             self._http.stream("POST", _ROUTE, **json_request({"input": text}, fields)) as answer,
@@ -72,7 +72,8 @@ class AsyncSpeechClient(connection.AsyncConnection):
     """`SpeechClient` for an event loop."""
 
     async def stream(self, text: str, **fields: Unpack[SpeechFields]) -> AsyncGenerator[bytes, None]:
-        """The audio as it is made. All pieces joined are the file. To stop early, close the iterator (`aclosing`)."""
+        """Yield the audio as it is made. All pieces joined are the file. To stop early, close the iterator
+        (`aclosing`)."""
         with connection.map_errors():
             async with self._http.stream("POST", _ROUTE, **json_request({"input": text}, fields)) as answer:
                 if not answer.is_success:
@@ -90,7 +91,7 @@ class AsyncSpeechClient(connection.AsyncConnection):
 
 
 def json_request(text: dict[str, Any], fields: SpeechFields) -> dict[str, Any]:
-    """The options of httpx to send a text with its fields. `text`: the fields that hold it."""
+    """Return the options of httpx to send a text with its fields. `text`: the fields that hold it."""
     body: dict[str, Any] = {**text, **fields}
     if "format" in fields:
         body["response_format"] = body.pop("format")

@@ -358,7 +358,7 @@ def superseded() -> dict[str, str]:
 
 
 def client_key() -> str:
-    """The key that client commands send to a server.
+    """Return the key that client commands send to a server.
 
     Read from the environment of the process alone: a `.env` file in the working directory, or an invalid setting in
     it, concerns a server and must not affect a client.
@@ -367,7 +367,7 @@ def client_key() -> str:
 
 
 def client_server() -> str:
-    """The address of the server that client commands use; "" for the default. Read as the key is."""
+    """Return the address of the server that client commands use; "" for the default. Read as the key is."""
     return os.environ.get("ASR_SERVER_URL", "").strip()
 
 
@@ -377,12 +377,12 @@ def prefer(name: str, value: str) -> None:
 
 
 def process_environment(**changes: str) -> dict[str, str]:
-    """The environment for a child process: this one's with `changes`."""
+    """Return the environment for a child process: this one's with `changes`."""
     return {**os.environ, **changes}
 
 
 def environment_of(settings: Settings, **changes: Any) -> dict[str, str]:
-    """The environment for a child process with the same settings, except for `changes`."""
+    """Return the environment for a child process with the same settings, except for `changes`."""
     shown = settings.model_dump(mode="json", include=settings.model_fields_set)
     values = {name: _revealed(getattr(settings, name), value) for name, value in shown.items()}
     values |= changes
@@ -390,7 +390,7 @@ def environment_of(settings: Settings, **changes: Any) -> dict[str, str]:
 
 
 def _revealed(value: Any, shown: Any) -> Any:
-    """The value itself where the dump shows asterisks: the other process needs it."""
+    """Return the value itself where the dump shows asterisks: the other process needs it."""
     return value.get_secret_value() if isinstance(value, SecretStr) else shown
 
 

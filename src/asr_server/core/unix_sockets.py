@@ -32,7 +32,8 @@ class UnnamedSocket:
 
 @contextmanager
 def unnamed_socket() -> Iterator[UnnamedSocket]:
-    """A new socket; its two descriptors are closed at the end. Raises OSError where no directory can be written to."""
+    """Yield a new socket; its two descriptors are closed at the end. Raises OSError where no directory can be written
+    to."""
     try:
         bound, inode_fd = _bind(_SHARED_MEMORY)
     except OSError:
@@ -45,7 +46,8 @@ def unnamed_socket() -> Iterator[UnnamedSocket]:
 
 
 def _bind(parent: str) -> tuple[socket.socket, int]:
-    """A socket that is bound below `parent`, in a directory that is gone again, and a descriptor of its inode."""
+    """Return a socket that is bound below `parent`, in a directory that is gone again, and a descriptor of its
+    inode."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         # Only this user can enter the directory.

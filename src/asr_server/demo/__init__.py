@@ -20,12 +20,12 @@ class Sample:
 
 
 def checkpoint_path() -> Path:
-    """The folder of the demo checkpoint, in the layout that the SDK loads."""
+    """Return the folder of the demo checkpoint, in the layout that the SDK loads."""
     return _FOLDER / "checkpoint"
 
 
 def aligner_path() -> Path:
-    """The folder of the demo aligner's checkpoint, in the layout that the SDK loads."""
+    """Return the folder of the demo aligner's checkpoint, in the layout that the SDK loads."""
     return _FOLDER / "aligner"
 
 

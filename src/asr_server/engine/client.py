@@ -78,7 +78,7 @@ class EngineClient:
     async def transcribe(
         self, utterance: Utterance, *, priority: Priority, deadline_s: float | None = None
     ) -> Transcription:
-        """The engine's answer. Raises `AsrError`. Cancelling the task cancels the job."""
+        """Return the engine's answer. Raises `AsrError`. Cancelling the task cancels the job."""
         return await self.stream(utterance, priority=priority, deadline_s=deadline_s).result()
 
     def stream(self, utterance: Utterance, *, priority: Priority, deadline_s: float | None = None) -> EngineStream:
@@ -90,7 +90,7 @@ class EngineClient:
         return EngineStream(self._thread, job, drafting if drafting and drafting.helps(utterance) else None)
 
     async def align(self, item: AlignItem, *, priority: Priority) -> Alignment:
-        """The times of the words. Raises `AsrError`. Cancelling the task cancels the job."""
+        """Return the times of the words. Raises `AsrError`. Cancelling the task cancels the job."""
         job = Job[Alignment](item, priority, _seconds(item), model=self._model)
         return await asyncio.wrap_future(self._thread.submit(job))
 
@@ -138,7 +138,7 @@ class Drafting:
 
     @property
     def saved(self) -> float:
-        """The share of decode steps that was saved so far."""
+        """Return the share of decode steps that was saved so far."""
         return self._saved / max(1, self._steps)
 
 
@@ -186,7 +186,7 @@ class EngineStream:
         return self._texts.popleft()
 
     async def result(self) -> Transcription:
-        """The whole answer. Raises `AsrError`."""
+        """Return the whole answer. Raises `AsrError`."""
         hypothesis, job = await self._future, self._job
         return Transcription(
             hypothesis,

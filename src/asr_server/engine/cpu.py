@@ -22,7 +22,7 @@ ONE_THREAD = CpuShare(1, "one for the one core that this process may use")
 
 
 def flags(root: Path = _ROOT) -> frozenset[str]:
-    """The instruction sets of the processor, by the kernel's names; empty where the kernel lists none."""
+    """Return the instruction sets of the processor, by the kernel's names; empty where the kernel lists none."""
     file = root / "proc/cpuinfo"
     lines = file.read_text(errors="replace").splitlines() if file.is_file() else []
     return frozenset(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), ()))
@@ -44,13 +44,14 @@ def share(root: Path = _ROOT, allowed: Collection[int] | None = None) -> CpuShar
 
 
 def _siblings(root: Path, cpu: int) -> str:
-    """The logical CPUs of the core that `cpu` belongs to."""
+    """Return the logical CPUs of the core that `cpu` belongs to."""
     file = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
     return file.read_text().strip() if file.is_file() else str(cpu)
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """The quotas, in CPUs, of this process' control group and of those above it, in both versions of the interface.
+    """Yield the quotas, in CPUs, of this process' control group and of those above it, in both versions of the
+    interface.
 
     A container often sees its own group as the root, while /proc names it as the host does: the root is read in any
     case.

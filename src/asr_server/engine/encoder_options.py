@@ -29,7 +29,7 @@ _NOT_TUNED = "not set; for checkpoints tuned for it, which the released ones are
 def resolve(
     settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str], *, torch: bool
 ) -> tuple[Option, ...]:
-    """The three options. What was asked for and cannot be done is added to `conflicts`."""
+    """Return the three options. What was asked for and cannot be done is added to `conflicts`."""
     wanted = {
         "ONNX_ENCODER_PATH": settings.onnx_encoder_path,
         "TRT_ENCODER_PATH": settings.trt_encoder_path,

@@ -74,7 +74,7 @@ class _Vocabulary:
             self.id_of(_Piece(f" {_number(number)}"))
 
     def id_of(self, piece: _Piece) -> int:
-        """The id of a piece, which is known from now on."""
+        """Return the id of a piece, which is known from now on."""
         spelled = piece.text if piece.language is None else f"<language {piece.language}>"
         found = zlib.crc32(spelled.encode())
         if self._pieces.setdefault(found, piece) != piece:
@@ -209,7 +209,7 @@ class FakeEngine:
         return script
 
     def _rule(self, item: Utterance, script: FakeScript) -> Rule:
-        """The first rule that applies; one without any effect if none does."""
+        """Return the first rule that applies; one without any effect if none does."""
         audio_s = samples_to_s(len(item.audio))
         for rule in script.rules:
             if rule.model not in ("", self._plan.model_id):
@@ -226,7 +226,7 @@ class FakeEngine:
         return Rule()
 
     def _strike(self, row: _Row) -> AsrError | None:
-        """The error of the row, or None if it goes on."""
+        """Return the error of the row, or None if it goes on."""
         row.struck = True
         no_memory = EngineOutOfMemory("No memory is left for this audio.")
         return strike(row.rule, TranscriptionFailed("The engine failed on this audio."), no_memory)
@@ -279,7 +279,7 @@ class FakeEngine:
             yield RowDone(key, self._hypothesis(row))
 
     def _text(self, row: _Row, ids: Sequence[int], start: int, end: int) -> str:
-        """The text that ids[start:end] write; an answer does not begin with a blank."""
+        """Return the text that ids[start:end] write; an answer does not begin with a blank."""
         whole = "".join(self._vocabulary.piece(token).text for token in ids[:end]).lstrip()
         before = "".join(self._vocabulary.piece(token).text for token in ids[:start]).lstrip()
         return whole[len(before) :]
@@ -372,7 +372,7 @@ def _logprob(token: int) -> float:
 
 
 def _number(n: int) -> str:
-    """The English word for `n` of 100, and beyond that from the beginning again."""
+    """Return the English word for `n` of 100, and beyond that from the beginning again."""
     n %= 100
     if n < len(_UNITS):
         return _UNITS[n]

@@ -161,7 +161,7 @@ _JSON = TypeAdapter(FakeScript)
 
 
 def read(path: Path) -> FakeScript:
-    """The script in a JSON file. Raises `ScriptError`."""
+    """Return the script in a JSON file. Raises `ScriptError`."""
     try:
         return _JSON.validate_json(path.read_bytes())
     except OSError as error:
@@ -187,7 +187,7 @@ class ScriptSource:
         self.changes += 1
 
     def current(self) -> FakeScript:
-        """The script as it is now; `changes` counts how often it became another one. Raises `ScriptError`."""
+        """Return the script as it is now; `changes` counts how often it became another one. Raises `ScriptError`."""
         if self._path is not None and (stamp := _stamp(self._path)) != self._stamp:
             self._script, self._stamp = read(self._path), stamp
             self.changes += 1

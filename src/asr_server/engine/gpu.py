@@ -79,7 +79,7 @@ class Gpus:
 
     @property
     def capability(self) -> tuple[int, int] | None:
-        """The compute capability of the cards by their names; None if they are not all known and equal."""
+        """Return the compute capability of the cards by their names; None if they are not all known and equal."""
         found = {_capability_of(name) for name in self.cards}
         return found.pop() if len(found) == 1 else None
 
@@ -104,7 +104,7 @@ def probe(root: Path = Path("/")) -> Gpus:
 
 
 def dtype(capability: tuple[int, int] | None, *, rocm: bool = False) -> tuple[str, str]:
-    """The number format for `DTYPE=auto` on a GPU of that compute capability, and the reason."""
+    """Return the number format for `DTYPE=auto` on a GPU of that compute capability, and the reason."""
     if rocm or (capability is not None and capability >= BFLOAT16_FROM):
         return "bfloat16", _BFLOAT16_REASON
     if capability is not None and capability >= FLOAT16_FROM:

@@ -22,7 +22,7 @@ _TEXT_LOOP = re.compile(rf"(\S(?:.{{0,{_TEXT_UNIT_CHARS - 1}}}?))(?:\s*\1){{{_TE
 
 
 def loop(ids: Sequence[int]) -> int:
-    """The length of the unit that the end of `ids` repeats, or 0."""
+    """Return the length of the unit that the end of `ids` repeats, or 0."""
     for unit in range(1, min(_MAX_UNIT, len(ids) // _MIN_TURNS) + 1):
         span = max(_MIN_TOKENS, unit * _MIN_TURNS)
         if span <= len(ids) and _periodic(ids, unit, span):

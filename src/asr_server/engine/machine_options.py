@@ -33,7 +33,7 @@ _DEMO_REASON = f"MODEL_ID={DEMO}: 3 million weights, for which float32 is the fa
 
 
 def device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tuple[str, str]:
-    """The device by torch's name, and why."""
+    """Return the device by torch's name, and why."""
     gpus = capabilities.gpus
     problems = ["no NVIDIA or AMD driver found"] * (not capabilities.gpu)
     problems += [f"the installed torch is a {gpus.build} build"] * (not capabilities.torch_cuda)
@@ -53,7 +53,7 @@ def device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tup
 
 
 def dtype(settings: Settings, device: str, capabilities: Capabilities) -> tuple[str, str]:
-    """The number format by torch's name, or "auto" where only loading can tell, and why."""
+    """Return the number format by torch's name, or "auto" where only loading can tell, and why."""
     if settings.dtype is not Dtype.AUTO:
         return settings.dtype.value, "as set"
     if device.startswith("cuda"):
@@ -166,7 +166,7 @@ def threads(wanted: int, capabilities: Capabilities, node: Node | None, *, torch
 
 
 def numa_node(wanted: int | str | None, capabilities: Capabilities, conflicts: list[str]) -> tuple[Option, Node | None]:
-    """The memory node that the engine's threads are bound to."""
+    """Return the memory node that the engine's threads are bound to."""
     nodes, gpu_nodes = capabilities.numa.nodes, sorted(capabilities.numa.gpu_nodes)
     if wanted is None:
         return Option("numa_node", False, "", "not set; the kernel places threads and memory"), None
@@ -190,5 +190,5 @@ def _numbered(nodes: Iterable[int]) -> str:
 
 
 def _first(flags: Sequence[str], capabilities: Capabilities) -> str:
-    """The first of `flags` that the processor has, or ""."""
+    """Return the first of `flags` that the processor has, or ""."""
     return next((flag for flag in flags if flag in capabilities.cpu_flags), "")

@@ -19,7 +19,7 @@ _DRAFT_REASON = "its transcripts are drafts, which MODEL_ID verifies"
 
 
 def with_default(settings: Settings) -> Settings:
-    """The settings with MODEL_ID: the first of MODELS where only those are set."""
+    """Return the settings with MODEL_ID: the first of MODELS where only those are set."""
     if settings.model_id == AUTO_MODEL and settings.model_names:
         return settings.model_copy(update={"model_id": settings.model_names[0]})
     return settings

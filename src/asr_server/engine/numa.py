@@ -89,14 +89,14 @@ def _call(number: int, *arguments: object) -> None:
 
 
 def _memory_nodes(root: Path) -> set[int]:
-    """The nodes whose memory this process may use, which a control group can restrict."""
+    """Return the nodes whose memory this process may use, which a control group can restrict."""
     file = root / "proc/self/status"
     lines = file.read_text().splitlines() if file.is_file() else []
     return next((_numbers(line.partition(":")[2]) for line in lines if line.startswith("Mems_allowed_list:")), set())
 
 
 def _gpu_nodes(root: Path) -> Iterator[int]:
-    """The nodes of the cards of NVIDIA's and AMD's drivers; the kernel writes -1 where it does not know."""
+    """Yield the nodes of the cards of NVIDIA's and AMD's drivers; the kernel writes -1 where it does not know."""
     for pattern in ("proc/driver/nvidia/gpus/*:*", "sys/bus/pci/drivers/amdgpu/*:*"):
         for card in root.glob(pattern):
             file = root / "sys/bus/pci/devices" / card.name.lower() / "numa_node"
@@ -109,7 +109,7 @@ def _listed(file: Path) -> set[int]:
 
 
 def _numbers(text: str) -> set[int]:
-    """The numbers of a list as the kernel writes it: `0-3,8`."""
+    """Return the numbers of a list as the kernel writes it: `0-3,8`."""
     found: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")

@@ -79,7 +79,7 @@ class Plan:
     features: tuple[Feature, ...] = ()  # those that the plan was resolved with
 
     def value(self, name: str) -> str:
-        """The value of an option, "" where it is inactive or unknown."""
+        """Return the value of an option, "" where it is inactive or unknown."""
         return next((option.value for option in self.options if option.name == name), "")
 
     def reason(self, name: str) -> str:
@@ -331,7 +331,7 @@ def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Cap
 
 
 def _beside(settings: Settings, model_id: str) -> Iterator[Option]:
-    """The options that do not concern the engine."""
+    """Yield the options that do not concern the engine."""
     yield Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode])
     yield _translation(settings)
     yield _speakers(settings)

@@ -78,7 +78,7 @@ class Utterance:
 
 
 def in_tokens(utterance: Utterance, encode: Callable[[Written, bool], tuple[int, ...]]) -> Utterance:
-    """The utterance with the words of another model as token ids of the engine's own.
+    """Return the utterance with the words of another model as token ids of the engine's own.
 
     `encode`: the ids of an answer with these words, without those that name the language if that is forced.
     """
@@ -227,7 +227,7 @@ class Aligner(Protocol):
 
     @property
     def aligner_id(self) -> str:
-        """The name it was asked for."""
+        """Return the name it was asked for."""
 
     @property
     def loaded(self) -> bool:
@@ -246,4 +246,4 @@ class Aligner(Protocol):
         """Tokens that the item takes in a pass; good to a few, known without the weights."""
 
     def align(self, items: Sequence[AlignItem]) -> list[Alignment | AsrError]:
-        """An alignment, or the error of that item alone, for each. Never raises for an item's sake."""
+        """Return an alignment, or the error of that item alone, for each. Never raises for an item's sake."""

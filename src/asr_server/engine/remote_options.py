@@ -45,7 +45,7 @@ def where(settings: Settings) -> str:
 
 
 def use_vllm(settings: Settings) -> Option:
-    """The option of that name, which every plan has."""
+    """Return the option of that name, which every plan has."""
     if settings.use_vllm:
         return Option("use_vllm", True, "", "`vllm serve` runs the model, as a process of this server")
     runs = "the server at VLLM_BASE_URL" if settings.vllm_base_url is not None else "the engine of this server"
@@ -62,7 +62,7 @@ def batching(max_batch: int) -> tuple[Option, Option]:
 
 
 def server(settings: Settings, capabilities: Capabilities, model_id: str, max_batch: int) -> Remote:
-    """The server that the settings name or start. `model_id`: what the plan calls the model."""
+    """Return the server that the settings name or start. `model_id`: what the plan calls the model."""
     if not settings.use_vllm:
         key = settings.vllm_api_key.get_secret_value() if settings.vllm_api_key else ""
         name = "" if settings.model_id == AUTO_MODEL else settings.model_id

@@ -74,7 +74,7 @@ def beside(own: Option, added: Option | None) -> Iterator[Option]:
 
 
 def models(settings: Settings, capabilities: Capabilities) -> dict[str, SpeechModel]:
-    """The models of Qwen3-TTS by the names of their options. They run as the recogniser does.
+    """Return the models of Qwen3-TTS by the names of their options. They run as the recogniser does.
 
     The machine can run them: `conflicts` has looked.
     """

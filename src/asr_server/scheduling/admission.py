@@ -141,7 +141,7 @@ class Admission:
 
     @contextmanager
     def hold_live(self, share: str = "") -> Iterator[AdmissionTicket]:
-        """A ticket for a live session until the block ends; or raise `Overloaded`."""
+        """Yield a ticket for a live session until the block ends; or raise `Overloaded`."""
         self.check_live()
         ticket = AdmissionTicket(0.0, math.inf, live=True, known=True, share=share)
         self._tickets.add(ticket)

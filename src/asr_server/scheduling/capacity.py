@@ -283,7 +283,8 @@ def _own_share(passes: list[float]) -> float:
 
 
 def _own_s(sums: list[float]) -> float:
-    """The part of the passes' time that is in proportion to their rows: the slope of a line through (rows, seconds).
+    """Return the part of the passes' time that is in proportion to their rows: the slope of a line through (rows,
+    seconds).
 
     Where the number of rows hardly varies the slope is not known. Then all of the time counts as theirs.
     """

@@ -84,7 +84,7 @@ AnyJob: TypeAlias = Job[Any]
 
 
 def _domain(error: Exception) -> AsrError:
-    """The error as one of ours, the original as its cause."""
+    """Return the error as one of ours, the original as its cause."""
     if isinstance(error, AsrError):
         return error
     wrapped = TranscriptionFailed("The engine failed on this audio.")

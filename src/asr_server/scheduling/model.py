@@ -124,7 +124,7 @@ class Models:
 
     @property
     def rows(self) -> list[AnyJob]:
-        """The jobs in all batches."""
+        """Return the jobs in all batches."""
         return [job for model in self for job in model.rows.values()]
 
     def with_live_slots(self) -> list[str]:

@@ -142,7 +142,7 @@ class EngineThread:
                 self._wake.notify()  # it may sleep without a limit, and now there is one
 
     def snapshot(self) -> EngineSnapshot:
-        """The present state; never waits for a step."""
+        """Return the present state; never waits for a step."""
         with self._wake:
             models = {model.name: model.status for model in self._models}
             return EngineSnapshot(
@@ -242,7 +242,7 @@ class EngineThread:
                 self._start(job)
 
     def _next_job(self) -> AnyJob | None:
-        """The job to admit now; None when there is none, or no place for it."""
+        """Return the job to admit now; None when there is none, or no place for it."""
         while True:
             live, recordings = self._models.with_live_slots(), self._models.with_slots(self._live_reserve)
             with self._wake:
@@ -254,8 +254,8 @@ class EngineThread:
             self._give_up(job, "while it waited for its turn")
 
     def _pop(self, live: list[str], recordings: list[str]) -> AnyJob | None:
-        """The most urgent of the waiting jobs of both kinds for the models that have room for it. Live work goes first,
-        unless recordings have not had their share: then it waits until they have."""
+        """Return the most urgent of the waiting jobs of both kinds for the models that have room for it. Live work goes
+        first, unless recordings have not had their share: then it waits until they have."""
         if not (self._share.behind and self._has_recordings):
             job = self._queue.pop(live=True, models=live)
             if job is not None:

@@ -24,7 +24,7 @@ _NEVER_MS = -1e12
 
 
 def speakers(words: Sequence[Word], turns: Sequence[Turn]) -> list[int]:
-    """The speaker of each word. `words` in order; `turns` of at least one speaker.
+    """Return the speaker of each word. `words` in order; `turns` of at least one speaker.
 
     Finds the least sum of two costs by dynamic programming: the time by which words are outside of their speaker's
     turns, and the changes of speaker, which are cheap after a sentence and at a pause.

@@ -194,7 +194,7 @@ class ChannelComparison:
         return _Pair(relation, bool(both.sum() >= _SURE_TOGETHER), (nowhere, nowhere))
 
     def _correlation(self, number: int) -> float:
-        """The highest cross-correlation of two channels at any lag, whatever its sign: 0 to 1."""
+        """Return the highest cross-correlation of two channels at any lag, whatever its sign: 0 to 1."""
         i, j = self._pairs[number]
         lags = np.fft.irfft(self._cross[number], _FFT)
         near = np.concatenate((lags[: _MOST_LAG + 1], lags[-_MOST_LAG:]))
@@ -218,7 +218,7 @@ class _Activity:
         self.around = highest_around(levels, 1)
 
     def alone(self, i: int, j: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """The frames in which channel `i` speaks and `j` does not, and the other way round.
+        """Return the frames in which channel `i` speaks and `j` does not, and the other way round.
 
         The gains of the channels may differ: the middle of the differences is where both speak alone the most.
         """

@@ -51,7 +51,7 @@ class SpeakerProcess(WorkerProcess):
     unavailable = SpeakersUnavailable
 
     async def ask(self, request: SpeakerRequest, work: Work, *, is_live: bool) -> Answer:
-        """The answer to one request. See `request`."""
+        """Return the answer to one request. See `request`."""
         data = b"" if work.samples is None else np.ascontiguousarray(work.samples, np.float32).tobytes()
         answer = await self.request(asdict(request), data, is_live=is_live, work_s=work.most_s)
         if reason := answer.content.get("unusable"):
@@ -97,7 +97,7 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
 
     @property
     def voice_model(self) -> str:
-        """The name of what makes the voice prints. Those of different models cannot be compared."""
+        """Return the name of what makes the voice prints. Those of different models cannot be compared."""
         return VOICE_MODEL if self._source == EMBEDDED else self._source
 
     @asynccontextmanager

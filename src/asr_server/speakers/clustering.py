@@ -64,7 +64,8 @@ class Pieces:
 
 
 def voices(pieces: Pieces, count: SpeakerCount, plda: Plda | None) -> Vectors:
-    """The mean direction of each speaker's pieces, (speakers, D), each of length 1; at least one piece is needed."""
+    """Return the mean direction of each speaker's pieces, (speakers, D), each of length 1; at least one piece is
+    needed."""
     directions, weights = unit(pieces.embeddings), pieces.durations_s
     chosen = np.sort(np.argsort(-weights, kind="stable")[:_MOST_COMPARED])
     stop = _MERGE_COSINE if plda else _MERGE_COSINE_ALONE
@@ -86,7 +87,7 @@ def unit(vectors: Vectors) -> Vectors:
 
 
 def _agglomerate(directions: Vectors, weights: Vectors, *, stop: float = -1.0, at_least: int = 1) -> NDArray[np.intp]:
-    """The group of each row: the two most similar groups are joined until all are less similar than `stop`, or
+    """Return the group of each row: the two most similar groups are joined until all are less similar than `stop`, or
     `at_least` are left. The similarity of groups is the weighted mean of the cosines of their rows."""
     weights = weights.copy()
     similarity = directions @ directions.T
@@ -110,7 +111,7 @@ def _agglomerate(directions: Vectors, weights: Vectors, *, stop: float = -1.0, a
 
 
 def _vbx(vectors: Vectors, variance: Vectors, weights: Vectors, members: Vectors) -> Vectors:
-    """The responsibility (n, speakers) of each speaker for each piece; speakers without speech are left out.
+    """Return the responsibility (n, speakers) of each speaker for each piece; speakers without speech are left out.
 
     Equations 16 to 24 of the paper, where each piece counts as often as its weight.
     """

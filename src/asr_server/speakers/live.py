@@ -124,7 +124,8 @@ class LiveDiarizer:
                 self._speakers[piece] = numbers[cluster]
 
     def _numbered(self, clusters: dict[Piece, int], count: int) -> list[int]:
-        """The speaker of each cluster: the one with whom it shares most speech, and of that most settled speech."""
+        """Return the speaker of each cluster: the one with whom it shares most speech, and of that most settled
+        speech."""
         shared = np.zeros((count, MAX_SPEAKERS))
         spoken = np.zeros(count)
         for piece, cluster in clusters.items():

@@ -37,7 +37,7 @@ class LiveSpeakerSource(Protocol):
 
     @property
     def voice_model(self) -> str:
-        """The name of what makes the voice prints. Those of different models cannot be compared."""
+        """Return the name of what makes the voice prints. Those of different models cannot be compared."""
 
     def check_live(self) -> None:
         """Raise `UnsupportedValue`, with the reason, where this server cannot tell live speakers apart."""

@@ -48,7 +48,7 @@ def located(source: str) -> str:
 
 
 def _cached(source: str) -> str:
-    """The snapshot in the hub's cache, "" if there is none."""
+    """Return the snapshot in the hub's cache, "" if there is none."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -59,5 +59,5 @@ def _cached(source: str) -> str:
 
 
 def first_of(directory: str, names: tuple[str, ...]) -> str:
-    """The path of the first file that there is, "" if there is none."""
+    """Return the path of the first file that there is, "" if there is none."""
     return next((path for name in names if os.path.isfile(path := os.path.join(directory, name))), "")

@@ -33,7 +33,7 @@ CLASSES = len(_SETS)
 
 
 def session(model: bytes | str) -> onnxruntime.InferenceSession:
-    """A model in ONNX's or ONNX Runtime's format, as bytes or a path. Raises what onnxruntime raises."""
+    """Return a model in ONNX's or ONNX Runtime's format, as bytes or a path. Raises what onnxruntime raises."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

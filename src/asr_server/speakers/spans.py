@@ -34,7 +34,7 @@ class Span:
 
 
 def clear(pieces: Sequence[Piece]) -> list[Piece]:
-    """The pieces by which voices can be told; some, where any has a voice."""
+    """Return the pieces by which voices can be told; some, where any has a voice."""
     heard = [piece for piece in pieces if piece.voice is not None]
     least_s = min(_CLEAR_S, float(np.median([piece.voice_s for piece in heard]))) if heard else 0.0
     return [piece for piece in heard if piece.voice_s >= least_s]
@@ -105,5 +105,5 @@ def of_nearest(unknown: Sequence[Span], known: Sequence[Span]) -> list[Span]:
 
 
 def _distance(one: Span | Piece, other: Span | Overlap) -> int:
-    """The samples between them; less than 0 where they overlap."""
+    """Return the samples between them; less than 0 where they overlap."""
     return max(one.begin - other.end, other.begin - one.end)

@@ -44,7 +44,8 @@ class Diarization:
 
 
 def label(speaker: int) -> str:
-    """The name of a speaker whom nobody has named: A to Z, then AA, AB and so on, as OpenAI's answers have it."""
+    """Return the name of a speaker whom nobody has named: A to Z, then AA, AB and so on, as OpenAI's answers have
+    it."""
     letters = ""
     speaker += 1
     while speaker:

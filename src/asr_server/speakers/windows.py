@@ -69,7 +69,7 @@ class Window:
 
 
 def analyse(models: Models, window: Window) -> tuple[list[Piece], list[Overlap]]:
-    """The speech in the used part of a window of up to 10 s."""
+    """Return the speech in the used part of a window of up to 10 s."""
     active = models.segmentation(window.sound)
     frame = WINDOW_SAMPLES / len(active)
     # Frames that the used part begins or ends in are cut there, so that windows have neither gaps nor doubles.
@@ -102,7 +102,8 @@ def analyse(models: Models, window: Window) -> tuple[list[Piece], list[Overlap]]
 
 
 def _continued(run: tuple[int, int], active: Activity, person: int, longest_pause: int) -> tuple[int, int]:
-    """The run with all that the same person says around it, as long as pauses are short and nobody else speaks."""
+    """Return the run with all that the same person says around it, as long as pauses are short and nobody else
+    speaks."""
     others = np.delete(active, person, axis=1).sum(axis=1) > 0
     low = _reach(active[: run[0], person][::-1], others[: run[0]][::-1], longest_pause)
     high = _reach(active[run[1] :, person], others[run[1] :], longest_pause)
@@ -121,7 +122,7 @@ def _reach(own: Activity, others: Activity, longest_pause: int) -> int:
 
 
 def _heard(sound: Samples, piece: tuple[int, int], around: tuple[int, int]) -> Samples:
-    """The sound of a piece; of a short one, together with what the same person says before and after it."""
+    """Return the sound of a piece; of a short one, together with what the same person says before and after it."""
     wanted = max(_HEARD_SAMPLES, piece[1] - piece[0])
     begin = max(around[0], piece[0] - (wanted - (piece[1] - piece[0])) // 2)
     end = min(around[1], begin + wanted)
@@ -129,7 +130,7 @@ def _heard(sound: Samples, piece: tuple[int, int], around: tuple[int, int]) -> S
 
 
 def _runs(active: Activity) -> Iterator[tuple[int, int]]:
-    """The stretches of True as (begin, end)."""
+    """Return the stretches of True as (begin, end)."""
     changes = np.diff(np.pad(active.astype(np.int8), 1))
     return zip(np.flatnonzero(changes == 1).tolist(), np.flatnonzero(changes == -1).tolist(), strict=True)
 

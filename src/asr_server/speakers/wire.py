@@ -36,7 +36,7 @@ def packed(content: dict[str, Any], numbers: NDArray[np.float32]) -> bytes:
 
 
 def turns_message(changed: tuple[Turn, ...], settled_ms: int, prints: Mapping[int, VoicePrint] | None = None) -> bytes:
-    """The answer to push of a live session. `prints`: those of all speakers, if any has changed."""
+    """Return the answer to push of a live session. `prints`: those of all speakers, if any has changed."""
     content = {"turns": _listed(changed), "settled_ms": settled_ms}
     if prints is None:
         return messages.packed(content)
@@ -44,14 +44,14 @@ def turns_message(changed: tuple[Turn, ...], settled_ms: int, prints: Mapping[in
 
 
 def voice_prints(content: dict[str, Any], data: bytes) -> dict[int, VoicePrint] | None:
-    """The `prints` of `turns_message`."""
+    """Return the `prints` of `turns_message`."""
     if (speakers := content.get("voices")) is None:
         return None
     return dict(zip(speakers, _vectors(data, len(speakers)), strict=True))
 
 
 def diarization_message(found: Diarization) -> bytes:
-    """The answer to finish."""
+    """Return the answer to finish."""
     content = {"turns": _listed(found.turns), "speakers": len(found.voice_prints)}
     return packed(content, np.array(found.voice_prints, np.float32))
 
@@ -66,7 +66,7 @@ def _vectors(data: bytes, count: int) -> tuple[NDArray[np.float32], ...]:
 
 
 def turns(content: dict[str, Any]) -> tuple[Turn, ...]:
-    """The turns of a message."""
+    """Return the turns of a message."""
     return tuple(Turn(*turn) for turn in content["turns"])
 
 

@@ -31,7 +31,7 @@ _KNOWN_SHARE = 0.5  # this share of a word's characters must be matched for its 
 def transfer_timestamps(
     text: str, aligned: Sequence[Piece], span_ms: Time | None = None, language: str = ""
 ) -> tuple[Word, ...]:
-    """The words of `text` with the times of `aligned`, in order, disjoint, at least 1 ms long, inside `span_ms`.
+    """Return the words of `text` with the times of `aligned`, in order, disjoint, at least 1 ms long, inside `span_ms`.
 
     `span_ms`: [start, end) of the audio; by default what the pieces cover. A word is `ALIGNED` if at least half of its
     characters are in aligned pieces and its time needs no repair (a piece of several words is divided among them; an
@@ -83,7 +83,7 @@ def _measured(written: Sequence[str], aligned: Sequence[Piece]) -> list[Time | N
 
 
 def _characters(text: str) -> list[str]:
-    """The letters and digits of a text, without case, accents and width."""
+    """Return the letters and digits of a text, without case, accents and width."""
     return [char for char in unicodedata.normalize("NFKD", text.casefold()) if char.isalnum()]
 
 
@@ -107,7 +107,8 @@ def _clamped(time: Time | None, low: int, high: int) -> Time | None:
 
 
 def _in_order(times: Sequence[Time | None]) -> list[Time | None]:
-    """The longest subsequence of times whose starts do not fall, each ending where the next begins at the latest.
+    """Return the longest subsequence of times whose starts do not fall, each ending where the next begins at the
+    latest.
 
     Times outside the subsequence, and times that become empty, are None.
     """
@@ -123,7 +124,7 @@ def _in_order(times: Sequence[Time | None]) -> list[Time | None]:
 
 
 def _longest_rising(starts: Sequence[tuple[int, int]]) -> list[int]:
-    """The keys of the longest subsequence of (key, start) whose starts do not fall."""
+    """Return the keys of the longest subsequence of (key, start) whose starts do not fall."""
     tails: list[int] = []  # the least start at which a subsequence of each length can end,
     ends: list[int] = []  # and its position
     before: list[int] = []  # the position before each in its subsequence

@@ -45,7 +45,7 @@ _NEVER_MS = 1 << 62  # the end of a recording of unknown length
 
 
 def cues(passages: Iterable[Passage], rules: CueConfig, over_ms: int = _NEVER_MS) -> list[Cue]:
-    """The passages, in order of time, as cues that follow `rules` as far as possible (see above).
+    """Return the passages, in order of time, as cues that follow `rules` as far as possible (see above).
 
     `over_ms`: the end of the recording.
     """
@@ -65,7 +65,7 @@ def cues(passages: Iterable[Passage], rules: CueConfig, over_ms: int = _NEVER_MS
 
 
 def _text(spoken: Sequence[Unit], rules: CueConfig) -> str:
-    """The lines of a cue. Those of two speakers have dashes."""
+    """Return the lines of a cue. Those of two speakers have dashes."""
     turns = [list(turn) for _, turn in groupby(spoken, key=lambda unit: unit.speaker)]
     return lines(spoken, rules) if len(turns) == 1 else "\n".join(f"{_DASH}{lines(turn, rules)}" for turn in turns)
 
@@ -98,7 +98,8 @@ class _CostTable:
         self._dashes_ms = rules.reading_ms(2 * len(_DASH), 0)
 
     def cheapest(self) -> list[int]:
-        """The indices of the units with which cues begin in the division of least cost, and the number of units."""
+        """Return the indices of the units with which cues begin in the division of least cost, and the number of
+        units."""
         count = len(self._units)
         best, begin = [0.0] + [math.inf] * count, [0] * (count + 1)
         for first, limit in enumerate(self._limits()):
@@ -124,7 +125,8 @@ class _CostTable:
         return _longest_ms(until_next, self._rules.min_gap_ms, self._rules.max_duration_ms)
 
     def _costs(self, first: int, limit: int) -> Iterator[float]:
-        """The costs of the cues from `first` to each end up to `limit`, with the boundary after it: the inner loop."""
+        """Yield the costs of the cues from `first` to each end up to `limit`, with the boundary after it: the inner
+        loop."""
         least, per_column = self._rules.min_duration_ms, 1 / (self._rules.max_lines * self._rules.max_line_columns)
         columns, reading, inner = self._columns_before[first], self._reading_before[first], self._inner[first]
         gap, longest, start = self._rules.min_gap_ms, self._rules.max_duration_ms, self._start[first]
@@ -190,7 +192,7 @@ def _longest_ms(until_next_ms: int, gap_ms: int, longest_ms: int) -> int:
 
 
 def _boundary_costs(unit: Unit, silence_ms: int, rules: CueConfig) -> tuple[float, float]:
-    """The costs of a boundary after `unit`, and of none, with `silence_ms` there."""
+    """Return the costs of a boundary after `unit`, and of none, with `silence_ms` there."""
     if silence_ms >= rules.pause_ms:
         return 0.0, _INNER_PAUSE
     cost = _BOUNDARY_COST[unit.ends]

@@ -29,7 +29,7 @@ def named(speaker: str, text: str) -> str:
 
 
 def with_names(cues: Iterable[Cue]) -> Iterator[Cue]:
-    """The cues, with the name of the speaker before the text where the cue before has another speaker."""
+    """Yield the cues, with the name of the speaker before the text where the cue before has another speaker."""
     before = ""
     for cue in cues:
         yield cue if cue.speaker in ("", before) else replace(cue, text=named(cue.speaker, cue.text))
@@ -37,7 +37,8 @@ def with_names(cues: Iterable[Cue]) -> Iterator[Cue]:
 
 
 def text_lines(text: str) -> list[str]:
-    """The lines of a text, without control characters and empty lines, which would end a cue in SRT and WebVTT."""
+    """Return the lines of a text, without control characters and empty lines, which would end a cue in SRT and
+    WebVTT."""
     cleaned = (_without_controls(line).strip() for line in text.splitlines())
     return [line for line in cleaned if line]
 

@@ -58,13 +58,13 @@ def units(passages: Iterable[Passage], rules: CueConfig) -> list[Unit]:
 
 
 def leave_room(unit: Unit, speaker: str) -> Unit:
-    """The unit with the columns of the name that will be shown before it."""
+    """Return the unit with the columns of the name that will be shown before it."""
     columns, wide = measure(named(speaker, unit.text))
     return replace(unit, columns=columns, wide=wide)
 
 
 def untimed_units(text: str, rules: CueConfig) -> list[Unit]:
-    """The units of a text that has no times: all are 0."""
+    """Return the units of a text that has no times: all are 0."""
     passage = Passage(text, [Word(word, 0, 0, TimeSource.ESTIMATED) for word in words.split(text)])
     return [_merged(group) for run in _runs(list(_single([passage])), rules) for group in _groups(run, rules)]
 
@@ -120,7 +120,7 @@ def _separated(before: Unit, unit: Unit, rules: CueConfig) -> bool:
 
 
 def _groups(run: Sequence[Unit], rules: CueConfig) -> Iterator[list[Unit]]:
-    """The run divided at the ends of phrases, and where a line or cue would become too long."""
+    """Yield the run divided at the ends of phrases, and where a line or cue would become too long."""
     if len(run) == 1:
         yield list(run)
         return

@@ -17,7 +17,7 @@ class Width(NamedTuple):
 
 @lru_cache(maxsize=65_536)
 def measure(text: str) -> Width:
-    """The width of a text without control characters: CJK counts two columns, a combining mark none."""
+    """Return the width of a text without control characters: CJK counts two columns, a combining mark none."""
     if text.isascii():
         return Width(len(text), 0)
     columns = max(0, wcswidth(text))

@@ -57,7 +57,7 @@ _LANGUAGES = {
 
 
 def primary(language: str) -> str:
-    """The language of a language tag, without script and region."""
+    """Return the language of a language tag, without script and region."""
     return re.split("[-_]", language.lower(), maxsplit=1)[0]
 
 
@@ -73,7 +73,7 @@ class NumberWords:
         self.rules = _LANGUAGES[language]
 
     def cardinal(self, number: int) -> str:
-        """The number as it is counted, without a noun."""
+        """Return the number as it is counted, without a noun."""
         return _cardinal(self.language, number)
 
     def before_any_noun(self, number: int) -> str | None:

@@ -55,7 +55,7 @@ class TextSpan:
 
 
 def sentences(text: str, language: str) -> list[TextSpan]:
-    """The sentences of `text`, each of at most `MAX_CHARACTERS`, without the blanks around them.
+    """Return the sentences of `text`, each of at most `MAX_CHARACTERS`, without the blanks around them.
 
     `language` is a language tag. Together they hold every letter and digit of the text once. What has neither is left
     out.
@@ -108,7 +108,7 @@ class _Divider:
         self._in_list_item = False
 
     def divide(self, text: str, *, complete: bool) -> list[tuple[int, int]]:
-        """The places of the sentences whose end is certain; with `complete`, of all."""
+        """Return the places of the sentences whose end is certain; with `complete`, of all."""
         found = []
         self._skip_blanks(text, 0)
         while self.position < len(text):
@@ -136,7 +136,7 @@ class _Divider:
         self.position = end
 
     def _end(self, text: str, *, complete: bool) -> int | None:
-        """The end of the sentence that begins at `position`; None if it cannot be known yet."""
+        """Return the end of the sentence that begins at `position`; None if it cannot be known yet."""
         start, limit = self.position, self.position + MAX_CHARACTERS
         # One character more shows whether a line ends at the limit, and whether a grapheme goes on there.
         visible = text[start : limit + 1]

@@ -132,7 +132,7 @@ class _Reader:
         self._month_first = pattern.startswith("m")
 
     def read(self, text: str, digits: re.Match[str]) -> _Reading | None:
-        """The reading of these digits, with what belongs to them; None where they stay."""
+        """Return the reading of these digits, with what belongs to them; None where they stay."""
         before = text[max(0, digits.start() - _CONTEXT_CHARACTERS) : digits.start()]
         after = text[digits.end() : digits.end() + _CONTEXT_CHARACTERS]
         written = digits[0]
@@ -263,7 +263,7 @@ class _Reader:
         return f"{whole}{self._words.rules.cents}{small}" if number.whole and small else None
 
     def _read_number(self, number: _Number, sign: re.Match[str]) -> tuple[str, int] | None:
-        """A number and its unit, or a number alone, which has no sign."""
+        """Return a number and its unit, or a number alone, which has no sign."""
         after = number.after
         if currency := _CURRENCY_AFTER.match(after):
             names = self._currency_names(currency[1])

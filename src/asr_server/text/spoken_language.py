@@ -49,7 +49,7 @@ _LETTERS_IN_SYLLABLE = 3
 
 
 def language_of(text: str, default: str) -> str:
-    """The language code of `text` by the script of most of its letters.
+    """Return the language code of `text` by the script of most of its letters.
 
     `default`, a language tag, where that script is Latin, where there are no letters, and where the default language
     is written in that script.

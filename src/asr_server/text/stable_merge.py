@@ -20,7 +20,7 @@ class StableMerge:
 
 
 def continued(shown: str, text: str) -> StableMerge:
-    """The shown words, then the words of `text` after them: no word of `shown` is removed, none is repeated.
+    """Return the shown words, then the words of `text` after them: no word of `shown` is removed, none is repeated.
 
     Both are aligned from the beginning with the fewest changed words. If `text` begins with `shown`, it is the result.
     """
@@ -69,7 +69,7 @@ def _ends(unit: str) -> bool:
 
 
 def _key(unit: str) -> str:
-    """The unit without case and punctuation, for comparison."""
+    """Return the unit without case and punctuation, for comparison."""
     return "".join(char for char in unit.casefold() if char.isalnum()) or unit.strip()
 
 

@@ -39,7 +39,7 @@ class LanguageTag:
 
 
 def find(value: str, *, param: str = "language") -> LanguageTag:
-    """The language of a BCP 47 tag (`de`, `pt-BR`, `zh-Hant`) or an English name.
+    """Return the language of a BCP 47 tag (`de`, `pt-BR`, `zh-Hant`) or an English name.
 
     Raises `InvalidLanguage` if it has the form of neither, `UnsupportedLanguage` if CLDR does not list it; both with
     `param`.

@@ -168,7 +168,7 @@ class ChatEndpoint:
         return body
 
     def _classify(self, error: APIStatusError, capabilities: _Capabilities) -> Exception:
-        """The exception for a status: try with fewer capabilities, prompt refused, access denied, or failure."""
+        """Return the exception for a status: try with fewer capabilities, prompt refused, access denied, or failure."""
         status = error.status_code
         if status in _UNSUPPORTED:
             if capabilities.temperature and "temperature" in error.message:
@@ -230,7 +230,7 @@ class _TryWithout(Exception):
 
 
 def _content(body: bytes) -> str:
-    """The text of the first choice; "" for a refusal, a tool call, and anything other than a chat completion."""
+    """Return the text of the first choice; "" for a refusal, a tool call, and anything other than a chat completion."""
     try:
         content = json.loads(body)["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError, RecursionError):

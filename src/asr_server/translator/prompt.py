@@ -46,7 +46,7 @@ class Prompt:
 
 
 def batches(texts: Sequence[str], wanted: Iterable[int], size: int) -> list[list[int]]:
-    """The `wanted` indices of `texts` in order, in groups of at most `size` lines and 4000 characters.
+    """Return the `wanted` indices of `texts` in order, in groups of at most `size` lines and 4000 characters.
 
     A line longer than that is a group of its own.
     """
@@ -64,7 +64,7 @@ def batches(texts: Sequence[str], wanted: Iterable[int], size: int) -> list[list
 def build_prompt(
     texts: Sequence[str], asked: Sequence[int], source: LanguageTag | None, config: TranslationConfig
 ) -> Prompt:
-    """A prompt for the lines of `texts` at the indices `asked` (ascending), with their neighbours as context."""
+    """Return a prompt for the lines of `texts` at the indices `asked` (ascending), with their neighbours as context."""
     ids = tuple(str(_FIRST_ID + i) for i in range(len(asked)))
     id_of = dict(zip(asked, ids, strict=True))
     # The lines may lie far apart: only the nearest lines of each are context.

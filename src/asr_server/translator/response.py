@@ -67,7 +67,8 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_Object, strict=False)
 
 
 def _pairs(text: str) -> tuple[Pairs, bool]:
-    """The pairs of the largest JSON value in the text, or of one that breaks off; and whether it was complete."""
+    """Return the pairs of the largest JSON value in the text, or of one that breaks off; and whether it was
+    complete."""
     found: Pairs = []
     position = 0
     for _ in range(_MAX_STARTS):
@@ -85,7 +86,7 @@ def _pairs(text: str) -> tuple[Pairs, bool]:
 
 
 def _parse_partial(text: str) -> Any:
-    """The complete part of a JSON value that breaks off; None if it is invalid for another reason."""
+    """Return the complete part of a JSON value that breaks off; None if it is invalid for another reason."""
     try:
         return from_json(text, allow_partial=True)
     except ValueError:
@@ -93,7 +94,7 @@ def _parse_partial(text: str) -> Any:
 
 
 def _flat(value: Any) -> Iterator[tuple[str, Any]]:
-    """The pairs of an object, perhaps inside one wrapper object; or of a list of objects that have an id each."""
+    """Yield the pairs of an object, perhaps inside one wrapper object; or of a list of objects that have an id each."""
     if isinstance(value, dict | _Object):
         pairs = list(value.items()) if isinstance(value, dict) else value
         inner = [v for _, v in pairs if isinstance(v, dict | list)]
@@ -103,7 +104,7 @@ def _flat(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _entry(entry: Any) -> tuple[str, Any] | None:
-    """The pair of an entry such as {"id": "101", "text": "..."}; None for any other."""
+    """Return the pair of an entry such as {"id": "101", "text": "..."}; None for any other."""
     fields = dict(entry) if isinstance(entry, dict | _Object) else {}
     name = next((str(fields.pop(n)) for n in _ID_NAMES if n in fields), None)
     return (name, next(iter(fields.values()))) if name and len(fields) == 1 else None

@@ -141,7 +141,7 @@ class _Translation:
                 self.wanted.append(index)
 
     def language_of(self, asked: Iterable[int]) -> LanguageTag | None:
-        """The one language of all these lines, or None."""
+        """Return the one language of all these lines, or None."""
         languages = {self.lines[index].language for index in asked}
         return languages.pop() if len(languages) == 1 else None
 
@@ -216,7 +216,7 @@ class _Translation:
 
 
 def _longest(source: str) -> int:
-    """The most characters that a translation of `source` may have."""
+    """Return the most characters that a translation of `source` may have."""
     return _LENGTH_FREE + _LENGTH_FACTOR * len(source)
 
 

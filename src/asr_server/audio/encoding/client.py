@@ -99,7 +99,7 @@ class EncodedStream:
         return bytes(ready)
 
     async def finish(self) -> bytes:
-        """The rest. Nothing can be pushed afterwards."""
+        """Return the rest. Nothing can be pushed afterwards."""
         return await self._ask("finish")
 
     async def _ask(self, action: str, data: bytes = b"", **fields: Any) -> bytes:

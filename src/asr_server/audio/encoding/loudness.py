@@ -48,7 +48,7 @@ class LoudnessNormalizer:
         self._delayed: Samples | None = None  # the last frame, which ends with the gain of the next one
 
     def push(self, frame: Frame) -> Iterator[Samples]:
-        """The frames that are ready."""
+        """Yield the frames that are ready."""
         if self._gain is not None:
             yield from self._scaled(frame.samples)
         elif frame.is_speech or self._waiting:
@@ -60,7 +60,7 @@ class LoudnessNormalizer:
             yield frame.samples
 
     def finish(self) -> Iterator[Samples]:
-        """The rest."""
+        """Yield the rest."""
         if self._waiting:
             yield from self._begin()
         if self._delayed is not None:

@@ -41,7 +41,7 @@ class SpeechFile:
         return self._encoded(self._joiner.push(samples, ends_sentence=ends_sentence), is_last=False)
 
     def finish(self) -> bytes:
-        """The rest. Nothing can be pushed afterwards."""
+        """Return the rest. Nothing can be pushed afterwards."""
         frames = self._joiner.push(np.zeros(0, np.float32), ends_sentence=True)
         return self._encoded(frames, is_last=True) + self._writer.finish()
 
@@ -88,7 +88,7 @@ class Tempo:
         yield from self._filtered(samples)
 
     def finish(self) -> Iterator[Samples]:
-        """The rest."""
+        """Yield the rest."""
         missing = round(self._pushed / self._speed) - self._ready
         for block in self._filtered(np.zeros(_PADDING_SAMPLES, np.float32)):
             yield block[: max(0, missing)]

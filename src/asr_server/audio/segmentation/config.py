@@ -10,7 +10,8 @@ MIN_SPEECH_MS = 100  # a shorter sound is a click
 
 
 def off_threshold(threshold: float) -> float:
-    """The probability below which speech ends that began at `threshold`: the distance that Silero's own tools use."""
+    """Return the probability below which speech ends that began at `threshold`: the distance that Silero's own tools
+    use."""
     return max(0.01, threshold - 0.15)
 
 

@@ -52,7 +52,7 @@ class Endpointer:
         self._speech.reset(frames=1)
 
     def add(self, probability: float) -> VoiceActivity:
-        """The next frame."""
+        """Add the next frame."""
         self._speech.add(probability)
         if not self._certain:
             return self._doubt()

@@ -22,7 +22,7 @@ class Hysteresis:
         return self.frames - self.quiet_frames
 
     def add(self, probability: float) -> None:
-        """The next frame."""
+        """Add the next frame."""
         voiced = probability >= self._on
         if not self.frames and not voiced:
             return

@@ -132,7 +132,8 @@ def _scores(attention: Array) -> Array:
 
 
 def _starts(scores: Array) -> NDArray[np.int64]:
-    """The frame at which each token begins, (tokens,), in order, so that the scores on the way have the highest sum.
+    """Return the frame at which each token begins, (tokens,), in order, so that the scores on the way have the highest
+    sum.
 
     Each has a frame at least, unless there are fewer frames than tokens. Frames before the first token count nothing.
     """
@@ -153,7 +154,7 @@ def _starts(scores: Array) -> NDArray[np.int64]:
 
 
 def _spoken(text: str) -> Iterator[tuple[str, int, int]]:
-    """The words of `text` without punctuation, and where their letters and digits begin and end in it."""
+    """Yield the words of `text` without punctuation, and where their letters and digits begin and end in it."""
     at = 0
     for word in words.split(text):
         start = text.index(word, at)

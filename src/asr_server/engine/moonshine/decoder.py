@@ -45,11 +45,11 @@ class Decoder:
 
     @property
     def vocabulary(self) -> int:
-        """The number of token ids."""
+        """Return the number of token ids."""
         return len(self._weights.embedding)
 
     def cache(self, states: Array, capacity: int) -> RowCache:
-        """A row over the encoder's states (frames, d), with space for `capacity` tokens."""
+        """Return a row over the encoder's states (frames, d), with space for `capacity` tokens."""
         cross = [self._split(states @ layer.cross_kv, 2) for layer in self._weights.layers]
         return RowCache([(keys, values) for keys, values in cross], capacity)
 

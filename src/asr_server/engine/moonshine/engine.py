@@ -73,7 +73,7 @@ class MoonshineEngine:
 
     @property
     def model(self) -> Model:
-        """The loaded weights."""
+        """Return the loaded weights."""
         assert self._model is not None, "model before load()"
         return self._model
 

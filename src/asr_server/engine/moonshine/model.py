@@ -47,7 +47,7 @@ class Model:
         return self._decoder.row_bytes(samples // SAMPLES_PER_STATE + 1, tokens)
 
     def encode(self, audio: Array, capacity: int) -> RowCache:
-        """The start of a row: audio (n,) encoded, with space for `capacity` tokens."""
+        """Return the start of a row: audio (n,) encoded, with space for `capacity` tokens."""
         return self._decoder.cache(self._encoder.encode(audio), capacity)
 
     def forward(self, rows: Sequence[tuple[Row, RowCache]], proposals: Sequence[Sequence[int]]) -> list[Array]:
@@ -68,7 +68,7 @@ class Model:
         return np.stack(seen)
 
     def choose(self, logits: Array, row: Row, seed: int) -> tuple[list[int], list[float]]:
-        """The token behind each of a row's queries and its log-probability; logits (n, vocabulary)."""
+        """Return the token behind each of a row's queries and its log-probability; logits (n, vocabulary)."""
         chosen = logits.argmax(-1)
         if row.temperature > 0:  # a sampled row has no draft: only the last of its queries is open
             scaled = (logits[-1] / max(row.temperature, _COLDEST)).astype(np.float64)

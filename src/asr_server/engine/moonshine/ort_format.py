@@ -33,7 +33,7 @@ class Tensor:
 
     @property
     def value(self) -> NDArray[Any] | None:
-        """A copy of its numbers; None if they are of another type than float32, uint8 and int8."""
+        """Return a copy of its numbers; None if they are of another type than float32, uint8 and int8."""
         dtype = _DTYPES.get(self._table.GetSlot(10, 0, number_types.Int32Flags))
         if dtype is None:
             return None
@@ -55,12 +55,12 @@ class Node:
 
     @property
     def inputs(self) -> list[str]:
-        """The names of what it reads."""
+        """Return the names of what it reads."""
         return _texts(self._table, 20)
 
     @property
     def outputs(self) -> list[str]:
-        """The names of what it computes."""
+        """Return the names of what it computes."""
         return _texts(self._table, 22)
 
     @property
@@ -91,7 +91,7 @@ class Graph:
 
 
 def read(content: bytes) -> Graph:
-    """The graph of a model."""
+    """Return the graph of a model."""
     session = Table(content, Get(uoffset, content, 0))
     return Graph(_table(_table(session, 6), 18))
 

@@ -39,7 +39,7 @@ class Tokenizer:
         return len(self._pieces)
 
     def read(self, ids: Sequence[int]) -> Reading:
-        """The text of an answer, without blanks around it. An unfinished character at the end is left out."""
+        """Return the text of an answer, without blanks around it. An unfinished character at the end is left out."""
         pieces = [self._pieces[token] for token in ids]
         begun = next((n for n, piece in enumerate(pieces) if piece.strip()), len(pieces))
         pieces[: begun + 1] = [b""] * begun + [piece.lstrip() for piece in pieces[begun : begun + 1]]
@@ -64,7 +64,7 @@ class Tokenizer:
 
 
 def entries(content: bytes) -> list[bytes]:
-    """The entries of a `tokenizer.bin`: each its length, then its bytes.
+    """Return the entries of a `tokenizer.bin`: each its length, then its bytes.
 
     A length below 128 is one byte. A greater one is two: `first - 128 + 128 * second`. Raises `ValueError` if the last
     entry is cut short.

@@ -54,7 +54,7 @@ class DecoderWeights:
 
 
 def read(path: Path) -> DecoderWeights:
-    """The weights in a `decoder_model_merged.ort`. Raises `KeyError` if the file is of another model."""
+    """Return the weights in a `decoder_model_merged.ort`. Raises `KeyError` if the file is of another model."""
     graph = ort_format.read(path.read_bytes())
     branch = next(node.branches[_BRANCH] for node in graph.nodes if node.branches)
     tensors = {
@@ -96,7 +96,8 @@ def _layer(number: int, products: dict[str, Array], tensors: dict[str, NDArray[A
 
 
 def _products(branch: Graph, tensors: dict[str, NDArray[Any]]) -> Iterator[tuple[str, Array]]:
-    """The matrix of each product of activations with weights in the layers, by the name of the product's output."""
+    """Yield the matrix of each product of activations with weights in the layers, by the name of the product's
+    output."""
     for node in branch.nodes:
         # The one that gives the logits is the embedding again.
         if node.operator in _MATRIX_PRODUCTS and node.outputs != ["logits"]:

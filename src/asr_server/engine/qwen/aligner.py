@@ -45,7 +45,7 @@ class QwenAligner:
 
     @property
     def aligner_id(self) -> str:
-        """The name it was asked for."""
+        """Return the name it was asked for."""
         return self._plan.aligner_id
 
     @property

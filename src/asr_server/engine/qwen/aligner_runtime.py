@@ -147,7 +147,8 @@ def _causal(rows: int) -> Attend:
 
 
 def _in_order(chances: torch.Tensor, inside: torch.Tensor) -> NDArray[np.floating]:
-    """The likeliest slot of each stamp, which is the SDK's answer, if they are in order; else the chain's medians."""
+    """Return the likeliest slot of each stamp, which is the SDK's answer, if they are in order; else the chain's
+    medians."""
     likeliest = chances.argmax(-1).cpu().numpy()
     if (np.diff(likeliest) >= 0).all():
         return likeliest.astype(np.float64)

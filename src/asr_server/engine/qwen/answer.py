@@ -61,7 +61,7 @@ class AnswerReader:
         return ids.index(self._tag) + 1 if self._tag in ids else None
 
     def decoded(self, ids: Sequence[int]) -> bytes:
-        """The bytes that the tokenizer decodes ids to."""
+        """Return the bytes that the tokenizer decodes ids to."""
         return b"".join(map(self._decoded, self._tokenizer.convert_ids_to_tokens(ids)))
 
     def _decoded(self, token: str | None) -> bytes:
@@ -84,7 +84,8 @@ class AnswerStream:
         self._given = False
 
     def feed(self, ids: Sequence[int]) -> str:
-        """The text that is certain with `ids`, the next of the answer. All of it, joined, is the text of the answer."""
+        """Return the text that is certain with `ids`, the next of the answer. All of it, joined, is the text of the
+        answer."""
         if not self._in_text:
             start = self._reader.text_start(ids, forced=self._forced)
             if start is None:

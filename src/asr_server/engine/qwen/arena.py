@@ -65,7 +65,7 @@ class Arena:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The format of keys and values."""
+        """Return the format of keys and values."""
         return self._flat.dtype
 
     def divide(self, slots: int, columns: int, held: Sequence[int]) -> None:
@@ -110,7 +110,7 @@ class Arena:
         self.put(other, kept)
 
     def copy(self, slot: int, tokens: int) -> torch.Tensor:
-        """The first `tokens` of a slot, (layers, 2, kv_heads, tokens, dim)."""
+        """Return the first `tokens` of a slot, (layers, 2, kv_heads, tokens, dim)."""
         return self._divided[:, :, slot, :, :tokens].clone()
 
     def put(self, slot: int, kept: torch.Tensor) -> None:
@@ -119,7 +119,7 @@ class Arena:
 
 
 def rounded(tokens: int) -> int:
-    """The length that `tokens` are padded to: 256, 512, 768, 1024, 1536, 2048, 3072, ..."""
+    """Return the length that `tokens` are padded to: 256, 512, 768, 1024, 1536, 2048, 3072, ..."""
     if tokens <= _SHORTEST:
         return _SHORTEST
     power = 1 << (tokens - 1).bit_length()

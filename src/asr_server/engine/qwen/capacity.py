@@ -50,7 +50,7 @@ def token_bytes(*, layers: int, kv_heads: int, head_dim: int, item_bytes: int) -
 
 
 def plan(limits: Limits, *, free_bytes: int, token_bytes: int, device: str) -> Capacity:
-    """The capacity within the limits, with `free_bytes` free after the weights; at least one row."""
+    """Return the capacity within the limits, with `free_bytes` free after the weights; at least one row."""
     rest = max(0, free_bytes - limits.reserved_bytes)
     share = int(rest * _SHARE[device]) if device == "cuda" else min(rest, int(free_bytes * _SHARE[device]))
     budget = limits.kv_budget_mb * _MIB or share // limits.shares

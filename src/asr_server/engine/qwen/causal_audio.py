@@ -64,7 +64,7 @@ class CausalClip:
         return self.cached.kv if self.cached is not None else None
 
     def windows(self) -> Sequence[StreamWindow]:
-        """The new frames, from the kept state on, also where the row starts again."""
+        """Return the new frames, from the kept state on, also where the row starts again."""
         self.stream = Stream(self._begin)
         return self.encoder.stream_windows(self.mel, self.stream)
 

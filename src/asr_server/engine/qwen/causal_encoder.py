@@ -71,7 +71,7 @@ class CausalEncoder(WindowedEncoder):
         return pieces * self.piece_frames + rest // TOKEN_FRAMES * TOKEN_FRAMES
 
     def stream_windows(self, mel: torch.Tensor, stream: Stream) -> list[StreamWindow]:
-        """The next windows of a stream: frames (128, T) of whole tokens, clamped."""
+        """Return the next windows of a stream: frames (128, T) of whole tokens, clamped."""
         found, start, before = list[StreamWindow](), 0, stream.state.frames
         while start < mel.shape[1]:
             end = min(mel.shape[1], start + self.window_frames - (before + start) % self.window_frames)
@@ -151,7 +151,8 @@ class CausalEncoder(WindowedEncoder):
 
 
 def strided(x: torch.Tensor, convolution: Any) -> torch.Tensor:
-    """The convolution of (1, channels, bins, columns), whose first and last column are there, at every second column.
+    """Return the convolution of (1, channels, bins, columns), whose first and last column are there, at every second
+    column.
 
     Never of a single column: with AMX, oneDNN 3.12 of torch 2.13 (`brg_conv_fwd:avx10_1_512_amx`, bfloat16, stride 2)
     then reads memory that nobody has written, and gives NaN or wrong numbers (2026-11-24). A column of zeros more gives

@@ -47,7 +47,7 @@ Check = Callable[[Path, Wanted], None]
 def locate(
     model_id: str, on_download: OnDownload = lambda size_bytes: None, *, revision: str = "", update: bool = False
 ) -> Path:
-    """The local directory of a model: the bundled one, a directory given by path, or a hub snapshot.
+    """Return the local directory of a model: the bundled one, a directory given by path, or a hub snapshot.
 
     A snapshot in the cache is taken as it is, so that the model never changes by itself; `update` fetches the newest.
     `revision`: commit, tag or branch. `on_download` is called about once a second, on another thread, with the bytes
@@ -73,7 +73,7 @@ def locate_aligner(aligner_id: str, on_download: OnDownload = lambda size_bytes:
 
 
 def local(name: str, *, aligner: bool = False, revision: str = "") -> Path | None:
-    """The directory of a model or an aligner if it is on this machine and whole. Asks no hub."""
+    """Return the directory of a model or an aligner if it is on this machine and whole. Asks no hub."""
     wanted = Wanted("FORCED_ALIGNER_ID" if aligner else "MODEL_ID", name, aligner=aligner, revision=revision)
     if name != DEMO and not os.path.isdir(name):
         return cached(wanted) if is_hub_id(name) else None
@@ -84,7 +84,7 @@ def local(name: str, *, aligner: bool = False, revision: str = "") -> Path | Non
 
 
 def revision_of(directory: Path) -> str:
-    """The commit of a hub snapshot, "" for other directories."""
+    """Return the commit of a hub snapshot, "" for other directories."""
     return directory.name if directory.parent.name == "snapshots" else ""
 
 
@@ -125,8 +125,8 @@ def problem(directory: Path, name: str) -> str:
 
 
 def fetch(wanted: Wanted, on_download: OnDownload, check: Check | None = None) -> Path:
-    """The snapshot of a hub id: the one in the cache if `check` finds it whole and nothing newer is wanted, else a
-    download, which is not checked. Raises `ModelUnavailable`."""
+    """Return the snapshot of a hub id: the one in the cache if `check` finds it whole and nothing newer is wanted, else
+    a download, which is not checked. Raises `ModelUnavailable`."""
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.file_download import repo_folder_name
 
@@ -149,8 +149,8 @@ def fetch(wanted: Wanted, on_download: OnDownload, check: Check | None = None) -
 
 
 def cached(wanted: Wanted, check: Check | None = None) -> Path | None:
-    """The whole snapshot in the cache, without a question to the hub. `check` raises `ModelUnavailable` where it is not
-    whole; without one it is to be a recogniser or an aligner."""
+    """Return the whole snapshot in the cache, without a question to the hub. `check` raises `ModelUnavailable` where it
+    is not whole; without one it is to be a recogniser or an aligner."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -232,7 +232,7 @@ def _is_aligner(config: dict[str, Any]) -> bool:
 
 
 def missing_weights(directory: Path, wanted: Wanted) -> list[str]:
-    """The names of weight files that are not there."""
+    """Return the names of weight files that are not there."""
     index = directory / "model.safetensors.index.json"
     if index.is_file():
         shards = set(read_json(index, wanted).get("weight_map", {}).values())
@@ -241,7 +241,7 @@ def missing_weights(directory: Path, wanted: Wanted) -> list[str]:
 
 
 def read_json(path: Path, wanted: Wanted) -> dict[str, Any]:
-    """The object in a file. Raises `ModelUnavailable`."""
+    """Return the object in a file. Raises `ModelUnavailable`."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

@@ -43,7 +43,7 @@ class RowInput:
         self.add([])
 
     def missing(self, count: int) -> list[Window]:
-        """The windows without which the next `count` tokens cannot be run."""
+        """Return the windows without which the next `count` tokens cannot be run."""
         wanted, length = [], len(self.ready)
         for window in self.windows:
             if length >= min(count, self.left - len(self._after)):

@@ -131,7 +131,7 @@ class WindowedEncoder(Encoder):
         return self.project(x)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
-        """The last layer's states (W, n, d_model) to embeddings (W, n, output_dim)."""
+        """Return the last layer's states (W, n, d_model) to embeddings (W, n, output_dim)."""
         first, second = self._projections
         return second(self._activation(first(self._norm(x))))
 

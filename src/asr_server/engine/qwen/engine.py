@@ -162,7 +162,8 @@ class QwenEngine:
         self._publish()
 
     def _locate(self) -> Path:
-        """The directory of the checkpoint. After an idle time it is the same one, whatever the hub has by then."""
+        """Return the directory of the checkpoint. After an idle time it is the same one, whatever the hub has by
+        then."""
         model_id, revision = self._plan.model_id, self._plan.model_revision
         try:
             if self._directory is None or checkpoint.problem(self._directory, model_id):

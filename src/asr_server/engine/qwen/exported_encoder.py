@@ -103,7 +103,8 @@ class ExportedEncoder(Encoder):
 
 
 def load(plan: Plan, directory: Path, parts: loading.Parts) -> tuple[Encoder | None, tuple[Option, ...]]:
-    """The encoder that the plan names, compared with that of `parts`, which is of no use afterwards; None for torch's.
+    """Return the encoder that the plan names, compared with that of `parts`, which is of no use afterwards; None for
+    torch's.
 
     Returns what was measured too, as the option of the plan. Raises `ModelUnavailable`.
     """
@@ -144,7 +145,7 @@ def compared(encoder: ExportedEncoder, directory: Path, tower: Any) -> str:
 
 
 def seconds(encoder: Encoder, window: Window) -> float:
-    """The least that one window took in three calls."""
+    """Return the least that one window took in three calls."""
     took = []
     for _ in range(3):
         began_s = time.perf_counter()
@@ -163,7 +164,7 @@ def weights_hash(directory: Path) -> str:
 
 
 def exact_encoder(tower: Any, directory: Path, make_linear: MakeLinear = plain) -> WindowedEncoder:
-    """The encoder in float32 with the weights as they are stored, in place of those of `tower`, on the CPU."""
+    """Return the encoder in float32 with the weights as they are stored, in place of those of `tower`, on the CPU."""
     tower = tower.to("cpu", torch.float32)
     tower.load_state_dict(dict(_stored(directory)))
     return WindowedEncoder(tower, make_linear)
@@ -181,7 +182,7 @@ def _stored(directory: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def fixed_windows(encoder: Encoder) -> list[Window]:
-    """A whole window, the beginning of one, and a clip that is shorter than a piece."""
+    """Return a whole window, the beginning of one, and a clip that is shorter than a piece."""
     generator = torch.Generator().manual_seed(0)
     frames = encoder.window_frames
     long, short = (torch.rand(128, count, generator=generator) * 2 - 1 for count in (frames + frames // 3, 37))
@@ -210,7 +211,7 @@ def failures(file: str) -> Iterator[None]:
 
 
 def tensors(encoder: Encoder, windows: Sequence[Window]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The inputs of the exported graph: pieces (W, P, 128, 100) in float32, the others (W,) in int64."""
+    """Return the inputs of the exported graph: pieces (W, P, 128, 100) in float32, the others (W,) in int64."""
     size = encoder.piece_frames
     count = max(-(-window.mel.shape[1] // size) for window in windows)
     pieces = torch.zeros(len(windows), 128, count * size)

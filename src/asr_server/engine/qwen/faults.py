@@ -29,7 +29,7 @@ _AGAIN = "The server starts again; try again."
 
 
 def failure(error: BaseException, subject: str = "this audio") -> AsrError:
-    """The error that its callers get; `EngineFailed` if no later pass of this process can succeed.
+    """Return the error that its callers get; `EngineFailed` if no later pass of this process can succeed.
 
     `error` becomes its cause, its traceback a note: the frames would keep all tensors of the failed pass.
     """
@@ -42,7 +42,7 @@ def failure(error: BaseException, subject: str = "this audio") -> AsrError:
 
 
 def load_failure(error: Exception) -> AsrError:
-    """The error of a load that raised `error`."""
+    """Return the error of a load that raised `error`."""
     found = failure(error, "the model")
     if isinstance(found, EngineOutOfMemory):
         return EngineOutOfMemory("No memory is left for the model; free some or choose a smaller one.")

@@ -60,7 +60,7 @@ class LogMel:
 
 
 def floor(log10_mel: torch.Tensor) -> float:
-    """The clamp of a clip: 8 log10_mel below its loudest value."""
+    """Return the clamp of a clip: 8 log10_mel below its loudest value."""
     return float(log10_mel.max()) - _RANGE
 
 

@@ -73,7 +73,7 @@ def sdk_config(config: dict[str, Any], processor: dict[str, Any]) -> dict[str, A
 
 
 def load(directory: Path) -> tuple[Any, Any]:
-    """The SDK's configuration and processor for a checked directory of this layout."""
+    """Return the SDK's configuration and processor for a checked directory of this layout."""
     from asr_server.engine.qwen.sdk import (
         Qwen2TokenizerFast,
         Qwen3ASRConfig,

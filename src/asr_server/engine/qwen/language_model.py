@@ -92,7 +92,7 @@ class LanguageModel:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The format of activations, keys and values."""
+        """Return the format of activations, keys and values."""
         return self._embedding.dtype
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:

@@ -26,7 +26,7 @@ _GROUP = 128
 
 
 def plain(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-    """The layer as its weights (out, in) are."""
+    """Return the layer as its weights (out, in) are."""
     return partial(F.linear, weight=weight, bias=bias)
 
 

@@ -28,7 +28,7 @@ class Parts:
 
     @property
     def tokenizer(self) -> Any:
-        """The processor's tokenizer."""
+        """Return the processor's tokenizer."""
         return self.processor.tokenizer
 
     @property
@@ -38,7 +38,7 @@ class Parts:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The number format of activations, and of weights that are not in 8 bits."""
+        """Return the number format of activations, and of weights that are not in 8 bits."""
         return self.head.weight.dtype
 
 
@@ -85,7 +85,7 @@ def load_aligner(directory: Path, *, device: str, dtype: torch.dtype) -> Aligner
 
 
 def _load(directory: Path, *, device: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    """The SDK's model on its device, and its processor."""
+    """Return the SDK's model on its device, and its processor."""
     try:
         layout: dict[str, Any] = {}
         if hf_layout.is_hf(json.loads((directory / "config.json").read_text(encoding="utf-8"))):

@@ -50,7 +50,7 @@ def gpu_figures(device: torch.device) -> dict[str, Any]:
 
 
 def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A host tensor on the device; to a GPU from pinned memory, without waiting for the copy."""
+    """Return a host tensor on the device; to a GPU from pinned memory, without waiting for the copy."""
     if device.type != "cuda":
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True)

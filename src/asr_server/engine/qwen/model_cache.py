@@ -49,7 +49,7 @@ def listed() -> list[CachedModel]:
 
 
 def find(model_id: str, revision: str = "") -> CachedModel | None:
-    """The checkpoint of that name, hub id or directory, or None where it would have to be downloaded first.
+    """Return the checkpoint of that name, hub id or directory, or None where it would have to be downloaded first.
 
     `revision`: of a hub id: a commit, tag or branch.
 
@@ -143,7 +143,7 @@ def _has(repo: Any, revision: str) -> bool:
 
 
 def _revision(repo: Any, name: str) -> Any:
-    """The snapshot of a branch, tag or commit; None if it is not in the cache."""
+    """Return the snapshot of a branch, tag or commit; None if it is not in the cache."""
     return repo.refs.get(name) or next((found for found in repo.revisions if found.commit_hash == name), None)
 
 
@@ -171,7 +171,7 @@ def _ours(stored: CachedModel) -> bool:
 
 
 def _read_header(file: Path, name: str, parameters: Counter[str]) -> set[str]:
-    """The names of its tensors; their sizes are added up by number format."""
+    """Return the names of its tensors; their sizes are added up by number format."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -63,7 +63,7 @@ class CachedPrefix:
 
 
 def probe(audio: NDArray[np.float32], samples: int) -> NDArray[np.float32]:
-    """The samples by which `audio` up to `samples` is recognised."""
+    """Return the samples by which `audio` up to `samples` is recognised."""
     return audio[max(0, samples - _PROBE_SAMPLES) : samples].copy()
 
 
@@ -80,7 +80,7 @@ class PrefixCache:
     _used_s: dict[str, float] = field(default_factory=dict)
 
     def get(self, key: str) -> SessionState | None:
-        """The state of a session, now the most recently used."""
+        """Return the state of a session, now the most recently used."""
         if key in self._cached:
             self._cached.move_to_end(key)
             self._used_s[key] = self.clock()

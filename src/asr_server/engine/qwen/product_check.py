@@ -94,7 +94,7 @@ class _Product:
     bound: torch.Tensor  # how far each number may be from `exact`
 
     def fault(self, rows: int) -> Fault | None:
-        """The fault with this number of rows, None where it is right."""
+        """Return the fault with this number of rows, None where it is right."""
         _poison()
         got = self.run(rows).float()
         right = (got - self.exact[:rows]).abs() <= self.bound[:rows]
@@ -104,14 +104,14 @@ class _Product:
 
 
 def instruction_set() -> str:
-    """The instructions that torch uses on this processor, such as "AVX512 with AMX"."""
+    """Return the instructions that torch uses on this processor, such as "AVX512 with AMX"."""
     amx = " with AMX" if torch.cpu._is_amx_tile_supported() else ""
     return torch.backends.cpu.get_cpu_capability() + amx
 
 
 @torch.inference_mode()
 def faults(sizes: Sizes, rows: Sequence[int] = FEW_ROWS) -> list[Fault]:
-    """The products of a model of these sizes that are wrong, each with the first of `rows` that shows it."""
+    """Return the products of a model of these sizes that are wrong, each with the first of `rows` that shows it."""
     found = []
     for product in _products(sizes, max(rows)):
         columns = range(1, len(product.exact) + 1)
@@ -216,7 +216,7 @@ def _convolutions(source: torch.Generator, channels: int, out: int) -> Iterator[
 
 
 def _convolved(x: torch.Tensor, layer: nn.Conv2d, padding: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The convolution in float32, and its bound, as that of a linear layer."""
+    """Return the convolution in float32, and its bound, as that of a linear layer."""
     weight, bias = layer.weight.float(), layer.bias.float() if layer.bias is not None else None
     assert bias is not None
     given: dict[str, Any] = {"stride": 2, "padding": padding}

@@ -81,7 +81,7 @@ def layers(quantize: str, device: str) -> Layers:
 
 
 def gpu_int8(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-    """A copy of the layer with weights (out, in) as integers, on the device of `weight`.
+    """Return a copy of the layer with weights (out, in) as integers, on the device of `weight`.
 
     Without the outliers that the library can compute in 16 bits: which columns those are depends on the input, so that
     a step would wait for the GPU, and could not be recorded.
@@ -98,7 +98,8 @@ def gpu_int8(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
 
 
 def gpu_fp8(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-    """A copy of the layer in floating point of 8 bits (e4m3), which GPUs multiply from compute capability 8.9 on."""
+    """Return a copy of the layer in floating point of 8 bits (e4m3), which GPUs multiply from compute capability 8.9
+    on."""
     from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, PerRow, quantize_
 
     outputs, inputs = weight.shape

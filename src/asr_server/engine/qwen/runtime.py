@@ -258,7 +258,7 @@ class Runtime:
         return self._prompts.beginnings(work.languages) if work.languages and work.language is None else ()
 
     def generator(self, work: Utterance) -> torch.Generator | None:
-        """The source of chance for a sampled row; None for a greedy one."""
+        """Return the source of chance for a sampled row; None for a greedy one."""
         if work.temperature == 0:
             return None
         return torch.Generator(self._parts.device).manual_seed(work.seed)
@@ -280,7 +280,7 @@ class Runtime:
         return prepared.clip.tokens
 
     def figures(self) -> dict[str, Any]:
-        """The fields of `EngineInfo` that are known once the model is loaded."""
+        """Return the fields of `EngineInfo` that are known once the model is loaded."""
         return {
             "dtype": str(self._parts.dtype).removeprefix("torch."),
             "options": self._options,

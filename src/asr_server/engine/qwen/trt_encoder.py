@@ -23,13 +23,13 @@ _MOST_HEADER_BYTES = 4096
 
 
 def pack(origin: Origin, version: str, max_windows: int, engine: bytes) -> bytes:
-    """The content of a file. `version`: TensorRT's."""
+    """Return the content of a file. `version`: TensorRT's."""
     header = {"origin": origin.dumps(), "tensorrt": version, "max_windows": max_windows}
     return _MAGIC + json.dumps(header).encode() + b"\n" + engine
 
 
 def unpack(content: bytes, file: str) -> tuple[dict[str, Any], bytes]:
-    """The header and the engine. Raises `ModelUnavailable`."""
+    """Return the header and the engine. Raises `ModelUnavailable`."""
     end = content[:_MOST_HEADER_BYTES].find(b"\n")
     try:
         if not content.startswith(_MAGIC) or end < 0:

@@ -49,7 +49,7 @@ def export(onnx_file: Path, output: Path, *, max_windows: int) -> None:
 
 
 def profile(max_windows: int) -> dict[str, tuple[Shape, Shape, Shape]]:
-    """The least, the usual and the largest shape of each input."""
+    """Return the least, the usual and the largest shape of each input."""
     usual = min(_USUAL_WINDOWS, max_windows)
     pieces = tuple(
         (windows, count, _BINS, _FRAMES) for windows, count in ((1, 1), (usual, _PIECES), (max_windows, _PIECES))

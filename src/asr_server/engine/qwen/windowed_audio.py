@@ -36,7 +36,7 @@ class AudioInput(Protocol):
     """Makes clips, and keeps of them what the session's next partial can use."""
 
     def prepare(self, work: Utterance, before: tuple[int, ...]) -> Clip:
-        """The clip of an utterance; `before`: the ids of the prompt before its audio."""
+        """Return the clip of an utterance; `before`: the ids of the prompt before its audio."""
 
     def keep(self, work: Utterance, before: tuple[int, ...], clip: Clip, copy: CopyKv) -> None:
         """Called when the prompt of a session's row was run."""

@@ -46,7 +46,7 @@ class Encoder(ABC):
         return whole * self.piece_tokens + conv_tokens(rest)
 
     def windows(self, mel: torch.Tensor, *, continued: bool = False) -> list[Window]:
-        """The windows of log-mel frames (128, T); `continued` if they are the rest of a longer clip."""
+        """Return the windows of log-mel frames (128, T); `continued` if they are the rest of a longer clip."""
         parts = mel.split(self.window_frames, dim=1)
         return [Window(part, not continued and len(parts) == 1, self.tokens(part.shape[1])) for part in parts]
 

@@ -30,7 +30,8 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """The text without the language before it and blanks around it; "" while it is not known where it begins."""
+        """Return the text without the language before it and blanks around it; "" while it is not known where it
+        begins."""
         if (head := self._head) is not None:
             return self.raw[len(head) + len(_TEXT) :].strip()
         may_be_head = self.raw.startswith(_LANGUAGE[: len(self.raw)]) and len(self.raw) < _MAX_HEAD_CHARS
@@ -38,7 +39,7 @@ class Answer:
 
     @property
     def spoken_language(self) -> str:
-        """The model's name of the language, "" if it was not told."""
+        """Return the model's name of the language, "" if it was not told."""
         head = self._head
         return self.language if head is None else _name(head.removeprefix(_LANGUAGE))
 
@@ -54,7 +55,7 @@ class Refused(Exception):
 
 
 def whole(body: bytes) -> Answer:
-    """A JSON answer. Raises `ValueError` for anything else."""
+    """Return a JSON answer. Raises `ValueError` for anything else."""
     content = json.loads(body)
     if not isinstance(content, dict) or not isinstance(content.get("text"), str):
         raise ValueError("no transcription")
@@ -62,7 +63,8 @@ def whole(body: bytes) -> Answer:
 
 
 def added(answer: Answer, line: str) -> Answer:
-    """The answer with the next line of an event stream. Raises `ValueError` for a line that is none, `Refused`."""
+    """Return the answer with the next line of an event stream. Raises `ValueError` for a line that is none,
+    `Refused`."""
     name, _, data = line.partition(":")
     if name != "data" or not data.strip():
         return answer

@@ -107,7 +107,7 @@ class Endpoint:
         return self._served
 
     async def transcribe(self, request: Request, on_progress: Callable[[Answer], None]) -> Answer:
-        """The whole answer; `on_progress` gets it as it grows. Cancelling closes the connection.
+        """Return the whole answer; `on_progress` gets it as it grows. Cancelling closes the connection.
 
         A busy server is waited for, and asked again. Raises `AsrError`.
         """
@@ -189,7 +189,7 @@ class _Busy(Exception):
 
 
 async def _read(response: httpx.Response, on_progress: Callable[[Answer], None]) -> Answer:
-    """The answer, whole or as a stream, of a bounded length."""
+    """Return the answer, whole or as a stream, of a bounded length."""
     answer, body, is_stream = Answer(), b"", "event-stream" in response.headers.get("content-type", "")
     size = 0
     try:

@@ -211,7 +211,7 @@ async def _transcribe(endpoint: Endpoint, item: Utterance, tell: Callable[[Answe
 
 
 def _shown(row: _Row, answer: Answer) -> tuple[str, Finish]:
-    """The text of an answer as far as it goes, and why it ends if it does.
+    """Return the text of an answer as far as it goes, and why it ends if it does.
 
     An answer that repeats itself or grows too long is ended here, whatever the server would do.
     """

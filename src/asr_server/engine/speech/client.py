@@ -49,7 +49,7 @@ class SpeechClient:
         self._model = model
 
     def snapshot(self) -> EngineSnapshot:
-        """The present state of the thread; never waits."""
+        """Return the present state of the thread; never waits."""
         return self._thread.snapshot()
 
     @property
@@ -64,7 +64,7 @@ class SpeechClient:
     def speak(
         self, sentence: Sentence, *, priority: Priority, duration_s: float, deadline_s: float | None = None
     ) -> SpeechStream:
-        """The samples as they come; the sentence is queued at once. `duration_s`: about how long it will be.
+        """Return the samples as they come; the sentence is queued at once. `duration_s`: about how long it will be.
 
         Raises `ShuttingDown` when no new work is taken, and `EngineFailed`.
         """

@@ -123,7 +123,7 @@ class FakeSpeechEngine:
         self._rows[key] = row
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
-        """A block for every row. Raises if the script breaks the step."""
+        """Give every row a block. Raises if the script breaks the step."""
         if not self._rows:
             return
         time.sleep(self._script().step_s)
@@ -153,7 +153,7 @@ class FakeSpeechEngine:
         return script
 
     def _rule(self, item: Sentence, script: SpeechScript) -> SpeechRule:
-        """The first rule that applies; one without any effect if none does."""
+        """Return the first rule that applies; one without any effect if none does."""
         for rule in script.rules:
             if rule.matches(item.text, self._calls) and not (rule.times and self._applied[rule] >= rule.times):
                 self._applied[rule] += 1
@@ -173,13 +173,13 @@ def _spoken(item: Sentence, rule: SpeechRule) -> NDArray[np.float32]:
 
 
 def strongest_hz(sample: VoiceSample) -> float:
-    """The frequency that has the most power in the sample."""
+    """Return the frequency that has the most power in the sample."""
     power = np.abs(np.fft.rfft(sample.audio * np.hanning(len(sample.audio))))
     return float(power.argmax() * SPEECH_RATE / len(sample.audio))
 
 
 def _strike(row: _Row) -> AsrError | None:
-    """The error of the row, or None if it goes on."""
+    """Return the error of the row, or None if it goes on."""
     row.struck = True
     no_memory = EngineOutOfMemory("No memory is left for this sentence.")
     return strike(row.rule, SpeechFailed("The engine failed on this sentence."), no_memory)

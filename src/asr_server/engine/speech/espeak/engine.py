@@ -84,7 +84,7 @@ class EspeakEngine:
             yield RowDone(key, SpokenSentence(SpeechFinish.END, count))
 
     def _spoken(self, sentence: Sentence) -> Iterator[NDArray[np.float32]]:
-        """The samples at `SPEECH_RATE`, in [-1, 1]."""
+        """Yield the samples at `SPEECH_RATE`, in [-1, 1]."""
         if self._process is None:
             raise ModelUnavailable("eSpeak NG is not loaded.")
         resampler = soxr.ResampleStream(wire.RATE, SPEECH_RATE, 1, dtype="float32", quality="HQ")
@@ -96,7 +96,7 @@ class EspeakEngine:
 
 
 def _joined(blocks: Iterable[NDArray[np.float32]]) -> Iterator[NDArray[np.float32]]:
-    """The first block, then blocks of `_DELTA_SAMPLES` or more, then the rest."""
+    """Yield the first block, then blocks of `_DELTA_SAMPLES` or more, then the rest."""
     held: list[NDArray[np.float32]] = []
     size, least = 0, 1
     for block in blocks:

@@ -71,7 +71,8 @@ def traits(data: Path) -> SpeechTraits:
 
 @cache
 def languages(data: Path) -> dict[str, str]:
-    """The library's name of the language for each code that requests can name: dialects, and languages without one.
+    """Return the library's name of the language for each code that requests can name: dialects, and languages without
+    one.
 
     That name is a file's. Of several files with a code, the one that ranks it lowest is meant.
     """
@@ -86,7 +87,7 @@ def languages(data: Path) -> dict[str, str]:
 
 
 def _of(path: Path) -> Iterator[tuple[tuple[int, int], str, str]]:
-    """The language tags of a file as (rank, code, name of the file); shorter names first among equals."""
+    """Yield the language tags of a file as (rank, code, name of the file); shorter names first among equals."""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         match line.split():
             case ["language", tag, *rank] if _CODE.fullmatch(tag.lower()):

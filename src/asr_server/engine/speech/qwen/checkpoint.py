@@ -32,7 +32,7 @@ class Checkpoint:
 
 
 def locate(wanted: Wanted, on_download: Callable[[int], None] = lambda size_bytes: None) -> Checkpoint:
-    """The checkpoint of a directory or a hub id, fetched if need be. Raises `ModelUnavailable`."""
+    """Return the checkpoint of a directory or a hub id, fetched if need be. Raises `ModelUnavailable`."""
     if os.path.isdir(wanted.value):
         return checked(Path(wanted.value), wanted)
     if not is_hub_id(wanted.value):

@@ -92,7 +92,7 @@ class StreamingDecoder:
         return self._samples(self._latents(codes, run), run), run.states()
 
     def primed(self, codes: torch.Tensor) -> StreamState:
-        """The state of a stream behind frames (frames, codebooks) whose samples nobody wants."""
+        """Return the state of a stream behind frames (frames, codebooks) whose samples nobody wants."""
         run = _Pass([StreamState()], len(codes))
         latents = self._latents(codes[None], run)
         self._samples(latents[..., -_SAMPLE_FRAMES:], run)
@@ -118,7 +118,7 @@ class StreamingDecoder:
         return _convolved(last, activation(x), run).squeeze(1).clamp(-1, 1)
 
     def _transformed(self, x: torch.Tensor, run: _Pass) -> torch.Tensor:
-        """The decoder's transformer, (n, frames, d) to (n, frames, d)."""
+        """Return the decoder's transformer, (n, frames, d) to (n, frames, d)."""
         model, frames, before = self._decoder.pre_transformer, x.shape[1], self._window - 1
         x = model.input_proj(x)
         begins = torch.tensor(run.begins, device=x.device)[:, None]

@@ -50,7 +50,7 @@ def check(sample: VoiceSample) -> None:
 
 
 def frames(sample: VoiceSample) -> int:
-    """The frames that the recording takes in the prompt: none where its words are not known."""
+    """Return the frames that the recording takes in the prompt: none where its words are not known."""
     return -(-len(sample.audio) // FRAME_SAMPLES) if sample.text else 0
 
 

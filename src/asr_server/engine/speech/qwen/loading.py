@@ -37,7 +37,7 @@ class Parts:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The number format of activations, and of weights that are not in 8 bits."""
+        """Return the number format of activations, and of weights that are not in 8 bits."""
         found: torch.dtype = self.talker.codec_head.weight.dtype
         return found
 

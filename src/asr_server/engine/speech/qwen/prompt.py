@@ -112,7 +112,7 @@ class PromptBuilder:
         return (*named, codes.codec_think_eos_id, speaker, codes.codec_pad_id, codes.codec_bos_id)
 
     def build(self, ids: PromptIds, voice: VoicePrompt | None) -> Prompt:
-        """The embeddings; `voice` where the sentence has a voice to imitate."""
+        """Return the embeddings; `voice` where the sentence has a voice to imitate."""
         header = self._header_embeds(ids.header, voice)
         before = [self._text((*ids.instructions, *ids.role))]
         before += [torch.cat([self.pad.expand(len(header) - 2, -1), self._begin]) + header[:-1]]
@@ -139,7 +139,7 @@ class PromptBuilder:
     def _side_by_side(
         self, ids: PromptIds, frames: torch.Tensor, begin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The voice's words and frames, then as much of the text as there is room for; the rest is trailing."""
+        """Return the voice's words and frames, then as much of the text as there is room for; the rest is trailing."""
         text = torch.cat([self._text((*ids.reference, *ids.text)), self._end])
         codes = torch.cat([begin, self._frame_embeds(frames)])
         beside, trailing = text[: len(codes)], text[len(codes) :]

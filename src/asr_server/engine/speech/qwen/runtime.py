@@ -115,7 +115,7 @@ class Runtime:
 
     @property
     def dtype(self) -> str:
-        """The number format of the talker."""
+        """Return the number format of the talker."""
         return str(self._parts.dtype).removeprefix("torch.")
 
     def report_to(self, on_progress: Callable[[], None]) -> None:

@@ -166,7 +166,7 @@ class Talker:
         return trailing[number : number + 1] if number < len(trailing) else self.pad
 
     def _first_codes(self, rows: Sequence[TalkerRow], hidden: torch.Tensor, chances: torch.Tensor) -> torch.Tensor:
-        """The codes (n,) that follow; -1 where there are numbers out of range."""
+        """Return the codes (n,) that follow; -1 where there are numbers out of range."""
         logits = F.linear(hidden, self._head).float()
         valid = logits.isfinite().all(-1)
         scores = self._sampling.penalized(logits, torch.stack([row.had for row in rows if row.had is not None]))
