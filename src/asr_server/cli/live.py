@@ -31,7 +31,7 @@ EXAMPLES = (
     "asr-server live --mic --server https://asr.example.org --api-key-file key.txt",
 )
 _CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments; 3 no server; 130 Ctrl-C before the end of a file"
-# The default of WS_RESUME_S: a server keeps the session of a disconnected client for so long.
+# The default of WS_RESUME_S: a server keeps the session of a disconnected client for this long.
 _RESUME_WITHIN_S = 30.0
 # Close codes after which a new connection does not help: a frame is too long; another client resumed the session.
 _FINAL_CLOSES = {1009, 4009}

@@ -21,7 +21,7 @@ from asr_server.core.audio import SAMPLE_RATE
 
 # The first request may wait until the model is loaded.
 _FIRST_LIMIT_S = 600.0
-# After its audio, a live session has so long for its last line.
+# After its audio, a live session has this long for its last line.
 _LAST_LINE_LIMIT_S = 30.0
 
 

@@ -17,9 +17,9 @@ from asr_server.client import files
 from asr_server.client.jobs import AsyncJobClient, JobStatus
 from asr_server.service.requests import Request, ResponseFormat, Result, TranscriptionRequest, WordTimes
 
-# A full server says when to try again. A recording fails after waiting for so long in total.
+# A full server says when to try again. A recording fails after waiting for this long in total.
 MAX_WAIT_S = 600.0
-# Jobs survive a restart of the server. A restart may take so long.
+# Jobs survive a restart of the server. A restart may take this long.
 _MAX_RESTART_S = 60.0
 _RESTARTING = {"connection_lost", "shutting_down"}
 _RETRY_S = 1.0

@@ -23,7 +23,7 @@ from asr_server.service.turns import SLICE_S, TimeSlice, turns
 
 # A peer that has not read the close frame after this time never will. The connection is then aborted.
 _ABORT_AFTER_S = 4.0
-# How long the peer's answer to a close frame is waited for. It comes behind everything that the peer had sent before; a
+# How long the peer's answer to a close frame is waited for. It comes after everything that the peer had sent before; a
 # peer from which the app took no message was refused, and has nothing to lose.
 _REFUSED_CLOSE_S, _CLOSE_S = 2.0, 10.0
 # The frames in which that answer is looked for: far more than are on their way when the close frame arrives. A peer

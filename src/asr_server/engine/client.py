@@ -170,7 +170,7 @@ class EngineStream:
             self._future = asyncio.wrap_future(thread.submit(job))
         else:
             self._future = asyncio.ensure_future(self._drafted(drafting))
-        # The result crosses over by `call_soon_threadsafe` too, so this runs behind `_add` of every delta.
+        # The result crosses over by `call_soon_threadsafe` too, so this runs after `_add` of every delta.
         self._future.add_done_callback(self._on_done)
 
     def __aiter__(self) -> EngineStream:

@@ -67,7 +67,7 @@ def tree(tmp_path):
 @pytest.mark.parametrize(
     ("files", "allowed", "expected"),
     [
-        # Two sockets whose hyper-threads are numbered behind all cores.
+        # Two sockets whose hyper-threads are numbered after all cores.
         ({NODE.format(0): "0-3,8-11", NODE.format(1): "4-7,12-15"}, range(16), {0: 8, 1: 8}),
         # A container with three CPUs; a node with memory alone (CXL); a service that may use one socket.
         ({NODE.format(0): "0-3", NODE.format(1): "4-7"}, (2, 3, 4), {0: 2, 1: 1}),

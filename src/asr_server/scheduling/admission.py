@@ -19,7 +19,7 @@ _MEMORY_S = 30.0
 # A measurement is of so much work at least.
 _SAMPLE_S = 0.2
 _LIVE_RETRY_S = 5  # sessions take minutes; some end at any time
-# So many seconds of audio, three spans, are accepted whatever the time limit: over less the estimate says little.
+# This many seconds of audio, three spans, are accepted whatever the time limit: over less the estimate says little.
 _LEAST_S = 90.0
 # A recording counts as one of usual length until its own is known. Long ones do not make that longer: they are few, and
 # must not keep short ones out.

@@ -45,7 +45,7 @@ _SHARE_WEIGHT_S = 60.0
 _LEAST_SHARE = 0.25
 # Standard deviations between the mean number of those who speak and the most that are expected: 98 % of the time.
 _DEVIATIONS = 2.0
-# So many may speak on any machine: where it is slow, answers then take up to three times as long as for one.
+# This many may speak on any machine: where it is slow, answers then take up to three times as long as for one.
 LEAST_STREAMS = 2
 # Partials are to take this part of the time after which the next is due, on average: then nearly all come before it.
 _IN_TIME = 2 / 3

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from asr_server.core.errors import Overloaded
 
 _MINUTE_S = 60.0
-# So many callers are remembered; beyond that the one is forgotten that was away longest and has no work under way.
+# This many callers are remembered; beyond that the one is forgotten that was away longest and has no work under way.
 _MAX_CALLERS = 10_000
 # Connections that share the place of one live session: a client comes back before its broken connections are noticed.
 _MAX_CONNECTIONS = 4

@@ -20,7 +20,7 @@ from asr_server.speakers.spans import Span
 from asr_server.speakers.turns import MAX_SPEAKERS, SpeakerCount, Turn, VoicePrint
 from asr_server.speakers.windows import Models, Overlap, Piece, Window, analyse
 
-# Labels of what was said so long ago never change. A piece that began so long ago is settled as a whole.
+# Labels of what was said this long ago never change. A piece that began this long ago is settled as a whole.
 HORIZON_S = 15.0
 _HORIZON_SAMPLES = int(HORIZON_S * SAMPLE_RATE)
 _STEP_SAMPLES = SAMPLE_RATE
@@ -32,7 +32,7 @@ _EDGE_SAMPLES = SAMPLE_RATE // 2
 VOICE_PRINT_S = (3.0, 6.0, 12.0)
 # A voice that is not yet known becomes a speaker with so much speech. A sound that is no voice rarely lasts as long.
 _NEW_SPEAKER_S = 1.0
-# Speech without a voice of its own waits so long for what follows, before the nearest speaker gets it.
+# Speech without a voice of its own waits this long for what follows, before the nearest speaker gets it.
 _WAIT_SAMPLES = 3 * SAMPLE_RATE // 2
 # More pieces would make the clustering take longer than the speech. Of the speaker with most of them, the oldest goes.
 _MOST_PIECES = 240

@@ -32,7 +32,7 @@ _MAX_FAILURES = 3
 _PATIENCE = 4
 # A longer translation is a comment of the model or a loop.
 _LENGTH_FREE, _LENGTH_FACTOR = 80, 6
-# By this factor it may be longer before markup and times are removed.
+# A translation may be longer by this factor before markup and times are removed.
 _MARKUP_FACTOR = 3
 # A shorter text may be the same in both languages: names, numbers, "OK".
 _SAME_LETTERS = 12

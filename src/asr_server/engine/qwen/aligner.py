@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SAMPLES_PER_TOKEN = SAMPLE_RATE / 13
 _BYTES_PER_TOKEN = 4
-# Scripts from here on are split into single characters, two stamps behind each.
+# Scripts from here on are split into single characters, two stamps after each.
 _FIRST_IDEOGRAPH = "\u2e80"
 
 

@@ -86,7 +86,7 @@ class TrtEncoder(ExportedEncoder):
         output = torch.empty(tuple(context.get_tensor_shape(OUTPUT)), device=device)
         context.set_tensor_address(OUTPUT, output.data_ptr())
         with torch.cuda.device(device):
-            # On torch's stream: what comes behind waits for it, and torch gives `given` to nobody else before it ran.
+            # On torch's stream: what comes after it waits for it, and torch gives `given` to nobody else before it ran.
             stream = torch.cuda.current_stream().cuda_stream
             if not context.execute_async_v3(stream):
                 raise RuntimeError("TensorRT could not run the encoder")

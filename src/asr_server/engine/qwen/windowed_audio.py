@@ -14,7 +14,7 @@ from asr_server.engine.qwen.frontend import LogMel, features, floor
 from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
 from asr_server.engine.qwen.windows import Encoder, Window
 
-# So many tokens from the start of a row: their keys and values (layers, 2, heads, n, dim), copied.
+# Takes a number of tokens from the start of a row: their keys and values (layers, 2, heads, n, dim), copied.
 CopyKv = Callable[[int], torch.Tensor]
 
 

@@ -83,7 +83,7 @@ class SpeechStream:
         self._changed = asyncio.Event()
         job.on_delta = lambda block: cast(None, loop.call_soon_threadsafe(self._add, block))  # on the engine thread
         self._future = asyncio.wrap_future(thread.submit(job))
-        # The result crosses over by `call_soon_threadsafe` too, so this runs behind `_add` of every delta.
+        # The result crosses over by `call_soon_threadsafe` too, so this runs after `_add` of every delta.
         self._future.add_done_callback(self._on_done)
 
     def __aiter__(self) -> SpeechStream:

@@ -121,7 +121,7 @@ def _input_of_vocoder(nodes: list[_Node]) -> str:
 def _needed_for(output: str, nodes: list[_Node], given: set[str]) -> list[_Node]:
     """Return the nodes that the output depends on, in order, as far as it is not given."""
     wanted, needed = {output}, []
-    for node in reversed(nodes):  # they are sorted: each behind what it needs
+    for node in reversed(nodes):  # they are sorted: each after what it needs
         if not wanted.isdisjoint(node.outputs):
             needed.append(node)
             wanted |= set(node.inputs) - given
