@@ -116,7 +116,7 @@ def _card(name, **values):
 
 @pytest.mark.parametrize(("wanted", "card"), [("int8", "Tesla T4"), ("fp8", "NVIDIA L4"), ("fp8", "an unknown card")])
 def test_eight_bits_on_a_gpu_are_chosen_by_name(wanted, card):
-    """They are chosen where the card has units for them, or is not known before the model is loaded; no steps are
+    """Eight bits are chosen where the card has units for them, or is not known before the model is loaded; no steps are
     recorded."""
     resolved = plan.resolve(_settings(device="cuda", quantize=wanted), _card(card))
     assert resolved.quantize == wanted

@@ -1,4 +1,4 @@
-"""The same file for any division of the samples, and PCM that is the samples."""
+"""Files do not depend on how samples are divided, PCM is the samples, and speed changes the duration and no pitch."""
 
 import numpy as np
 import pytest

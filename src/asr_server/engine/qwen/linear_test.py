@@ -109,7 +109,7 @@ def test_near_ties_are_those_of_the_heads_own_weights(near_ties, dtype):
 
 
 def test_log_probabilities_are_nearly_those_of_the_heads_own_weights(near_ties):
-    """They are asked for the best word, and for one that is named; the probabilities still add up to one."""
+    """Probabilities are asked for the best word, and for one that is named; all together still add up to one."""
     weight, hidden, logits = near_ties
     found = linear.Int8Head(weight)(hidden).log_softmax(-1)
     expected = logits.log_softmax(-1)

@@ -76,7 +76,7 @@ def test_events_of_openai_bring_language_and_usage():
 
 
 def test_chunks_of_vllm_say_if_the_answer_was_cut():
-    """They say how many tokens the prompt had, too."""
+    """Chunks say how many tokens the prompt had, too."""
     last = _chunk("", finish_reason="length")
     answer = _read(_chunk("turn"), last, 'data: {"choices": [], "usage": {"prompt_tokens": 40}}', "data: [DONE]")
     assert (answer.text, answer.is_cut, answer.is_whole, answer.prompt_tokens) == ("turn", True, True, 40)
