@@ -25,7 +25,7 @@ _OPTIONS = ("replicas", "max_replicas", "apps", "cpus", "gpus", "upscale_delay_s
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     parser.epilog = EXAMPLES
     parser.add_argument("--replicas", type=int, default=2, help="engine replicas, each with its own model (2)")
     parser.add_argument("--max-replicas", type=int, default=0, help="up to which their number follows the load (off)")

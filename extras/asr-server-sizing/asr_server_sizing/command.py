@@ -35,7 +35,7 @@ _MOST_LOAD = 10_000_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES, _CODES)
     load = parser.add_argument_group("the load")
     load.add_argument("--live", type=_number, default=0, metavar="N", help="live sessions at the same time")
@@ -220,7 +220,7 @@ def _plan(parsed: argparse.Namespace, chosen: Settings, profile: Profile) -> int
 
 
 def _figures(parsed: argparse.Namespace, servers: Servers, load: Load, found: Plan) -> dict[str, Any]:
-    """All figures, with units in their names. None for what did not come in the simulated time."""
+    """Return all figures, with units in their names. None for what did not come in the simulated time."""
     from asr_server_sizing import planning
 
     def ranks(values: list[float]) -> dict[str, float] | None:
@@ -255,7 +255,7 @@ def _figures(parsed: argparse.Namespace, servers: Servers, load: Load, found: Pl
 
 
 def _estimates(profile: Profile) -> list[str]:
-    """What was not measured, one sentence each."""
+    """Return what was not measured, one sentence each."""
     found = [*profile.assumptions]
     if profile.slots > profile.measured_rows:
         found.append(f"Steps of more than {profile.measured_rows} rows were not measured: their costs are extended.")

@@ -51,7 +51,7 @@ def test_wrong_arguments_have_an_error_that_says_what_to_do(costs, capsys, argum
 
 
 def test_a_file_that_is_no_measurement_is_refused(costs, capsys):
-    """With the place in it."""
+    """The error has the place in the file."""
     costs.write_text(json.dumps(asdict(PROFILE) | {"slots": "many"}))
     assert main(["size", "--costs", str(costs), "--live", "2"]) == Exit.USAGE
     assert "slots" in capsys.readouterr().err
@@ -80,7 +80,7 @@ def test_a_larger_batch_than_was_measured_is_an_estimate(costs, capsys, monkeypa
 
 
 def test_a_target_that_nothing_meets_fails(costs, capsys):
-    """One session alone takes longer."""
+    """A single session takes longer already."""
     assert main(["size", "--costs", str(costs), "--live", "3", "--p95", "0.001"]) == Exit.FAILED
     assert "alone" in capsys.readouterr().err
 
@@ -99,7 +99,7 @@ def server():
             self.wfile.write(content)
 
         def log_message(self, *_):
-            """Nothing."""
+            """Print nothing."""
 
     with HTTPServer(("127.0.0.1", 0), Handler) as listening:
         threading.Thread(target=listening.serve_forever).start()
@@ -139,6 +139,6 @@ def test_a_server_that_does_not_say_is_an_error(server, capsys, answer, says):
 
 
 def test_no_server_is_its_own_exit_code(capsys):
-    """As of every command."""
+    """The code is that of every command."""
     assert main(["size", "--server", "http://127.0.0.1:9", "--live", "100"]) == Exit.NO_SERVER
     assert "no server answers" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The channels of a recording: kept beside each other, or mixed into one."""
+"""The channels of a recording: kept apart, or mixed into one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ MAX_CHANNELS = 8  # that are kept: a file with more is mixed
 
 
 def kept_channels(found: int, most: int) -> int:
-    """How many channels are left of those of a file: all, or one if there are more than `most`."""
+    """Return how many channels are kept of those of a file: all, or one if there are more than `most`."""
     return found if found <= most else 1
 
 
 def interleaved(channels: Samples, count: int) -> Samples:
-    """(channels, n) float32 -> (n, count), or (n,) where `count` is 1.
+    """Return (channels, n) float32 as (n, count), or as (n,) where `count` is 1.
 
     A part of a file whose channels are others than before (chained Ogg) is mixed, and goes to the first of several.
     """

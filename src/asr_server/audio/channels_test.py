@@ -55,7 +55,7 @@ async def test_each_channel_is_what_it_is_alone(decoder: Decoder, count: int, ra
 
 
 async def test_more_than_eight_channels_are_mixed(decoder: Decoder) -> None:
-    """As without the wish to keep them, and the caller is told how many there were."""
+    """The recording is as without the wish to keep them, and the caller is told how many there were."""
     progress = Progress()
     with wav(pcm16(_tones(9, SAMPLE_RATE)), channels=9) as file:
         blocks = await _channels(decoder, file, progress)
@@ -65,7 +65,8 @@ async def test_more_than_eight_channels_are_mixed(decoder: Decoder) -> None:
 
 
 async def test_a_recording_with_other_channels_later_keeps_its_own(decoder: Decoder) -> None:
-    """In a chain of Oggs the first decides: later mono goes to the first of two channels, later stereo is mixed."""
+    """The first link of a chain of Oggs decides: later mono goes to the first of two channels, later stereo is
+    mixed."""
     links = []
     for channels in (1, 2):
         with encode("ogg", "flac", tone(2.0, SAMPLE_RATE, channels), SAMPLE_RATE) as file:

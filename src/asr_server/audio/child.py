@@ -127,7 +127,7 @@ class _Output:
         return self._pcm(self._resampler.push(interleaved(block.samples, self._channels), block.rate_hz))
 
     def flush(self) -> int:
-        """The same for what the resampler still holds."""
+        """Write what the resampler still holds. Returns how many samples of each channel were written."""
         return self._pcm(self._resampler.flush())
 
     def _pcm(self, samples: Samples) -> int:

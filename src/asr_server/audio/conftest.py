@@ -67,7 +67,7 @@ def pcm16(samples: NDArray[np.float32]) -> bytes:
 
 
 def is_tone(samples: NDArray[np.float32], seconds: float, slack_s: float = 0.0) -> bool:
-    """Whether this is `tone(seconds, ...)`: length within `slack_s`, pitch within 2 Hz and level within 2 dB."""
+    """Return True if this is `tone(seconds, ...)`: length within `slack_s`, pitch within 2 Hz and level within 2 dB."""
     middle = samples[len(samples) // 4 : len(samples) * 3 // 4]
     spectrum = np.abs(np.fft.rfft(middle * np.hanning(len(middle))))
     pitch_hz = float(spectrum.argmax()) * SAMPLE_RATE / len(middle)
@@ -86,7 +86,7 @@ def film(
 ) -> BinaryIO:
     """Two seconds of black, with a mono 48 kHz track of `sound` (1, n) or without one.
 
-    The picture begins at `begins_s` by the container's clock. The track begins `late_s` behind the picture, and has a
+    The picture begins at `begins_s` by the container's clock. The track begins `late_s` after the picture, and has a
     hole of `pause_s` after its first second.
     """
     file = open_bytes(b"")

@@ -51,17 +51,13 @@ _ATTEMPTS = 3
 
 @dataclass(slots=True)
 class Progress:
-    """How long a recording claims to be, and how much of it was decoded, at `rate_hz`, which a caller may choose.
+    """The length that a recording claims, and the part of it that was decoded."""
 
-    `claimed_s` is 0 if unknown; it may be wrong, but is never over the limit. `decoded_samples` are those of one
-    channel. `file_channels` is known from the first block on, if `max_channels`, how many are kept, is over 1.
-    """
-
-    claimed_s: float = 0.0
-    decoded_samples: int = 0
-    file_channels: int = 1
-    max_channels: int = 1
-    rate_hz: int = SAMPLE_RATE
+    claimed_s: float = 0.0  # 0 if unknown; it may be wrong, but is never over the limit
+    decoded_samples: int = 0  # of one channel
+    file_channels: int = 1  # known from the first block on, if `max_channels` is over 1
+    max_channels: int = 1  # how many are kept at most
+    rate_hz: int = SAMPLE_RATE  # of the decoded samples; a caller may choose it
 
     @property
     def decoded_s(self) -> float:
@@ -69,17 +65,17 @@ class Progress:
 
     @property
     def channels(self) -> int:
-        """How many a block has."""
+        """Return how many channels a block has."""
         return kept_channels(self.file_channels, self.max_channels)
 
     @property
     def sample_bytes(self) -> int:
-        """What a sample of all channels takes."""
+        """Return how many bytes a sample of all channels takes."""
         return 4 * self.channels
 
 
 class Source(plain_wav.Readable, Protocol):
-    """The same with a real descriptor, and a buffer that is flushed into it."""
+    """A file with a real descriptor, and a buffer that is flushed into it."""
 
     def fileno(self) -> int: ...
 
@@ -92,8 +88,8 @@ class _File:
 
     fd: int
     size_bytes: int
-    caller: str
-    limits: FileLimits
+    caller: str  # the one that the file counts for
+    limits: FileLimits  # of this file
 
 
 class Decoder:
@@ -121,7 +117,8 @@ class Decoder:
         self.failures: Counter[str] = Counter()  # files that could not be decoded to their end, by error code
 
     async def decode(self, source: Source, caller: str = "") -> Samples:
-        """The whole file: (n,) float32, mono, 16 kHz, finite, |x| <= 1; a louder clip is scaled down by its peak.
+        """Return the whole file: (n,) float32, mono, 16 kHz, finite, |x| <= 1; a louder clip is scaled down by its
+        peak.
 
         `source` is read from its start, whatever its position, and its position does not change. Cancelling kills the
         process that decodes it.
@@ -142,7 +139,7 @@ class Decoder:
     async def stream(
         self, source: Source, progress: Progress | None = None, caller: str = ""
     ) -> AsyncGenerator[Samples, None]:
-        """The same in blocks of at most 2 s, in bounded memory; full scale is 1, louder is possible.
+        """Decode a file in blocks of at most 2 s, in bounded memory; full scale is 1, louder is possible.
 
         `progress` is kept up to date. At most a pipe's worth is decoded ahead of a slow reader, whose own time does not
         count against the limits. Close it (`aclosing`) to stop early. An error may come after some blocks.
@@ -154,7 +151,8 @@ class Decoder:
     async def stream_channels(
         self, source: Source, progress: Progress, caller: str = ""
     ) -> AsyncGenerator[Samples, None]:
-        """The same with the channels apart: (channels, n) float32. More than `MAX_CHANNELS` are mixed to one.
+        """Decode a file as `stream` does, with the channels apart: (channels, n) float32. More than `MAX_CHANNELS` are
+        mixed.
 
         `progress.file_channels` is how many the file has.
         """
@@ -182,7 +180,7 @@ class Decoder:
         await self._fork_server.close()
 
     async def _blocks(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
-        """The PCM of one file; counts its audio and its failure."""
+        """Yield the PCM of one file; counts its audio and its failure."""
         try:
             async with aclosing(self._decoded(source, progress, caller)) as blocks:
                 async for block in blocks:
@@ -193,7 +191,7 @@ class Decoder:
             raise
 
     async def _decoded(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
-        """The same without counting them: in this process if that needs no decoder."""
+        """Decode a file without counting it: in this process if that needs no decoder."""
         if self._closed:
             raise ShuttingDown("The server is stopping.")
         async with self._memory.taken(caller, plain_wav.MAX_BYTES):
@@ -210,7 +208,8 @@ class Decoder:
                 yield pcm
 
     async def _plain(self, source: Source) -> NDArray[np.int16] | None:
-        """The samples of a file that needs no decoder, None for others and for those whose length is not allowed."""
+        """Return the samples of a file that needs no decoder, None for others and for those whose length is not
+        allowed."""
         try:
             samples = await asyncio.to_thread(plain_wav.read, source)  # it may lie on a slow disk
         except OSError:
@@ -219,8 +218,8 @@ class Decoder:
         return samples if is_allowed else None
 
     async def _retried(self, file: _File, progress: Progress) -> AsyncGenerator[bytearray, None]:
-        """The PCM of one file as it comes. Begun again if the fork server is lost: what was given already, which is
-        the same each time, is left out."""
+        """Yield the PCM of one file as it comes. Begun again if the fork server is lost: what was given already, which
+        is the same each time, is left out."""
         self._idle.hold()
         attempts = 0
         try:
@@ -282,7 +281,7 @@ class Decoder:
     async def _next(
         self, frames: FrameReader, process: subprocess.Popen[bytes], progress: Progress
     ) -> bytearray | None:
-        """The next block, or None at the end. Raises the file's error, or `ForkServerLost`."""
+        """Return the next block, or None at the end. Raises the file's error, or `ForkServerLost`."""
         kind = FrameType.CLAIM
         while kind in (FrameType.CLAIM, FrameType.CHANNELS):
             try:
@@ -340,7 +339,7 @@ class Decoder:
 
 
 def ffmpeg_version() -> str:
-    """The FFmpeg that PyAV contains. Raises `ImportError` where it cannot be loaded."""
+    """Return the FFmpeg that PyAV contains. Raises `ImportError` where it cannot be loaded."""
     import av
 
     return str(av.ffmpeg_version_info)

@@ -1,4 +1,5 @@
-"""What the decoder survives: killed processes, limits, cancelled decodes; and that nothing is left behind."""
+"""Faults that the decoder survives: killed processes, limits, cancelled decodes; and that nothing is left after
+them."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def children(decoder: Decoder) -> list[int]:
 
 
 async def eventually(holds: Callable[[], bool]) -> bool:
-    """Whether `holds` becomes true within 3 s."""
+    """True if `holds` becomes true within 3 s."""
     for _ in range(300):
         if holds():
             return True
@@ -141,7 +142,8 @@ async def test_the_first_block_has_little_cpu_time(decoder: Decoder, monkeypatch
 
 
 async def test_no_caller_takes_every_place(decoder: Decoder) -> None:
-    """While one caller has filled the places and the memory that callers share, it waits, and another does not."""
+    """While one caller has filled the places and the memory that callers share, that caller waits, and another does
+    not."""
     shared_bytes, places = DecodeLimits(600.0).shared_memory_bytes, len(os.sched_getaffinity(0))
     async with AsyncExitStack() as held:
         for _ in range(places):
@@ -186,7 +188,7 @@ async def test_fork_server_killed_with_a_file_in_hand(decoder: Decoder) -> None:
 
 
 async def test_a_stopped_fork_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that a stopped fork server keeps waiting are served by another, and it is ended with its children."""
+    """Files that a stopped fork server keeps waiting are served by another, and it is ended with its children."""
     decoder = Decoder(DecodeLimits(max_audio_s=600.0))
     await works(decoder)
     family = [*children(decoder), decoder.fork_server_pid or 0]
@@ -218,7 +220,7 @@ async def test_a_decoder_that_never_starts_is_not_the_files_fault(
 
 
 async def test_fork_server_killed_mid_file(decoder: Decoder) -> None:
-    """Its children die with it; the file is begun again, and its reader gets each sample once."""
+    """The children die with the server; the file is begun again, and its reader gets each sample once."""
     await works(decoder)
     tone = np.random.default_rng(1).integers(-9_000, 9_000, 200 * SAMPLE_RATE, np.int16)
     with wav(tone.tobytes()) as file:

@@ -120,7 +120,7 @@ async def test_absurd_rates_and_channels(decoder: Decoder) -> None:
 
 
 async def test_limit_is_exact(decoder: Decoder) -> None:
-    """As much as `max_audio_s` is taken, 10 ms more are `AudioTooLong`."""
+    """Audio of `max_audio_s` is taken, and 10 ms more are `AudioTooLong`."""
     at_limit = int(LIMITS.max_audio_s) * SAMPLE_RATE
     with wav(bytes(2 * at_limit)) as file:
         assert len(await decoder.decode(file)) == at_limit
@@ -179,7 +179,7 @@ async def test_mutations_never_break_the_server(decoder: Decoder, container: str
 
 
 async def test_every_file_that_fails_is_counted_by_its_code() -> None:
-    """And of those that do not, the audio."""
+    """The audio of the other files is counted."""
     decoder = Decoder(LIMITS)
     try:
         for body in (b"", NO_AUDIO["prose"], NO_AUDIO["noise"]):

@@ -163,7 +163,7 @@ async def test_another_rate_may_be_asked_for(decoder: Decoder, from_hz: int) -> 
 
 
 async def test_a_plain_wav_needs_no_process() -> None:
-    """Its blocks are as those of any file; one that differs in a detail goes to a child."""
+    """The blocks are as those of any file; one that differs in a detail goes to a child."""
     decoder, wave = Decoder(LIMITS), tone(5.0, SAMPLE_RATE)
     try:
         with wav(pcm16(wave)) as file:
@@ -246,7 +246,7 @@ async def test_floats_that_are_no_samples(decoder: Decoder) -> None:
 
 
 async def test_film_with_sound(decoder: Decoder) -> None:
-    """Of a film, the first audio track is taken."""
+    """The first audio track of a film is taken."""
     with film("mpeg4", tone(2.0, 48_000)) as file:
         assert is_tone(await decoder.decode(file), 2.0, 0.05)
 
@@ -299,7 +299,7 @@ async def test_webm_without_duration(decoder: Decoder) -> None:
 
 
 async def test_a_chain_is_read_to_its_end(decoder: Decoder) -> None:
-    """Oggs one behind the other, as radio stations send them, also where codec, rate or channels change."""
+    """Oggs one after the other, as radio stations send them, are read, also where codec, rate or channels change."""
     links = []
     for codec, rate_hz, channels in (("libopus", 48_000, 1), ("libopus", 48_000, 2), ("flac", 44_100, 1)):
         with encode("ogg", codec, tone(2.0, rate_hz, channels), rate_hz) as file:

@@ -98,9 +98,9 @@ def _demuxer_of_file(fd: int) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class AudioBlock:
-    """Decoded audio at one rate: (channels, n) float32, finite; full scale is 1, louder is possible."""
+    """Decoded audio at one rate."""
 
-    samples: Samples
+    samples: Samples  # (channels, n) float32, finite; full scale is 1, louder is possible
     rate_hz: int
 
 
@@ -134,14 +134,14 @@ class Demuxer:
         self._begin = begin
 
     def claimed_s(self) -> float | None:
-        """The longest duration that the headers claim, or None. Headers may be wrong."""
+        """Return the longest duration that the headers claim, or None. Headers may be wrong."""
         claims = [self._container.duration / 1e6] if self._container.duration else []
         if self._stream.duration and self._stream.time_base:
             claims.append(float(self._stream.duration * self._stream.time_base))
         return max(claims, default=None)
 
     def is_longer_than(self, duration_s: float) -> bool:
-        """Whether packets and gaps add up to more than that, counted without decoding. Reads the track to its end."""
+        """True if packets and gaps add up to more than that, counted without decoding. Reads the track to its end."""
         total_s = 0.0
         for packet in self._packets():
             lasts_s = float((packet.duration or 0) * (packet.time_base or 0))
@@ -168,7 +168,7 @@ class Demuxer:
         yield from buffer.drain()
 
     def _packets(self) -> Iterator[av.Packet[av.AudioStream]]:
-        """All packets, up to where the file breaks off."""
+        """Yield all packets, up to where the file breaks off."""
         while True:
             try:
                 for packet in self._container.demux(self._stream):
@@ -203,7 +203,7 @@ class Demuxer:
 
 
 def _find(fd: int, pattern: bytes, begin: int) -> int | None:
-    """The position of `pattern` in the file, from byte `begin` on."""
+    """Return the position of `pattern` in the file, from byte `begin` on."""
     while block := os.pread(fd, sniff.HEAD_BYTES, begin):
         if (found := block.find(pattern)) >= 0:
             return begin + found

@@ -47,7 +47,8 @@ def main() -> None:
 
 
 def _print_nothing() -> None:
-    """No output from here on: libav's messages quote the file. Errors of the imports above were still printed."""
+    """Close the output from here on: libav's messages quote the file. Errors of the imports above were still
+    printed."""
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     av.logging.set_level(None)
@@ -58,10 +59,10 @@ def _print_nothing() -> None:
 
 @dataclass(frozen=True, slots=True)
 class SpareChild:
-    """A child that waits for its request on the other end of `requests`."""
+    """A child that waits for its request."""
 
     pid: int
-    requests: socket.socket
+    requests: socket.socket  # the other end is the child's
 
 
 class ChildPool:
@@ -174,7 +175,7 @@ class ChildPool:
 
 
 def _cpu_s(pid: int) -> float:
-    """The CPU time of a child that was not reaped yet (proc(5): fields 14 and 15 of its line)."""
+    """Return the CPU time of a child that was not reaped yet (proc(5): fields 14 and 15 of its line)."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", "rb") as stat:
         fields = stat.read().rpartition(b")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

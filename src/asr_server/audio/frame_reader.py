@@ -57,9 +57,10 @@ class FrameReader:
             self.write_fd = -1
 
     async def has_more(self, within_s: float, is_vain: Callable[[], bool]) -> bool:
-        """Whether the next frame begins, or the pipe ends, within that time, and before `is_vain` says that none will.
+        """True if the next frame begins, or the pipe ends, within that time, and before `is_vain` says that none will.
 
-        Counted in steps, so that a pause of the whole machine or of this process is not taken for one of the child.
+        The time is counted in steps, so that a pause of the whole machine or of this process is not taken for one of
+        the child.
         """
         for _ in range(max(1, round(within_s / _STEP_S))):
             with contextlib.suppress(TimeoutError):
@@ -71,7 +72,7 @@ class FrameReader:
         return False
 
     async def next(self) -> tuple[FrameType, bytearray]:
-        """The next frame: its kind and payload (PCM, CLAIM and CHANNELS: as `wire` says).
+        """Return the next frame: its kind and payload (PCM, CLAIM and CHANNELS: as `wire` says).
 
         Raises `TimeoutError` once the wait for this block, or all waits for this file, take longer than the limits
         allow, and `IncompleteReply`. Time between two calls does not count.

@@ -16,7 +16,7 @@ class Companding(Enum):
 
 
 def decode(data: bytes, law: Companding) -> bytes:
-    """One byte a sample -> 16-bit little-endian PCM, two bytes a sample."""
+    """Return one byte a sample as 16-bit little-endian PCM, two bytes a sample."""
     return _TABLES[law][np.frombuffer(data, np.uint8)].tobytes()
 
 

@@ -23,7 +23,7 @@ class ForkServerLost(Exception):
 
 
 class ForkServer:
-    """At most one running fork server. All methods must be called on one event loop; no lock protects them."""
+    """Starts at most one fork server. All methods must be called on one event loop; no lock protects them."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
@@ -32,11 +32,11 @@ class ForkServer:
 
     @property
     def pid(self) -> int | None:
-        """The process id while it runs, else None."""
+        """Return the process id while it runs, else None."""
         return self._process.pid if self._process is not None and self.alive() else None
 
     def alive(self) -> bool:
-        """Whether the process runs; reaps it if it does not."""
+        """True if the process runs; reaps it if it does not."""
         if self._process is not None and self._process.poll() is not None:
             self._forget()
         return self._process is not None
@@ -64,7 +64,7 @@ class ForkServer:
 
     @property
     def answer_s(self) -> float:
-        """How long to wait for the first sign of a child after `send`; beyond that the process hangs."""
+        """Return how long to wait for the first sign of a child after `send`; beyond that the process hangs."""
         return _ANSWER_S if self._has_answered else _FIRST_ANSWER_S
 
     def answered(self, process: subprocess.Popen[bytes]) -> None:
@@ -94,7 +94,7 @@ class ForkServer:
             process.wait()
 
     async def has_died(self, process: subprocess.Popen[bytes]) -> bool:
-        """Whether that process is gone. Waits up to 25 ms: its descriptors close a little before it can be reaped."""
+        """True if that process is gone. Waits up to 25 ms: its descriptors close a little before it can be reaped."""
         for _ in range(5):
             if process.poll() is not None:
                 return True

@@ -1,12 +1,12 @@
-"""What decoding may use: the limits of one file, which follow from its size, and the memory of all files together."""
+"""The limits of decoding: those of one file, which follow from its size, and the memory of all files together."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 _MIB = 1024 * 1024
-# What a child needs for any file: a second of audio in several forms. The rest is for what a container has libav keep:
-# an index, which takes up to 24 bytes for a packet of 5, tags and pictures.
+# Memory that a child needs for any file: a second of audio in several forms. The rest is for what a container has libav
+# keep: an index, which takes up to 24 bytes for a packet of 5, tags and pictures.
 _LEAST_MEMORY_BYTES = 32 * _MIB
 _MEMORY_PER_BYTE = 8
 # A quarter of the memory is kept for callers that have no file under way: one file of any size fits into it.
@@ -22,13 +22,12 @@ _WAIT_PER_CPU_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class FileLimits:
-    """What the child of one file may use: memory beyond what it begins with, and CPU time in all, until its first
-    block of audio, and between two blocks. `timeout_s` and the like: how long the server waits for these."""
+    """The limits of one file's child."""
 
-    memory_bytes: int
-    cpu_s: float
-    first_cpu_s: float
-    block_cpu_s: float
+    memory_bytes: int  # beyond what the child begins with
+    cpu_s: float  # CPU time in all
+    first_cpu_s: float  # CPU time until the first block of audio
+    block_cpu_s: float  # CPU time between two blocks
 
     @property
     def timeout_s(self) -> float:
@@ -45,19 +44,19 @@ class FileLimits:
 
 @dataclass(frozen=True, slots=True)
 class DecodeLimits:
-    """What files may use. `cpu_s`: at most, for a file of any size. `memory_bytes`: for all children together."""
+    """The limits of all files."""
 
     max_audio_s: float
-    cpu_s: float = 600.0
-    memory_bytes: int = 1024 * _MIB
+    cpu_s: float = 600.0  # at most, for a file of any size
+    memory_bytes: int = 1024 * _MIB  # for all children together
 
     @property
     def shared_memory_bytes(self) -> int:
-        """What callers that have a file under way already may fill."""
+        """Return the bytes that callers which have a file under way already may fill."""
         return self.memory_bytes - self._largest_bytes
 
     def of_file(self, file_bytes: int) -> FileLimits:
-        """The limits for a file of that size, so that a small one cannot make a large child or a slow one."""
+        """Return the limits for a file of that size, so that a small one cannot make a large child or a slow one."""
 
         def cpu_s(parts: tuple[float, float]) -> float:
             return min(self.cpu_s, parts[0] + parts[1] * file_bytes / _MIB)

@@ -11,13 +11,13 @@ MAX_JSON_BYTES, MAX_DATA_BYTES = 16 * 2**20, 8 * 2**20
 
 
 def packed(content: dict[str, Any], data: bytes = b"") -> bytes:
-    """One message. Raises ValueError if it is over the limits."""
+    """Pack a message. Raises ValueError if it is over the limits."""
     text = json.dumps(content, separators=(",", ":")).encode()
     return HEADER.pack(*_checked(len(text), len(data))) + text + data
 
 
 def sizes(header: bytes) -> tuple[int, int]:
-    """The sizes of the two parts. Raises ValueError if they are over the limits."""
+    """Return the sizes of the two parts. Raises ValueError if they are over the limits."""
     return _checked(*HEADER.unpack(header))
 
 

@@ -6,7 +6,7 @@ from asr_server.audio import messages
 
 
 def test_messages_over_the_limits_are_neither_sent_nor_read():
-    """What is sent over them would cost all recordings their process."""
+    """A message over the limits would cost all recordings their process."""
     with pytest.raises(ValueError, match="a message of"):
         messages.packed({"text": "x" * messages.MAX_JSON_BYTES})
     with pytest.raises(ValueError, match="a message of"):

@@ -23,7 +23,7 @@ _IGNORED = (b"LIST", b"JUNK", b"fact")  # texts, padding, and a number of sample
 
 
 class Readable(Protocol):
-    """What `BinaryIO`, temporary files and uploads have."""
+    """A file as `BinaryIO`, temporary files and uploads have it."""
 
     def read(self, size: int, /) -> bytes: ...
 
@@ -33,7 +33,7 @@ class Readable(Protocol):
 
 
 def read(source: Readable) -> NDArray[np.int16] | None:
-    """The samples of a whole file, whose position stays as it was: int16 (n,).
+    """Return the samples of a whole file, whose position stays as it was: int16 (n,).
 
     None for a file that the decoder has to read. Raises OSError.
     """
@@ -48,7 +48,7 @@ def read(source: Readable) -> NDArray[np.int16] | None:
 
 
 def samples(content: bytes) -> NDArray[np.int16] | None:
-    """The same for the bytes of a file."""
+    """Return the samples of the bytes of a file; None if the decoder has to read it."""
     if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
         return None
     at, is_plain = 12, False

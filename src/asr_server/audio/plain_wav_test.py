@@ -21,7 +21,7 @@ def _file(pcm: bytes = PCM, **options: int) -> bytes:
 
 
 def _decoded(content: bytes) -> np.ndarray | None:
-    """What the decoder makes of it, in this process; None if it refuses."""
+    """Return the decoder's samples, made in this process; None if it refuses."""
     request = DecodeRequest(len(content), 600.0, 0, 0.0, 0.0, 0.0)
     with open_bytes(content) as source, open_bytes(b"") as out:
         try:
@@ -62,7 +62,7 @@ def _riff(*chunks: bytes) -> bytes:
     ids=["bare", "no size", "text", "padding", "text behind", "extension"],
 )
 def test_the_samples_are_those_of_the_decoder(content: bytes) -> None:
-    """With the chunks that programs write around them."""
+    """The files have the chunks that programs write around the samples."""
     found = plain_wav.samples(content)
     assert found is not None
     assert np.array_equal(found / np.float32(32_768), _decoded(content))
@@ -96,7 +96,7 @@ def test_anything_else_is_left_to_the_decoder(content: bytes) -> None:
 
 
 def test_a_damaged_head_gives_the_samples_of_the_decoder_or_none() -> None:
-    """Of 1,000 files with one to three changed bytes in their first 80."""
+    """The test makes 1,000 files with one to three changed bytes in their first 80."""
     rng, content = np.random.default_rng(0), _riff(FMT, _chunk(b"LIST", b"INFOISFT\x04\0\0\0abcd"), DATA)
     taken = 0
     for _ in range(1_000):
@@ -113,7 +113,7 @@ def test_a_damaged_head_gives_the_samples_of_the_decoder_or_none() -> None:
 
 
 def test_a_long_file_is_not_read() -> None:
-    """More than fits into memory at once, for each of many callers. The position of a file does not change."""
+    """A long file is more than fits into memory at once, for each of many callers. Its position does not change."""
     for content, is_read in ((_file(bytes(plain_wav.MAX_BYTES)), False), (_file(), True)):
         with open_bytes(content) as file:
             file.seek(7)

@@ -25,7 +25,8 @@ Samples = NDArray[np.float32]
 
 
 class Resampler:
-    """One stream to `to_hz`. The input rate may change (chained Ogg): the audio before the change is then flushed.
+    """Resamples one stream to `to_hz`. The rate of the input may change (chained Ogg): the audio before is then
+    flushed.
 
     Samples are (n,) float32 for one channel and (n, channels) for several.
     """
@@ -47,7 +48,7 @@ class Resampler:
         return np.concatenate((tail, ready)) if tail.size else ready
 
     def flush(self) -> Samples:
-        """The rest of the stream. Afterwards the resampler can be used for another stream."""
+        """Return the rest of the stream. Afterwards the resampler can be used for another stream."""
         nothing = self._nothing
         tail: Samples = nothing if self._stream is None else self._stream.resample_chunk(nothing, last=True)
         self._rate_hz, self._stream = self._to_hz, None

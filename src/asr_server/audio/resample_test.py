@@ -48,7 +48,7 @@ def test_length_and_chunking(count: int, rate_hz: int, chunk: int) -> None:
 
 
 def test_rate_may_change() -> None:
-    """Where the rate changes, the audio before is flushed and nothing is lost."""
+    """The audio before a change is flushed and nothing is lost."""
     resampler = Resampler()
     pieces = [resampler.push(tone(1.0, rate)[0], rate) for rate in (48_000, 16_000, 44_100)]
     assert abs(sum(map(len, [*pieces, resampler.flush()])) - 3 * SAMPLE_RATE) <= 3

@@ -37,13 +37,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def filters_calls() -> bool:
-    """Whether there is a system call filter for this machine, and a kernel that takes it. If not, limits and
-    lost privileges alone confine a decode."""
+    """True if there is a system call filter for this machine, and a kernel that takes it. If not, limits and lost
+    privileges alone confine a decode."""
     return bool(_FILTER) and _libc.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) >= 0
 
 
 def prepare(keep_fds: tuple[int, ...], parent_pid: int) -> None:
-    """Before the caller's file arrives: close all descriptors but `keep_fds`, drop privileges, die with the parent.
+    """Close all descriptors but `keep_fds`, drop privileges, die with the parent. Called before the caller's file
+    arrives.
 
     Steps that the kernel or the container does not support are left out.
     """
@@ -57,10 +58,11 @@ def prepare(keep_fds: tuple[int, ...], parent_pid: int) -> None:
 
 
 def lock(memory_bytes: int, cpu_s: float) -> None:
-    """After the file arrived and before its first byte is read: set limits and filter. They cannot be lifted again.
+    """Set limits and filter, which cannot be lifted again. Called after the file arrived and before its first byte is
+    read.
 
-    `memory_bytes` comes on top of the present address space. Raises OSError if the limits cannot be
-    set; the filter is left out where the kernel has none.
+    `memory_bytes` comes on top of the present address space. Raises OSError if the limits cannot be set; the filter is
+    left out where the kernel has none.
     """
     _set_limits(memory_bytes, cpu_s)
     if _FILTER:

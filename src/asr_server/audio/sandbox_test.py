@@ -1,4 +1,4 @@
-"""What a sandboxed process can no longer do."""
+"""The abilities that a sandboxed process has lost."""
 
 from __future__ import annotations
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiter:
     caller: str
-    units: int
-    granted: asyncio.Future[None]
+    units: int  # of the total
+    granted: asyncio.Future[None]  # done when they are the caller's
 
 
 class FairShares:
@@ -30,7 +30,7 @@ class FairShares:
 
     @property
     def held(self) -> int:
-        """The units of all callers."""
+        """Return the units of all callers."""
         return self._held.total()
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Who gets a share, and when."""
+"""The order in which callers get a share."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def settle() -> None:
 
 
 async def test_one_caller_leaves_room_for_another() -> None:
-    """A caller fills what is shared and no more; one that holds nothing is served beside it, up to the total."""
+    """A caller fills what is shared and no more; one that holds nothing is served meanwhile, up to the total."""
     crowd = Crowd(FairShares(2, 3))
     held = [await crowd.take("greedy") for _ in range(4)]
     assert crowd.got == ["greedy", "greedy"]
@@ -52,7 +52,7 @@ async def test_one_caller_leaves_room_for_another() -> None:
 
 
 async def test_who_holds_least_comes_first() -> None:
-    """Of those that wait, the caller that holds the least is next, however late it came, then the first to come."""
+    """The waiting caller that holds the least is next, however late it came, then the first to come."""
     crowd = Crowd(FairShares(3, 3))
     first = await crowd.take("a")
     others = [await crowd.take("a"), await crowd.take("b")]
@@ -67,7 +67,7 @@ async def test_who_holds_least_comes_first() -> None:
 
 
 async def test_what_does_not_fit_lets_others_pass() -> None:
-    """A small file does not wait behind a large one; the large one is served when there is room for it."""
+    """A small file does not wait for a large one; the large one is served when there is room for it."""
     crowd = Crowd(FairShares(10, 10))
     small, large = await crowd.take("a", 4), await crowd.take("b", 7)
     passing = await crowd.take("c", 5)
@@ -96,8 +96,8 @@ async def test_who_leaves_holds_nothing(granted: bool) -> None:
 
 
 async def test_the_total_is_never_exceeded() -> None:
-    """In 300 random turns of four callers no more than the total is held, one caller beside others never holds more
-    than the shared part, and everybody is served."""
+    """In 300 random turns of four callers no more than the total is held, one caller among others never holds more than
+    the shared part, and everybody is served."""
     rng, shares, held = random.Random(1), FairShares(6, 9), dict.fromkeys("abcd", 0)
 
     async def turn(caller: str) -> None:

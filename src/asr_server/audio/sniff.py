@@ -34,7 +34,7 @@ def id3_bytes(head: bytes) -> int:
 
 
 def demuxer_of(head: bytes) -> str | None:
-    """The libavformat demuxer for a file that starts with `head` (past any ID3v2 tag), or None if none fits."""
+    """Return the libavformat demuxer for a file that starts with `head` (past any ID3v2 tag), or None if none fits."""
     return _by_magic(head) or _by_frames(head)
 
 
@@ -75,7 +75,7 @@ def _by_frames(head: bytes) -> str | None:
 
 
 def _run_of_frames(head: bytes, at: int, frame_bytes: _FrameBytes) -> bool:
-    """Whether `_MIN_FRAMES` frames (or two, if `head` ends there) follow each other from `at` on."""
+    """True if `_MIN_FRAMES` frames (or two, if `head` ends there) follow each other from `at` on."""
     for seen in range(_MIN_FRAMES):
         size = frame_bytes(head[at : at + 7])
         if not size:

@@ -1,10 +1,10 @@
-"""How likely each frame of 32 ms holds speech, by Silero VAD on onnxruntime.
+"""The probability of speech in each frame of 32 ms, by Silero VAD on onnxruntime.
 
-Silero's network takes frames of exactly 512 samples at 16 kHz, each preceded by the last 64 samples of the one
-before, and keeps an LSTM state between frames. Its package carries `silero_vad_16k_sequence.onnx`, which runs many
-frames in one call. Its probabilities are equal to the last bit to those of the frame-by-frame `silero_vad.onnx` (243
-s of speech, 2026-11), at 1000 times real time in calls of 64 frames against 590 frame by frame and 440 for the other
-file, on one core.
+Silero's network takes frames of exactly 512 samples at 16 kHz, each preceded by the last 64 samples of the one before,
+and keeps an LSTM state between frames. Its package carries `silero_vad_16k_sequence.onnx`, which runs many frames in
+one call. Its probabilities are equal to the last bit to those of the frame-by-frame `silero_vad.onnx` (243 s of speech,
+2026-11), at 1000 times real time in calls of 64 frames against 590 frame by frame and 440 for the other file, on one
+core.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class SpeechProbability:
         return scores
 
     def _windows(self, frames: Samples) -> Samples:
-        """What the network takes, (k, 576): each frame, multiplied by what brings the recent peak, which fades slowly,
-        to the usual one, with the end of the frame before."""
+        """Return the network's input, (k, 576): each frame after the end of the one before, multiplied by the gain that
+        brings the recent peak, which fades slowly, to the usual one."""
         whole = frames.reshape(-1, FRAME_SAMPLES)
         gains = np.empty((len(whole), 1), np.float32)
         for place, peak in enumerate(np.abs(whole).max(axis=1).tolist()):
@@ -99,7 +99,8 @@ def _check(frames: Samples) -> None:
 
 @functools.cache  # looking for a package takes a fifth of the time of a short push
 def _bundled_model() -> Path:
-    """The network's file inside the silero_vad package, without importing the package, which would import torch."""
+    """Return the network's file inside the silero_vad package, without importing the package, which would import
+    torch."""
     spec = importlib.util.find_spec("silero_vad")
     if spec is None or not spec.submodule_search_locations:
         raise ModelUnavailable("Silero VAD is not installed: pip install silero-vad.")
@@ -108,7 +109,7 @@ def _bundled_model() -> Path:
 
 @functools.cache
 def _session(model_path: Path) -> onnxruntime.InferenceSession:
-    """One session a file and process; `run` may be called from several threads at once."""
+    """Return one session a file and process; `run` may be called from several threads at once."""
     prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
     try:
         import onnxruntime

@@ -79,7 +79,7 @@ def test_quiet_speech_is_found_as_loud_speech_is() -> None:
 
 
 def test_equal_to_the_stock_network(words: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without amplification the sequence file scores as the package's frame-by-frame `silero_vad.onnx` does."""
+    """The sequence file scores without amplification as the package's frame-by-frame `silero_vad.onnx` does."""
     import onnxruntime
 
     monkeypatch.setattr(vad, "_MOST_GAIN", 1.0)
@@ -131,7 +131,7 @@ def test_shapes(scorer: SpeechProbability) -> None:
 
 
 def test_a_missing_model_is_unavailable(tmp_path: Path) -> None:
-    """Without a usable model file the error is the operator's, at first use and not before."""
+    """The error is the operator's, at first use and not before."""
     broken = tmp_path / "broken.onnx"
     broken.write_bytes(b"no model")
     for path in (tmp_path / "missing.onnx", broken):
@@ -158,7 +158,8 @@ def test_the_imports_are_light() -> None:
 
 
 def test_the_runtime_reports_nothing_to_its_maker(tmp_path: Path) -> None:
-    """Its builds keep reports below the home directory until they can send them: after a run there are none."""
+    """The runtime's builds keep reports below the home directory until they can send them: after a run there are
+    none."""
     code = "import numpy; from asr_server.audio.vad import SpeechProbability as S; S().push(numpy.zeros(512, 'f4'))"
     environment = {"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, check=True, timeout=60)

@@ -27,7 +27,7 @@ REQUEST_BYTES = 1024  # a request message is shorter
 
 
 class FrameType(IntEnum):
-    """All but `PCM`, `CLAIM`, `CHANNELS` and `STARTED` are outcomes and end the reply."""
+    """The kinds of frames. All but `PCM`, `CLAIM`, `CHANNELS` and `STARTED` are outcomes and end the reply."""
 
     PCM = 0
     END = 1
@@ -42,18 +42,16 @@ class FrameType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class DecodeRequest:
-    """The file's size, and limits on audio length, memory beyond what the child already has, and CPU time: in all,
-    until the first block of audio, and between two blocks. `max_channels`: the most that are kept apart. `rate_hz`: of
-    the samples."""
+    """A file to decode, and its limits."""
 
     file_bytes: int
-    max_audio_s: float
-    memory_bytes: int
-    cpu_s: float
-    first_cpu_s: float
-    block_cpu_s: float
-    max_channels: int = 1
-    rate_hz: int = SAMPLE_RATE
+    max_audio_s: float  # of the decoded audio
+    memory_bytes: int  # beyond what the child already has
+    cpu_s: float  # CPU time in all
+    first_cpu_s: float  # CPU time until the first block of audio
+    block_cpu_s: float  # CPU time between two blocks
+    max_channels: int = 1  # the most that are kept apart
+    rate_hz: int = SAMPLE_RATE  # of the decoded samples
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()

@@ -1,4 +1,4 @@
-"""What a worker process runs: it answers requests from standard input, in order, confined like a decoder.
+"""The main loop of a worker process: it answers requests from standard input, in order, confined like a decoder.
 
 It has one thread and ends when the server closes its input or dies. Once it is confined it can open, connect and start
 nothing.
@@ -32,7 +32,7 @@ def prepare() -> None:
 
 
 def confine(memory_bytes: int) -> None:
-    """After everything is imported and loaded. `memory_bytes` comes on top of what that takes."""
+    """Confine the process once everything is imported and loaded. `memory_bytes` comes on top of what that takes."""
     gc.collect()
     gc.freeze()
     sandbox.prepare((0, 1, 2), os.getppid())
@@ -40,7 +40,7 @@ def confine(memory_bytes: int) -> None:
 
 
 def read(requests: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
-    """The next request; None if there are no more."""
+    """Return the next request; None if there are no more."""
     header = requests.read(messages.HEADER.size)
     if not header:
         return None

@@ -22,7 +22,7 @@ from asr_server.core.processes import child_environment
 # Loading takes a second, from a slow disk many. An answer takes that long where it has little to do and other processes
 # keep the machine busy.
 _START_S, _LATE_S = 60.0, 15.0
-# While recordings wait, one of them follows after so many requests of live work.
+# While recordings wait, one of them follows after this many requests of live work.
 _LIVE_IN_A_ROW = 4
 
 
@@ -77,8 +77,8 @@ class WorkerProcess:
     async def request(
         self, content: dict[str, Any], data: bytes = b"", *, is_live: bool = False, work_s: float = 0.0
     ) -> Answer:
-        """The answer to one request. Raises `unavailable`, also for all that wait if it takes longer than `work_s`, the
-        most that the work may take, and some more.
+        """Return the answer to one request. Raises `unavailable`, also for all that wait if it takes longer than
+        `work_s`, the most that the work may take, and some more.
 
         Cancelling returns at once. A request that was sent is still answered before the next one is.
         """
@@ -88,7 +88,7 @@ class WorkerProcess:
         return await asyncio.shield(exchange)
 
     def drop(self, number: int) -> None:
-        """It is not needed any more: what the process knows of it is forgotten."""
+        """Forget what the process knows under this number: it is not needed any more."""
         self._dropped.append(number)
 
     async def end(self) -> None:
@@ -149,11 +149,11 @@ class WorkerClient(ABC, Generic[P]):
 
     @abstractmethod
     async def _start(self) -> P:
-        """A new process."""
+        """Start a new process."""
 
     @property
     def pid(self) -> int | None:
-        """The process, None while there is none."""
+        """Return the process, None while there is none."""
         return self._process.pid if self._process is not None and self._process.is_running else None
 
     async def close_idle(self) -> None:
@@ -189,7 +189,7 @@ class WorkerClient(ABC, Generic[P]):
 
 
 class Turns:
-    """Whose turn it is: live work first, but recordings are not kept waiting for ever."""
+    """The order of requests: live work first, but recordings are not kept waiting for ever."""
 
     def __init__(self) -> None:
         self._live: deque[asyncio.Future[None]] = deque()
@@ -223,7 +223,7 @@ class Turns:
 
 
 def _waiting(queue: deque[asyncio.Future[None]]) -> deque[asyncio.Future[None]]:
-    """The queue without those at its head who have gone."""
+    """Return the queue without those at its head who have gone."""
     while queue and queue[0].done():
         queue.popleft()
     return queue

@@ -1,4 +1,4 @@
-"""One request at a time: whose turn it is, and what happens to requests that are cancelled, fail or are never answered.
+"""One request at a time: their order, and the requests that are cancelled, fail or are never answered.
 
 The process here is a script that speaks the protocol. For real ones see the tests of `speakers` and `encoding`.
 """
@@ -60,7 +60,7 @@ async def ask(running, number):
 
 
 async def test_a_cancelled_caller_leaves_at_once_and_the_next_one_gets_its_own_answer(running):
-    """Whether its request was under way or waited, and however often it is cancelled."""
+    """The request was under way or waited, and may be cancelled more than once."""
     under_way, waiting = [asyncio.create_task(ask(running, number)) for number in (1, 2)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
@@ -81,14 +81,14 @@ async def test_the_process_is_told_once_what_is_not_needed_any_more(running):
 
 @pytest.mark.parametrize("fatal", [-1, 55])
 async def test_all_that_wait_are_told_that_the_process_was_lost(running, fatal):
-    """Also by an answer that is none."""
+    """An answer that is none also means that the process was lost."""
     found = await asyncio.gather(*(ask(running, number) for number in (fatal, 2, 3)), return_exceptions=True)
     assert [type(each) for each in found] == [SpeakersUnavailable] * 3
     assert not running.is_running
 
 
 async def test_a_process_that_hangs_is_killed(running, monkeypatch):
-    """What waits behind it is told so."""
+    """Requests that wait for the process are told so."""
     await ask(running, 1)
     monkeypatch.setattr(worker_process, "_LATE_S", 0.1)
     os.kill(running.pid, signal.SIGSTOP)
@@ -114,7 +114,7 @@ async def test_a_process_that_cannot_be_started(monkeypatch):
 
 
 async def test_live_sessions_go_first_and_recordings_are_not_starved():
-    """Each takes its next turn as soon as it has had one, so that all always wait."""
+    """All callers wait for their next turn as soon as they have had one, so that all always wait."""
     turns, order = Turns(), []
 
     async def take(name, *, is_live):
@@ -132,7 +132,7 @@ async def test_live_sessions_go_first_and_recordings_are_not_starved():
 
 
 async def test_a_turn_of_somebody_who_has_gone_is_passed_on():
-    """Also if it came in the moment in which they went."""
+    """The turn may come in the moment in which its caller went."""
     turns = Turns()
     await turns.take(is_live=False)
     waiting = [asyncio.create_task(turns.take(is_live=is_live)) for is_live in (True, False, False)]

@@ -9,7 +9,7 @@ from asr_server.audio import messages, sandbox, worker
 
 @pytest.fixture(autouse=True)
 def no_cpu_limit(monkeypatch):
-    """It would be that of the tests."""
+    """Leave the limit out: it would be that of the tests."""
     monkeypatch.setattr(sandbox, "limit_cpu_from_now", lambda cpu_s: None)
 
 
@@ -30,7 +30,7 @@ def answered(*requests):
 
 
 def test_what_is_dropped_is_forgotten():
-    """Before the request that says so is answered, and also if it was never there."""
+    """The data is forgotten before the request that says so is answered, and also if it was never there."""
     assert answered((1, [], b"a"), (2, [], b"b"), (3, [1, 77], b"c")) == [
         ({"numbers": [1]}, b"a"),
         ({"numbers": [1, 2]}, b"ab"),
@@ -39,7 +39,7 @@ def test_what_is_dropped_is_forgotten():
 
 
 def test_a_request_that_fails_is_the_only_one():
-    """What is kept stays."""
+    """Data that is kept stays."""
     assert answered((1, [], b"a"), (2, [], b"bad"), (3, [], b"c"))[1:] == [
         ({"error": "MemoryError"}, b""),
         ({"numbers": [1, 3]}, b"ac"),

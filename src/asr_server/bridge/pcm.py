@@ -21,10 +21,10 @@ class UnknownFormat(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PcmFormat:
-    """Little-endian integers, 1 byte unsigned and 2 to 4 bytes signed, interleaved. Raises `UnknownFormat`."""
+    """A format of samples: little-endian integers, interleaved. Raises `UnknownFormat`."""
 
     rate_hz: int
-    width_bytes: int
+    width_bytes: int  # 1 byte unsigned, 2 to 4 bytes signed
     channels: int
 
     def __post_init__(self) -> None:
@@ -36,7 +36,7 @@ class PcmFormat:
 
     @property
     def frame_bytes(self) -> int:
-        """One sample of every channel."""
+        """Return the bytes of one sample of every channel."""
         return self.width_bytes * self.channels
 
 
@@ -49,7 +49,7 @@ class PcmStream:
         self._partial = b""
 
     def push(self, pcm: bytes, form: PcmFormat) -> bytes:
-        """The output that is ready, as little-endian int16 at 16 kHz; may be empty."""
+        """Return the output that is ready, as little-endian int16 at 16 kHz; may be empty."""
         if form != self._format:
             self._partial, self._format = b"", form
         pcm = self._partial + pcm
@@ -58,13 +58,13 @@ class PcmStream:
         return _int16(self._resampler.push(_mono(pcm[:whole], form), form.rate_hz))
 
     def flush(self) -> bytes:
-        """The rest of the output. Resets the stream."""
+        """Return the rest of the output. Resets the stream."""
         self._partial, self._format = b"", None
         return _int16(self._resampler.flush())
 
 
 def _mono(pcm: bytes, form: PcmFormat) -> NDArray[np.float32]:
-    """The mean of the channels, (n,) float32 within -1 to 1."""
+    """Return the mean of the channels, (n,) float32 within -1 to 1."""
     if form.width_bytes == 1:
         samples = np.frombuffer(pcm, np.uint8).astype(np.float32) / 128 - 1
     else:

@@ -36,7 +36,7 @@ def test_every_width_and_channel_count_is_the_same_sound(width, channels):
 
 
 def test_every_rate_becomes_16_khz_of_the_same_length_and_loudness():
-    """One second of 440 Hz stays one."""
+    """A second of 440 Hz stays one."""
     for rate in [8_000, 11_025, 22_050, 44_100, 48_000]:
         tone = 0.5 * np.sin(2 * np.pi * 440 * np.arange(rate) / rate)
         decoded = _decoded([_encoded(tone, 2, 1)], PcmFormat(rate, 2, 1))
@@ -47,7 +47,7 @@ def test_every_rate_becomes_16_khz_of_the_same_length_and_loudness():
 @settings(max_examples=40, deadline=None)
 @given(cuts=st.lists(st.integers(0, 6_000), max_size=10), width=st.integers(1, 4), channels=st.integers(1, 3))
 def test_how_the_bytes_are_cut_changes_nothing(cuts, width, channels):
-    """Also inside a sample."""
+    """The bytes are cut also inside a sample."""
     body = _encoded(_TONE[:500], width, channels)
     form = PcmFormat(16_000, width, channels)
     edges = [0, *sorted(min(cut, len(body)) for cut in cuts), len(body)]
@@ -65,7 +65,7 @@ def test_the_format_may_change_on_the_way():
 
 
 def test_unsupported_formats_are_refused():
-    """Before any of it is read."""
+    """The refusal comes before any of it is read."""
     for form in [(0, 2, 1), (16_000, 5, 1), (16_000, 2, 0), (16_000, 2, 33), ("16000", 2, 1), (16e3, 2, 1)]:
         with pytest.raises(UnknownFormat):
             PcmFormat(*form)

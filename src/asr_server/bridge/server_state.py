@@ -1,4 +1,4 @@
-"""Whether the server behind the bridge is there and lets it in, which languages its model knows, and how it speaks."""
+"""The state of the server that the bridge uses: whether it lets the bridge in, its languages, and its voices."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _ALL_LANGUAGES = tuple(languages.code(name) for name in languages.model_language
 
 @dataclass(frozen=True, slots=True)
 class ServerState:
-    """`problem`: why the server cannot be used, "" if it can. `languages`: codes; all that Qwen3-ASR knows, if the
-    server does not say which its model knows. `voices`: none for a server that does not speak."""
+    """The server as the bridge found it."""
 
-    problem: str
+    problem: str  # why the server cannot be used, "" if it can
+    # codes; all that Qwen3-ASR knows, if the server does not say which its model knows
     languages: tuple[str, ...] = _ALL_LANGUAGES
-    voices: tuple[SpeakingVoice, ...] = ()
+    voices: tuple[SpeakingVoice, ...] = ()  # none for a server that does not speak
 
 
 class ServerMonitor:
@@ -38,7 +38,7 @@ class ServerMonitor:
         self._asked_s = 0.0
 
     def state(self) -> ServerState:
-        """The state of at most 10 s ago. Takes up to 4 s."""
+        """Return the state of at most 10 s ago. Takes up to 4 s."""
         with self._lock:
             if self._state is None or time.monotonic() - self._asked_s > _KEPT_S:
                 self._state = look(self._server, self._token)

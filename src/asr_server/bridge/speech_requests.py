@@ -23,15 +23,15 @@ _USUAL_LANGUAGE = "en"
 
 @dataclass(frozen=True, slots=True)
 class SpeechTarget:
-    """The server, and the language for clients that state none; "" for that of the text's script."""
+    """The server that speaks."""
 
     server: str
-    token: str
-    language: str
+    token: str  # the key, "" for none
+    language: str  # for clients that state none; "" for that of the text's script
 
 
 class SpeechRequests:
-    """Those of one connection. Its thread and its connection to the server begin with the first."""
+    """The speech requests of one connection. Its thread and its connection to the server begin with the first."""
 
     def __init__(self, target: SpeechTarget, write: Write) -> None:
         """`write` is called on another thread."""

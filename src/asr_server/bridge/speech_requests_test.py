@@ -105,7 +105,7 @@ class _Client:
 
 @pytest.fixture(scope="module")
 def address():
-    """Where the server listens."""
+    """Return where the server listens."""
     with _serving() as server:
         yield _address(server)
 
@@ -143,7 +143,7 @@ _WHOLE = ["audio-start", "audio-chunk", "audio-stop"]
 
 
 def test_a_text_is_answered_with_its_samples(address):
-    """Between audio-start and audio-stop."""
+    """The samples come between audio-start and audio-stop."""
     with _client(address) as client:
         client.send(Synthesize(text="Turn on the light."))
         assert client.until("audio-stop") == (_WHOLE, "Turn on the light.".encode("utf-16-le"))
@@ -151,7 +151,7 @@ def test_a_text_is_answered_with_its_samples(address):
 
 @pytest.mark.parametrize("size", [1, 5, 1000])
 def test_a_text_in_pieces_is_spoken_sentence_by_sentence_on_one_connection(size):
-    """With the pauses between them; the whole text that Home Assistant sends too is not spoken again."""
+    """The pauses between the sentences are there; the whole text that Home Assistant sends too is not spoken again."""
     text = "Dr. Smith is here. He waits! Does he?"
     sentences = ["Dr. Smith is here.", "He waits!", "Does he?"]
     with _serving() as server, _client(_address(server)) as client:
@@ -164,7 +164,7 @@ def test_a_text_in_pieces_is_spoken_sentence_by_sentence_on_one_connection(size)
 
 
 def test_a_sentence_is_spoken_before_the_text_ends(address):
-    """Its audio arrives while the client still sends."""
+    """The sentence's audio arrives while the client still sends."""
     with _client(address) as client:
         client.send(SynthesizeStart(), SynthesizeChunk(text="It is on. And"))
         assert [client.next().type, client.next().payload] == ["audio-start", "It is on.".encode("utf-16-le")]
@@ -173,7 +173,7 @@ def test_a_sentence_is_spoken_before_the_text_ends(address):
 
 
 def test_voice_and_language_are_those_of_the_client():
-    """For every sentence; the bridge's language is for clients that state none."""
+    """The client's hold for every sentence; the bridge's language is for clients that state none."""
     with _serving() as server, _client(_address(server), language="fr") as client:
         client.send(Synthesize(text="a", voice=SynthesizeVoice(name="nova@de")), Synthesize(text="b"))
         client.send(SynthesizeStart(voice=SynthesizeVoice(language="it")), SynthesizeChunk(text="Come. Do."))
@@ -224,14 +224,14 @@ def test_what_cannot_be_spoken_is_an_error(address, event, code):
 
 
 def test_where_no_server_answers_it_is_said():
-    """By the same code as for transcripts."""
+    """The code is the one for transcripts."""
     with _client("http://127.0.0.1:9") as client:
         client.send(Synthesize(text="a"))
         assert client.next().data["code"] == "server_unreachable"
 
 
 def test_closing_ends_the_request_that_is_running():
-    """Also while the server says nothing; texts behind it are not asked for."""
+    """The request ends also while the server says nothing; texts after it are not asked for."""
     with _serving() as server, _client(_address(server)) as client:
         client.send(Synthesize(text="Wait."), Synthesize(text="Never."))
         assert [client.next().type, client.next().type] == ["audio-start", "audio-chunk"]
@@ -258,7 +258,7 @@ def test_a_client_that_waits_for_its_turn_is_let_go_when_it_leaves():
 
 
 def test_a_client_that_does_not_read_is_disconnected(monkeypatch):
-    """After a time, which ends its request."""
+    """The client has some time, and its request ends then."""
     monkeypatch.setattr(wyoming, "_SEND_TIMEOUT_S", 1)
     with _serving() as server, wyoming.Bridge("127.0.0.1", 0, wyoming.Target(_address(server))) as bridge:
         thread = threading.Thread(target=bridge.serve_forever, args=[0.01])
@@ -275,7 +275,7 @@ def test_a_client_that_does_not_read_is_disconnected(monkeypatch):
 @settings(max_examples=40, deadline=None)
 @given(cuts=st.lists(st.integers(0, 20_000), max_size=8))
 def test_how_the_samples_are_cut_changes_nothing(cuts):
-    """Also inside a sample; no chunk has half of one, or more than a tenth of a second."""
+    """The samples are cut also inside one; no chunk has half of one, or more than a tenth of a second."""
     samples = bytes(range(256)) * 78
     edges = [0, *sorted(min(cut, len(samples)) for cut in cuts), len(samples)]
     written = []

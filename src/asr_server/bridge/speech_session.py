@@ -51,7 +51,7 @@ class SpeechAnswer:
         self._before_next = b""
 
     def audio(self, data: bytes, write: Write) -> None:
-        """The next bytes of the samples, cut anywhere."""
+        """Add the next bytes of the samples, cut anywhere."""
         if not self._started:
             self._start(write)
         data = self._before_next + self._partial + data
@@ -61,11 +61,11 @@ class SpeechAnswer:
             write(AudioChunk(audio=data[at : min(at + _CHUNK_BYTES, whole)], **_SHAPE))
 
     def sentence_ended(self) -> None:
-        """If another follows, there is a pause before it."""
+        """Note the end of a sentence: if another follows, there is a pause before it."""
         self._before_next, self._partial = _PAUSE, b""
 
     def end(self, write: Write, error: Error | None = None) -> None:
-        """Nothing follows. `error`: why."""
+        """End the answer. `error`: why nothing follows."""
         self.ended = True
         if error is not None:
             write(error)
@@ -82,11 +82,11 @@ class SpeechAnswer:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What is next for an answer: a text to speak, an error, or its end."""
+    """The next thing for an answer: a text to speak, an error, or its end."""
 
     answer: SpeechAnswer
-    text: str | None = None
-    error: Error | None = None
+    text: str | None = None  # the text to speak, None for an end
+    error: Error | None = None  # why the answer ends, None where all is well
 
 
 class SpeechSession:
@@ -109,7 +109,7 @@ class SpeechSession:
             self._put(_Part(answer, text))
 
     def end(self, answer: SpeechAnswer) -> None:
-        """Nothing follows of this answer."""
+        """End an answer: nothing follows."""
         self._put(_Part(answer))
 
     def fail(self, answer: SpeechAnswer, code: str, message: str) -> None:

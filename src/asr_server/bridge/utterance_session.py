@@ -1,4 +1,4 @@
-"""One utterance of a Wyoming client as one live session: audio in, certain words out, the whole text at the end."""
+"""An utterance of a Wyoming client as a live session: audio in, certain words out, the whole text at the end."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class UtteranceError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class UtteranceText:
-    """The whole text; "" for silence. `language` is an ISO code or ""."""
+    """The result of an utterance."""
 
-    text: str
-    language: str
+    text: str  # the whole text; "" for silence
+    language: str  # ISO code or ""
 
 
 class GrowingText:
@@ -45,7 +45,7 @@ class GrowingText:
         self._utterance = 0
 
     def feed(self, line: Line) -> str:
-        """The words that this line has made certain, with a space before them where one belongs; "" for none."""
+        """Return the words that this line has made certain, with a space before them where one belongs; "" for none."""
         if line.utterance != self._utterance:
             self._utterance, self._finished = line.utterance, self.text
         certain = (line.text if line.final else line.committed).strip()
@@ -134,7 +134,7 @@ class UtteranceSession:
 
 
 def _utterance_error(error: Exception, server: str) -> UtteranceError:
-    """The error as a code and a message for users."""
+    """Return the error as a code and a message for users."""
     if isinstance(error, UtteranceError | LiveError):
         return UtteranceError(error.code, str(error))
     if isinstance(error, InvalidStatus):

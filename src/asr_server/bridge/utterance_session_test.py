@@ -31,7 +31,7 @@ def test_the_pieces_joined_are_the_finals_joined(utterances):
 
 
 def test_tentative_words_are_not_returned():
-    """They may still change."""
+    """Tentative words may still change."""
     growing = GrowingText()
     assert growing.feed(_line(1, ["turn", "on"], known=1)) == "turn"
     assert growing.feed(_line(1, ["turn", "off"], known=2, final=True)) == " off"
@@ -48,7 +48,7 @@ def test_the_language_is_a_code_and_that_of_the_first_words():
 
 
 def test_an_utterance_goes_on_at_another_server():
-    """The first one dies behind the last audio, before it has answered."""
+    """The first server dies after the last audio, before it has answered."""
 
     def first(side):
         side.hello()

@@ -18,13 +18,13 @@ _SEPARATOR = "@"
 
 
 def voice_name(voice: str, language: str) -> str:
-    """What `speech_fields` takes apart."""
+    """Return the name that `speech_fields` takes apart."""
     return f"{voice}{_SEPARATOR}{language}"
 
 
 @lru_cache(maxsize=8)  # it asks for a hundred languages, and most voices have the same
 def language_tags(codes: tuple[str, ...]) -> tuple[str, ...]:
-    """As BCP 47 tags those that requests can name, each once: `pt-BR` for `pt-br`."""
+    """Return as BCP 47 tags those that requests can name, each once: `pt-BR` for `pt-br`."""
     tags: dict[str, None] = {}
     for code in codes:
         try:
@@ -41,7 +41,7 @@ def distinct(voices: tuple[SpeakingVoice, ...]) -> list[SpeakingVoice]:
 
 
 def speech_fields(voice: SynthesizeVoice | None, language: str) -> SpeechFields:
-    """What the client asks for. `language`: where it states none; "" for that of the text's script.
+    """Return the fields that the client states. `language`: where it states none; "" for that of the text's script.
 
     Raises TypeError for fields that are not text.
     """
@@ -58,5 +58,5 @@ def speech_fields(voice: SynthesizeVoice | None, language: str) -> SpeechFields:
 
 
 def default_language(stated: str) -> str:
-    """The code of the bridge's language; "" where it is to be detected."""
+    """Return the code of the bridge's language; "" where it is to be detected."""
     return languages.code(languages.normalize(stated) or "")

@@ -29,7 +29,7 @@ def test_what_is_not_stated_is_the_bridges_language_and_the_servers_voice(voice,
 
 
 def test_without_any_language_the_server_decides():
-    """By the script of the text."""
+    """The script of the text decides."""
     assert speech_fields(None, "") == {}
     assert default_language("auto") == default_language("") == ""
     assert default_language("German") == default_language("de-AT") == "de"

@@ -16,6 +16,7 @@ import socketserver
 import struct
 import threading
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import BinaryIO, cast
 
@@ -24,16 +25,17 @@ from wyoming.asr import Transcribe, Transcript, TranscriptChunk, TranscriptStart
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
 from wyoming.error import Error
 from wyoming.event import Event, Eventable, read_event, write_event
-from wyoming.info import Describe
+from wyoming.info import AsrModel, AsrProgram, Attribution, Describe, Info, TtsProgram, TtsVoice
 from wyoming.ping import Ping, Pong
 
-from asr_server.bridge.description import info
+from asr_server import __version__
 from asr_server.bridge.pcm import PcmFormat, UnknownFormat
-from asr_server.bridge.server_state import ServerMonitor
+from asr_server.bridge.server_state import ServerMonitor, ServerState
 from asr_server.bridge.speech_requests import SpeechRequests, SpeechTarget
 from asr_server.bridge.utterance_session import UtteranceError, UtteranceSession
-from asr_server.bridge.voice_names import default_language
+from asr_server.bridge.voice_names import default_language, distinct, language_tags, voice_name
 from asr_server.client.live import LiveOptions
+from asr_server.client.speech import SpeakingVoice
 
 # Both far above what clients send: a header is one line of JSON, a chunk a fraction of a second.
 _MAX_LINE_BYTES = 65_536
@@ -42,18 +44,20 @@ _MAX_READ_BYTES = 16 * 1024 * 1024
 _SEND_TIMEOUT_S = 60
 # The server's limit for names and terms, with the commas between them.
 _MAX_WORDS_CHARS = 16_000
+_ATTRIBUTION = Attribution(name="asr-server", url="https://github.com/QwenLM/Qwen3-ASR")
+_NAME = "asr-server"
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server, and the language for clients that state none; "" to detect it."""
+    """The server that transcribes."""
 
     server: str
-    token: str = ""
-    language: str = ""
+    token: str = ""  # the key, "" for none
+    language: str = ""  # for clients that state none; "" to detect it
 
     def options(self, language: str = "", hotwords: tuple[str, ...] = ()) -> LiveOptions:
-        """The options of a session for one utterance."""
+        """Return the options of a session for one utterance."""
         # The client says where an utterance ends: a pause inside a command must not divide it, or its words lose their
         # context.
         return LiveOptions(
@@ -62,7 +66,7 @@ class Target:
 
     @property
     def speech(self) -> SpeechTarget:
-        """The same for texts."""
+        """Return the target of texts."""
         return SpeechTarget(self.server, self.token, default_language(self.language))
 
 
@@ -81,12 +85,12 @@ class Bridge(socketserver.ThreadingTCPServer):
 
     @property
     def port(self) -> int:
-        """The port on which it listens; never 0."""
+        """Return the port on which it listens; never 0."""
         return int(self.server_address[1])
 
 
 class _Connection(socketserver.StreamRequestHandler):
-    """One connection with any number of utterances, one after another."""
+    """A connection with any number of utterances, one after another."""
 
     disable_nagle_algorithm = True
     wbufsize = -1
@@ -119,7 +123,7 @@ class _Connection(socketserver.StreamRequestHandler):
         self._drop()
         with contextlib.suppress(OSError):
             super().finish()
-        # What could not be written makes the line above fail before it closes this, and the socket would stay open.
+        # Unwritten data makes the line above fail before it closes this, and the socket would stay open.
         self.rfile.close()
 
     def _handle(self, event: Event) -> bool:
@@ -222,7 +226,7 @@ class _BoundedStream:
 
 
 def _next(stream: _BoundedStream) -> Event | None:
-    """The next event; None at the end of the connection, and for data that is not an event."""
+    """Return the next event; None at the end of the connection, and for data that is not an event."""
     try:
         return read_event(cast(BinaryIO, stream))
     except (KeyError, TypeError, AttributeError, RecursionError):
@@ -235,3 +239,59 @@ def _options(event: Transcribe, target: Target) -> LiveOptions:
     ends = accumulate(len(word) + len(", ") for word in words)
     kept = tuple(word for word, end in zip(words, ends, strict=True) if end <= _MAX_WORDS_CHARS)
     return target.options(event.language or "", kept)
+
+
+# With every voice in every language it is large, and Home Assistant waits for it for one second.
+@lru_cache(maxsize=1)
+def info(state: ServerState) -> Event:
+    """Return the answer to `describe`: what the server can do, as Home Assistant reads it.
+
+    Home Assistant does not use a program that is not installed. One that speaks is there where the server speaks.
+    """
+    return Info(asr=[_hearing(state)], tts=[_speaking(state)] if state.voices else []).event()
+
+
+def _hearing(state: ServerState) -> AsrProgram:
+    ready = not state.problem
+    model = AsrModel(
+        name=_NAME,
+        attribution=_ATTRIBUTION,
+        installed=ready,
+        description=state.problem or "The model that the server runs",
+        version=__version__,
+        # Home Assistant offers exactly these; its name for Cantonese is a locale of Chinese.
+        languages=[*state.languages, *(["zh-HK"] if "yue" in state.languages else [])],
+    )
+    return AsrProgram(
+        name=_NAME,
+        attribution=_ATTRIBUTION,
+        installed=ready,
+        description=state.problem or "Self-hosted speech to text",
+        version=__version__,
+        models=[model],
+        supports_transcript_streaming=True,
+    )
+
+
+def _speaking(state: ServerState) -> TtsProgram:
+    return TtsProgram(
+        name=_NAME,
+        attribution=_ATTRIBUTION,
+        installed=True,
+        description="Self-hosted text to speech",
+        version=__version__,
+        voices=[_voice(voice, tag) for voice in distinct(state.voices) for tag in language_tags(voice.languages)],
+        supports_synthesize_streaming=True,
+    )
+
+
+def _voice(voice: SpeakingVoice, tag: str) -> TtsVoice:
+    return TtsVoice(
+        name=voice_name(voice.id, tag),
+        attribution=_ATTRIBUTION,
+        installed=True,
+        # Home Assistant shows it instead of the name.
+        description=f"{voice.id}: {voice.description}",
+        version=__version__,
+        languages=[tag],
+    )

@@ -34,7 +34,7 @@ def explain(parser: argparse.ArgumentParser, examples: Iterable[str], codes: str
 
 
 def add_recordings(parser: argparse.ArgumentParser, more: str = "") -> None:
-    """The recordings to process."""
+    """Add the recordings to process."""
     parser.add_argument(
         "files",
         nargs="+",
@@ -53,7 +53,7 @@ def add_recognition(group: argparse._ArgumentGroup) -> None:
 
 
 def add_language(group: argparse._ActionsContainer) -> None:
-    """The spoken language."""
+    """Add the spoken language."""
     option = group.add_argument(
         "-l", "--language", type=language, help="code or name of the spoken language (default: detect it)"
     )
@@ -67,7 +67,7 @@ def add_hotwords(group: argparse._ActionsContainer) -> None:
 
 
 def add_speakers(group: argparse._ArgumentGroup) -> None:
-    """Who speaks: how many there are, and whose voices are known."""
+    """Add the arguments about speakers: how many there are, and whose voices are known."""
     group.add_argument("--speakers", action="store_true", help="tell speakers apart: A, B and so on")
     group.add_argument("--num-speakers", type=_people, metavar="N", help="how many speak")
     group.add_argument("--min-speakers", type=_people, metavar="N", help="how many speak at least")
@@ -90,7 +90,7 @@ def add_speakers(group: argparse._ArgumentGroup) -> None:
 def add_formats(
     group: argparse._ActionsContainer, allowed: Sequence[Format] = tuple(Format), *, several: bool = True
 ) -> None:
-    """One or more formats. `formats.chosen` has the rules."""
+    """Add the option for one or more formats. `formats.chosen` has the rules."""
     names = ", ".join(allowed)
     option = group.add_argument(
         "-f",
@@ -106,12 +106,12 @@ def add_formats(
 
 
 def _add_alias(group: argparse._ActionsContainer, name: str, **options: Any) -> None:
-    """An option of Whisper's command with the same meaning, which the help leaves out."""
+    """Add an option of Whisper's command with the same meaning, which the help leaves out."""
     group.add_argument(name, help=argparse.SUPPRESS, default=argparse.SUPPRESS, **options)
 
 
 def add_target(group: argparse._ArgumentGroup, *, required: bool) -> None:
-    """The language of a translation."""
+    """Add the language of a translation."""
     group.add_argument(
         "--to",
         type=target_language,
@@ -131,7 +131,7 @@ def add_target(group: argparse._ArgumentGroup, *, required: bool) -> None:
 
 
 def add_layout(group: argparse._ArgumentGroup) -> None:
-    """The layout of cues. The limits are the server's."""
+    """Add the layout of cues. The limits are the server's."""
     group.add_argument(
         "--mode", choices=list(MODES), default="accurate", help="align the times with the sound, or estimate them"
     )
@@ -147,7 +147,7 @@ def add_layout(group: argparse._ArgumentGroup) -> None:
 
 
 def add_outputs(group: argparse._ArgumentGroup, *, beside: bool) -> None:
-    """`beside`: whether `--beside` is the default."""
+    """Add the places of results. `beside` is true if `--beside` is the default."""
     place = group.add_mutually_exclusive_group()
     place.add_argument(
         "-o",
@@ -170,7 +170,7 @@ def add_outputs(group: argparse._ArgumentGroup, *, beside: bool) -> None:
 
 
 def add_workers(group: argparse._ArgumentGroup) -> None:
-    """The server, or a worker of the command."""
+    """Add the server, or a worker of the command."""
     who = group.add_mutually_exclusive_group()
     add_server(who)
     who.add_argument("--local", action="store_true", help="no server: start a worker with the environment's settings")
@@ -185,7 +185,7 @@ def add_workers(group: argparse._ArgumentGroup) -> None:
 
 
 def add_server(group: argparse._ActionsContainer) -> None:
-    """The server's address."""
+    """Add the server's address."""
     group.add_argument(
         "--server",
         type=server_address,
@@ -200,7 +200,7 @@ def add_key(group: argparse._ActionsContainer) -> None:
 
 
 def server(parsed: argparse.Namespace) -> str:
-    """The address of the server: `--server`, the environment's, or the default. Raises `UsageError`."""
+    """Return the address of the server: `--server`, the environment's, or the default. Raises `UsageError`."""
     from asr_server.core.settings import client_server
 
     if parsed.server or not (address := client_server()):
@@ -212,14 +212,14 @@ def server(parsed: argparse.Namespace) -> str:
 
 
 def job_command(parsed: argparse.Namespace, job: str, action: str) -> str:
-    """The command that continues with a job on the same server, for a shell."""
+    """Return the command that continues with a job on the same server, for a shell."""
     named = ["--server", parsed.server] if parsed.server else []
     named += ["--api-key-file", str(parsed.api_key_file)] if parsed.api_key_file else []
     return shlex.join(["asr-server", "job", job, action, *named])
 
 
 def key(parsed: argparse.Namespace) -> str:
-    """The key for the server; "" for none. Raises `UsageError`, which does not show the key."""
+    """Return the key for the server; "" for none. Raises `UsageError`, which does not show the key."""
     from asr_server.core.settings import client_key
 
     file: Path | None = parsed.api_key_file
@@ -241,7 +241,8 @@ def _content(file: Path) -> str:
 
 
 def server_address(text: str) -> str:
-    """An http or https address, without a slash at its end. `host:port` and `:port`, on this machine, mean http."""
+    """Return an http or https address, without a slash at its end. `host:port` and `:port`, on this machine, mean
+    http."""
     address = text if "://" in text else f"http://{'127.0.0.1' if text.startswith(':') else ''}{text}"
     try:
         parts = urlsplit(address)
@@ -255,7 +256,7 @@ def server_address(text: str) -> str:
 
 
 def language(text: str) -> str | None:
-    """The model's name of a language; None for "auto"."""
+    """Return the model's name of a language; None for "auto"."""
     try:
         return languages.normalize(text)
     except InvalidInput as error:
@@ -263,7 +264,7 @@ def language(text: str) -> str | None:
 
 
 def target_language(text: str) -> str:
-    """The tag of a language to translate into."""
+    """Return the tag of a language to translate into."""
     from asr_server.text import target_languages
 
     try:
@@ -278,29 +279,29 @@ def _language_error(text: str, error: InvalidInput) -> argparse.ArgumentTypeErro
 
 
 def _directory(text: str) -> str:
-    """A path that `--output` takes for a directory."""
+    """Return a path that `--output` takes for a directory."""
     return f"{text.rstrip('/')}/"
 
 
 def count(text: str) -> int:
-    """A whole number above 0."""
+    """Return a whole number above 0."""
     if not text.isdigit() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
     return int(text)
 
 
 def port(text: str) -> int:
-    """A TCP port, but not 0."""
+    """Return a TCP port, but not 0."""
     return _within(text, 1, 65_535)
 
 
 def callers(text: str) -> int:
-    """At most the number of connections of one client."""
+    """Return a number of callers, at most the number of connections of one client."""
     return _within(text, 1, 100)
 
 
 def sessions(text: str) -> int:
-    """The number of live sessions; 0 for none."""
+    """Return a number of live sessions; 0 for none."""
     return _within(text, 0, 100)
 
 

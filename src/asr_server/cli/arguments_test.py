@@ -13,7 +13,7 @@ def _key(file=None):
 
 
 def test_a_key_file_wins_over_the_environment(monkeypatch, tmp_path):
-    """Without the end of its line."""
+    """The end of the file's line is left out."""
     monkeypatch.setenv("ASR_API_KEY", "from-the-environment")
     (tmp_path / "key").write_text("from-the-file\n")
     assert _key() == "from-the-environment"
@@ -72,13 +72,13 @@ def test_the_server_is_named_by_option_or_environment(monkeypatch):
 
 
 def test_a_target_is_its_tag():
-    """In any spelling; files are named after it."""
+    """Any spelling will do; files are named after the tag."""
     assert [arguments.target_language(text) for text in ("German", "de", "pt-BR")] == ["de", "de", "pt-BR"]
 
 
 @pytest.mark.parametrize("words", [["--known-speaker", "Ann"], ["--known-speaker", "=a.wav"], ["--num-speakers", "41"]])
 def test_what_says_nothing_of_a_speaker_is_refused(words, capsys):
-    """A name without a file, a file without a name, more people than are told apart."""
+    """The cases are a name without a file, a file without a name, and too many people."""
     parser = argparse.ArgumentParser()
     arguments.add_speakers(parser.add_argument_group())
     with pytest.raises(SystemExit):

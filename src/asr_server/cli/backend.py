@@ -1,4 +1,4 @@
-"""What a batch needs of a backend: the events of one recording. A backend is a server, or a worker of `--local`."""
+"""The events of one recording, as a batch gets them from a backend: a server, or a worker of `--local`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from asr_server.service.requests import Request
 
 @dataclass(frozen=True, slots=True)
 class JobAccepted:
-    """The server has created this job and works on it, whether or not anybody waits. The first event."""
+    """The first event: the server has created this job and works on it, whether or not anybody waits."""
 
-    job: str
+    job: str  # its id
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +32,18 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """New text, to be appended to all before it."""
+    """New text of the answer."""
 
-    text: str
+    text: str  # to be appended to all before it
 
 
 @dataclass(frozen=True, slots=True)
 class BackendResult:
-    """The last event. After `TextDelta`s, `content` is only what ends the text. `notes` are for the user. `duration_s`:
-    the length of the recording, None if it is not known."""
+    """The last event."""
 
-    content: str
-    notes: tuple[str, ...] = ()
-    duration_s: float | None = None
+    content: str  # after `TextDelta`s only what ends the text
+    notes: tuple[str, ...] = ()  # for the user
+    duration_s: float | None = None  # the length of the recording, None if it is not known
 
 
 Event = JobAccepted | Duration | Progress | TextDelta | BackendResult
@@ -54,7 +53,8 @@ class Backend(Protocol):
     """`process` may run for many recordings at once."""
 
     def process(self, recording: BinaryIO, request: Request) -> AsyncGenerator[Event, None]:
-        """The events of one recording, which is a file on disk. Raises `Failure`, `NoServer` and `UsageError`."""
+        """Return the events of one recording, which is a file on disk. Raises `Failure`, `NoServer` and
+        `UsageError`."""
 
     async def forget(self, job: str) -> None:
         """Remove a job whose result has been delivered."""

@@ -1,4 +1,4 @@
-"""What transcribe, subtitles and translate share: from parsed arguments over all recordings to an exit code."""
+"""The common part of transcribe, subtitles and translate: from parsed arguments over all recordings to an exit code."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ STANDARD_OUTPUT = "-"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One run of a command: its name, its arguments, the request for every recording, the formats to write."""
+    """One run of a command."""
 
-    command: str
+    command: str  # its name
     parsed: argparse.Namespace
-    request: Request
-    formats: Sequence[Format]
+    request: Request  # for every recording
+    formats: Sequence[Format]  # to write
 
     def run(self) -> Exit:
         """Raises `UsageError`, `NoServer`, `SettingsError` and `PlanError`."""
@@ -42,7 +42,7 @@ class Run:
         return self.process(found, self.sink(found)) if found else Exit.FAILED
 
     def find(self) -> list[Source]:
-        """All recordings. Reports where there are none, and what was skipped."""
+        """Return all recordings. Reports where there are none, and what was skipped."""
         if self.parsed.job and self.parsed.local:
             raise UsageError("--job is for a server; leave out --local.")
         found, skipped = sources.find(self.parsed.files, recursive=self.parsed.recursive, command=self.command)
@@ -53,7 +53,7 @@ class Run:
         return found
 
     def sink(self, found: Sequence[Source]) -> Sink:
-        """Where the results go. Raises `UsageError`."""
+        """Return the sink for the results. Raises `UsageError`."""
         targets = self.targets(found)
         if targets is not None:
             return sinks.FileSink(targets, self.existing)
@@ -63,13 +63,13 @@ class Run:
 
     @property
     def existing(self) -> Existing:
-        """What is done about files that exist."""
+        """Return what is done about files that exist."""
         if self.parsed.force:
             return Existing.REPLACE
         return Existing.KEEP if self.parsed.skip_existing else Existing.FAIL
 
     def targets(self, found: Sequence[Source]) -> sinks.Targets | None:
-        """The files for each result; None for standard output. Raises `UsageError`."""
+        """Return the files for each result; None for standard output. Raises `UsageError`."""
         output: str | None = self.parsed.output
         if output == STANDARD_OUTPUT or (output is None and not self.parsed.beside):
             return None
@@ -113,7 +113,7 @@ class Run:
         return RemoteBackend(arguments.server(self.parsed), arguments.key(self.parsed), as_job=self.parsed.job)
 
     def _report(self, skipped: Sequence[Skipped]) -> None:
-        """One line for each reason."""
+        """Report skipped files, one line for each reason."""
         by_reason: defaultdict[str, list[str]] = defaultdict(list)
         for item in skipped:
             by_reason[item.reason].append(shown(str(item.path)))
@@ -125,20 +125,20 @@ class Run:
 
 @dataclass(slots=True)
 class Totals:
-    """What became of the recordings of a batch. `audio_s`: of those that are done; None if one has no known length."""
+    """The outcomes of the recordings of a batch."""
 
     done: int = 0
     skipped: int = 0
     failed: int = 0
-    audio_s: float | None = 0.0
+    audio_s: float | None = 0.0  # length of those that are done; None if one has no known length
 
     def count(self, duration_s: float | None) -> None:
-        """One more is done."""
+        """Count a recording that is done."""
         self.done += 1
         self.audio_s = None if self.audio_s is None or duration_s is None else self.audio_s + duration_s
 
     def summary(self, elapsed_s: float) -> str:
-        """One line."""
+        """Return the totals in one line."""
         parts = [f"{self.done} done"]
         parts += [f"{self.skipped} skipped, their files exist"] if self.skipped else []
         parts += [f"{self.failed} failed"] if self.failed else []
@@ -243,7 +243,7 @@ class Batch:
             await self.backend.forget(job)
 
     def _job_command(self, source: Source, action: str) -> str:
-        """How to continue with the job of a source, and what its result is if that is not what was asked for."""
+        """Return how to continue with the job of a source, and what its result is if that is not what was asked for."""
         command = arguments.job_command(self.of.parsed, self._job_ids[source], action)
         given = self.of.request.output.response_format.value
         return command if [given] == list(self.of.formats) else f"{command} (its result is {given})"

@@ -118,7 +118,7 @@ async def test_so_many_recordings_run_at_a_time(tmp_path, jobs):
 
 
 async def test_without_a_server_the_batch_ends_and_keeps_what_is_done(tmp_path):
-    """Also a result that waits for its turn to be printed."""
+    """A result that waits for its turn to be printed is kept, too."""
     sources = _sources(tmp_path, "forever", "done", "gone", "never")
     backend = _Scripted(gone=NoServer("no server"))
     batch, out = _batch(backend, sources)
@@ -129,7 +129,7 @@ async def test_without_a_server_the_batch_ends_and_keeps_what_is_done(tmp_path):
 
 
 async def test_cancelling_closes_running_requests(tmp_path):
-    """So that the server stops working."""
+    """The server so stops working."""
     sources = _sources(tmp_path, "forever", "forever", "forever")
     backend = _Scripted()
     batch, _ = _batch(backend, sources)
@@ -142,7 +142,7 @@ async def test_cancelling_closes_running_requests(tmp_path):
 
 
 async def test_a_cancelled_batch_names_the_jobs_that_go_on(tmp_path, capsys):
-    """One line for each, and none for those that are done."""
+    """The job of each recording that is not done has one line."""
     sources = _sources(tmp_path, "done", "forever")
     batch, _ = _batch(backend := _Scripted(), sources)
     task = asyncio.create_task(batch.run(sources, jobs=2))
@@ -157,7 +157,7 @@ async def test_a_cancelled_batch_names_the_jobs_that_go_on(tmp_path, capsys):
 
 @pytest.mark.parametrize("quiet", [False, True])
 async def test_notes_are_reported_unless_quiet(tmp_path, capsys, quiet):
-    """They are not failures."""
+    """Notes are not failures."""
     sources = _sources(tmp_path, "noteworthy")
     batch, _ = _batch(_Scripted(), sources, quiet=quiet)
     assert await batch.run(sources, jobs=1) is Exit.DONE

@@ -25,7 +25,7 @@ _RANKS = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "max": 1.0}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES, _CODES)
     arguments.add_server(parser)
     arguments.add_key(parser)
@@ -75,7 +75,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def figures(load: Load, measured: Measurement) -> dict[str, Any]:
-    """All figures, with units in their names. None for what was not measured."""
+    """Return all figures, with units in their names. None for what was not measured."""
     requests, live = measured.requests, measured.live
     return {
         "server": load.server,
@@ -102,7 +102,7 @@ def figures(load: Load, measured: Measurement) -> dict[str, Any]:
 
 
 def table(load: Load, measured: Measurement) -> str:
-    """The figures as a table for reading."""
+    """Return the figures as a table for reading."""
     requests, live = measured.requests, measured.live
     requests_row = f"{len(requests.latencies_s)} answered, {load.callers} at a time, {requests.elapsed_s:.2f} s"
     live_row = f"{len(live.partials_s)} partials, {len(live.finals_s)} finals, {load.sessions} at a time"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The words of the command line after its first, up to the one that is being typed, which may be empty."""
+    """Add the words of the command line after its first, up to the one that is being typed, which may be empty."""
     parser.add_argument("words", nargs="*")
     parser.set_defaults(run=_run)
 

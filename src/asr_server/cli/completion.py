@@ -38,7 +38,7 @@ examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     parser.epilog = EXAMPLES
     parser.add_argument("shell", choices=list(_SCRIPTS), metavar="SHELL", help=", ".join(_SCRIPTS))
     parser.set_defaults(run=_run)

@@ -22,13 +22,13 @@ from asr_server.engine.speech.espeak import package as espeak
 
 @dataclass(frozen=True, slots=True)
 class _DemoModel:
-    """A model that the demonstration can use. `invitation`: what to say; `limits`: what not to expect."""
+    """A model that the demonstration can use."""
 
     name: str
     description: str
     sample: Sample
-    invitation: str
-    limits: str
+    invitation: str  # what to say
+    limits: str  # what not to expect
 
 
 _START_TIMEOUT_S = 60.0
@@ -39,7 +39,7 @@ _LOCAL: dict[str, Any] = {"trust_env": False, "verify": False}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     parser.add_argument("--port", type=arguments.port, default=8100, help="port to listen on (default 8100)")
     parser.add_argument("--once", action="store_true", help="stop after the first transcription")
     parser.set_defaults(run=_run)
@@ -81,7 +81,7 @@ def demo(port: int, *, once: bool) -> int:
 
 
 def _model() -> _DemoModel:
-    """The English model where its package is installed: it exists for the most common machines only."""
+    """Return the English model where its package is installed: it exists for the most common machines only."""
     if package.installed():
         return _DemoModel(
             package.MODEL_ID,
@@ -149,7 +149,7 @@ def _show(base: str, model: _DemoModel) -> bool:
 
 
 def _words(text: str) -> list[str]:
-    """Without punctuation and capitals, which are a matter of taste."""
+    """Return the words without punctuation and capitals, which are a matter of taste."""
     return re.findall(r"[a-z']+", text.lower())
 
 
@@ -200,7 +200,7 @@ The server is running. Ctrl-C stops it.""",
 
 
 def _speaking(base: str) -> str:
-    """A line that speaks, where something can."""
+    """Return a line that speaks, where something can."""
     if espeak.missing():
         return ""
     return (

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,13 +45,16 @@ exit codes: 0 the server would run; 1 something is wrong
 # The largest released checkpoint, as downloaded.
 _LARGEST_MODEL_BYTES = 5e9
 _GIB = 1024**3
-# Of the words that are spoken. Of those of the two bundled recordings 31 of 32 are.
+# The least share of right words. Of those of the two bundled recordings 31 of 32 are right.
 _LEAST_HEARD = 0.7
 _WRONG_PRODUCT = (
     "Transcripts may be wrong: set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the server's environment if the processor "
     "has AMX, or else DTYPE=float32 with QUANTIZE=none, and report it with this line"
 )
 _FOR_QWEN = {"torch", "transformers", "qwen-asr"}
+# The instruction sets that decide the engine's speed, newest first, by the kernel's names.
+_CPU_FLAGS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
+_LIBRARIES = ("torch", "transformers", "qwen-asr", "onnxruntime", "av")
 
 
 class Mark(StrEnum):
@@ -63,13 +67,13 @@ class Mark(StrEnum):
 
 
 _COLOURS = {Mark.OK: "green", Mark.NOTE: "yellow", Mark.OFF: "dim", Mark.FAIL: "bold red"}
-# What a report without problems says.
+# The last line of a report without problems.
 _ESSENTIAL = ("gpu", "engine", "device", "dtype", "model", "words", "speed", "spoken words")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report."""
+    """A line of the report."""
 
     mark: Mark
     subject: str
@@ -81,7 +85,7 @@ Report = dict[str, list[Finding]]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     parser.epilog = EXAMPLES
     parser.add_argument("--quick", action="store_true", help="skip the self-test, which loads the bundled model")
     form = parser.add_mutually_exclusive_group()
@@ -104,7 +108,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def _report(*, quick: bool) -> Report:
-    """All findings, by section."""
+    """Return all findings, by section."""
     from asr_server.core import settings
     from asr_server.engine import remote_options
 
@@ -146,9 +150,9 @@ def _show(title: str, findings: Sequence[Finding]) -> None:
 
 
 def _machine() -> Findings:
-    from asr_server.engine import capabilities, system_info
+    from asr_server.engine import capabilities
 
-    info = system_info.look()
+    info = _look()
     flags = f"; {', '.join(info.cpu_flags)}" if info.cpu_flags else "; no AVX2, which will be slow"
     yield Finding(Mark.OK, "cpu", f"{info.cores} cores, {info.cpu}{flags}")
     yield Finding(Mark.OK, "memory", f"{info.memory_gib:.1f} GiB, {info.memory_free_gib:.1f} free")
@@ -162,10 +166,10 @@ def _machine() -> Findings:
 
 def _software() -> Findings:
     from asr_server.audio.decode import ffmpeg_version
-    from asr_server.engine import capabilities, system_info
+    from asr_server.engine import capabilities
 
     yield Finding(Mark.OK, "asr-server", f"{__version__}, Python {platform.python_version()}")
-    for name, version in system_info.look().libraries.items():
+    for name, version in _look().libraries.items():
         if version:
             yield Finding(Mark.OK, name, version)
         elif name in _FOR_QWEN:
@@ -362,3 +366,63 @@ async def _transcribe(backend: LocalBackend, sample: Sample) -> tuple[str, float
                 elif isinstance(event, BackendResult):
                     text = event.content
     return text, duration_s
+
+
+@dataclass(frozen=True, slots=True)
+class _System:
+    """The hardware and the libraries of this machine."""
+
+    cpu: str
+    cores: int  # those this process may use
+    cpu_flags: tuple[str, ...]
+    memory_gib: float
+    memory_free_gib: float
+    gpus: tuple[str, ...]  # their names, by the driver's files
+    libraries: dict[str, str]  # versions; "" is missing
+
+
+def _look() -> _System:
+    """Read the kernel's and the driver's files and the metadata of installed packages."""
+    cpu = _fields(Path("/proc/cpuinfo"))
+    memory = _fields(Path("/proc/meminfo"))
+    flags = cpu.get("flags", "").split()
+    return _System(
+        cpu=cpu.get("model name", platform.machine()),
+        cores=len(os.sched_getaffinity(0)),
+        cpu_flags=tuple(flag for flag in _CPU_FLAGS if flag in flags),
+        memory_gib=_limit_gib(_gib(memory.get("MemTotal", "0 kB"))),
+        memory_free_gib=_gib(memory.get("MemAvailable", "0 kB")),
+        gpus=tuple(
+            _fields(file).get("Model", "unknown")
+            for file in sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+        ),
+        libraries={name: _version(name) for name in _LIBRARIES},
+    )
+
+
+def _fields(file: Path) -> dict[str, str]:
+    """`name : value` lines; of a name that comes again, the first. Empty where there is no such file."""
+    found: dict[str, str] = {}
+    if file.is_file():
+        for line in file.read_text(errors="replace").splitlines():
+            name, _, value = line.partition(":")
+            found.setdefault(name.strip(), value.strip())
+    return found
+
+
+def _gib(value: str) -> float:
+    return int(value.split()[0]) * 1024 / _GIB
+
+
+def _limit_gib(total_gib: float) -> float:
+    """Return what a container's limit leaves of the machine's memory."""
+    limit = Path("/sys/fs/cgroup/memory.max")
+    text = limit.read_text().strip() if limit.is_file() else "max"
+    return total_gib if text == "max" else min(total_gib, int(text) / _GIB)
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""

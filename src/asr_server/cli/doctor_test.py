@@ -1,5 +1,7 @@
 """`asr-server doctor`: what it says of a processor whose kernels are wrong."""
 
+import os
+
 import pytest
 
 from asr_server.cli import doctor
@@ -21,8 +23,22 @@ def test_a_wrong_product_fails_with_what_to_set(monkeypatch):
 
 
 def test_products_that_are_right_are_said_with_what_was_compared(monkeypatch):
-    """Not more than that: the bundled model's sizes and some numbers of rows."""
+    """The report says the bundled model's sizes and some numbers of rows, and not more than that."""
     monkeypatch.setattr(product_check, "faults", lambda _: [])
     (finding,) = doctor._products()
     assert finding.mark is Mark.OK
     assert f"those of the bundled model's sizes, for {len(product_check.FEW_ROWS)} numbers of rows" in finding.text
+
+
+def test_the_figures_are_those_of_this_machine():
+    """Cores of this process, memory that is there, the installed libraries."""
+    here = doctor._look()
+    assert here.cores == len(os.sched_getaffinity(0))
+    assert here.memory_free_gib > 0
+    assert 0 < here.memory_gib <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 1024**3
+    assert all(here.libraries.values())
+
+
+def test_a_missing_package_is_an_empty_version():
+    """A version that is missing is not an error: it is what the caller looks for."""
+    assert doctor._version("no-such-package-here") == ""

@@ -19,7 +19,7 @@ _PACKAGES = "pip install '.[export]'"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     parser.epilog, parser.formatter_class = EXAMPLES, argparse.RawDescriptionHelpFormatter
     actions = parser.add_subparsers(required=True, metavar="FORMAT")
     onnx = actions.add_parser("onnx", help="for ONNX Runtime; ONNX_ENCODER_PATH loads it")

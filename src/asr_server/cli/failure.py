@@ -22,11 +22,11 @@ class UsageError(Exception):
 
 
 class NoServer(Exception):
-    """No server answers, so the command ends. The message says what to do."""
+    """The server cannot be reached, so the command ends. The message says what to do."""
 
 
 class Failure(Exception):
-    """One recording failed; the others go on. `code` is stable. `job_goes_on`: its job on the server has not failed."""
+    """A recording failed; the others go on. `code` is stable. `job_goes_on`: its job on the server has not failed."""
 
     def __init__(self, code: str, message: str, *, job_goes_on: bool = False) -> None:
         super().__init__(message)
@@ -36,7 +36,7 @@ class Failure(Exception):
 
 
 class AlreadyDone(Exception):
-    """All files of a recording exist, and are kept; it is skipped."""
+    """The files of a recording all exist, and are kept; it is skipped."""
 
 
 def shown(text: str) -> str:
@@ -45,7 +45,7 @@ def shown(text: str) -> str:
 
 
 def no_server(address: str, alternative: str = "") -> NoServer:
-    """The error where no server answers at the address."""
+    """Return the error where no server answers at the address."""
     return NoServer(
         f"no server answers at {address}. Start one (asr-server serve), or name another (--server URL){alternative}."
     )

@@ -13,13 +13,13 @@ from typing import Any
 from asr_server.cli.failure import UsageError
 from asr_server.cli.parser import unknown_name
 from asr_server.service.requests import OutputOptions, ResponseFormat
-from asr_server.subtitle import ass, line_formats, srt, vtt
+from asr_server.subtitle import other_formats, srt, vtt
 from asr_server.subtitle.cues import Cue
 from asr_server.text import joining, languages
 
 
 class Format(StrEnum):
-    """Those of the server, and others that are made of their cues."""
+    """The formats of the server, and others that are made of their cues."""
 
     TEXT = "text"
     JSON = "json"
@@ -33,7 +33,7 @@ class Format(StrEnum):
 
     @property
     def suffix(self) -> str:
-        """The end of a file's name."""
+        """Return the end of a file's name."""
         return _SUFFIXES.get(self, f".{self.value}")
 
 
@@ -41,18 +41,19 @@ _SUFFIXES = {Format.TEXT: ".txt", Format.VERBOSE_JSON: ".json", Format.DIARIZED_
 _RENDER = {
     Format.SRT: srt.render,
     Format.VTT: vtt.render,
-    Format.TSV: line_formats.render_tsv,
-    Format.LRC: line_formats.render_lrc,
-    Format.ASS: ass.render,
+    Format.TSV: other_formats.render_tsv,
+    Format.LRC: other_formats.render_lrc,
+    Format.ASS: other_formats.render_ass,
 }
 CUE_FORMATS = tuple(_RENDER)
-# What Whisper's command writes for `all`. Its json lists the segments.
+# The formats that Whisper's command writes for `all`. Its json lists the segments.
 _ALL = (Format.TEXT, Format.VTT, Format.SRT, Format.TSV, Format.VERBOSE_JSON)
 _JSON_FIELDS = ("text", "language", "language_code", "languages", "usage")
 
 
 def parse(text: str) -> list[Format]:
-    """The formats of an argument: names with commas between them; `txt` is text, and `all` what Whisper means by it."""
+    """Return the formats of an argument: names with commas between them; `txt` is text, and `all` what Whisper means by
+    it."""
     found: list[Format] = []
     for name in text.lower().split(","):
         if name == "all":
@@ -65,7 +66,7 @@ def parse(text: str) -> list[Format]:
 
 
 def chosen(parsed: argparse.Namespace, allowed: Sequence[Format] = tuple(Format)) -> list[Format]:
-    """The formats of `--format`, or the one that the name of `--output` ends with, or the first that is allowed.
+    """Return the formats of `--format`, or the one that the name of `--output` ends with, or the first that is allowed.
 
     Raises `UsageError` for one that is not allowed, and for two that would be one file.
     """
@@ -85,7 +86,7 @@ def _by_suffix(output: str | None, allowed: Sequence[Format]) -> list[Format]:
 
 
 def answer_options(wanted: Sequence[Format], layout: OutputOptions, *, speakers: bool = False) -> OutputOptions:
-    """What the server is asked for, with that layout, so that `convert` can make all formats of one answer."""
+    """Return what to ask the server for, with that layout, so that `convert` can make all formats of one answer."""
     cues = [one for one in wanted if one in CUE_FORMATS]
     if len(wanted) == 1 and wanted[0].value in set(ResponseFormat):
         answer = ResponseFormat(wanted[0].value)
@@ -97,7 +98,7 @@ def answer_options(wanted: Sequence[Format], layout: OutputOptions, *, speakers:
 
 
 def convert(answer: str, given: OutputOptions, wanted: Sequence[Format]) -> dict[Format, str]:
-    """The files' contents from an answer with the options that `answer_options` has chosen."""
+    """Return the files' contents from an answer with the options that `answer_options` has chosen."""
     if [given.response_format.value] == list(wanted):
         return {wanted[0]: _ended(answer)}
     if given.response_format.is_subtitles:
@@ -113,12 +114,12 @@ def convert(answer: str, given: OutputOptions, wanted: Sequence[Format]) -> dict
 
 
 def render(cues: Sequence[Cue], wanted: Format, first: int = 1) -> str:
-    """A file of cues; `first`: the number of its first cue, if it numbers them."""
+    """Return a file of cues; `first`: the number of its first cue, if it numbers them."""
     return srt.render(cues, first) if wanted is Format.SRT else _RENDER[wanted](cues)
 
 
 def _text_format(content: dict[str, Any], wanted: Format) -> str:
-    """A format without cues, of the content of verbose_json."""
+    """Return a format without cues, of the content of verbose_json."""
     if wanted is Format.TEXT:
         turns = [(segment.get("speaker", ""), segment["text"]) for segment in content["segments"]]
         return joining.dialogue(turns) if any(speaker for speaker, _ in turns) else str(content["text"])

@@ -52,7 +52,7 @@ def _chosen(given=None, output=None, allowed=tuple(Format)):
 @pytest.mark.parametrize("others", [[Format.TEXT], [Format.SRT], [Format.TEXT, Format.ASS], [Format.VTT, Format.TSV]])
 @pytest.mark.parametrize("one", PLAIN_FORMATS)
 def test_a_format_is_the_same_alone_and_among_others(one, others):
-    """One answer is enough, and no byte differs from the server's own file."""
+    """A single answer is enough, and no byte differs from the server's own file."""
     wanted = list(dict.fromkeys([one, *others]))
     output = _options(wanted)
     made = formats.convert(_answer(output), output, wanted)
@@ -75,7 +75,7 @@ def test_a_format_with_speakers_is_the_same_alone_and_among_others(one, others):
 
 @pytest.mark.parametrize("one", CUE_FORMATS)
 def test_formats_of_cues_have_the_same_cues(one):
-    """Those of srt."""
+    """The cues are those of srt."""
     output = _options([one])
     assert "Turn on the lights" in formats.convert(_answer(output), output, [one])[one]
 
@@ -99,7 +99,7 @@ def test_names_may_be_repeated_listed_and_short():
     ],
 )
 def test_the_name_of_the_file_is_enough(output, allowed, wanted):
-    """Without a known ending it is the first format."""
+    """A name without a known ending means the first format."""
     assert _chosen(output=output, allowed=allowed) == [wanted]
 
 
@@ -119,7 +119,7 @@ def test_two_formats_are_never_one_file():
 
 
 def test_cues_are_not_left_in_the_json_that_was_asked_for():
-    """They were requested for the other file."""
+    """The cues were requested for the other file."""
     wanted = [Format.VERBOSE_JSON, Format.SRT]
     output = _options(wanted)
     assert "cues" in _answer(output)

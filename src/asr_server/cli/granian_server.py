@@ -1,6 +1,6 @@
-"""The same app under Granian: its HTTP and WebSocket protocols run in Rust, the app on one event loop as ever.
+"""The app under Granian: its HTTP and WebSocket protocols run in Rust, the app on one event loop as ever.
 
-What `http_protocol.py` and `socket_protocol.py` bound is bounded here by Granian's settings and by the kernel's, as far
+The limits of `http_protocol.py` and `socket_protocol.py` are set here by Granian's settings and by the kernel's, as far
 as these go: docs/deployment.md lists the differences. Granian is given sockets that are bound already.
 """
 
@@ -29,7 +29,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 _HEAD_BYTES, _HEAD_S = 64 * 1024, 75.0
 # Connections that wait to be accepted, and that are open at once.
 _BACKLOG, _CONNECTIONS = 2048, 16_384
-# Of accepted sockets, which inherit it: a peer that is gone, or leaves data unread for so long, is disconnected.
+# A peer that is gone, or leaves data unread for this long, is disconnected. Accepted sockets inherit the option.
 _PROBE_AFTER_S, _PROBE_EVERY_S, _UNREAD_S = 20, 5, 180
 _UNSENT_BYTES = 128 * 1024
 _TICK_S = 0.1
@@ -37,13 +37,13 @@ _TICK_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class GranianConfig:
-    """Where to listen, by uvicorn's names, and how long running requests get to finish."""
+    """The configuration, by uvicorn's names."""
 
     host: str = ""
     port: int = 0
     ssl_certfile: str | None = None
     ssl_keyfile: str | None = None
-    drain_s: float = 30.0
+    drain_s: float = 30.0  # how long running requests get to finish
 
 
 class GranianServer:
@@ -97,7 +97,7 @@ class GranianServer:
         self.should_exit = True
 
     async def _handle(self, scope: Any, receive: Any, send: Any) -> None:
-        """The app, with the addresses that proxies tell, and counted while it works."""
+        """Return the app, with the addresses that proxies tell, and counted while it works."""
         task = asyncio.current_task()
         assert task is not None
         self._active.add(task)
@@ -123,7 +123,7 @@ class _Messages:
         self._pending: asyncio.Future[Any] | None = None
 
     async def receive(self) -> Any:
-        """The next message."""
+        """Return the next message."""
         if self._pending is None:
             self._pending = asyncio.ensure_future(self._receive())
         message = await asyncio.shield(self._pending)
@@ -170,7 +170,7 @@ def _embedded(app: Any, config: GranianConfig, listener: socket.socket) -> _Embe
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket at the first address of that name that this machine has."""
+    """Return a socket at the first address of that name that this machine has."""
     failure = OSError(f"{host} has no address")
     for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
         listener = socket.socket(family, kind)
@@ -186,7 +186,7 @@ def _bound(host: str, port: int) -> socket.socket:
 
 
 def _bound_by_the_kernel(listener: socket.socket) -> None:
-    """What only a protocol in Python could see otherwise. Accepted sockets inherit it from this one (tcp(7))."""
+    """Set limits that only a protocol in Python could enforce otherwise. Accepted sockets inherit them (tcp(7))."""
     if listener.family == socket.AF_UNIX:  # the gateway's
         return
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

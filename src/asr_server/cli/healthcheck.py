@@ -15,7 +15,7 @@ _TIMEOUT_S = 4.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """None: the settings name the address."""
+    """Add no arguments: the settings name the address."""
     parser.set_defaults(run=lambda _: healthcheck(settings_module.load()))
 
 
@@ -46,7 +46,7 @@ def _connection(settings: Settings) -> http.client.HTTPConnection:
 
 
 def connectable(host: str) -> str:
-    """The address to connect to, for a server that listens on `host`, which may stand for all addresses."""
+    """Return the address to connect to, for a server that listens on `host`, which may stand for all addresses."""
     try:
         address = ip_address(host)
     except ValueError:

@@ -18,7 +18,7 @@ def _answering(status):
             self.end_headers()
 
         def log_message(self, *_):
-            """Nothing."""
+            """Print nothing."""
 
     with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever).start()
@@ -39,7 +39,7 @@ def test_only_200_is_healthy(status, code, host):
 
 
 def test_without_a_server_it_fails_with_one_line(capsys, tmp_path):
-    """With TLS or without; no traceback."""
+    """The line has no traceback, with TLS or without."""
     certificate = tmp_path / "cert.pem"
     certificate.write_text("")
     with _answering(200) as port:

@@ -23,24 +23,25 @@ from asr_server.service.turns import SLICE_S, turns
 
 # Limits for the head of a request, as in other servers, and for the framing between two chunks of a body.
 _HEAD_BYTES, _HEADERS = 64 * 1024, 256
-# How long the rest of a body is read behind an answer: one that closes the connection, and one that keeps it.
+# How long the rest of a body is read after an answer: one that closes the connection, and one that keeps it.
 _LINGER_S, _REST_S = 5.0, 30.0
 # Bytes that are parsed at a time, which can be 200 requests.
 _PART_BYTES = 4 * 1024
-# What a request takes at least in one round of the event loop. Those that were sent ahead of answers wait for turns.
+# The least time that a request counts for in a round of the event loop. Requests ahead of answers wait for turns.
 _REQUEST_S = 0.001
 # After a request that was sent ahead of answers, and after a slice of data that is parsed without end, the connection
 # rests, so that it takes a small share of the event loop and of the interpreter.
 _REQUEST_REST_S, _SLICE_REST_S = 0.01, 0.002
-# A client that leaves data unread for so long has left. Of a slow one nothing is seen until it has read most of its
+# A client that leaves data unread for this long has left. A slow client shows no progress until it has read most of its
 # system's buffer, often 128 KiB: at 60 s one that read 2 KB a second was cut off.
 _UNREAD_S = 180
-# What the kernel takes before the client has acknowledged the rest; it would be megabytes, which count as sent here.
+# The kernel's buffer of data that the client has not acknowledged; it would be megabytes, which count as sent here.
 _UNSENT_BYTES = 128 * 1024
 
 
 class _Flow(FlowControl):
-    """Where uvicorn pauses reading, parsing is held too; and reading is resumed when everything is parsed."""
+    """Flow control that holds parsing too where uvicorn pauses reading; reading is resumed when everything is
+    parsed."""
 
     def __init__(self, transport: asyncio.Transport, parse: Callable[[], None]) -> None:
         super().__init__(transport)
@@ -81,7 +82,7 @@ class _Answer:
             cycle.waiting_for_100_continue = False
 
     async def send(self, message: Any) -> None:
-        """As `send` of ASGI."""
+        """Send a message of ASGI."""
         cycle = self._cycle
         if message["type"] == "http.response.start":
             cycle.disconnected = cycle.transport.is_closing()  # not by an end of the client's side alone
@@ -125,9 +126,9 @@ class HttpProtocol(HttpToolsProtocol):
     """uvicorn parses all that has come at once, queues every request in it, buffers a head of any length, waits without
     end for a client to read, and its keep-alive timer ends with the first byte of a request.
 
-    Here bytes are parsed in parts, between which others get their turn, and only while no request waits behind the one
-    that is answered. A head has a maximum size, and must be complete within the keep-alive time. An offer to upgrade
-    to another protocol (`h2c` by Java's client, `TLS` by Apache's) is ignored, as HTTP allows.
+    Here bytes are parsed in parts, between which others get their turn, and only while no request waits for the one
+    that is answered. A head has a maximum size, and must be complete within the keep-alive time. An offer to upgrade to
+    another protocol (`h2c` by Java's client, `TLS` by Apache's) is ignored, as HTTP allows.
     """
 
     flow: _Flow
@@ -136,7 +137,7 @@ class HttpProtocol(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     _has_head = _has_ignored_upgrade = False  # the present request
     _has_end = False  # the client has ended its side
-    # Whether there was more to parse at once than fits into a slice; from then on parsing waits for turns.
+    # True if there was more to parse at once than fits into a slice; from then on parsing waits for turns.
     _is_greedy = _is_turn_due = False
     _is_pipelined = False  # the request that is started came before the answer to the one before
     _running: RequestResponseCycle | None = None  # the request that is being answered; `cycle` is the last one parsed
@@ -147,7 +148,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.flow = _Flow(transport, self._parse)
         peer = transport.get_extra_info("socket")
         if peer is not None and peer.family in (socket.AF_INET, socket.AF_INET6):  # not the gateway's
-            # The kernel's own limit also sees what is behind the buffers of this process, and slow reading.
+            # The kernel's own limit also sees what has left the buffers of this process, and slow reading.
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_S * 1000)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
         self._start_timer(self.timeout_keep_alive)
@@ -224,8 +225,8 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """A header. Trailers, which come behind a body in chunks, are dropped: they are no part of the head, by which
-        access was decided (RFC 9110, 6.5.1). The parser answers a ValueError with 400."""
+        """Take a header. Trailers, which come after a body in chunks, are dropped: they are no part of the head, by
+        which access was decided (RFC 9110, 6.5.1). The parser answers a ValueError with 400."""
         if self._has_head:
             return
         # A request with two hosts is for nobody (RFC 9112, 3.2): a proxy may have decided by the other one.

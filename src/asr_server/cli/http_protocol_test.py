@@ -87,7 +87,7 @@ async def _turns():
 
 
 async def _fed(pieces):
-    """What is answered to these pieces, whether the connection is over, and how many bytes it took."""
+    """Return what is answered to these pieces, whether the connection is over, and how many bytes it took."""
     protocol, taken = _opened(), 0
     for piece in pieces:
         if protocol.transport.closing:
@@ -116,7 +116,7 @@ async def test_a_head_without_an_end_is_not_kept(before, piece):
 
 
 async def test_an_address_without_an_end_is_not_kept():
-    """It is the first line of a head."""
+    """The address is the first line of a head."""
     answer, over, taken = await _fed([b"GET /"] + [b"a" * 1000] * 1000)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert over
@@ -124,7 +124,7 @@ async def test_an_address_without_an_end_is_not_kept():
 
 
 async def test_trailers_without_an_end_are_not_kept():
-    """What follows a body in pieces is a head too."""
+    """The trailers after a body in pieces are a head too."""
     answer, over, taken = await _fed([POST + b"1\r\na\r\n0\r\n"] + [b"x: y\r\n" * 200] * 1000)
     assert b"HTTP/1.1 400 " in answer
     assert over
@@ -133,14 +133,14 @@ async def test_trailers_without_an_end_are_not_kept():
 
 @pytest.mark.parametrize(("size", "answer"), [(LIMIT - 100, OK), (LIMIT, b"HTTP/1.1 400 ")])
 async def test_a_whole_head_has_the_same_limit(size, answer):
-    """Also when the network brings it at once."""
+    """The limit holds also when the network brings the head at once."""
     given, _, _ = await _fed([GET + b"x: " + b"y" * size + b"\r\n\r\n"])
     assert given.startswith(answer)
 
 
 @given(st.lists(st.integers(1, 40_000), min_size=1, max_size=10), st.integers(1, 5))
 def test_a_body_has_no_part_in_it(chunks, requests):
-    """Requests one behind the other, with bodies of any size in pieces of any size, are all answered."""
+    """Requests one after the other, with bodies of any size in pieces of any size, are all answered."""
     body = b"".join(b"%x\r\n%s\r\n" % (size, b"a" * size) for size in chunks)
 
     async def answered():
@@ -226,7 +226,7 @@ async def test_an_offer_to_speak_another_protocol_costs_no_body(offer, framing):
 
 @pytest.mark.parametrize("cut", range(1, 110, 6))
 async def test_such_an_offer_may_come_in_pieces(cut):
-    """Or behind another request, or in the last one of its connection."""
+    """The offer may come after another request, or in the last one of its connection."""
     seen = []
 
     async def app(scope, receive, send):
@@ -299,7 +299,7 @@ async def test_requests_behind_an_answer_wait_unparsed():
     [("_REQUEST_REST_S", (GET + b"\r\n") * 5, 4), ("_SLICE_REST_S", POST + b"1\r\nx\r\n" * 4_000 + b"0\r\n\r\n", 5)],
 )
 async def test_who_sends_without_end_is_served_with_rests(monkeypatch, name, data, count):
-    """After each request ahead of its answer, and after each slice: it does not take all of the event loop."""
+    """The event loop goes on after each request ahead of its answer, and after each slice."""
     monkeypatch.setattr(http_protocol, name, 0.02)
     monkeypatch.setattr(http_protocol, "SLICE_S", 0)
     protocol, began_s = _opened(), time.monotonic()
@@ -347,7 +347,7 @@ async def test_a_client_that_leaves_takes_its_queue_along():
 
 
 async def test_an_answer_is_over_when_it_is_written():
-    """So that one that its client does not read keeps its place in the quota."""
+    """An answer that its client does not read so keeps its place in the quota."""
     done = []
 
     async def app(scope, receive, send):
@@ -369,7 +369,7 @@ async def test_an_answer_is_over_when_it_is_written():
 
 @pytest.mark.parametrize(("end", "is_closed"), [(b"1\r\na\r\n", True), (b"0\r\n\r\n", False)])
 async def test_a_body_that_nobody_needs_has_an_end(monkeypatch, end, is_closed):
-    """Its request is answered. It has a while to end, and the connection is kept if it does."""
+    """The body's request is answered. It has a while to end, and the connection is kept if it does."""
     monkeypatch.setattr(http_protocol, "_REST_S", 0.1)
     protocol = _opened(_refuse)
     protocol.data_received(POST)
@@ -382,7 +382,7 @@ async def test_a_body_that_nobody_needs_has_an_end(monkeypatch, end, is_closed):
 
 
 async def test_a_head_has_a_limit_of_lines():
-    """Each costs the time of all that look for one."""
+    """A line costs the time of all that look for one."""
     for count, answer in ((255, OK), (256, b"HTTP/1.1 400 ")):
         given, _, _ = await _fed([GET + b"a: b\r\n" * count + b"\r\n"])
         assert given.startswith(answer)
@@ -396,7 +396,7 @@ async def test_a_head_has_one_host(second):
 
 
 async def _sizes(app, read):
-    """What a client that `read`s got of an answer that is larger than all buffers, over a real connection."""
+    """Return what a client that `read`s got of an answer larger than all buffers, over a real connection."""
     config = uvicorn.Config(app, log_config=None)
     config.load()
     loop = asyncio.get_running_loop()
@@ -411,7 +411,7 @@ async def _sizes(app, read):
 
 
 async def test_a_client_that_does_not_read_is_left(monkeypatch):
-    """One that reads slowly gets everything."""
+    """A client that reads slowly gets everything."""
     monkeypatch.setattr(http_protocol, "_UNREAD_S", 1)
     ended, size = set(), 1_000_000
 
@@ -447,7 +447,7 @@ async def _streamed(scope, receive, send):
 
 
 async def _answered(app, data, *, eof=False):
-    """What an app's answer is on the wire, and whether the connection is over."""
+    """Return an app's answer as it is on the wire, and whether the connection is over."""
     protocol = _opened(app)
     protocol.data_received(data)
     await _turns()
@@ -461,7 +461,7 @@ async def _answered(app, data, *, eof=False):
 
 @pytest.mark.parametrize("keep_alive", [b"", b"Connection: keep-alive\r\n"])
 async def test_a_stream_for_http_1_0_ends_with_the_connection(keep_alive):
-    """That version has no chunks; 1.1 gets them."""
+    """HTTP 1.0 has no chunks; 1.1 gets them."""
     sent, over = await _answered(_streamed, b"GET / HTTP/1.0\r\nHost: x\r\n" + keep_alive + b"\r\n")
     head, _, body = sent.partition(b"\r\n\r\n")
     assert (body, over) == (b"data: 1\n\ndata: 2\n\n", True)
@@ -473,7 +473,7 @@ async def test_a_stream_for_http_1_0_ends_with_the_connection(keep_alive):
 
 
 async def test_http_1_0_gets_no_interim_answer():
-    """Its clients do not know 100."""
+    """Clients of that version do not know 100."""
     sent, _ = await _answered(_app, POST.replace(b"HTTP/1.1", b"HTTP/1.0") + b"0\r\n\r\n")
     assert sent.startswith(OK)
     head = b"POST / HTTP/1.%d\r\nHost: x\r\nContent-Length: 1\r\nExpect: 100-continue\r\n\r\n"
@@ -488,7 +488,7 @@ async def _refuse(scope, receive, send):
 
 @pytest.mark.parametrize("version", [b"1.0", b"1.1"])
 async def test_a_body_is_read_behind_an_answer_that_comes_before_its_end(version):
-    """Or the reset of the closed connection would overtake the answer."""
+    """The reset of the closed connection would overtake the answer otherwise."""
     protocol = _opened(_refuse)
     protocol.data_received(
         b"POST / HTTP/" + version + b"\r\nHost: x\r\nConnection: close\r\nContent-Length: 200000\r\n\r\n"
@@ -538,7 +538,7 @@ async def test_an_answer_that_ends_with_the_callers_side_is_no_error(caplog):
 
 
 async def test_a_client_that_ends_its_side_is_not_kept_by_an_app_without_an_answer():
-    """As where a response is not worth sending any more."""
+    """The app has no answer where a response is not worth sending any more."""
 
     async def app(scope, receive, send):
         while (await receive())["type"] != "http.disconnect":
@@ -552,7 +552,7 @@ async def test_a_client_that_ends_its_side_is_not_kept_by_an_app_without_an_answ
 
 @pytest.mark.parametrize("cut", range(0, 40, 7))
 async def test_trailers_are_no_headers(cut):
-    """However they arrive: a key behind the body opens nothing. The next request has headers again."""
+    """A key after the body opens nothing, however it arrives. The next request has headers again."""
     seen = []
 
     async def app(scope, receive, send):

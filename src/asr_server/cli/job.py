@@ -25,7 +25,7 @@ _CODES = "exit codes: 0 done; 1 the job failed, or there is no such job or resul
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES, _CODES)
     parser.add_argument("id", metavar="ID", help="the id from the server: job_...")
     what = parser.add_mutually_exclusive_group()

@@ -1,4 +1,4 @@
-"""Whether a server could listen with these settings, tested before anything is built: address and TLS certificate."""
+"""A test before anything is built that a server could listen with these settings: address and TLS certificate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from asr_server.core.settings import Settings
 
 
 def address_error(host: str, port: int) -> str:
-    """Why a server cannot listen there now, in the system's words; "" where it can. Port 0 stands for any port."""
+    """Return why a server cannot listen there now, in the system's words; "" where it can. Port 0 stands for any
+    port."""
     reason = ""
     try:
         for family, kind, _, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
@@ -24,7 +25,8 @@ def address_error(host: str, port: int) -> str:
 
 
 def certificate_error(settings: Settings) -> str:
-    """Why TLS cannot be served with the certificate and key of the settings; "" where it can, and without TLS."""
+    """Return why TLS cannot be served with the certificate and key of the settings; "" where it can, and without
+    TLS."""
     if not settings.ssl_certfile:
         return ""
     try:
@@ -55,5 +57,5 @@ def _bind(family: int, kind: int, address: Any) -> str:
 
 
 def _passphrase() -> str:
-    """Without this, OpenSSL would ask for the passphrase on the terminal."""
+    """Raise an error, since OpenSSL would ask for the passphrase on the terminal otherwise."""
     raise ValueError("the key is locked with a passphrase")

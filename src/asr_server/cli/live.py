@@ -31,30 +31,30 @@ EXAMPLES = (
     "asr-server live --mic --server https://asr.example.org --api-key-file key.txt",
 )
 _CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments; 3 no server; 130 Ctrl-C before the end of a file"
-# The default of WS_RESUME_S: a server keeps the session of a disconnected client for so long.
+# The default of WS_RESUME_S: a server keeps the session of a disconnected client for this long.
 _RESUME_WITHIN_S = 30.0
-# What coming back does not mend: a frame is too long; another client has resumed the session.
+# Close codes after which a new connection does not help: a frame is too long; another client resumed the session.
 _FINAL_CLOSES = {1009, 4009}
 _FORMATS = (Format.TEXT, *formats.CUE_FORMATS)
 
 
 @dataclass(frozen=True, slots=True)
 class LiveCommand:
-    """The arguments. `file`: None for the microphone, which `device` names. `speed`: times real time; 0 is as fast as
-    possible. `output`: the file that gets the finals, beside the display; None writes them to standard output."""
+    """The arguments of the command."""
 
     server: str
-    file: Path | None
+    file: Path | None  # None for the microphone
     options: LiveOptions = field(default_factory=LiveOptions)
-    speed: float = 1.0
-    device: str | None = None
+    speed: float = 1.0  # times real time; 0 is as fast as possible
+    device: str | None = None  # the microphone's name, None for the default
+    # the file that gets the finals, in addition to the display; None writes them to standard output
     output: Path | None = None
-    wanted: Format = Format.TEXT
+    wanted: Format = Format.TEXT  # of the finals
     force: bool = False
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES, _CODES)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--file", type=Path, help="a recording in any container")
@@ -154,7 +154,7 @@ def _connect(command: LiveCommand) -> LiveClient:
 
 @contextmanager
 def _view(command: LiveCommand) -> Iterator[View]:
-    """What shows the lines and writes the finals. Raises `OSError`, and `_SourceError` for a file that exists."""
+    """Make what shows the lines and writes the finals. Raises `OSError`, and `_SourceError` for a file that exists."""
     timed = command.options.words != ""
     with ExitStack() as stack:
         views: list[LineView | FinalsWriter] = []
@@ -184,7 +184,7 @@ def _in_order(view: LineView | FinalsWriter, *, timed: bool) -> InOrder:
 
 
 class _SourceError(Exception):
-    """There is no audio. The message says why and what to do."""
+    """The audio cannot be had. The message says why and what to do."""
 
 
 def _stream(client: LiveClient, chunks: Iterator[bytes], view: View, *, can_wait: bool) -> bool:

@@ -38,7 +38,7 @@ def test_a_terminal_shows_the_open_line_with_committed_words_in_bold():
 
 
 def test_a_long_line_is_shown_by_its_end():
-    """It never wraps, or replacing it would leave pieces behind."""
+    """The line never wraps, or replacing it would leave pieces."""
     out = _Terminal()
     LineView(out).show(_line("a" * 500, " new words"))
     shown = out.getvalue().removeprefix("\r\x1b[2K").replace("\x1b[1m", "").replace("\x1b[0m", "")
@@ -47,7 +47,7 @@ def test_a_long_line_is_shown_by_its_end():
 
 
 def test_a_pipe_gets_finals_alone():
-    """One line each, without any control characters, and none for an empty one."""
+    """A final is one line without any control characters; an empty one is none."""
     out = io.StringIO()
     view = LineView(out)
     for line in (_line("turn", " on"), _line("turn on", "", "pause"), _line("", "", "flush")):
@@ -74,7 +74,7 @@ def _timed(number, text="turn on the lights"):
 
 @pytest.mark.parametrize(("wanted", "read"), [(Format.SRT, srt.parse), (Format.VTT, vtt.parse)])
 def test_finals_become_cues_one_behind_the_other(wanted, read):
-    """As soon as the times of the words are there. Numbers go on, and the file has one head."""
+    """Cues come as soon as the times of the words are there. Numbers go on, and the file has one head."""
     out = io.StringIO()
     writer = FinalsWriter(out, wanted)
     for number in (0, 1):
@@ -91,7 +91,7 @@ def test_finals_become_cues_one_behind_the_other(wanted, read):
 
 
 def test_a_final_without_times_is_a_cue_of_its_own():
-    """The times of a final are lost where the connection breaks behind it; its words are not."""
+    """The times of a final are lost where the connection breaks after it; its words are not."""
     out = io.StringIO()
     writer = FinalsWriter(out, Format.SRT)
     writer.show(_timed(0, "lost times")[0])
@@ -105,7 +105,7 @@ def test_a_final_without_times_is_a_cue_of_its_own():
 
 
 def test_the_last_line_has_come_when_its_times_have():
-    """Without times, a flush is the end."""
+    """A flush is the end without times."""
     final, timed = (replace(line, ending="flush") for line in _timed(0))
     view = View([], timed=True)
     assert (view.show(final), view.show(timed), view.show(_line("", "", "flush"))) == (False, True, True)
@@ -127,7 +127,7 @@ def test_a_file_gets_the_finals_and_the_terminal_too(monkeypatch, tmp_path, caps
 
 
 def test_a_microphone_that_is_not_there_is_answered_with_those_that_are(monkeypatch, capsys):
-    """By name, with the one that was probably meant."""
+    """The answer has their names, and the one that was probably meant."""
 
     class Sound:
         PortAudioError = RuntimeError
@@ -206,7 +206,7 @@ def test_a_microphone_that_fails_is_reported_after_the_text(monkeypatch, capsys)
 
 
 def test_a_missing_file_or_server_is_one_line_on_stderr(tmp_path, capsys):
-    """No traceback."""
+    """There is no traceback."""
     assert live(LiveCommand("http://127.0.0.1:1", tmp_path / "none.wav")) == 1
     assert capsys.readouterr().err.count("\n") == 1
 
@@ -257,7 +257,7 @@ def test_two_channels_are_shown_by_name_and_each_has_a_last_line():
     ],
 )
 def test_what_two_channels_exclude_is_named(words, said, capsys):
-    """Before anything is opened."""
+    """The error comes before anything is opened."""
     assert main(["live", "--file", "call.wav", "--channels", "2", *words]) == 2
     assert said in capsys.readouterr().err
 
@@ -296,14 +296,14 @@ def test_a_file_waits_while_the_client_has_no_room(monkeypatch):
 
 
 def test_a_file_of_one_channel_has_no_two(monkeypatch, capsys):
-    """It says how many there are."""
+    """The error says how many there are."""
     command = LiveCommand("http://127.0.0.1:1", demo.sample().recording, LiveOptions(channels=2), speed=0.0)
     assert live(command) == 1
     assert "It has not 2 channels but 1." in capsys.readouterr().err
 
 
 def test_a_cue_has_the_words_of_one_speaker():
-    """By the last labels, which may have come behind the words."""
+    """The last labels count, which may have come after the words."""
     out = io.StringIO()
     line = replace(_timed(0)[1], utterance=1)
     writer = FinalsWriter(out, Format.SRT)

@@ -1,4 +1,4 @@
-"""What `live` shows and writes: the open line on a terminal, and finals as text or cues."""
+"""The output of `live`: the open line on a terminal, and finals as text or cues."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LineView:
             self._write(_CLEAR)
 
     def close(self) -> None:
-        """Nothing is held back."""
+        """Do nothing: no line is held back."""
 
     def _write(self, text: str) -> None:
         self._out.write(text)
@@ -77,7 +77,7 @@ class FinalsWriter:
             self._untimed = line
 
     def clear(self) -> None:
-        """There is no open line."""
+        """Do nothing: there is no open line."""
 
     def close(self) -> None:
         """Write what still waits for its times."""
@@ -104,7 +104,7 @@ class InOrder:
         self._passed = 0
 
     def show(self, line: Line) -> None:
-        """A line, or another version of it."""
+        """Show a line, or another version of it."""
         if not line.final:
             self._view.show(line)
         elif line.text and line.utterance > self._passed:
@@ -117,7 +117,7 @@ class InOrder:
         self._view.clear()
 
     def close(self) -> None:
-        """Nothing more comes: pass on what waits."""
+        """Pass on what waits: nothing more comes."""
         while self._waiting:
             self._pass_first()
         self._view.close()
@@ -128,18 +128,17 @@ class InOrder:
 
 
 def has_speakers(line: Line) -> bool:
-    """Whether the speaker of every word is known, or will never be."""
+    """True if the speaker of every word is known, or will never be."""
     return line.speakers_settled or all(run.speaker is not None for run in line.speakers)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All that shows or writes lines. `timed`: finals come a second time, with the times of their words. `channels`:
-    each has a last line."""
+    """All that shows or writes lines."""
 
     views: Sequence[LineView | FinalsWriter | InOrder]
-    timed: bool = False
-    channels: int = 1
+    timed: bool = False  # finals come a second time, with the times of their words
+    channels: int = 1  # each has a last line
     _ended: set[str | None] = field(default_factory=set)
 
     def show(self, line: Line) -> bool:
@@ -157,7 +156,7 @@ class View:
 
 
 def _spoken(line: Line) -> str:
-    """The text; where speakers are told apart, a line for each run of one speaker."""
+    """Return the text; where speakers are distinguished, a line for each run of one speaker."""
     if not line.speakers:
         return line.text
     texts = ((run.speaker, run.text.strip()) for run in line.speakers)
@@ -165,7 +164,7 @@ def _spoken(line: Line) -> str:
 
 
 def _passages(line: Line) -> list[Passage]:
-    """The words of a line, those of each speaker by themselves."""
+    """Return the words of a line, those of each speaker by themselves."""
     if not line.speakers:
         return [Passage(line.text, line.words)]
     spoken = [word.text for word in line.words]
@@ -179,7 +178,8 @@ def _passages(line: Line) -> list[Passage]:
 
 
 def _fit(line: Line, columns: int) -> str:
-    """The end of the line, as much as fits: new words come at the end. With two channels, whose it is comes first."""
+    """Return the end of the line, as much as fits: new words come at the end. With two channels, whose it is comes
+    first."""
     whose = f"{line.speaker}: " if line.speaker else ""
     columns -= len(whose)
     tentative = line.tentative[-columns:]

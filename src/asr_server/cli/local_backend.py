@@ -42,7 +42,7 @@ _LOG_TAIL_BYTES = 2_000
 
 
 def local_settings(model_id: str | None) -> Settings:
-    """The environment's settings without the limits for callers. Raises `SettingsError`."""
+    """Return the environment's settings without the limits for callers. Raises `SettingsError`."""
     from asr_server.core import settings
     from asr_server.core.setting_types import LogLevel
 
@@ -102,7 +102,7 @@ class LocalBackend:
         return await self._stack.__aexit__(kind, error, trace)
 
     async def process(self, recording: BinaryIO, request: Request) -> AsyncGenerator[Event, None]:
-        """The events of one recording."""
+        """Yield the events of one recording."""
         try:
             async with aclosing(self._remote.process(recording, request)) as events:
                 async for event in events:

@@ -7,7 +7,7 @@ from asr_server.cli.local_backend import LocalBackend, local_settings
 
 
 async def test_without_a_directory_for_temporary_files_the_message_says_so(monkeypatch, tmp_path):
-    """In one line, which the command prints in place of a traceback."""
+    """The message is one line, which the command prints in place of a traceback."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(NoServer, match=r"cannot be started: .*No such file or directory"):
         async with LocalBackend(local_settings("demo")):

@@ -34,7 +34,7 @@ def speak(text: str, fields: SpeechFields, write: Callable[[bytes], int]) -> tup
 
 
 def voices() -> list[SpeakingVoice]:
-    """Those of the engine, and OpenAI's names for them. Raises as `speak`."""
+    """Return the voices of the engine, and OpenAI's names for them. Raises as `speak`."""
     with _failures():
         return asyncio.run(_voices())
 

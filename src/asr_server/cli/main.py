@@ -81,7 +81,8 @@ def _run(given: Sequence[str]) -> int:
 
 
 def _replace_closed_outputs() -> None:
-    """After `2>&-` Python has no stderr, and would print errors to standard output."""
+    """Open closed outputs as the null device: after `2>&-` Python has no stderr, and would print errors to standard
+    output."""
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115  # open until the process ends
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
 
@@ -98,7 +99,7 @@ def _drop_output() -> None:
 
 
 def build_parser(command: str) -> Parser:
-    """The parser, with the arguments of one command only."""
+    """Return the parser, with the arguments of one command only."""
     parser = Parser(prog="asr-server", description="Speech to text on Qwen3-ASR.", epilog=_MORE, allow_abbrev=False)
     parser.add_argument("--version", action="version", version=__version__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")

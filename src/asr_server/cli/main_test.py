@@ -76,7 +76,7 @@ EXCLUSIVE = [
 
 
 def test_help_loads_nothing_heavy():
-    """It is there at once."""
+    """Help is there at once."""
     commands = [["--help"], *([name, "--help"] for name in ("transcribe", "subtitles", "speak", "bench", "job"))]
     code = (
         f"import sys; from asr_server.cli.main import main\nfor arguments in {commands!r}:\n"
@@ -139,14 +139,14 @@ def test_wrong_arguments_exit_with_2(capsys):
     ],
 )
 def test_what_was_probably_meant_is_named(arguments, guess, capsys):
-    """For commands, options and values."""
+    """The guess is made for commands, options and values."""
     with pytest.raises(SystemExit):
         main(arguments)
     assert guess in capsys.readouterr().err
 
 
 def test_arguments_that_exclude_each_other_are_refused_in_one_line(capsys):
-    """Before anything is read. The message names one of them."""
+    """The refusal comes before anything is read. The message names one of them."""
     for command, arguments, word in EXCLUSIVE:
         assert main([command, "none.wav", *arguments]) == 2, arguments
         error = capsys.readouterr().err
@@ -163,7 +163,7 @@ def test_no_command_at_all_shows_them_all(capsys):
 
 
 def test_a_port_in_use_is_reported_in_one_line(capsys):
-    """With what to do, before anything is built."""
+    """The line says what to do, before anything is built."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = str(listening.getsockname()[1])
         assert main(["serve", "--host", "127.0.0.1", "--port", port, "--model", "demo"]) == 2
@@ -173,7 +173,7 @@ def test_a_port_in_use_is_reported_in_one_line(capsys):
 
 
 def test_a_certificate_that_cannot_be_used_is_reported_in_one_line(capsys, monkeypatch, tmp_path):
-    """Before anything is built; a locked key is not asked for on the terminal."""
+    """The report comes before anything is built; a locked key is not asked for on the terminal."""
     files = tls(tmp_path)
     key, locked = Path(files["SSL_KEYFILE"]), tmp_path / "locked.pem"
     subprocess.run(["openssl", "rsa", "-aes128", "-passout", "pass:x", "-in", key, "-out", locked], check=True)
@@ -190,7 +190,7 @@ def test_a_certificate_that_cannot_be_used_is_reported_in_one_line(capsys, monke
 
 @pytest.mark.parametrize("content", [b"MODEL_ID=d\xe9mo\n", None], ids=["latin-1", "unreadable"])
 def test_a_dotenv_file_that_cannot_be_read_is_reported_in_one_line(content, capsys, monkeypatch, tmp_path):
-    """No traceback for a file that an editor or a deployment has left so."""
+    """There is no traceback for a file that an editor or a deployment has left so."""
     monkeypatch.chdir(tmp_path)
     if content is None:
         fault = PermissionError(13, "Permission denied")
@@ -235,7 +235,7 @@ def test_a_full_disk_is_one_line():
 
 @pytest.mark.parametrize(("closed", "printed"), [(">&-", b""), ("2>&-", b"words\n"), (">&- 2>&-", b"")])
 def test_closed_outputs_get_nothing(tmp_path, closed, printed):
-    """What would go there is not printed elsewhere: no error among the text. The command runs all the same."""
+    """Text for a closed output is not printed elsewhere: no error among the text. The command runs all the same."""
     code = "from asr_server.cli import main; import sys; main.COMMANDS['said'] = 'x'; sys.exit(main.main(['said']))"
     said = (
         "import sys; from asr_server.cli.failure import complain\n"
@@ -268,7 +268,7 @@ def test_an_export_that_cannot_end_well_does_not_begin(arguments, named, capsys)
 
 @pytest.mark.torch
 def test_an_export_without_its_packages_says_what_to_install(monkeypatch, tmp_path, capsys):
-    """They are not among those of the server."""
+    """The packages are not among those of the server."""
     monkeypatch.setitem(sys.modules, "onnx", None)
     assert main(["export", "onnx", "--model", "demo", "--output", str(tmp_path / "x")]) == 1
     assert "the package onnx is not installed: pip install '.[export]'" in capsys.readouterr().err

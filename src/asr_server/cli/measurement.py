@@ -21,51 +21,48 @@ from asr_server.core.audio import SAMPLE_RATE
 
 # The first request may wait until the model is loaded.
 _FIRST_LIMIT_S = 600.0
-# After its audio, a live session has so long for its last line.
+# After its audio, a live session has this long for its last line.
 _LAST_LINE_LIMIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """First `requests` by `callers` at a time, for at most `limit_s` seconds. Then `sessions` live sessions at the pace
-    of speech, for at most `limit_s` seconds."""
+    """The load to measure under: first requests, then live sessions at the pace of speech."""
 
-    server: str
+    server: str  # address
     key: str
     recording: Path
-    callers: int
-    requests: int
-    limit_s: float
-    sessions: int
+    callers: int  # requests at a time
+    requests: int  # in all
+    limit_s: float  # seconds at most for the requests, and again for the sessions
+    sessions: int  # live sessions at the same time
 
 
 @dataclass(slots=True)
 class RequestStats:
-    """`latencies_s`: of every answered request. `elapsed_s`: from the first request to the last answer. `failures`: by
-    code. `unfinished`: running when the time was over."""
+    """The outcomes of the requests."""
 
-    latencies_s: list[float] = field(default_factory=list)
-    failures: Counter[str] = field(default_factory=Counter)
-    elapsed_s: float = 0.0
-    unfinished: int = 0
+    latencies_s: list[float] = field(default_factory=list)  # of every answered request
+    failures: Counter[str] = field(default_factory=Counter)  # by code
+    elapsed_s: float = 0.0  # from the first request to the last answer
+    unfinished: int = 0  # requests that ran when the time was over
 
 
 @dataclass(slots=True)
 class LiveStats:
-    """Lags of all live sessions: from sending the last audio of a line until the line arrives. `partials_s`: of open
-    lines. `finals_s`: of finished ones, with the pause that ended them."""
+    """The lags of all live sessions: from sending the last audio of a line until the line arrives."""
 
-    partials_s: list[float] = field(default_factory=list)
-    finals_s: list[float] = field(default_factory=list)
-    failures: Counter[str] = field(default_factory=Counter)
+    partials_s: list[float] = field(default_factory=list)  # of open lines
+    finals_s: list[float] = field(default_factory=list)  # of finished lines, with the pause that ended them
+    failures: Counter[str] = field(default_factory=Counter)  # by code
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """`first_s`: latency of the first request, which is part of no other figure. `duration_s`: of the recording."""
+    """The measurement of a server."""
 
-    first_s: float
-    duration_s: float
+    first_s: float  # latency of the first request, which is part of no other figure
+    duration_s: float  # of the recording
     requests: RequestStats
     live: LiveStats
 
@@ -82,12 +79,13 @@ async def measure(load: Load) -> Measurement:
 
 
 def rank(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least `share` (0 to 1) of the values do not exceed. There must be at least one."""
+    """Return the smallest value that at least `share` (0 to 1) of the values do not exceed. There must be at least
+    one."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 async def _first(client: AsyncFileClient, recording: Path) -> float:
-    """The duration of the recording, in seconds. This request loads the model, and may be refused."""
+    """Return the duration of the recording, in seconds. This request loads the model, and may be refused."""
     request = TranscriptionRequest(output=OutputOptions(ResponseFormat.VERBOSE_JSON))
     try:
         async with asyncio.timeout(_FIRST_LIMIT_S):

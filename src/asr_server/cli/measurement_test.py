@@ -14,7 +14,7 @@ LOAD = Load("http://127.0.0.1:8100", "secret", Path("a.wav"), callers=4, request
 
 @given(st.lists(st.integers(0, 10**6), min_size=1), st.integers(0, 100).map(lambda percent: percent / 100))
 def test_a_rank_is_the_smallest_value_that_enough_do_not_exceed(values, share):
-    """It is one of the values; one smaller would not be enough."""
+    """The rank is one of the values; one smaller would not be enough."""
     found = rank(values, share)
     assert found in values
     assert sum(value <= found for value in values) >= share * len(values)
@@ -32,7 +32,7 @@ def test_speed_is_audio_of_answered_requests_over_their_time():
 
 
 def test_without_answers_there_are_no_figures():
-    """And no division by zero."""
+    """There is no division by zero."""
     measured = Measurement(1.0, 4.0, RequestStats(failures=Counter(rate_limit_exceeded=2), unfinished=4), LiveStats())
     shown = figures(LOAD, measured)
     assert shown["files"]["audio_s_per_s"] is shown["files"]["wait_s"] is shown["live"]["partial_lag_s"] is None

@@ -24,7 +24,7 @@ exit codes: 0 done; 1 not found, incomplete or not downloaded; 2 wrong arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     parser.epilog = EXAMPLES
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     actions.add_parser(
@@ -49,7 +49,7 @@ def _add_revision(action: argparse.ArgumentParser) -> None:
 
 
 def state(settings: Settings) -> tuple[bool, str]:
-    """Whether the model of the settings is on this machine, and what can be said about it.
+    """Return whether the model of the settings is on this machine, and a text about it.
 
     Raises `ModelUnavailable` for one that cannot be loaded.
     """
@@ -74,7 +74,7 @@ def state(settings: Settings) -> tuple[bool, str]:
 
 
 def size_text(size_bytes: int) -> str:
-    """In decimal units with three figures, as hubs and disks are labelled."""
+    """Return a size in decimal units with three figures, as hubs and disks are labelled."""
     for unit, scale in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if size_bytes >= scale:
             return f"{size_bytes / scale:.3g} {unit}"

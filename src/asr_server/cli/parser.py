@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
         self.exit(Exit.USAGE, f"{self.prog}: {shown(message)}\n  Arguments and examples: {self.prog} --help\n")
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """No argument may be unknown: the parser of the command knows best what was meant."""
+        """Parse the arguments, none of which may be unknown: the parser of the command knows best what was meant."""
         parsed, unknown = super().parse_known_args(args, namespace)
         if unknown:
             option = unknown[0].partition("=")[0]
@@ -61,23 +61,23 @@ class Parser(argparse.ArgumentParser):
 
     @property
     def options(self) -> dict[str, argparse.Action]:
-        """The arguments of all options in the help, by each of their names."""
+        """Return the arguments of all options in the help, by each of their names."""
         shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
         return {name: action for action in shown for name in action.option_strings}
 
     @property
     def choices(self) -> list[str]:
-        """The values of arguments without a name, where they are few: commands among them."""
+        """Return the values of arguments without a name, where they are few: commands among them."""
         return [str(value) for action in self._actions if not action.option_strings for value in action.choices or ()]
 
     @property
     def subcommands(self) -> dict[str, Parser]:
-        """The parsers of the commands within, by name."""
+        """Return the parsers of the commands within, by name."""
         nested = (action for action in self._actions if isinstance(action, argparse._SubParsersAction))
         return {name: parser for action in nested for name, parser in action.choices.items()}
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """As argparse does, in other words."""
+        """Check a value as argparse does, with other words in the message."""
         if action.choices is None or value in action.choices:
             return
         names = [str(choice) for choice in action.choices]
@@ -91,17 +91,17 @@ class Parser(argparse.ArgumentParser):
 
 
 def unknown_name(name: str, known: Sequence[str]) -> str:
-    """The error for a value that is none of a few."""
+    """Return the error for a value that is none of a few."""
     return f"{name!r} is not one of {', '.join(known)}.{did_you_mean(name, known)}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A sentence with the most similar name, behind a space; "" if none is similar."""
+    """Return a sentence with the most similar name, after a space; "" if none is similar."""
     by_folded = {option.lower(): option for option in known}
     close = difflib.get_close_matches(name.lower(), by_folded, n=1)
     return f" Did you mean {by_folded[close[0]]}?" if close else ""
 
 
 def _longest(names: Sequence[str]) -> str:
-    """An argument by its long name; argparse lists all of them."""
+    """Return an argument by its long name; argparse lists all of them."""
     return max((name.strip() for name in names), key=len)

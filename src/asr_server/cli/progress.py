@@ -16,7 +16,7 @@ _NAME_COLUMNS = 32
 
 
 class ProgressBars:
-    """All bars of a command. Other output to the terminal must be written inside `paused`."""
+    """The bars of a command. Other output to the terminal must be written inside `paused`."""
 
     def __init__(self, *, wanted: bool) -> None:
         self._progress = _progress() if wanted and sys.stderr.isatty() else None
@@ -50,7 +50,7 @@ class ProgressBars:
 
     @contextmanager
     def bar(self, name: str) -> Iterator[ProgressBar]:
-        """A bar while the block runs."""
+        """Show a bar while the block runs."""
         if not self._progress:
             yield ProgressBar(None, None, self._draw)
             return
@@ -85,12 +85,12 @@ class ProgressBar:
         self._draw = draw
 
     def set_duration(self, seconds: float) -> None:
-        """The length of the recording. Without it the bar only moves, and no remaining time is shown."""
+        """Set the length of the recording. Without it the bar only moves, and no remaining time is shown."""
         if self._progress and self._task is not None:
             self._progress.update(self._task, total=seconds)
 
     def set_done(self, seconds: float) -> None:
-        """How much of it is transcribed."""
+        """Show how much of the recording is transcribed."""
         if self._progress and self._task is not None:
             self._progress.update(self._task, completed=seconds)
             self._draw()
@@ -104,7 +104,7 @@ def speed_text(done_s: float, elapsed_s: float) -> str:
 
 
 def remaining_text(done_s: float, total_s: float | None, elapsed_s: float) -> str:
-    """The remaining time at the speed so far; "" where it is unknown."""
+    """Return the remaining time at the speed so far; "" where it is unknown."""
     if done_s <= 0 or total_s is None:
         return ""
     return f"{clock_text(max(0.0, (total_s - done_s) * elapsed_s / done_s))} left"

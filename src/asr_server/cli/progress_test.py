@@ -26,7 +26,7 @@ def test_speed_and_remaining_time():
 
 @given(done_s=_SECONDS, elapsed_s=_SECONDS, share=st.integers(1, 100).map(lambda n: n / 100))
 def test_what_is_left_falls_as_more_is_reached(done_s, elapsed_s, share):
-    """At one speed, the further the shorter."""
+    """The time that is left is shorter the further it is, at one speed."""
     total_s = done_s * 2
 
     def left_s(text):
@@ -53,7 +53,7 @@ class _Terminal(io.StringIO):
 
 
 def test_what_is_reached_is_on_the_terminal_at_once(monkeypatch):
-    """Also of a recording that is over before the display's next tick."""
+    """The line is there also for a recording that is over before the display's next tick."""
     stream = _Terminal()
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")

@@ -17,9 +17,9 @@ from asr_server.client import files
 from asr_server.client.jobs import AsyncJobClient, JobStatus
 from asr_server.service.requests import Request, ResponseFormat, Result, TranscriptionRequest, WordTimes
 
-# A full server says when to try again. A recording fails after waiting for so long in total.
+# A full server says when to try again. A recording fails after waiting for this long in total.
 MAX_WAIT_S = 600.0
-# Jobs survive a restart of the server. A restart may take so long.
+# Jobs survive a restart of the server. A restart may take this long.
 _MAX_RESTART_S = 60.0
 _RESTARTING = {"connection_lost", "shutting_down"}
 _RETRY_S = 1.0
@@ -48,7 +48,7 @@ class RemoteBackend:
         await self._jobs.close()
 
     async def process(self, recording: BinaryIO, request: Request) -> AsyncGenerator[Event, None]:
-        """The events of one recording. Waits and tries again while the server is full."""
+        """Yield the events of one recording. Waits and tries again while the server is full."""
         left_s = MAX_WAIT_S
         while True:
             try:
@@ -121,7 +121,7 @@ async def watch_job(jobs: AsyncJobClient, identity: str) -> AsyncGenerator[JobSt
 
 
 def notes(request: Request, result: Result) -> tuple[str, ...]:
-    """What the user should know about the quality of subtitles and translations."""
+    """Return what the user should know about the quality of subtitles and translations."""
     found = []
     if request.word_times is WordTimes.ALIGNED and result.time_source in _TIME_NOTES:
         found.append(_TIME_NOTES[result.time_source])
@@ -135,7 +135,7 @@ def _backend_result(request: Request, result: Result) -> BackendResult:
 
 
 def _is_plain_text(request: TranscriptionRequest) -> bool:
-    """Whether the answer is the text of all spans. With speakers it is a line for each turn, made at the end."""
+    """True if the answer is the text of all spans. With speakers it is a line for each turn, made at the end."""
     return request.output.response_format is ResponseFormat.TEXT and request.speakers is None
 
 

@@ -26,14 +26,14 @@ from asr_server.subtitle.cue_config import SpeakerStyle
 
 
 def transcription_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> TranscriptionRequest:
-    """The request of `transcribe`. Raises `UsageError`."""
+    """Return the request of `transcribe`. Raises `UsageError`."""
     fields = _recording(parsed, wanted)
     output = formats.answer_options(wanted, OutputOptions(), speakers="speakers" in fields)
     return TranscriptionRequest(**fields, output=output, stream=parsed.stream)
 
 
 def cue_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> SubtitleRequest | TranslationRequest:
-    """The request of `subtitles` and `translate`: a translation where there is a target language.
+    """Return the request of `subtitles` and `translate`: a translation where there is a target language.
 
     Raises `UsageError`.
     """
@@ -53,7 +53,7 @@ def cue_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> Subtitl
 
 
 def _recording(parsed: argparse.Namespace, wanted: Sequence[Format]) -> dict[str, Any]:
-    """The fields that all requests have."""
+    """Return the fields that all requests have."""
     return {
         # With --local the model is one of the settings, and the worker has no other.
         "model": DEFAULT_MODEL if parsed.local or not parsed.model else parsed.model,
@@ -65,7 +65,7 @@ def _recording(parsed: argparse.Namespace, wanted: Sequence[Format]) -> dict[str
 
 
 def _speakers(parsed: argparse.Namespace, wanted: Sequence[Format]) -> dict[str, Any]:
-    """`speakers` and `channel_mode`, where speakers are told apart. diarized_json is as good as `--speakers`."""
+    """Return `speakers` and `channel_mode`, where speakers are wanted. diarized_json is as good as `--speakers`."""
     counts = ("num_speakers", "min_speakers", "max_speakers")
     given = [
         f"--{name.replace('_', '-')}" for name in (*counts, "known_speaker", "channel_mode") if getattr(parsed, name)

@@ -59,7 +59,7 @@ def _subtitles(*words):
     ],
 )
 def test_arguments_become_the_request(given, request_):
-    """With a target language a translation. With --local the model is a setting of the worker."""
+    """A target language makes it a translation. With --local the model is a setting of the worker."""
     output = OutputOptions(ResponseFormat.VTT, max_line_chars=30, max_lines=1)
     defaults = {"language": None, "prompt": "", "hotword": [], "model": "", "local": False, "to": None, "term": []}
     layout = {"mode": "accurate", "max_line_chars": 30, "max_lines": 1, "bilingual": False}
@@ -68,7 +68,7 @@ def test_arguments_become_the_request(given, request_):
 
 
 def test_speakers_are_told_apart_where_they_are_asked_for(tmp_path):
-    """By the option, or by the format that is made of them."""
+    """The option asks for it, or the format that is made of them."""
     clip = tmp_path / "ann=.wav"
     clip.write_bytes(b"RIFF\xff")
     assert _transcription().speakers is None
@@ -95,7 +95,7 @@ def test_speakers_are_told_apart_where_they_are_asked_for(tmp_path):
     ],
 )
 def test_options_that_contradict_each_other_are_named(words, said):
-    """Before anything is sent."""
+    """The error comes before anything is sent."""
     with pytest.raises(UsageError, match=said):
         _transcription(*words)
 

@@ -9,6 +9,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
@@ -16,15 +17,17 @@ from typing import TYPE_CHECKING, Any
 import loguru
 import uvicorn
 
-from asr_server.cli import announcement
+from asr_server.cli import models
 from asr_server.cli.failure import UsageError
+from asr_server.cli.healthcheck import connectable
 from asr_server.cli.http_protocol import HttpProtocol
 from asr_server.cli.listening import address_error, certificate_error
 from asr_server.cli.socket_protocol import SocketProtocol
 from asr_server.core import logger
 from asr_server.core import settings as settings_module
-from asr_server.core.errors import EngineFailed
+from asr_server.core.errors import EngineFailed, ModelUnavailable
 from asr_server.core.processes import raise_file_limit
+from asr_server.core.setting_types import LogLevel
 from asr_server.core.settings import Settings
 
 if TYPE_CHECKING:
@@ -48,6 +51,7 @@ _FAILED = 70  # EX_SOFTWARE of sysexits.h
 _MAX_FRAME_BYTES = 32 * 1024 * 1024
 # A dead connection is detected after 35 s and closed after 40 s at the latest (see socket_protocol).
 _PING_S, _PONG_S = 20.0, 15.0
+_SHOWS_INFO = (LogLevel.DEBUG, LogLevel.INFO)
 
 
 class _Server(uvicorn.Server):
@@ -69,7 +73,7 @@ class _Server(uvicorn.Server):
             threading.Thread(target=self.announce, args=(port,), daemon=True).start()
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether to shut down: on a signal, or because the engine has failed."""
+        """Return true to shut down: on a signal, or because the engine has failed."""
         return await super().on_tick(counter) or self._failed()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -79,7 +83,7 @@ class _Server(uvicorn.Server):
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     parser.epilog = EXAMPLES
     parser.add_argument("--host", help="address to listen on (HOST; 127.0.0.1: this machine alone)")
     parser.add_argument("--port", type=int, help="port to listen on (PORT; 8100)")
@@ -120,9 +124,9 @@ def serve(settings: Settings) -> int:
         from asr_server.gateway import app as gateway
 
         app = gateway.create_app(settings)
-        announce = functools.partial(announcement.announce, settings, model=False)
+        announcing = functools.partial(announce, settings, model=False)
         server = http_server(app, functools.partial(gateway.drain, app), address, granian=settings.use_granian)
-        server.announce = announce
+        server.announce = announcing
         return _serve_app(server)
     return _run_server(settings, address)
 
@@ -150,7 +154,7 @@ def _run_server(settings: Settings, address: dict[str, Any], listener: socket.so
 
     app = create_app(settings, on_failure)
     server = http_server(app, functools.partial(drain, app), address, failed.is_set, granian=settings.use_granian)
-    server.announce = functools.partial(announcement.announce, settings)
+    server.announce = functools.partial(announce, settings)
     code = _serve_app(server, listener)
     return _FAILED if failed.is_set() else code
 
@@ -210,3 +214,44 @@ def _is_loggable(record: logging.LogRecord) -> bool:
     traceback for a client whose text is not UTF-8, which is the client's fault and closes the socket with 1007.
     """
     return '"WebSocket %s"' not in str(record.msg) and not str(record.msg).startswith("Invalid UTF-8")
+
+
+def announce(settings: Settings, port: int | None, *, model: bool = True) -> None:
+    """Print a few lines on a terminal, or write lines of the log elsewhere. `port`: None for a worker, which others do
+    not call. `model`: False for a gateway, whose worker has the model."""
+    there, about = _model(settings) if model else (True, "")
+    pages = _pages(settings, port) if port else []
+    if pages and sys.stderr.isatty() and not settings.log_json and settings.log_level in _SHOWS_INFO:
+        _print(pages, about, there)
+        return
+    if pages:
+        loguru.logger.info("ready", page=" ".join(pages))
+    if not there:
+        loguru.logger.warning("the model is not ready", reason=about)
+    elif about:
+        loguru.logger.info("the model is on this machine", model=about)
+
+
+def _model(settings: Settings) -> tuple[bool, str]:
+    try:
+        return models.state(settings)
+    except ModelUnavailable as error:
+        return False, error.message
+
+
+def _pages(settings: Settings, port: int) -> list[str]:
+    """Return the address on this machine, and, if others can reach it, the one with its name."""
+    scheme, host = "https" if settings.ssl_certfile else "http", connectable(settings.host)
+    hosts = [host] if host == settings.host else [host, socket.gethostname()]
+    return [f"{scheme}://{f'[{name}]' if ':' in name else name}:{port}/" for name in hosts]
+
+
+def _print(pages: list[str], about: str, there: bool) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(Text.assemble("\n  Open   ", (" or ".join(pages), "bold")))
+    if about:
+        console.print(Text.assemble("  Model  ", (about, "" if there else "yellow")))
+    console.print("  Ctrl-C stops the server.\n")

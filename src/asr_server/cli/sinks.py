@@ -1,4 +1,4 @@
-"""Where results go: to standard output in the order of the recordings, or each to a file, written atomically."""
+"""The places of results: standard output in the order of the recordings, or a file for each, written atomically."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Contents = Mapping[Format, str]
 
 
 class Existing(Enum):
-    """What is done about files that exist: it is an error, they are replaced, or they are kept and not made again.
+    """The treatment of files that exist: it is an error, they are replaced, or they are kept and not made again.
 
-    Those of recordings found in a directory are kept where it would be an error.
+    Files of recordings that were found in a directory are kept where it would be an error.
     """
 
     FAIL = auto()
@@ -42,13 +42,13 @@ class Sink(Protocol):
         """New text while the recording is processed."""
 
     def deliver(self, source: Source, contents: Contents) -> None:
-        """The result in each format; after deltas, its end. Raises `Failure`."""
+        """Deliver the result in each format; after deltas, its end. Raises `Failure`."""
 
     def drop(self, source: Source) -> None:
-        """This source has failed."""
+        """Note that this source has failed."""
 
     def close(self) -> None:
-        """No more sources will come. Write what has been held back."""
+        """Write what has been held back: no more sources will come."""
 
 
 class StdoutSink:
@@ -82,7 +82,7 @@ class StdoutSink:
         self._write_ready()
 
     def drop(self, source: Source) -> None:
-        """The sources behind it no longer wait for it."""
+        """Drop a source. The sources after it no longer wait for it."""
         if source in self._ready:
             self._write("\n")
         self._ready[source] = None
@@ -114,7 +114,7 @@ class StdoutSink:
 
 
 class FileSink:
-    """One or more files for each source."""
+    """A sink with one or more files for each source."""
 
     def __init__(self, targets: Targets, existing: Existing = Existing.FAIL) -> None:
         self._targets = targets
@@ -145,7 +145,7 @@ class FileSink:
         """Ignored: the files are written at the end."""
 
     def deliver(self, source: Source, contents: Contents) -> None:
-        """Each is written to a temporary file in the same directory, then moved."""
+        """Write each content to a temporary file in the same directory, then move it."""
         for one, target in self._targets[source].items():
             try:
                 with whole_file(target.resolve(), replace=self._existing is Existing.REPLACE) as file:
@@ -160,17 +160,17 @@ class FileSink:
         return self._existing is Existing.KEEP or source.listed
 
     def drop(self, source: Source) -> None:
-        """There is nothing to undo."""
+        """Do nothing: there is nothing to undo."""
 
     def close(self) -> None:
-        """There is nothing to write."""
+        """Do nothing: there is nothing to write."""
 
 
 def targets(sources: Sequence[Source], place: Path | None, endings: Mapping[Format, str]) -> Targets:
-    """The files of each source: under the directory `place`, or beside it where that is None.
+    """Return the files of each source: under the directory `place`, or next to it where that is None.
 
-    `talk.wav` becomes `talk.txt`; where two would share a file, both keep their whole name: `talk.wav.txt`.
-    Raises `UsageError` where a file would be a recording of the same command.
+    `talk.wav` becomes `talk.txt`; where two would share a file, both keep their whole name: `talk.wav.txt`. Raises
+    `UsageError` where a file would be a recording of the same command.
     """
     bases = {source: _base(source, place) for source in sources}
     counts = Counter(base.with_suffix("") for base in bases.values())
@@ -208,7 +208,7 @@ def check_distinct(chosen: Targets) -> None:
 
 @contextmanager
 def whole_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
-    """A file to write, which becomes `target` when the block ends without an error. Raises `OSError`."""
+    """Open a file to write, which becomes `target` when the block ends without an error. Raises `OSError`."""
     # Not named after the target: its name may have the maximum length already.
     part = target.with_name(f".{secrets.token_hex(8)}.part")
     try:

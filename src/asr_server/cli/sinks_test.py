@@ -1,4 +1,4 @@
-"""Where results go."""
+"""The places of results."""
 
 import io
 import os
@@ -47,21 +47,21 @@ def test_the_order_of_what_is_printed_is_that_of_the_sources(order, failed):
 
 
 def test_the_longest_name_can_be_written(tmp_path):
-    """A file's name may have 255 bytes, and what is written beside it first takes none of them."""
+    """A file's name may have 255 bytes, and the temporary file next to it takes none of them."""
     target = tmp_path / ("x" * 251 + ".txt")
     FileSink({A: _text(target)}).deliver(A, _text("words"))
     assert [path.read_text() for path in tmp_path.iterdir()] == ["words"]
 
 
 def test_a_single_source_is_printed_bare():
-    """So that it can be piped on."""
+    """The output can so be piped on."""
     out = io.BytesIO()
     StdoutSink([A], out).deliver(A, _text("words\n"))
     assert out.getvalue() == b"words\n"
 
 
 def test_deltas_are_printed_at_once_and_their_line_is_ended():
-    """Also when what follows them fails."""
+    """The line is ended also when what follows fails."""
     out = io.BytesIO()
     printed = StdoutSink([A, B], out)
     printed.delta(A, "turn")
@@ -85,7 +85,7 @@ def test_what_waits_for_a_source_that_never_comes_is_printed_at_the_end():
 
 
 def test_a_file_is_named_after_its_recording_and_format():
-    """Beside it, or in a directory."""
+    """The file is next to the recording, or in a directory."""
     source = _source("in/a.wav")
     assert _only(targets([source], None, TXT)) == {source: Path("in/a.txt")}
     assert _only(targets([source], Path("out"), {Format.SRT: ".de.srt"})) == {source: Path("out/a.de.srt")}
@@ -100,13 +100,13 @@ def test_recordings_that_differ_in_their_suffix_keep_it():
 
 
 def test_two_recordings_of_one_name_do_not_share_a_file():
-    """From two directories into one; the one that would be lost is named."""
+    """The recordings come from two directories into one; the one that would be lost is named."""
     with pytest.raises(UsageError, match=r"a\.wav\.txt"):
         targets([_source("x/a.wav"), _source("y/a.wav")], Path("out"), TXT)
 
 
 def test_a_recording_is_never_a_target(tmp_path):
-    """Not by its name, and not through a link."""
+    """The recording is no target by its name, and not through a link."""
     recording, link = tmp_path / "talk.txt", tmp_path / "link"
     recording.write_bytes(b"RIFF")
     link.symlink_to(recording)
@@ -117,7 +117,7 @@ def test_a_recording_is_never_a_target(tmp_path):
 
 
 def test_a_file_that_exists_is_kept_without_force(tmp_path):
-    """Before any work, and also when it came while the work was done."""
+    """The command fails before any work, and also when the file came while the work was done."""
     target = tmp_path / "a.txt"
     filed = FileSink({A: _text(target)})
     filed.check(A)
@@ -134,7 +134,7 @@ def test_a_file_that_exists_is_kept_without_force(tmp_path):
     ("source", "existing"), [(A, Existing.KEEP), (replace(A, listed=True), Existing.FAIL)], ids=["asked for", "listed"]
 )
 def test_what_exists_is_skipped_and_what_is_missing_is_made(tmp_path, source, existing):
-    """Where that is asked for, and in a directory: a second run does what the first did not."""
+    """A second run does what the first did not, where that is asked for, and in a directory."""
     files = {Format.TEXT: tmp_path / "a.txt", Format.SRT: tmp_path / "a.srt"}
     filed = FileSink({source: files}, existing)
     files[Format.TEXT].write_text("mine")
@@ -159,7 +159,7 @@ def test_force_replaces_what_a_link_leads_to(tmp_path):
 
 
 def test_a_new_file_has_the_rights_of_any_new_file(tmp_path):
-    """Not those of a temporary one."""
+    """The rights are not those of a temporary file."""
     FileSink({A: _text(tmp_path / "deep" / "a.txt")}).check(A)
     FileSink({A: _text(tmp_path / "deep" / "a.txt")}).deliver(A, _text("x\n"))
     (tmp_path / "plain").write_text("")
@@ -205,6 +205,6 @@ def test_where_links_cannot_be_made_nothing_is_replaced_either(tmp_path, monkeyp
 
 
 def test_standard_input_has_no_directory():
-    """There is no directory to put its text into."""
+    """The text has no directory to be put into."""
     with pytest.raises(UsageError, match="--output"):
         targets([Source(None, Path("stdin"))], None, TXT)

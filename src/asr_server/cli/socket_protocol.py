@@ -24,7 +24,7 @@ from asr_server.service.turns import SLICE_S, TimeSlice, turns
 
 # A peer that has not read the close frame after this time never will. The connection is then aborted.
 _ABORT_AFTER_S = 4.0
-# How long the peer's answer to a close frame is waited for. It comes behind everything that the peer had sent before; a
+# How long the peer's answer to a close frame is waited for. It comes after everything that the peer had sent before; a
 # peer from which the app took no message was refused, and has nothing to lose.
 _REFUSED_CLOSE_S, _CLOSE_S = 2.0, 10.0
 # The frames in which that answer is looked for: far more than are on their way when the close frame arrives. A peer
@@ -54,7 +54,7 @@ class _Unfinished:
         self._bytes, self._caller = 0, ""
 
     def holds(self, scope: Mapping[str, Any], size: int) -> bool:
-        """Count so many bytes for the caller of the connection; return False where it has too many."""
+        """Count that many bytes for the caller of the connection; return False where it has too many."""
         caller = scope["state"].get("caller")
         self._caller = caller.share if caller is not None else ""
         _held[self._caller] += size - self._bytes
@@ -89,7 +89,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.close_timeout = _REFUSED_CLOSE_S
         self._unparsed = bytearray()
         self._part_bytes = _PART_BYTES
-        # Whether there was more to parse at once than fits into a slice; from then on parsing waits for turns.
+        # True if there was more to parse at once than fits into a slice; from then on parsing waits for turns.
         self._is_greedy = self._is_turn_due = False
         self._frames_after_close = 0
         self._app_slice = TimeSlice()
@@ -119,7 +119,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._parse_soon()
 
     async def receive(self) -> ASGIReceiveEvent:
-        """The next message for the app. Messages that wait already are given without waiting, but in slices of time."""
+        """Return the next message for the app. Messages that wait already are given without waiting, but in slices of
+        time."""
         await self._app_slice.next_round()
         message = await super().receive()
         if message["type"] == "websocket.receive":
@@ -199,7 +200,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._parse_and_count()
 
     def handle_events(self) -> None:
-        """Handle what was parsed. Who sends without end behind the close frame does not read it."""
+        """Handle what was parsed. A peer that sends without end after the close frame does not read it."""
         self._part_bytes = _PART_BYTES if self.conn.events else min(2 * self._part_bytes, _MAX_PART_BYTES)
         if self.close_sent:
             self._frames_after_close += len(self.conn.events)
@@ -279,8 +280,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._unfinished.end()
 
     def keepalive_timeout(self) -> None:
-        """No pong came: close with 1011, and abort if the peer does not read that. Where it may have come, and was not
-        read, it is waited for again."""
+        """Close with 1011 since no pong came, and abort if the peer does not read that. Where it may have come, and was
+        not read, it is waited for again."""
         if self._is_late and self.ping_timeout is not None:
             self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
             return
@@ -299,7 +300,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             if self.close_sent:
                 raise ClientDisconnected from None
             raise
-        self._parse()  # frames behind the handshake, or a close frame behind data that the app will not receive
+        self._parse()  # frames after the handshake, or a close frame after data that the app will not receive
         if (
             self.close_sent
         ):  # also after a rejection with an HTTP status, which uvicorn would log as a missing handshake

@@ -25,23 +25,21 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One recording. `path`: None for standard input. `below`: its path below the directory that was named.
+    """A recording."""
 
-    `spooled`: the content of a pipe, in a temporary file. `listed`: it was found in a directory, and not named itself.
-    """
-
-    path: Path | None
-    below: Path
-    spooled: BinaryIO | None = None
-    listed: bool = False
+    path: Path | None  # None for standard input
+    below: Path  # its path below the directory that was named
+    spooled: BinaryIO | None = None  # the content of a pipe, in a temporary file
+    listed: bool = False  # it was found in a directory, and not named itself
 
     @property
     def name(self) -> str:
-        """The name in messages and headers."""
+        """Return the name in messages and headers."""
         return shown(str(self.path)) if self.path else "(standard input)"
 
     def open(self) -> BinaryIO:
-        """The recording as a file on disk, which the caller closes. A pipe can be opened once. Raises `Failure`."""
+        """Return the recording as a file on disk, which the caller closes. A pipe can be opened once. Raises
+        `Failure`."""
         if self.spooled is not None:
             return self.spooled
         assert self.path is not None
@@ -58,13 +56,13 @@ class Skipped:
     """A file or directory within a named directory that is not processed."""
 
     path: Path
-    reason: str
+    reason: str  # why it is skipped
 
 
 def find(
     arguments: Sequence[str], *, recursive: bool, command: str = "transcribe"
 ) -> tuple[list[Source], list[Skipped]]:
-    """All recordings in the order of the arguments, each once, and what was skipped in directories.
+    """Return all recordings in the order of the arguments, each once, and what was skipped in directories.
 
     A file that is named is taken whatever its content; a pipe is read to its end. Raises `UsageError` for a URL, and
     where standard input is a terminal.
@@ -94,7 +92,7 @@ def find(
 
 
 def _without_results(skipped: Sequence[Skipped], sources: Iterable[Source]) -> list[Skipped]:
-    """Leave out the files that were made of recordings: `talk.txt` and `talk.de.srt` beside `talk.mp3`."""
+    """Leave out the files that were made of recordings: `talk.txt` and `talk.de.srt` next to `talk.mp3`."""
     stems = {stem for source in sources if source.path for stem in (source.path, source.path.with_suffix(""))}
 
     def is_result(path: Path) -> bool:
@@ -134,7 +132,7 @@ def _within(directory: Path, recursive: bool) -> Iterator[Source | Skipped]:
 
 
 def _skip_folder(folder: Path, recursive: bool) -> str:
-    """Why a directory within a directory is skipped; "" when it is searched."""
+    """Return why a directory within a directory is skipped; "" when it is searched."""
     if folder.name.startswith("."):
         return "hidden"
     if os.path.islink(folder):
@@ -143,7 +141,7 @@ def _skip_folder(folder: Path, recursive: bool) -> str:
 
 
 def _skip_file(path: Path) -> str:
-    """Why a file in a directory is skipped; "" when its first bytes are those of a recording."""
+    """Return why a file in a directory is skipped; "" when its first bytes are those of a recording."""
     if path.name.startswith("."):
         return "hidden"
     try:

@@ -1,4 +1,4 @@
-"""Which recordings a command line means."""
+"""The recordings that a command line means."""
 
 import io
 import os
@@ -47,7 +47,7 @@ def test_a_directory_gives_its_recordings_by_content_and_names_the_rest(folder):
 
 
 def test_recursion_goes_all_the_way_but_not_into_what_is_hidden(folder):
-    """And keeps the path below the directory that was named."""
+    """The path below the directory that was named is kept."""
     found, skipped = sources.find([str(folder)], recursive=True)
     assert [str(s.below) for s in found] == ["b.wav", "no-suffix", "inner/a.txt", "inner/deep/c.wav"]
     assert ".hidden" in {item.path.name for item in skipped}
@@ -72,7 +72,7 @@ def test_no_directory_is_passed_by_in_silence(folder, monkeypatch):
 
 
 def test_what_is_named_is_taken_in_order_and_once(folder):
-    """Also what is not a recording: the server will say so."""
+    """A file that is no recording is taken, too: the server will say so."""
     again = str(folder / "." / "b.wav")
     found, skipped = sources.find([str(folder / "notes.wav"), again, str(folder), again], recursive=False)
     assert _names(found, folder) == ["notes.wav", "b.wav", "no-suffix"]
@@ -89,7 +89,7 @@ def test_an_mp3_behind_a_long_tag_is_a_recording(tmp_path):
 
 
 def test_a_file_that_is_not_there_fails_when_it_is_opened(tmp_path):
-    """Not before: the others go on."""
+    """The other files go on."""
     (source,), _ = sources.find([str(tmp_path / "none.wav")], recursive=False)
     with pytest.raises(Failure) as failure:
         source.open()
@@ -121,7 +121,7 @@ def test_a_named_pipe_is_read_to_its_end_and_kept(tmp_path):
 
 
 def test_a_terminal_is_not_read(monkeypatch):
-    """It would wait for somebody to type a WAV file."""
+    """The command would wait for somebody to type a WAV file."""
 
     class Keyboard(io.StringIO):
         def isatty(self):
@@ -138,7 +138,7 @@ def test_names_cannot_steer_a_terminal():
 
 
 def test_results_of_an_earlier_run_are_not_reported(folder):
-    """What is beside a recording with its name and an ending of ours; other texts are."""
+    """The files next to a recording with its name and an ending of ours are results; other texts are not."""
     for name in ("b.txt", "b.de.srt", "b.wav.json", "c.txt", "b.md"):
         (folder / name).write_text("words")
     _, skipped = sources.find([str(folder)], recursive=False)

@@ -31,7 +31,7 @@ EXAMPLES = (
 )
 _CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments or settings; 3 no server; 130 interrupted"
 STANDARD = "-"
-# What the endings of files mean beside the names of the formats.
+# Endings of files that mean a format, in addition to the names of the formats.
 _ENDINGS = {**{f".{one}": one for one in STREAMED_FORMATS}, ".ogg": SpeechFormat.OPUS, ".raw": SpeechFormat.PCM}
 _TEXT_ENDINGS = (".txt", ".md")
 # More than any server speaks in one request.
@@ -41,7 +41,7 @@ Write = Callable[[bytes], int]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES, _CODES)
     parser.add_argument(
         "text",
@@ -154,7 +154,7 @@ def _voices(parsed: argparse.Namespace) -> list[SpeakingVoice]:
 
 
 def _fields(parsed: argparse.Namespace, wanted: SpeechFormat) -> SpeechFields:
-    """Those that were given: the server has defaults for the others."""
+    """Return the fields that were given: the server has defaults for the others."""
     fields: SpeechFields = {"format": wanted.value}
     if parsed.voice is not None:
         fields["voice"] = parsed.voice
@@ -170,7 +170,7 @@ def _fields(parsed: argparse.Namespace, wanted: SpeechFormat) -> SpeechFields:
 
 
 def _target(output: str | None) -> Path | None:
-    """The file; None for standard output. Raises `UsageError`."""
+    """Return the file; None for standard output. Raises `UsageError`."""
     if output is not None and output != STANDARD:
         return Path(output)
     if sys.stdout.isatty():
@@ -193,7 +193,7 @@ def _format(given: str | None, target: Path | None) -> SpeechFormat:
 
 
 def _text(given: str | None) -> str:
-    """What is to be spoken. Raises `UsageError` and `Failure`."""
+    """Return the text to be spoken. Raises `UsageError` and `Failure`."""
     if given == STANDARD or given is None:
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError("there is no text. Say asr-server speak TEXT, name a file, or pipe a text in.")

@@ -61,7 +61,7 @@ def test_a_text_a_file_and_a_pipe_are_the_same(place, monkeypatch, capfdbinary):
     [("a.mp3", b"\xff"), ("a.ogg", b"OggS"), ("a.OPUS", b"OggS"), ("a.aac", b"\xff\xf1"), ("a.flac", b"fLaC")],
 )
 def test_the_name_of_the_file_decides_the_format(place, name, magic):
-    """Without regard to case."""
+    """The case of letters does not matter."""
     assert speak("Hello.", "-o", name) == 0
     assert (place / name).read_bytes().startswith(magic)
 
@@ -111,7 +111,7 @@ def test_voices_are_listed(capsys):
     ],
 )
 def test_what_is_wrong_is_said_and_leaves_no_file(place, capsys, arguments, said, code):
-    """In one line. A file that is there is kept."""
+    """The error is one line. A file that is there is kept."""
     (place / "bytes.txt").write_bytes(b"\xff\xfe\xfa")
     (place / "large.txt").write_bytes(b"a" * (8 * 2**20 + 1))
     (place / "there.mp3").write_text("mine")
@@ -141,14 +141,14 @@ def test_a_terminal_gets_no_audio(monkeypatch, capsys):
 
 
 def test_settings_with_which_nothing_speaks_are_an_error_of_the_settings(monkeypatch, capsys):
-    """And say which."""
+    """The message says which settings."""
     monkeypatch.setenv("SPEECH", "off")
     assert speak("Hello.", "-o", "a.mp3") == 2
     assert "SPEECH=off" in capsys.readouterr().err
 
 
 def test_an_engine_that_fails_in_the_middle_leaves_no_file(place, monkeypatch, capsys):
-    """Its code is that of the server."""
+    """The exit code is that of a failing server."""
     script = place / "script.json"
     script.write_text('{"speech": {"rules": [{"text": "bad", "fault": "raise", "after_blocks": 1}]}}')
     monkeypatch.setenv("FAKE_ENGINE_SCRIPT", str(script))

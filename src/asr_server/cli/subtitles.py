@@ -26,7 +26,7 @@ _CHECK_HELP = "list violations of the rules of docs/subtitles.md; a .srt or .vtt
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES, _CODES)
     arguments.add_recordings(parser, "; with --burn-check also .srt and .vtt")
     options = parser.add_argument_group("subtitles")
@@ -92,7 +92,7 @@ def _validate(files: Sequence[Path], config: CueConfig) -> Exit:
 
 
 def _cue_config(parsed: argparse.Namespace) -> CueConfig:
-    """The default rules of docs/subtitles.md; with `--local` those of the settings."""
+    """Return the default rules of docs/subtitles.md; with `--local` those of the settings."""
     output = OutputOptions(max_line_chars=parsed.max_line_chars, max_lines=parsed.max_lines)
     if not parsed.local:
         return CueConfig(max_line_columns=output.max_line_chars, max_lines=output.max_lines)

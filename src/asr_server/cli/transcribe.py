@@ -20,7 +20,7 @@ EXAMPLES = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES)
     arguments.add_recordings(parser)
     how = parser.add_argument_group("transcription")

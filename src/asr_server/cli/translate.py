@@ -19,7 +19,7 @@ NOTE = "The server needs a translation endpoint (docs/translation.md); with --lo
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     arguments.explain(parser, EXAMPLES, f"{NOTE}\n\n{arguments.EXIT_CODES}")
     arguments.add_recordings(parser)
     how = parser.add_argument_group("translation")

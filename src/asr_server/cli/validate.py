@@ -42,13 +42,13 @@ class ValidatingSink(FileSink):
 
 
 def is_subtitles(path: Path) -> bool:
-    """Whether the path is a subtitle file by its name."""
+    """True if the path is a subtitle file by its name."""
     return _format(path) is not None and not os.path.isdir(path)
 
 
 def of_file(path: Path, config: CueConfig) -> list[str]:
-    """A line for each violation in a file; unreadable times first. Raises `Failure` where the file cannot be read or
-    has no cue."""
+    """Return a line for each violation in a file; unreadable times first. Raises `Failure` where the file cannot be
+    read or has no cue."""
     kind = _format(path)
     assert kind is not None
     try:
@@ -67,7 +67,7 @@ def of_file(path: Path, config: CueConfig) -> list[str]:
 
 
 def violations(cues: list[Cue], config: CueConfig) -> list[str]:
-    """A line for each violation: number and start of the cue, the rule, figure and limit."""
+    """Return a line for each violation: number and start of the cue, the rule, figure and limit."""
     return [
         f"cue {violation.cue} at {timecodes.timestamp(cues[violation.cue - 1].start_ms, '.')}: {_figure(violation)}"
         for violation in lint.check(cues, config)

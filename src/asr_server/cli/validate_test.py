@@ -15,12 +15,11 @@ GOOD = [Cue(0, 2000, "turn on the lights"), Cue(2200, 4000, "and play music")]
 
 
 def test_good_cues_have_no_violations():
-    """There is nothing to list."""
     assert violations(GOOD, RULES) == []
 
 
 def test_a_violation_has_cue_time_figure_and_limit():
-    """In the unit of its rule."""
+    """The figure has the unit of its rule."""
     for cues, line in [
         ([Cue(3_723_004, 3_725_000, "x" * 21)], "cue 1 at 01:02:03.004: line_width 21 columns (limit 20 columns)"),
         ([GOOD[0], Cue(1500, 3000, "b")], "cue 2 at 00:00:01.500: overlap 500 ms (limit 0 ms)"),
@@ -45,7 +44,7 @@ def test_a_file_is_read_by_its_name_and_its_lines_named_after_it(tmp_path, kind,
     ("content", "code"), [(b"no cues", "no_cues"), (b"\xff\xfe", "cannot_read"), (None, "no_such_file")]
 )
 def test_a_file_without_cues_is_an_error(tmp_path, content, code):
-    """Nothing found in it would otherwise be all well."""
+    """A report without a finding would otherwise say that all is well."""
     path = tmp_path / "a.srt"
     if content is not None:
         path.write_bytes(content)
@@ -63,13 +62,13 @@ def test_an_unreadable_time_line_is_a_violation(tmp_path):
 
 
 def test_hours_without_end_are_no_time(tmp_path):
-    """Python makes no number of so many digits."""
+    """Python makes no number of that many digits."""
     path = tmp_path / "a.srt"
     path.write_text(f"1\n00:00:01,000 --> {'9' * 5000}:00:02,000\nlost\n", encoding="utf-8")
     assert of_file(path, RULES) == [f"{path}: line 2: times that cannot be read, so no cue"]
 
 
 def test_recordings_and_directories_are_no_subtitles(tmp_path):
-    """They are transcribed."""
+    """Such files are transcribed."""
     (tmp_path / "folder.srt").mkdir()
     assert not any(map(is_subtitles, (Path("talk.mp3"), Path("srt"), tmp_path / "folder.srt")))

@@ -10,7 +10,7 @@ from asr_server.core import settings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The arguments of the command."""
+    """Add the arguments of the command."""
     parser.add_argument("--socket", type=int, required=True, help="open descriptor of the Unix socket to listen on")
     parser.set_defaults(run=_run)
 

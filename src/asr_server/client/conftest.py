@@ -23,7 +23,7 @@ def text(utterance, committed, tentative="", *, end=1.0, ending=""):
 
 
 class Side:
-    """One connection, as the server has it. What it got is known once it has ended or `got` was called."""
+    """A connection as the server has it. What it got is known once it has ended or `got` was called."""
 
     def __init__(self, socket):
         self._socket = socket
@@ -38,7 +38,7 @@ class Side:
             self._socket.send(json.dumps(message))
 
     def hello(self, received_bytes=None, actions=0, *, continued=True, **more):
-        """The first message: of a new session, or of one that begins with so many bytes and actions."""
+        """Send the first message: of a new session, or of one that begins with that many bytes and actions."""
         known = {}
         if received_bytes is not None:
             known = {"resumed": True, "received_bytes": received_bytes, "actions": actions}
@@ -48,7 +48,7 @@ class Side:
         self.say({"status": "connected", "session_id": "live_1", **known, **more})
 
     def hear(self, size=0, actions=0):
-        """Until so many bytes and actions have come."""
+        """Wait until that many bytes and actions have come."""
         while len(self.audio) < size or len(self.actions) < actions:
             self._take(self._socket.recv(timeout=WAIT_S))
 
@@ -61,7 +61,7 @@ class Side:
         self._socket.close_socket()
 
     def end(self):
-        """Until the client has ended the connection. Returns its close code."""
+        """Wait until the client has ended the connection. Returns its close code."""
         try:
             while True:
                 self._take(self._socket.recv(timeout=WAIT_S))

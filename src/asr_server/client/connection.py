@@ -1,4 +1,4 @@
-"""What the HTTP clients share: the connection, uploads from disk, errors, events of a stream."""
+"""The common part of the HTTP clients: the connection, uploads from disk, errors, events of a stream."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class FileError(Exception):
 
 
 class ServerUnreachable(FileError):
-    """No server answers at the address."""
+    """The server cannot be reached at the address."""
 
 
 def client_options(server: str, key: str, timeout_s: float | None = None) -> dict[str, Any]:
-    """The arguments of httpx's clients for this server. `key`: "" for a server without keys. `timeout_s`: as of
+    """Return the arguments of httpx's clients for this server. `key`: "" for a server without keys. `timeout_s`: as of
     `Connection`."""
     return {
         "base_url": server,
@@ -58,7 +58,7 @@ def client_options(server: str, key: str, timeout_s: float | None = None) -> dic
 
 @cache
 def _tls() -> ssl.SSLContext:
-    """One for all clients: to read the certificates takes longer than many a request."""
+    """Return one TLS context for all clients: to read the certificates takes longer than many a request."""
     return httpx.create_ssl_context()
 
 
@@ -120,7 +120,7 @@ class AsyncConnection:
 
 
 def result(content: bytes, headers: Mapping[str, str]) -> Result:
-    """The body of a successful answer, and what its headers say about it."""
+    """Return the body of a successful answer, and what its headers say about it."""
     untranslated, duration = headers.get("X-Untranslated", ""), headers.get("X-Audio-Duration", "")
     return Result(
         content,
@@ -170,7 +170,7 @@ def map_errors() -> Iterator[None]:
 
 
 def error_of(answer: httpx.Response) -> FileError:
-    """The error that an answer other than 2xx states. Its body has been read."""
+    """Return the error that an answer other than 2xx states. Its body has been read."""
     try:
         stated = answer.json()["error"]
         code, message = str(stated["code"] or "error"), str(stated["message"])

@@ -67,39 +67,39 @@ class Duration:
 class Span:
     """The text of one span of speech. The last one is `whole`: the text of the whole recording.
 
-    Where speakers are told apart, the spans come without them first, and once more at the end of the recording, each of
-    one `speaker`: a letter or a name.
+    Where speakers are wanted, the spans come without them first, and once more at the end of the recording, each of one
+    `speaker`.
     """
 
     text: str
-    language: str
+    language: str  # as the server names it
     start_s: float
     end_s: float
-    whole: bool
-    speaker: str | None = None
+    whole: bool  # it is the text of the whole recording
+    speaker: str | None = None  # a letter or a name, None where it is not known
 
 
 class FileClient(connection.Connection):
     """Blocks. All errors are `FileError`. The connection is kept for the next recording."""
 
     def transcribe(self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT) -> str:
-        """The text of the answer, in the format of the request: plain text by default."""
+        """Return the text of the answer, in the format of the request: plain text by default."""
         return self.process(recording, request).content.decode()
 
     def process(self, recording: Recording, request: Request) -> Result:
-        """The answer to any request: a transcript, subtitles or a translation."""
+        """Return the answer to any request: a transcript, subtitles or a translation."""
         with self._post(ROUTES[request.task], recording, form(request)) as answer:
             return connection.result(answer.read(), answer.headers)
 
     def deltas(self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT) -> Generator[str, None, None]:
-        """The text as it is decoded. All deltas joined are the text. To stop early, close the iterator."""
+        """Return the text as it is decoded. All deltas joined are the text. To stop early, close the iterator."""
         fields = form(replace(request, stream=True))
         return self._events(ROUTES[request.task], recording, fields, _delta)
 
     def spans(
         self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT
     ) -> Generator[Duration | Span, None, None]:
-        """Each span of speech when it is finished, in the order of the recording, then the whole."""
+        """Yield each span of speech when it is finished, in the order of the recording, then the whole."""
         return self._events(_SPANS_ROUTE, recording, form(request), _span)
 
     def _events(
@@ -128,23 +128,24 @@ class AsyncFileClient(connection.AsyncConnection):
     """`FileClient` for an event loop. The recording is read from disk on the loop, 64 KiB at a time."""
 
     async def transcribe(self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT) -> str:
-        """The text of the answer, in the format of the request: plain text by default."""
+        """Return the text of the answer, in the format of the request: plain text by default."""
         return (await self.process(recording, request)).content.decode()
 
     async def process(self, recording: Recording, request: Request) -> Result:
-        """The answer to any request: a transcript, subtitles or a translation."""
+        """Return the answer to any request: a transcript, subtitles or a translation."""
         async with self._post(ROUTES[request.task], recording, form(request)) as answer:
             return connection.result(await answer.aread(), answer.headers)
 
     def deltas(self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT) -> AsyncGenerator[str, None]:
-        """The text as it is decoded. All deltas joined are the text. To stop early, close the iterator (`aclosing`)."""
+        """Return the text as it is decoded. All deltas joined are the text. To stop early, close the iterator
+        (`aclosing`)."""
         fields = form(replace(request, stream=True))
         return self._events(ROUTES[request.task], recording, fields, _delta)
 
     def spans(
         self, recording: Recording, request: TranscriptionRequest = PLAIN_TEXT
     ) -> AsyncGenerator[Duration | Span, None]:
-        """Each span of speech when it is finished, in the order of the recording, then the whole."""
+        """Yield each span of speech when it is finished, in the order of the recording, then the whole."""
         return self._events(_SPANS_ROUTE, recording, form(request), _span)
 
     async def _events(

@@ -74,7 +74,7 @@ def _answering(body, status=200, **headers):
 
 
 def test_a_refusal_keeps_code_message_and_waiting_time():
-    """As the envelope and the header say them."""
+    """The envelope and the header have them."""
     body = b'{"error": {"message": "Full.", "type": "x", "param": null, "code": "rate_limit_exceeded"}}'
     with (
         _answering(body, 429, Retry_After="7") as (base, _),
@@ -99,7 +99,7 @@ def test_an_error_of_another_server_is_reported_by_its_status():
 
 
 def test_an_answer_that_breaks_off_is_an_error():
-    """Also where what was sent is whole: the last event is missing."""
+    """An answer whose last event is missing is one, also where what was sent is whole."""
     with _answering(_SPAN) as (base, _), FileClient(base) as client:
         spans = client.spans(io.BytesIO(b"RIFF"))
         assert next(spans).text == "on"
@@ -132,7 +132,7 @@ def test_the_length_of_the_recording_comes_first_where_the_server_says_it():
 
 
 def test_a_pipe_is_sent_to_its_end():
-    """It has a descriptor and no length."""
+    """The pipe has a descriptor and no length."""
     read, write = os.pipe()
     os.write(write, b"RIFF and more")
     os.close(write)
@@ -142,7 +142,7 @@ def test_a_pipe_is_sent_to_its_end():
 
 
 def test_the_fields_of_the_request_are_sent():
-    """As the form's text fields, beside the file."""
+    """The fields are the form's text fields, next to the file."""
     request = TranscriptionRequest(language="English", output=OutputOptions(ResponseFormat.SRT))
     with _answering(b"x") as (base, seen), FileClient(base) as client:
         client.transcribe(io.BytesIO(b"RIFF"), request)
@@ -159,14 +159,14 @@ def test_where_nothing_answers_it_is_said(address):
 
 @pytest.mark.parametrize(("key", "header"), [("sk-1", "Bearer sk-1"), ("", None)])
 def test_the_key_is_a_header_of_every_request(key, header):
-    """And there is none without a key."""
+    """The header is left out without a key."""
     with _answering(b"x") as (base, seen), FileClient(base, key=key) as client:
         client.transcribe(io.BytesIO(b"RIFF"))
     assert seen.headers[0].get("Authorization") == header
 
 
 def test_a_redirection_is_no_answer():
-    """Its body is not a transcript, and the key must not be sent to another address."""
+    """The redirection's body is not a transcript, and the key must not be sent to another address."""
     with (
         _answering(b"moved", 307, Location="http://127.0.0.1:1/") as (base, _),
         FileClient(base) as client,

@@ -30,10 +30,10 @@ MODES = {"accurate": WordTimes.ALIGNED, "fast": WordTimes.ESTIMATED}
 
 
 def form(request: Request) -> Form:
-    """The fields, without the file. None of them is empty: to some servers an empty field is a value.
+    """Return the fields, without the file. No field is empty: to some servers an empty field is a value.
 
     Raises `ValueError` for what no form can state: verbose_json without segments, words and cues, word times that are
-    neither aligned nor estimated, and options of speakers who are not told apart.
+    neither aligned nor estimated, and options of speakers where none are wanted.
     """
     fields: Form = {
         "model": request.model,

@@ -54,7 +54,7 @@ _KNOWN = st.lists(st.builds(KnownSpeaker, _NAMES, st.binary(min_size=1)), max_si
 _COUNTS = st.tuples(st.integers(1, 40), st.none() | st.integers(1, 40)).map(
     lambda pair: pair if pair[1] is None else tuple(sorted(pair))
 )
-# What a request says of speakers; with channel_mode=split there is nothing more to say.
+# The speakers of a request; with channel_mode=split there is nothing more to say.
 _SPEAKERS = st.builds(
     lambda count, known, mode: {"speakers": SpeakerOptions(*count, tuple(known)), "channel_mode": mode},
     _COUNTS,
@@ -126,15 +126,15 @@ def _check(request):
 @settings(deadline=None)
 @given(_TRANSCRIPTIONS | _SUBTITLES | _TRANSLATIONS | _DETECTED)
 def test_the_server_parses_the_same_request(request):
-    """Over the bytes of a multipart body. It would ignore a field that it does not know, and to some servers an empty
-    one is a value."""
+    """The request goes over the bytes of a multipart body. The server would ignore a field that it does not know, and
+    to some servers an empty one is a value."""
     _check(request)
 
 
 @settings(deadline=None)
 @given(_TRANSCRIPTIONS | _SUBTITLES | _TRANSLATIONS, _SPEAKERS, st.sampled_from(SpeakerStyle))
 def test_speakers_reach_the_server(request, speakers, style):
-    """With every format that shows them: names and recordings are what they were, byte for byte."""
+    """The speakers come with every format that shows them: names and recordings are what they were, byte for byte."""
     output = request.output
     if isinstance(request, TranscriptionRequest):
         if output.response_format in (ResponseFormat.JSON, ResponseFormat.TEXT) and not output.words:

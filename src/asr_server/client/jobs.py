@@ -39,19 +39,17 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobStatus:
-    """The state of a job. `done_s`: seconds of the recording that are transcribed, or of speech that are made.
-    `duration_s`: the length of all, None while it is unknown; of speech an estimate until the end. `error`: why the job
-    failed."""
+    """The state of a job."""
 
     id: str
     state: JobState
-    done_s: float = 0.0
-    duration_s: float | None = None
-    error: FileError | None = None
+    done_s: float = 0.0  # seconds of the recording that are transcribed, or of speech that are made
+    duration_s: float | None = None  # the length of all, None while it is unknown; of speech an estimate until the end
+    error: FileError | None = None  # why the job failed
 
     @property
     def is_over(self) -> bool:
-        """Whether the job has succeeded or failed."""
+        """True if the job has succeeded or failed."""
         return self.state in (JobState.SUCCEEDED, JobState.FAILED)
 
 
@@ -74,7 +72,7 @@ class AsyncJobClient(AsyncConnection):
             return _status(_good(await self._http.post(_SPEECH_ROUTE, **json_request(body, fields))).json())
 
     async def status(self, identity: str) -> JobStatus:
-        """The state of the job now."""
+        """Return the state of the job now."""
         return _status((await self._send("GET", identity)).json())
 
     async def watch(self, identity: str) -> AsyncGenerator[JobStatus, None]:
@@ -93,12 +91,12 @@ class AsyncJobClient(AsyncConnection):
             raise FileError("connection_lost", "The server's answer broke off.")
 
     async def result(self, identity: str) -> Result:
-        """The result of a job that has succeeded."""
+        """Return the result of a job that has succeeded."""
         answer = await self._send("GET", identity, "/result")
         return connection.result(answer.content, answer.headers)
 
     async def stream_result(self, identity: str) -> AsyncGenerator[bytes, None]:
-        """The content of the same, in pieces: speech may be larger than the memory."""
+        """Yield the result of a job that has succeeded, in pieces: speech may be larger than the memory."""
         with connection.map_errors():
             async with self._http.stream("GET", f"{_path(identity)}/result") as answer:
                 if not answer.is_success:

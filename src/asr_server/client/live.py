@@ -26,9 +26,9 @@ from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, WebSocke
 
 from asr_server.client.live_connection import KnownSession, LiveError, LiveOptions, SessionConnection, open_connection
 from asr_server.client.live_input import Continuation, LiveInput
-from asr_server.client.live_lines import Line, line_of, runs_of, word_of
+from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 
-# What is kept to be sent again after a cut: a minute at 48 kHz and more.
+# Audio that is kept to be sent again after a cut: a minute at 48 kHz and more.
 _BUFFER_BYTES = 8 * 1024 * 1024
 _LINES_KEPT = 64  # words and speakers of a line may follow it
 _COMMITTED_CHARS = 2000  # that a server takes
@@ -39,22 +39,82 @@ _FINAL_CODES = {"session_not_found", "session_closed", "audio_lost"}  # errors t
 
 
 @dataclass(frozen=True, slots=True)
-class _Tries:
-    """To reach another server. `next_s`: the time of the next one. `delay_s`: from then to the one after it."""
+class Line:
+    """The text of one utterance so far. It replaces the last line of the same `utterance`.
 
-    next_s: float
-    delay_s: float = _FIRST_DELAY_S
+    With word times, a final that has text comes a second time, with its `words`.
+    """
+
+    utterance: int  # counts the utterances of the session
+    committed: str  # text that only grows
+    tentative: str  # text that may still change
+    ending: str  # "" while the utterance is open, then `pause`, `cut`, `flush` or `close`
+    language: str
+    start_s: float  # since the session began
+    end_s: float  # since the session began
+    lag_ms: int
+    words: tuple[Word, ...] = ()
+    speaker: str | None = None  # with two channels, the speaker on the line's channel
+    # where speakers are wanted, the committed text in runs of one speaker; a line comes again when they change
+    speakers: tuple[SpeakerRun, ...] = ()
+    speakers_settled: bool = False  # they will not change any more
+
+    @property
+    def text(self) -> str:
+        """Committed and tentative text."""
+        return self.committed + self.tentative
+
+    @property
+    def final(self) -> bool:
+        """True if the line is the last one of its utterance."""
+        return bool(self.ending)
+
+
+def line_of(message: dict[str, Any]) -> Line:
+    """Return a text message as a line."""
+    return Line(
+        utterance=message["utterance"],
+        committed=message["committed"],
+        tentative=message["tentative"],
+        ending=message.get("ending", "flush") if message["is_final"] else "",
+        language=message["language"],
+        start_s=message["start"],
+        end_s=message["end"],
+        lag_ms=message["lag_ms"],
+        speaker=message.get("speaker"),
+        speakers=runs_of(message),
+        speakers_settled=message.get("speakers_settled", False),
+    )
+
+
+def runs_of(message: dict[str, Any]) -> tuple[SpeakerRun, ...]:
+    """Return who spoke, in a text message or a later update; empty where speakers are not wanted."""
+    return tuple(SpeakerRun(run["speaker"], run["text"]) for run in message.get("speakers", ()))
+
+
+def word_of(word: dict[str, Any]) -> Word:
+    """Return a word of a message with word times."""
+    times_ms = round(1000 * word["start"]), round(1000 * word["end"])
+    return Word(word["word"], *times_ms, TimeSource(word["source"]), speaker=word.get("speaker"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Tries:
+    """The time of the next try to reach another server."""
+
+    next_s: float  # monotonic
+    delay_s: float = _FIRST_DELAY_S  # from that try to the one after it
 
     def postponed(self) -> _Tries:
-        """After a try that failed."""
+        """Return the tries after one that failed."""
         return _Tries(time.monotonic() + self.delay_s, min(2 * self.delay_s, _LONGEST_DELAY_S))
 
 
 class LiveClient:
-    """One session. It survives its connection: `resume` continues where audio stopped arriving.
+    """A live session. It survives its connection: `resume` continues where audio stopped arriving.
 
     It also survives its server, where that hands sessions over: when the server asks for it, `lines` goes on at another
-    one, and `resume` reaches any. `speakers_lost`: why the server does not tell speakers apart any more, "" while it
+    one, and `resume` reaches any. `speakers_lost`: why the server does not distinguish speakers any more, "" while it
     does.
     """
 
@@ -90,15 +150,15 @@ class LiveClient:
 
     @property
     def session_id(self) -> str:
-        """The id under which the session can be resumed."""
+        """Return the id under which the session can be resumed."""
         return str(self.hello["session_id"])
 
     @property
     def has_room(self) -> bool:
-        """Whether more audio can be kept with all that another server would need, should this one go.
+        """True if more audio can be kept with all that another server would need, should this one go.
 
-        Who can wait sends no more while there is none; a microphone cannot. There is always room where sessions are not
-        handed over, and where a flush alone ends an utterance.
+        A caller that can wait sends no more while there is none; a microphone cannot. There is always room where
+        sessions are not handed over, and where a flush alone ends an utterance.
         """
         if self._continuation is None or self.hello.get("endpointing") == "manual":
             return True
@@ -106,7 +166,7 @@ class LiveClient:
             return self._input.held_bytes < _BUFFER_BYTES // 2
 
     def send(self, pcm: bytes) -> None:
-        """The next audio: 16-bit little-endian at `sample_rate_hz`, mono or two channels in turn, cut anywhere.
+        """Send the next audio: 16-bit little-endian at `sample_rate_hz`, mono or two channels in turn, cut anywhere.
 
         Raises `ConnectionClosed`; the audio is kept all the same, and `resume` sends it again.
         """
@@ -134,7 +194,7 @@ class LiveClient:
         self._act(action="config", **changes)
 
     def lines(self, wait_s: float | None = None) -> Iterator[Line]:
-        """The lines from the server, until the connection ends in order, or no message came for `wait_s` seconds.
+        """Yield the lines from the server, until the connection ends in order, or no message came for `wait_s` seconds.
 
         Where a server that is shutting down hands the session over, the lines of the next one follow; while it is
         looked for, `wait_s` may be exceeded by ten seconds. Raises
@@ -244,7 +304,7 @@ class LiveClient:
     # -- another connection ------------------------------------------------------------------------------------------
 
     def _next_message(self, wait_s: float | None) -> dict[str, Any]:
-        """The next message of the present connection, which may become another one meanwhile.
+        """Return the next message of the present connection, which may become another one meanwhile.
 
         Raises `TimeoutError` after `wait_s` seconds without one, and `ConnectionClosed`.
         """
@@ -269,7 +329,7 @@ class LiveClient:
                 return message
 
     def _known_session(self) -> KnownSession:
-        """What a server needs to know of the session, whether it has it or not."""
+        """Return what a server needs to know of the session, whether it has it or not."""
         known = KnownSession(self.session_id, ",".join(map(str, self._received)))
         if self._continuation is None:
             return known
@@ -279,7 +339,7 @@ class LiveClient:
         return replace(known, first_frame=json.dumps(frame))
 
     def _shown(self, channel: int) -> dict[str, Any]:
-        """What is here of the open utterance of a channel; empty where there is none, or too much of it."""
+        """Return what is here of the open utterance of a channel; empty where there is none, or too much of it."""
         opened = [
             line
             for line in self._lines.values()
@@ -296,7 +356,7 @@ class LiveClient:
     def _moved_on(self, move: _Tries) -> _Tries | None:
         """Try to go on at another server. Returns when to try again; None where the session has moved.
 
-        What the last server says meanwhile waits unread, so that what the next one has been told stays true.
+        Messages of the last server wait unread meanwhile, so that what the next one has been told stays true.
         """
         if (continuation := self._continuation) is None:
             return None
@@ -315,7 +375,7 @@ class LiveClient:
         return None
 
     def _unread(self, last: SessionConnection) -> Iterator[dict[str, Any]]:
-        """What the last server has still said of the finals that are here. All else the next one says again."""
+        """Yield what the last server has still said of the finals that are here. All else the next one says again."""
         with suppress(TimeoutError, ConnectionClosed):
             while True:
                 message = json.loads(last.socket.recv(timeout=0))

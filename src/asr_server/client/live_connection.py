@@ -28,18 +28,16 @@ class LiveError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LiveOptions:
-    """How a session begins. None and "" leave the choice to the server. `hotwords`: names and terms to expect. `token`:
-    the key, where the server has keys. `words`: "accurate" or "fast" for word times, "" for none. `speakers`: tell them
-    apart. `channels`: 2 for samples of two channels in turn, where each channel is a speaker."""
+    """The options with which a session begins. None and "" leave the choice to the server."""
 
     language: str = ""
     sample_rate_hz: int = SAMPLE_RATE
     use_server_vad: bool | None = None
-    hotwords: tuple[str, ...] = ()
-    token: str = ""
-    words: Literal["", "accurate", "fast"] = ""
-    speakers: bool = False
-    channels: Literal[1, 2] = 1
+    hotwords: tuple[str, ...] = ()  # names and terms to expect
+    token: str = ""  # the key, where the server has keys
+    words: Literal["", "accurate", "fast"] = ""  # for word times, "" for none
+    speakers: bool = False  # distinguish speakers
+    channels: Literal[1, 2] = 1  # 2 for samples of two channels in turn, where each channel is a speaker
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +45,7 @@ class SessionConnection:
     """A connection to a session, and the first message of the server."""
 
     socket: ClientConnection
-    hello: dict[str, Any]
+    hello: dict[str, Any]  # the first message
 
     def leave(self) -> None:
         """The session goes on over another connection: the server need not keep it. It is not waited for for long."""
@@ -57,11 +55,11 @@ class SessionConnection:
 
 @dataclass(frozen=True, slots=True)
 class KnownSession:
-    """A session that is to go on: its id and the last finals that are here. `first_frame`: what any server needs to
-    go on with it, sent before all else; "" where only the server that has the session can."""
+    """A session that is to go on."""
 
-    session_id: str
-    received: str
+    session_id: str  # its id
+    received: str  # the last finals that are here, as the server takes them in the address
+    # what any server needs to go on with it, sent before all else; "" where only the server that has the session can
     first_frame: str = ""
 
 
@@ -111,7 +109,7 @@ def _query(options: LiveOptions, known: KnownSession | None) -> str:
 
 
 def _rejection(rejected: InvalidStatus) -> LiveError:
-    """The error in the HTTP answer with which the server rejected the socket."""
+    """Return the error in the HTTP answer with which the server rejected the socket."""
     try:
         error = json.loads(rejected.response.body or b"")["error"]
         return LiveError(str(error["code"]), str(error["message"]))

@@ -30,7 +30,7 @@ def test_a_session_that_is_handed_over_goes_on_without_a_line_lost_or_doubled():
         side.hello()
         side.hear(8, 2)
         side.say(text(1, "on", ending="pause"), at(4, 1), text(2, "and", " so", end=1.5))
-        # What is said behind the request is left to the next server, but for the words of a final that is here.
+        # What is said after the request is left to the next server, but for the words of a final that is here.
         side.say(
             {"status": "reconnect", "within_s": 5, **at(4, 1)}, words, text(2, "and thus", ending="pause"), at(8, 2)
         )
@@ -70,7 +70,8 @@ def test_a_session_that_is_handed_over_goes_on_without_a_line_lost_or_doubled():
 
 
 def test_of_two_channels_the_next_server_is_told_what_is_open_in_each():
-    """And which finals of each are here; late words of the last server are taken by their channel."""
+    """The server is told which finals of each are here, too; late words of the last server are taken by their
+    channel."""
     words = {"utterance": 3, "words": [{"word": "off", "start": 0.0, "end": 1.0, "source": "estimated"}]}
 
     def first(side):
@@ -99,7 +100,7 @@ def test_of_two_channels_the_next_server_is_told_what_is_open_in_each():
 
 @pytest.mark.parametrize("refusal", ["draining", "full"])
 def test_the_last_server_is_read_on_while_no_other_takes_the_session(refusal):
-    """And the next try begins from what it has said meanwhile."""
+    """The next try begins from what the last server has said meanwhile."""
 
     def first(side):
         side.hello()
@@ -133,7 +134,7 @@ def test_the_last_server_is_read_on_while_no_other_takes_the_session(refusal):
 
 
 def test_a_server_that_goes_before_another_is_found_breaks_the_connection_and_resume_goes_on():
-    """Its last final counts; what it has not finished goes to the next server."""
+    """The server's last final counts; what it has not finished goes to the next server."""
 
     def first(side):
         side.hello()
@@ -158,7 +159,7 @@ def test_a_server_that_goes_before_another_is_found_breaks_the_connection_and_re
 
 
 def test_audio_and_actions_while_a_session_moves_reach_the_next_server_once():
-    """Also when the last server has closed its connection meanwhile; the sender sees no error."""
+    """The last server may have closed its connection meanwhile; the sender sees no error."""
     may_answer = threading.Event()
 
     def first(side):

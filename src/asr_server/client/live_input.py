@@ -1,7 +1,7 @@
-"""What a live client has sent, as far as a server may still need it: audio and actions. Pure: no I/O, no clock.
+"""The audio and the actions that a live client has sent and a server may still need. Pure: no I/O, no clock.
 
 The session can go on at two places: where its server was when the connection broke, and, on any server, at its newest
-continuation. What lies before the continuation is not needed by any server again.
+continuation. No server needs again what lies before the continuation.
 """
 
 from __future__ import annotations
@@ -14,25 +14,24 @@ from asr_server.live.replay_buffer import ControlFrame, ReplayBuffer
 
 @dataclass(frozen=True, slots=True)
 class Continuation:
-    """Where any server can go on with a session: it needs the opaque `state`, the audio from byte `received_bytes` of
-    the session on, and the actions after the first `actions` of the session."""
+    """A place from which any server can go on with a session."""
 
-    state: str
-    received_bytes: int
-    actions: int
+    state: str  # opaque
+    received_bytes: int  # the server needs the audio of the session from this byte on,
+    actions: int  # and the actions after this many
 
     @classmethod
     def of(cls, message: dict[str, Any]) -> Self | None:
-        """That of a message of the server; None where it has none."""
+        """Return the continuation in a message of the server; None where it has none."""
         stated = message.get("continuation")
         return cls(stated["state"], int(stated["received_bytes"]), int(stated["actions"])) if stated else None
 
 
 @dataclass(slots=True, eq=False)
 class Action(ControlFrame):
-    """An action in its place. `number`: from 1, over all connections."""
+    """An action in its place."""
 
-    number: int
+    number: int  # from 1, over all connections
 
 
 class LiveInput:
@@ -46,15 +45,15 @@ class LiveInput:
 
     @property
     def held_bytes(self) -> int:
-        """An upper bound of what is held."""
+        """Return an upper bound of what is held."""
         return self._buffer.held_bytes
 
     def add_audio(self, pcm: bytes) -> None:
-        """The next audio, cut anywhere."""
+        """Add the next audio, cut anywhere."""
         self._buffer.append(pcm)
 
     def add_action(self, text: str) -> Action:
-        """An action behind all audio so far."""
+        """Add an action after all audio so far."""
         self._actions += 1
         action = Action(self._buffer.end, text, self._actions)
         self._buffer.append_control(action)
@@ -66,7 +65,8 @@ class LiveInput:
         self._actions -= 1
 
     def next_frame(self) -> bytes | str | None:
-        """The next frame for the present connection, which counts as sent from now on; None when all were sent."""
+        """Return the next frame for the present connection, which counts as sent from now on; None when all were
+        sent."""
         return self._buffer.next_frame()
 
     def drop(self, continuation: Continuation | None) -> None:
@@ -77,15 +77,15 @@ class LiveInput:
         self._buffer.keep_last(self._limit_bytes)
 
     def holds(self, received_bytes: int, actions: int | None) -> bool:
-        """Whether all audio behind so many bytes is held, and all actions behind the first `actions`, if that is known.
+        """True if all audio after that many bytes is held, and all actions after the first `actions`, if that is known.
 
-        Without a number of actions, those behind the bytes held are held too: the oldest are dropped first.
+        Without a number of actions, those after the bytes held are held too: the oldest are dropped first.
         """
         missing = 0 if actions is None else self._actions - actions - len(self._after(actions))
         return self._buffer.start <= received_bytes and missing <= 0
 
     def go_on(self, received_bytes: int, actions: int | None) -> None:
-        """A new connection begins behind so many bytes and so many actions, which must be held. Without a number of
+        """Note that a new connection begins after that many bytes and actions, which must be held. Without a number of
         actions, those that were sent before the last of the bytes have arrived."""
         held = None if actions is None else len(self._buffer.controls) - len(self._after(actions))
         self._buffer.resume(received_bytes, held)

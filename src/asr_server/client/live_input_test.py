@@ -1,4 +1,4 @@
-"""What servers get of a session that is cut and handed over anywhere."""
+"""The audio and actions that servers get of a session that is cut and handed over anywhere."""
 
 import random
 
@@ -44,7 +44,7 @@ class _Session:
         self.input.drop(Continuation("", *_counts(self.server[: self.finished])))
 
     def move(self):
-        """To a server that has the newest continuation alone."""
+        """Move to a server that has the newest continuation alone."""
         del self.server[self.finished :]
         self.cut()
 
@@ -57,7 +57,8 @@ def _counts(received):
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32), st.lists(st.sampled_from(_STEPS), min_size=10, max_size=60))
 def test_each_server_gets_audio_and_actions_once_and_in_order(seed, steps):
-    """Behind what it had, or behind the newest continuation; an action at the very place of a cut too."""
+    """A server gets what comes after what it had, or after the newest continuation; an action at the very place of a
+    cut too."""
     session = _Session(seed)
     for step in steps:
         {"continue": session.proceed}.get(step, getattr(session, step, None))()

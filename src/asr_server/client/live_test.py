@@ -116,7 +116,8 @@ class _Void:
 
 
 def test_an_action_that_was_lost_with_audio_is_sent_again_in_its_place():
-    """Once, between the bytes between which it was made; one whose call has failed is the caller's to repeat."""
+    """The action is sent once, between the bytes between which it was made; one whose call has failed is the caller's
+    to repeat."""
     script = _Server(breaks_after=2)
     with _serving(script) as url:
         client = LiveClient(url)
@@ -150,7 +151,7 @@ def test_a_resume_that_was_refused_can_be_tried_again():
 
 
 def test_audio_that_is_not_kept_any_more_is_not_passed_over_in_silence(monkeypatch):
-    """More was sent without arriving than is kept: an error, not a recording with a hole."""
+    """If more was sent without arriving than is kept, that is an error, not a recording with a hole."""
     monkeypatch.setattr(live, "_BUFFER_BYTES", 1_000)
     script = _Server(breaks_after=2)
     with _serving(script) as url:

@@ -23,21 +23,16 @@ VOICES_ROUTE = "/v1/audio/voices"
 
 
 class SpeechFields(TypedDict, total=False):
-    """What the server decides where it is not given.
-
-    `format`: mp3, opus, aac, flac, wav or pcm, which is 16 bits, mono, 24 kHz. `language`: a BCP 47 tag or an English
-    name. `instructions`: how to speak. `speed`: 0.25 to 4. `pause_ms`: between two sentences. `spell_out`: numbers,
-    dates and currency in words.
-    """
+    """The options of a text. The server decides those that are not given."""
 
     voice: str
-    language: str
-    format: str
-    speed: float
-    instructions: str
+    language: str  # a BCP 47 tag or an English name
+    format: str  # mp3, opus, aac, flac, wav or pcm, which is 16 bits, mono, 24 kHz
+    speed: float  # 0.25 to 4
+    instructions: str  # how to speak
     seed: int
-    pause_ms: int
-    spell_out: bool
+    pause_ms: int  # between two sentences
+    spell_out: bool  # numbers, dates and currency in words
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +41,7 @@ class SpeakingVoice:
 
     id: str
     description: str
-    languages: tuple[str, ...]
+    languages: tuple[str, ...]  # codes of those that it speaks
     alias_of: str = ""  # the voice that this name stands for, "" for one's own
     also_alias_of: tuple[str, ...] = ()  # those of further engines, for languages that this one does not speak
 
@@ -55,7 +50,7 @@ class SpeechClient(connection.Connection):
     """Blocks. All errors are `FileError`. The connection is kept for the next text."""
 
     def stream(self, text: str, **fields: Unpack[SpeechFields]) -> Generator[bytes, None, None]:
-        """The audio as it is made. All pieces joined are the file. To stop early, close the iterator."""
+        """Yield the audio as it is made. All pieces joined are the file. To stop early, close the iterator."""
         with (
             connection.map_errors(),
             self._http.stream("POST", _ROUTE, **json_request({"input": text}, fields)) as answer,
@@ -66,7 +61,8 @@ class SpeechClient(connection.Connection):
             yield from answer.iter_bytes()
 
     def voices(self) -> list[SpeakingVoice]:
-        """Those that the server has. Raises `FileError` with the code `speech_unavailable` where it is silent."""
+        """Return the voices that the server has. Raises `FileError` with the code `speech_unavailable` where it is
+        silent."""
         with connection.map_errors():
             answer = self._http.get(VOICES_ROUTE)
         return voices_of(answer)
@@ -76,7 +72,8 @@ class AsyncSpeechClient(connection.AsyncConnection):
     """`SpeechClient` for an event loop."""
 
     async def stream(self, text: str, **fields: Unpack[SpeechFields]) -> AsyncGenerator[bytes, None]:
-        """The audio as it is made. All pieces joined are the file. To stop early, close the iterator (`aclosing`)."""
+        """Yield the audio as it is made. All pieces joined are the file. To stop early, close the iterator
+        (`aclosing`)."""
         with connection.map_errors():
             async with self._http.stream("POST", _ROUTE, **json_request({"input": text}, fields)) as answer:
                 if not answer.is_success:
@@ -86,14 +83,15 @@ class AsyncSpeechClient(connection.AsyncConnection):
                     yield data
 
     async def voices(self) -> list[SpeakingVoice]:
-        """Those that the server has. Raises `FileError` with the code `speech_unavailable` where it is silent."""
+        """Return the voices that the server has. Raises `FileError` with the code `speech_unavailable` where it is
+        silent."""
         with connection.map_errors():
             answer = await self._http.get(VOICES_ROUTE)
         return voices_of(answer)
 
 
 def json_request(text: dict[str, Any], fields: SpeechFields) -> dict[str, Any]:
-    """The options of httpx to send a text with its fields. `text`: the fields that hold it."""
+    """Return the options of httpx to send a text with its fields. `text`: the fields that hold it."""
     body: dict[str, Any] = {**text, **fields}
     if "format" in fields:
         body["response_format"] = body.pop("format")
@@ -102,7 +100,7 @@ def json_request(text: dict[str, Any], fields: SpeechFields) -> dict[str, Any]:
 
 
 def voices_of(answer: httpx.Response) -> list[SpeakingVoice]:
-    """Those of an answer to `VOICES_ROUTE`. Raises `FileError`."""
+    """Return the voices of an answer to `VOICES_ROUTE`. Raises `FileError`."""
     if not answer.is_success:
         raise connection.error_of(answer)
     return [voice_of(one) for one in answer.json()["data"]]

@@ -13,7 +13,7 @@ from asr_server.client.speech import SpeakingVoice, SpeechClient
 
 @contextmanager
 def _answering(body, status=200, length=None):
-    """A server that answers everything with these bytes, of which it announces `length`; and what it was sent."""
+    """Return a server that answers everything with these bytes, whose `length` it announces, and what it was sent."""
     sent = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -49,7 +49,7 @@ def test_only_what_is_stated_is_sent():
 
 
 def test_a_refusal_keeps_its_code():
-    """Before any audio."""
+    """The refusal comes before any audio."""
     body = b'{"error": {"message": "No.", "type": "x", "param": "voice", "code": "invalid_value"}}'
     with _answering(body, 400) as (client, _), pytest.raises(FileError, match=r"No\.") as refusal:
         next(client.stream("Hello."))
@@ -57,7 +57,7 @@ def test_a_refusal_keeps_its_code():
 
 
 def test_audio_that_breaks_off_is_an_error():
-    """What came before it was whole."""
+    """The audio before the end was whole."""
     with _answering(b"12", length=10) as (client, _):
         pieces = client.stream("Hello.")
         assert next(pieces) == b"12"
@@ -67,7 +67,7 @@ def test_audio_that_breaks_off_is_an_error():
 
 
 def test_voices_have_the_name_that_they_stand_for():
-    """One's own names stand for none."""
+    """A voice's own name stands for none."""
     listed = [
         {"id": "alloy", "object": "voice", "description": "a man", "languages": ["en"], "alias_of": "m3"},
         {"id": "m3", "object": "voice", "description": "a man", "languages": ["en"], "alias_of": None},
@@ -80,7 +80,7 @@ def test_voices_have_the_name_that_they_stand_for():
 
 
 def test_a_server_that_does_not_speak_says_so():
-    """By the code of the error."""
+    """The error's code says so."""
     body = b'{"error": {"message": "Silent.", "type": "x", "param": null, "code": "speech_unavailable"}}'
     with _answering(body, 501) as (client, _), pytest.raises(FileError) as error:
         client.voices()

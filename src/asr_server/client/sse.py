@@ -17,7 +17,7 @@ class EventStream:
         self.ended = False
 
     def feed(self, chunk: bytes) -> list[dict[str, Any]]:
-        """The events that `chunk` completes. Comments, which only keep a connection open, are skipped."""
+        """Return the events that `chunk` completes. Comments, which only keep a connection open, are skipped."""
         *frames, self._partial = (self._partial + chunk).split(b"\n\n")
         events = []
         for frame in frames:

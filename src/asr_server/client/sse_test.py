@@ -12,7 +12,7 @@ _TEXTS = st.lists(st.text(max_size=20), max_size=5)
 
 
 def _wire(texts):
-    """As the server frames them: unescaped, with a keep-alive after each."""
+    """Frame texts as the server does: unescaped, with a keep-alive after each."""
     frames = [f"data: {json.dumps({'text': text}, ensure_ascii=False)}\n\n: ping\n\n" for text in texts]
     return "".join(frames).encode("utf-8", "surrogatepass")
 

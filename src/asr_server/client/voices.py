@@ -25,16 +25,17 @@ _ROUTE = "/v1/speakers"
 
 @dataclass(frozen=True, slots=True)
 class StoredVoice:
-    """A voice on the server. `consent`: on what ground it is stored. `created_at`: Unix seconds."""
+    """A voice on the server."""
 
     id: str
     name: str
-    consent: str
-    created_at: int
+    consent: str  # on what ground it is stored
+    created_at: int  # Unix seconds
 
 
 class VoiceClient:
-    """Blocks. All errors are `FileError`. `key`: for a server that has keys, each of which has its own voices."""
+    """A client that blocks. All errors are `FileError`. `key`: for a server that has keys, each of which has its own
+    voices."""
 
     def __init__(self, server: str = "http://127.0.0.1:8100", *, key: str = "") -> None:
         self._http = httpx.Client(**connection.client_options(server, key))
@@ -48,11 +49,11 @@ class VoiceClient:
         self._http.close()
 
     def voices(self) -> list[StoredVoice]:
-        """Those that are stored for the key, oldest first."""
+        """Return the voices that are stored for the key, oldest first."""
         return [_voice(body) for body in self._send("GET", _ROUTE).json()["data"]]
 
     def add(self, name: str, *, consent: str, recordings: Sequence[Recording]) -> StoredVoice:
-        """Store the voice of the person who speaks alone in these recordings. One of the same name is replaced."""
+        """Store the voice of the person who speaks alone in these recordings. A voice of the same name is replaced."""
         with ExitStack() as opened:
             files = [("files[]", opened.enter_context(connection.upload(recording))) for recording in recordings]
             return _voice(self._send("POST", _ROUTE, data={"name": name, "consent": consent}, files=files).json())

@@ -12,7 +12,7 @@ _FINGERPRINT_DIGITS = 8
 
 
 class ApiKeys:
-    """All keys of this server. Without any, every request is accepted and has no owner."""
+    """The keys of this server. Without any, every request is accepted and has no owner."""
 
     def __init__(self, keys: Iterable[str]) -> None:
         self._digests = tuple(_digest(key) for key in keys)
@@ -21,7 +21,7 @@ class ApiKeys:
         return bool(self._digests)
 
     def owner(self, presented: str) -> str | None:
-        """The name under which the holder of this key owns jobs and sessions; None for an unknown key.
+        """Return the name under which the holder of this key owns jobs and sessions; None for an unknown key.
 
         Takes the same time for every key: it is compared with all digests, in constant time each.
         """
@@ -32,12 +32,12 @@ class ApiKeys:
 
 
 def owner_of(key: str) -> str:
-    """The name under which the holder of this key owns jobs and sessions."""
+    """Return the name under which the holder of this key owns jobs and sessions."""
     return _name(_digest(key))
 
 
 def fingerprint(owner: str) -> str:
-    """The short form of an owner for log lines. It does not help to guess the key."""
+    """Return the short form of an owner for log lines. It does not help to guess the key."""
     return owner[:_FINGERPRINT_DIGITS]
 
 

@@ -34,7 +34,7 @@ def test_every_character_of_a_key_counts(place):
 
 @given(KEYS)
 def test_owners_are_as_different_as_their_keys(keys):
-    """And the same again after a restart, in any order of the keys."""
+    """Owners are the same after a restart, in any order of the keys."""
     owners = {ApiKeys(keys).owner(key) for key in keys}
     assert len(owners) == len(keys)
     assert owners == {ApiKeys(reversed(keys)).owner(key) for key in keys}
@@ -42,7 +42,7 @@ def test_owners_are_as_different_as_their_keys(keys):
 
 @pytest.mark.parametrize("presented", ["sk-first", "sk-last", "sk-other"])
 def test_every_key_is_compared_whichever_is_presented(monkeypatch, presented):
-    """No early end: the time taken does not say which key it was, or that it was none."""
+    """The comparison has no early end: the time taken does not say which key it was, or that it was none."""
     compared = []
     monkeypatch.setattr(
         api_keys.hmac, "compare_digest", lambda a, b, compare=hmac.compare_digest: compared.append(a) or compare(a, b)
@@ -58,6 +58,6 @@ def test_the_fingerprint_is_the_start_of_the_sha256():
 
 
 def test_no_keys_are_false():
-    """Then no request needs a key."""
+    """No request needs a key then."""
     assert not ApiKeys([])
     assert ApiKeys(["k"])

@@ -19,25 +19,25 @@ def samples_to_s(samples: int) -> float:
 
 
 def samples_to_ms(samples: int) -> int:
-    """The nearest millisecond."""
+    """Return the nearest millisecond."""
     return round(samples * 1000 / SAMPLE_RATE)
 
 
 def samples_to_whole_ms(samples: int) -> int:
-    """The milliseconds that are complete: rounded down."""
+    """Return the milliseconds that are complete: rounded down."""
     return samples * 1000 // SAMPLE_RATE
 
 
 def s_to_samples(duration_s: float) -> int:
-    """The samples that are complete: rounded down."""
+    """Return the samples that are complete: rounded down."""
     return int(duration_s * SAMPLE_RATE)
 
 
 def s_to_ms(duration_s: float) -> int:
-    """The nearest millisecond."""
+    """Return the nearest millisecond."""
     return round(1000 * duration_s)
 
 
 def ms_to_frames(duration_ms: float) -> int:
-    """The frames that cover a duration: rounded up."""
+    """Return the frames that cover a duration: rounded up."""
     return math.ceil(duration_ms / FRAME_MS)

@@ -1,4 +1,4 @@
-"""Installed packages of which only files are used, such as the weights of bundled models; their code is not run."""
+"""Installed packages whose files alone are used, such as the weights of bundled models; their code is not run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 from importlib import metadata
 from pathlib import Path
 
-# The English recogniser, and the models that tell voices apart. Later releases fetch the weights at run time instead.
+# The English recogniser, and the models that distinguish voices. Later releases fetch the weights at run time instead.
 DISTRIBUTION = "moonshine-voice"
 VERSION = "0.1.0"
 

@@ -1,4 +1,4 @@
-"""The settings of the engine: which model, on which device, with which options. A part of `core/settings.py`.
+"""The settings of the engine: the model, the device, the options. A part of `core/settings.py`.
 
 Whether a machine can do what they ask for is decided in `engine/plan.py`.
 """
@@ -14,7 +14,7 @@ from asr_server.core.setting_types import Dtype, Quantization
 
 
 class EngineSettings(BaseModel):
-    """What the plan of the engine is resolved from."""
+    """The settings that the plan of the engine is resolved from."""
 
     model_id: str = Field(
         "auto",

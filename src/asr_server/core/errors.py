@@ -365,6 +365,6 @@ class TranscriptionFailed(EngineError):
 
 
 def leaves(root: type[AsrError] = AsrError) -> list[type[AsrError]]:
-    """Every error class without subclasses, in the order of definition."""
+    """Return every error class without subclasses, in the order of definition."""
     subs = root.__subclasses__()
     return [root] if not subs else [leaf for sub in subs for leaf in leaves(sub)]

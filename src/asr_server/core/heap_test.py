@@ -23,7 +23,7 @@ print(before - resident_mb())
 
 
 def test_pages_with_nothing_in_them_go_back():
-    """Also those between pages that are in use, which the library keeps by itself; it says how much that is."""
+    """Pages between pages that are in use go back too, which the library keeps by itself; it says how much that is."""
     done = subprocess.run([sys.executable, "-c", _HOLES], capture_output=True, text=True, check=True)
     free_mb, given_back_mb = map(float, done.stdout.split())
     assert 55 < free_mb < 65

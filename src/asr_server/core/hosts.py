@@ -1,4 +1,4 @@
-"""What an address to listen on means."""
+"""The meaning of an address to listen on."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect to a server that listens there."""
+    """True if only this machine can connect to a server that listens there."""
     with suppress(ValueError):
         return ip_address(host).is_loopback
     return host == "localhost"

@@ -1,4 +1,4 @@
-"""When something that takes memory has been out of use for long enough to be given back."""
+"""The time for which something that takes memory has been out of use, after which it is given back."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class IdleTimer:
         self.used_s = clock()
 
     def touch(self) -> None:
-        """It is in use at this moment: the time counts from now."""
+        """Note a use at this moment: the time counts from now."""
         self.used_s = self.clock()
 
     def hold(self) -> None:
-        """It is in use from now until the `release` that belongs to this call."""
+        """Note a use from now until the `release` that belongs to this call."""
         self._holds += 1
 
     def release(self) -> None:
@@ -45,5 +45,5 @@ class IdleTimer:
 
     @property
     def expired(self) -> bool:
-        """Whether the timeout has passed."""
+        """True if the timeout has passed."""
         return (remaining_s := self.remaining_s) is not None and remaining_s <= 0

@@ -12,7 +12,7 @@ class Clock:
 
 
 def test_the_timeout_counts_from_the_last_use():
-    """It passes at its very second, and a use begins it anew."""
+    """The timeout passes at its very second, and a use begins it anew."""
     clock = Clock()
     timer = IdleTimer(10.0, clock)
     clock.now_s += 9.5
@@ -40,7 +40,7 @@ def test_what_is_held_is_not_idle():
 
 
 def test_zero_is_no_timeout():
-    """It is idle, and for ever not for too long."""
+    """An object without a timeout is idle, and never for too long."""
     clock = Clock()
     timer = IdleTimer(0.0, clock)
     clock.now_s += 1e9

@@ -70,7 +70,8 @@ def _log_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    """As `warnings.showwarning`, with the place in a field. The line of source may hold what a caller sent."""
+    """Log a warning in place of `warnings.showwarning`, with the place in a field. The line of source is left out: it
+    may hold what a caller sent."""
     place = f"{Path(filename).name}:{lineno}"
     patched = logger.patch(lambda r: r.update({"name": "warnings"})).bind(warning=category.__name__, place=place)
     patched.warning(_on_one_line(str(message)))

@@ -27,7 +27,7 @@ def test_a_library_line_leaves_through_loguru(capsys):
 
 
 def test_fields_are_fields_in_json_and_pairs_in_text(capsys):
-    """The same call serves machines and people."""
+    """One call serves machines and people."""
     configure(LogLevel.INFO, as_json=True)
     logger.info("request", status=200)
     assert json.loads(capsys.readouterr().err)["status"] == 200
@@ -60,7 +60,7 @@ def test_what_a_peer_wrote_stays_on_its_line(capsys):
 
 
 def test_a_warning_is_a_line_with_the_id_of_its_request(capsys):
-    """Of `warnings.warn`, and of a library's logger: the field is that of the code around them."""
+    """The warning is one of `warnings.warn`, or of a library's logger: the field is that of the code around them."""
     configure(LogLevel.INFO, as_json=True)
     with logger.contextualize(id="req_1"), warnings.catch_warnings():
         warnings.simplefilter("always")

@@ -11,7 +11,7 @@ _MOST_FILES = 65_536
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal such as SIGSTOP has stopped the process (state T in proc(5)). False where that is unknown."""
+    """True if a signal such as SIGSTOP has stopped the process (state T in proc(5)). False where that is unknown."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")
     except OSError:  # it has just ended, or there is no /proc
@@ -31,8 +31,8 @@ def raise_file_limit() -> None:
 
 
 def child_environment() -> dict[str, str]:
-    """For a Python process that confines itself: keys and tokens stay in the server, and numpy starts no threads, which
-    forks would lose."""
+    """Return the environment of a Python process that confines itself: keys and tokens stay in the server, and numpy
+    starts no threads, which forks would lose."""
     package_root = str(Path(__file__).parents[2])
     return {
         "PYTHONPATH": os.pathsep.join([package_root, *(entry for entry in sys.path if entry)]),

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Endpointing(StrEnum):
-    """How a pause in live speech is judged."""
+    """The way in which a pause in live speech is judged."""
 
     AUTO = "auto"
     PAUSE = "pause"

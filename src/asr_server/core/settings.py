@@ -12,14 +12,14 @@ import os
 import re
 from pathlib import Path
 from typing import Any, get_args
+from urllib.parse import urlsplit
 
 from dotenv import dotenv_values
-from pydantic import AnyHttpUrl, Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic import AnyHttpUrl, BaseModel, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from asr_server.core.engine_settings import EngineSettings
 from asr_server.core.hosts import is_loopback
-from asr_server.core.job_settings import JobSettings
 from asr_server.core.setting_types import Endpointing, LogLevel
 from asr_server.core.speech_settings import SpeechSettings
 
@@ -41,8 +41,48 @@ _SUPERSEDED = {
 }
 
 
+class JobSettings(BaseModel):
+    """The place of jobs, and their limits."""
+
+    jobs_database_url: SecretStr = Field(
+        SecretStr(""),
+        description="PostgreSQL database for jobs (`postgresql://user:password@host/name`) that several servers share; "
+        "empty: jobs are this server's alone, in `STATE_DIR`.",
+    )
+    jobs_database_mb: float = Field(
+        20_480.0, gt=0, description="MiB that all jobs may take in the database; a new job that needs more gets 503."
+    )
+    job_ttl: float = Field(86_400.0, gt=0, description="Seconds for which a finished job and its result are kept.")
+    job_timeout: float = Field(14_400.0, gt=0, le=604_800, description="Seconds after which a running job fails.")
+    max_jobs: int = Field(1_000, ge=1, description="Limit of waiting and running jobs; a new job gets 429.")
+    key_max_jobs: int = Field(
+        0,
+        ge=0,
+        description="Waiting and running jobs per key; 0: of `MAX_JOBS` as many as they leave free, with one key all.",
+    )
+    key_max_jobs_mb: float = Field(
+        0.0,
+        ge=0,
+        description="MiB of recordings and results that the jobs of a key may keep; 0: as many as they leave free on "
+        "the disk or of `JOBS_DATABASE_MB`, with one key no limit.",
+    )
+
+    @field_validator("jobs_database_url")
+    @classmethod
+    def _is_a_database(cls, value: SecretStr) -> SecretStr:
+        if url := value.get_secret_value():
+            try:
+                parts = urlsplit(url)
+                known = parts.scheme in ("postgresql", "postgres") and parts.port != 0
+            except ValueError:
+                known = False
+            if not known:
+                raise ValueError("it must be postgresql://user:password@host:port/name")
+        return value
+
+
 class Settings(JobSettings, SpeechSettings, EngineSettings, BaseSettings):
-    """All settings. They do not change while the server runs."""
+    """The settings of the server. They do not change while it runs."""
 
     model_config = SettingsConfigDict(
         env_file=".env",
@@ -318,7 +358,7 @@ def superseded() -> dict[str, str]:
 
 
 def client_key() -> str:
-    """The key that client commands send to a server.
+    """Return the key that client commands send to a server.
 
     Read from the environment of the process alone: a `.env` file in the working directory, or an invalid setting in
     it, concerns a server and must not affect a client.
@@ -327,7 +367,7 @@ def client_key() -> str:
 
 
 def client_server() -> str:
-    """The address of the server that client commands use; "" for the default. Read as the key is."""
+    """Return the address of the server that client commands use; "" for the default. Read as the key is."""
     return os.environ.get("ASR_SERVER_URL", "").strip()
 
 
@@ -337,12 +377,12 @@ def prefer(name: str, value: str) -> None:
 
 
 def process_environment(**changes: str) -> dict[str, str]:
-    """The environment for a child process: this one's with `changes`."""
+    """Return the environment for a child process: this one's with `changes`."""
     return {**os.environ, **changes}
 
 
 def environment_of(settings: Settings, **changes: Any) -> dict[str, str]:
-    """The environment for a child process with the same settings, except for `changes`."""
+    """Return the environment for a child process with the same settings, except for `changes`."""
     shown = settings.model_dump(mode="json", include=settings.model_fields_set)
     values = {name: _revealed(getattr(settings, name), value) for name, value in shown.items()}
     values |= changes
@@ -350,7 +390,7 @@ def environment_of(settings: Settings, **changes: Any) -> dict[str, str]:
 
 
 def _revealed(value: Any, shown: Any) -> Any:
-    """The value itself where the dump shows asterisks: the other process needs it."""
+    """Return the value itself where the dump shows asterisks: the other process needs it."""
     return value.get_secret_value() if isinstance(value, SecretStr) else shown
 
 

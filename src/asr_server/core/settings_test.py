@@ -132,7 +132,7 @@ def test_a_key_that_cannot_be_sent_is_refused_and_not_shown(monkeypatch, keys):
 
 @pytest.mark.parametrize("url", ["mysql://canary@db/asr", "canary", "postgresql://canary@db:port/asr"])
 def test_an_address_that_is_no_postgresql_database_is_refused_and_not_shown(url):
-    """It has a password in it."""
+    """The address has a password in it."""
     with pytest.raises(settings.SettingsError, match="JOBS_DATABASE_URL") as refused:
         settings.load(jobs_database_url=url)
     assert "canary" not in str(refused.value)
@@ -158,7 +158,7 @@ def test_a_log_level_may_be_written_in_any_case(monkeypatch):
 
 
 def test_settings_of_other_servers_are_named_with_what_replaces_them(monkeypatch, tmp_path):
-    """From the environment and from `.env`, in any case; the server starts all the same."""
+    """The settings are found in the environment and in `.env`, in any case; the server starts all the same."""
     assert settings.superseded() == {}
     monkeypatch.setenv("WS_FLUSH_SILENCE_MS", "400")
     (tmp_path / ".env").write_text("ws_window_max_s=30\nPORT=8100\n")

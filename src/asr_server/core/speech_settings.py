@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 
 class SpeechSettings(BaseModel):
-    """What speaks, and its limits."""
+    """The engines that speak, and their limits."""
 
     speech: str = Field(
         "auto",

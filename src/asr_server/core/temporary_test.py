@@ -4,7 +4,7 @@ from asr_server.core.temporary import restore_directory
 
 
 def test_a_directory_that_has_vanished_is_made_again_for_this_user_alone(tmp_path, monkeypatch):
-    """And files can be created in it."""
+    """Files can be created in it."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     restore_directory()
     assert (tmp_path / "temporary").stat().st_mode & 0o077 == 0
@@ -13,7 +13,7 @@ def test_a_directory_that_has_vanished_is_made_again_for_this_user_alone(tmp_pat
 
 
 def test_what_is_there_stays_as_it_is(tmp_path, monkeypatch):
-    """Its mode too."""
+    """The directory's mode stays too."""
     tmp_path.chmod(0o755)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     restore_directory()
@@ -21,7 +21,7 @@ def test_what_is_there_stays_as_it_is(tmp_path, monkeypatch):
 
 
 def test_where_it_cannot_be_made_nothing_happens(tmp_path, monkeypatch):
-    """Not even where its parent has vanished: that may be a disk which is not mounted."""
+    """The directory is not made where its parent has vanished: that may be a disk which is not mounted."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "disk" / "temporary"))
     restore_directory()
     assert not (tmp_path / "disk").exists()

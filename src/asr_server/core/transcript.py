@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class TimeSource(StrEnum):
-    """How a word's times were found: by forced alignment, or estimated from the regions of speech."""
+    """The way in which a word's times were found: by forced alignment, or estimated from the regions of speech."""
 
     ALIGNED = "aligned"
     ESTIMATED = "estimated"
@@ -16,52 +16,46 @@ class TimeSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One written word and when it was said.
-
-    `confidence`: the geometric mean of the probabilities of its tokens (0..1), or None if the engine gives none.
-    `speaker`: a letter or a name, None where speakers are not told apart.
-    """
+    """A written word and when it was said."""
 
     text: str
     start_ms: int
     end_ms: int
-    source: TimeSource
+    source: TimeSource  # how its times were found
+    # the geometric mean of the probabilities of its tokens (0..1), or None if the engine gives none
     confidence: float | None = None
-    speaker: str | None = None
+    speaker: str | None = None  # a letter or a name, None where speakers are not distinguished
 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """The bytes of one generated token, which may end inside a character, and its natural log-probability (<= 0)."""
+    """A generated token."""
 
-    written: bytes
-    logprob: float
+    written: bytes  # its bytes, which may end inside a character
+    logprob: float  # natural logarithm of its probability (<= 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The text of one span of speech. Where speakers are told apart, of one speaker: a span of several is divided.
-
-    `mean_logprob` is the mean natural log-probability of the generated tokens (<= 0). `no_speech_prob` (0..1) is one
-    minus the highest speech probability that voice detection gave a frame of the span. `complete` is False when
-    decoding ended because the token budget was used up, not because the model ended its answer. `spoken`: the tokens
-    of the text alone. `prompt_tokens` and `audio_tokens`: the model's input.
-    """
+    """The text of one span of speech; where speakers are distinguished, of one speaker: a span of several is
+    divided."""
 
     start_ms: int
     end_ms: int
     text: str
-    language: str
-    tokens: tuple[int, ...]
-    mean_logprob: float
+    language: str  # the model's name for it, "" for no speech
+    tokens: tuple[int, ...]  # ids of the generated tokens
+    mean_logprob: float  # of the generated tokens, natural logarithm (<= 0)
+    # one minus the highest speech probability that voice detection gave a frame of the span (0..1)
     no_speech_prob: float
-    temperature: float = 0.0
+    temperature: float = 0.0  # that the text was generated with
+    # False when decoding ended because the token budget was used up, not because the model ended its answer
     complete: bool = True
     words: tuple[Word, ...] = ()
-    spoken: tuple[Token, ...] = ()
-    prompt_tokens: int = 0
-    audio_tokens: int = 0
-    speaker: str | None = None
+    spoken: tuple[Token, ...] = ()  # the tokens of the text alone
+    prompt_tokens: int = 0  # of the model's input
+    audio_tokens: int = 0  # of the model's input
+    speaker: str | None = None  # a letter or a name, None where speakers are not distinguished
 
     @property
     def compression_ratio(self) -> float:
@@ -72,39 +66,32 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class SpeakerRun:
-    """Text of one speaker without another's between, white space included. `speaker`: None where it is not known."""
+    """Text of one speaker without another's between, white space included."""
 
-    speaker: str | None
+    speaker: str | None  # None where it is not known
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Where the time of a request went, in milliseconds.
-
-    `queue_ms` and `load_ms` are the longest waits of a span, in the queue and for the model to load; `infer_ms` is the
-    sum over all spans, which overlap: it may be longer than the request.
-    """
+    """The parts of the time that a request took. Times of spans overlap."""
 
     decode_ms: float = 0.0
-    queue_ms: float = 0.0
-    infer_ms: float = 0.0
-    load_ms: float = 0.0
+    queue_ms: float = 0.0  # the longest wait of a span in the queue
+    infer_ms: float = 0.0  # the sum over all spans: it may be longer than the request
+    load_ms: float = 0.0  # the longest wait of a span for the model to load
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """The text of one recording. `language` is the model's name for it ("English"), or "" for no speech.
-
-    `warnings`: what of the request had no effect, and why.
-    """
+    """The text of one recording."""
 
     text: str
-    language: str
+    language: str  # the model's name for it ("English"), or "" for no speech
     duration_ms: int
     segments: tuple[Segment, ...]
     timings: Timings = Timings()
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # what of the request had no effect, and why
 
     @property
     def words(self) -> list[Word]:

@@ -1,4 +1,4 @@
-"""Where a worker process listens: a Unix socket without a name, which nobody can delete and only this process can find.
+"""The socket of a worker process: a Unix socket without a name, which nobody can delete and only this process finds.
 
 Cleaners of temporary files delete the name of a socket that is in use, and then no new connection reaches it. So the
 name exists only while the socket is bound. After that a descriptor refers to the socket (`O_PATH` in open(2)), and this
@@ -23,16 +23,17 @@ _SHARED_MEMORY = "/dev/shm"
 
 @dataclass(frozen=True, slots=True)
 class UnnamedSocket:
-    """`listener` is bound and does not listen: the worker that inherits it does, and until then connections are
-    refused. `path` is where this process connects; no other process can."""
+    """A socket that only this process can connect to."""
 
+    # Bound, but it does not listen: the worker that inherits it does, and until then connections are refused.
     listener: socket.socket
-    path: Path
+    path: Path  # where this process connects; no other process can
 
 
 @contextmanager
 def unnamed_socket() -> Iterator[UnnamedSocket]:
-    """A new socket; its two descriptors are closed at the end. Raises OSError where no directory can be written to."""
+    """Yield a new socket; its two descriptors are closed at the end. Raises OSError where no directory can be written
+    to."""
     try:
         bound, inode_fd = _bind(_SHARED_MEMORY)
     except OSError:
@@ -45,7 +46,8 @@ def unnamed_socket() -> Iterator[UnnamedSocket]:
 
 
 def _bind(parent: str) -> tuple[socket.socket, int]:
-    """A socket that is bound below `parent`, in a directory that is gone again, and a descriptor of its inode."""
+    """Return a socket that is bound below `parent`, in a directory that is gone again, and a descriptor of its
+    inode."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         # Only this user can enter the directory.

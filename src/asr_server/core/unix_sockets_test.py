@@ -12,7 +12,7 @@ from asr_server.core.unix_sockets import unnamed_socket
 
 @pytest.fixture(params=["shared memory", "temporary files", "a long path"])
 def directory(request, monkeypatch, tmp_path):
-    """Where the socket is bound."""
+    """Return a directory in which the socket is bound."""
     deep = tmp_path / ("d" * (200 if request.param == "a long path" else 1))
     deep.mkdir()
     if request.param == "shared memory":
@@ -25,7 +25,7 @@ def directory(request, monkeypatch, tmp_path):
 
 
 def test_it_has_no_name_that_could_vanish_and_is_reached_all_the_same(directory):
-    """Once it listens; before that, as for a worker that starts, connections are refused."""
+    """The socket is reached once it listens; before that, as for a worker that starts, connections are refused."""
     with unnamed_socket() as place:
         assert list(directory.iterdir()) == []
         with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
@@ -39,7 +39,7 @@ def test_it_has_no_name_that_could_vanish_and_is_reached_all_the_same(directory)
 
 
 def test_no_other_process_finds_it():
-    """Its path leads to this process's descriptors only."""
+    """The socket's path leads to this process's descriptors only."""
     with unnamed_socket() as place:
         place.listener.listen()
         script = f"import socket; socket.socket(socket.AF_UNIX).connect({str(place.path)!r})"
@@ -48,7 +48,7 @@ def test_no_other_process_finds_it():
 
 
 def test_its_descriptors_are_closed_at_the_end(directory):
-    """Also after a listener was given away and closed."""
+    """The descriptors are closed also after a listener was given away and closed."""
     before = os.listdir("/proc/self/fd")
     with unnamed_socket() as place:
         place.listener.close()
@@ -57,7 +57,7 @@ def test_its_descriptors_are_closed_at_the_end(directory):
 
 
 def test_where_nothing_can_be_written_the_error_says_so(monkeypatch, tmp_path):
-    """And nothing remains open."""
+    """Nothing remains open."""
     before = os.listdir("/proc/self/fd")
     monkeypatch.setattr(unix_sockets, "_SHARED_MEMORY", str(tmp_path / "none"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "neither"))

@@ -1,4 +1,4 @@
-"""What the demonstration needs: the checkpoint and the aligner of its own model, and two recordings. Loads nothing.
+"""The data of the demonstration: the checkpoint and the aligner of its own model, and two recordings. Loads nothing.
 
 The package `tools.training`, which is not installed with the server, made them.
 """
@@ -13,19 +13,19 @@ _FOLDER = Path(__file__).parent
 
 @dataclass(frozen=True)
 class Sample:
-    """A recording (16 kHz mono 16-bit) and the words that are said in it."""
+    """A recording and its words."""
 
-    recording: Path
-    text: str
+    recording: Path  # 16 kHz, mono, 16-bit
+    text: str  # the words that are said in it
 
 
 def checkpoint_path() -> Path:
-    """The folder of the demo checkpoint, in the layout that the SDK loads."""
+    """Return the folder of the demo checkpoint, in the layout that the SDK loads."""
     return _FOLDER / "checkpoint"
 
 
 def aligner_path() -> Path:
-    """The folder of the demo aligner's checkpoint, in the layout that the SDK loads."""
+    """Return the folder of the demo aligner's checkpoint, in the layout that the SDK loads."""
     return _FOLDER / "aligner"
 
 

@@ -1,4 +1,4 @@
-"""What must hold for the bundled demo model as files, and for the data of its recipe. No torch, no synthesis."""
+"""The bundled demo model as files, and the data of its recipe. No torch, no synthesis."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ def test_the_aligner_is_complete_and_small() -> None:
 
 
 def test_the_aligner_has_slots_for_every_span() -> None:
-    """It says that it is an aligner, speaks the demo's tokens and languages, and its slots cover spans of 30 s."""
+    """The configuration says that it is an aligner, with the demo's tokens and languages, and its slots cover spans of
+    30 s."""
     config = json.loads((aligner_path() / "config.json").read_text(encoding="utf-8"))
     thinker = config["thinker_config"]
     assert "forced_aligner" in thinker["model_type"]
@@ -56,7 +57,8 @@ def test_the_aligner_has_slots_for_every_span() -> None:
 
 
 def test_boundaries_that_no_synthesiser_reports_are_not_learned() -> None:
-    """Between two words that are spoken as one there is no true boundary; all others are the nearest slot."""
+    """Two words that are spoken as one have no true boundary between them; all other boundaries are the nearest
+    slot."""
     words = (SpokenWord("turn", 0, 6_400), SpokenWord("on", 6_400, 8_000), SpokenWord("the", 8_000, 16_000))
     assert timestamp_slots(words) == [0, 10, 10, -1, -1, 25]
 

@@ -1,4 +1,4 @@
-"""An engine with an aligner beside it: one batch for both kinds of work, on one thread.
+"""An engine together with an aligner: one batch for both kinds of work, on one thread.
 
 Transcription comes first: one step decodes for every row and makes at most one aligner pass, of a bounded number of
 tokens, and where both have work the aligner takes about half of the time. The aligner is located in the background,
@@ -30,18 +30,18 @@ _PAUSE_S = 0.02
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waiting:
-    item: AlignItem
-    tokens: int
+    item: AlignItem  # the span whose words are to be placed
+    tokens: int  # what it takes of a pass
 
 
 class AligningEngine:
     """Implements `engine.protocol.Engine`; `admit` also takes an `AlignItem`, whose `RowDone` carries an `Alignment`.
 
     `aligner` is None where there is none: then every `AlignItem` is refused. `pass_tokens` bounds one pass of the
-    aligner, and with it the wait of rows that decode; a longer item goes alone.
-    `idle_timeout_s` of 0 keeps the aligner as long as the model. `request_clock` stands still while the aligner is
-    loaded. `clock` is monotonic seconds. `prepare` is called on the engine thread before each load of the model.
-    `beside`: another engine with the same aligner, which is loaded once for both.
+    aligner, and with it the wait of rows that decode; a longer item goes alone. `idle_timeout_s` of 0 keeps the aligner
+    as long as the model. `request_clock` stands still while the aligner is loaded. `clock` is monotonic seconds.
+    `prepare` is called on the engine thread before each load of the model. `beside` is another engine with the same
+    aligner, which is loaded once for both.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class AligningEngine:
         self._prepare = prepare
         self._aligner = aligner
         self._pass_tokens = pass_tokens
-        # One timer for one aligner: who has not used it for long must not unload it under who has.
+        # One timer for one aligner: an engine that has not used it for long must not unload it while another uses it.
         self._idle: IdleTimer = beside._idle if beside is not None else IdleTimer(idle_timeout_s, clock)
         self._request_clock = request_clock or RequestClock()
         self._clock = clock
@@ -75,7 +75,7 @@ class AligningEngine:
 
     @property
     def info(self) -> EngineInfo:
-        """What the engine says of itself, and the state of the aligner."""
+        """Return the engine's own facts and the state of the aligner."""
         return replace(
             self._engine.info,
             aligner_id=self._aligner.aligner_id if self._aligner is not None else "",
@@ -85,24 +85,24 @@ class AligningEngine:
 
     @property
     def _aligner_state(self) -> AlignerState:
-        """An engine beside this one may have loaded or unloaded the aligner."""
+        """Return the state of the aligner, which another engine that shares it may have loaded or unloaded."""
         if self._aligner is not None and self._aligner.loaded:
             return AlignerState.LOADED
         return AlignerState.UNLOADED if self._state is AlignerState.LOADED else self._state
 
     @property
     def aligner(self) -> Aligner | None:
-        """What places the words; None where nothing does."""
+        """Return the aligner that places the words; None where there is none."""
         return self._aligner
 
     @property
     def loaded(self) -> bool:
-        """Whether the model is; the aligner comes when it is needed."""
+        """True if the model is loaded; the aligner is loaded when it is needed."""
         return self._engine.loaded
 
     @property
     def fits(self) -> bool:
-        """Whether there seems to be memory for the model."""
+        """True if there seems to be memory for the model."""
         return self._engine.fits
 
     @property
@@ -231,7 +231,7 @@ class AligningEngine:
             self._aligner.locate()
 
     def _give_up(self, error: Exception) -> Iterator[Outcome]:
-        """The aligner cannot be located or loaded: everyone who waits for it gets the reason."""
+        """Tell everyone who waits for the aligner why it cannot be located or loaded."""
         if not isinstance(error, AsrError):
             cause, error = error, ModelUnavailable(f"The aligner cannot be loaded ({type(error).__name__}).")
             error.__cause__ = cause

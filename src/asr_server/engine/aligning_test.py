@@ -131,7 +131,7 @@ def _item(text="1"):
 
 
 def _ended(engine, steps=200):
-    """What ended within so many steps, by key."""
+    """Return the outcomes of that many steps, by key."""
     found = {}
     for _ in range(steps):
         found |= {o.key: o for o in engine.step() if isinstance(o, RowDone | RowFailed)}
@@ -280,7 +280,8 @@ def test_what_waits_for_the_aligner_to_be_found_keeps_nobody_out(engine, words, 
 
 
 def test_an_aligner_that_nobody_waits_for_is_not_being_loaded(engine, words):
-    """While it is, the thread may stand still unsuspected: it must not be said for longer than it is true."""
+    """While the aligner is being loaded the thread may stand still unsuspected, so that is not said for longer than it
+    is true."""
     words.gate.clear()
     engine.admit(1, _item())
     list(engine.step())
@@ -342,7 +343,7 @@ def test_the_thread_unloads_an_idle_aligner_under_an_open_session(transcriber, w
 
 
 def test_an_aligner_that_is_used_again_and_again_stays(engine, words, clock):
-    """Its idle time begins with its last pass, and not with its load."""
+    """The aligner's idle time begins with its last pass, and not with its load."""
     _ready(engine)
     for key in range(1, 5):
         clock.now_s += 6

@@ -15,7 +15,7 @@ _MIN_TOKENS = 32
 
 
 def token_budget(samples: int, tokens_per_s: float = _TOKENS_PER_S) -> int:
-    """Most new tokens for that many samples of audio at 16 kHz, at least 32."""
+    """Return the most new tokens for that many samples of audio at 16 kHz, at least 32."""
     return max(_MIN_TOKENS, math.ceil(samples / SAMPLE_RATE * tokens_per_s))
 
 

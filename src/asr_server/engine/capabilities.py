@@ -1,4 +1,4 @@
-"""What this machine and this installation offer, found out without importing anything heavy."""
+"""The abilities of this machine and this installation, found out without importing anything heavy."""
 
 from __future__ import annotations
 
@@ -19,22 +19,18 @@ OPTIONAL = ("asyncpg", "bitsandbytes", "granian", "onnxruntime-gpu", "qwen-tts",
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """`gpu`: there is a driver for a GPU. `torch_cuda`: the installed torch is a build for such a GPU. `gpus`: what is
-    known of both. `qwen`: the packages of the Qwen engine are installed. `numa`: the machine's memory nodes.
-    `packages`: which of `OPTIONAL` are installed. `cpu_flags`: the processor's instruction sets by the kernel's names.
-    `cpu`: how much of the processor this process may use. `compiler`, `vllm`: the path of a C++ compiler and of the
-    command of that name, "" for none."""
+    """The hardware and the packages that a plan can use."""
 
-    gpu: bool
-    torch_cuda: bool
-    qwen: bool = True
-    packages: frozenset[str] = frozenset()
-    gpus: Gpus = NO_GPU
-    numa: Numa = field(default_factory=Numa)
-    cpu_flags: frozenset[str] = frozenset()
-    cpu: CpuShare = ONE_THREAD
-    compiler: str = ""
-    vllm: str = ""
+    gpu: bool  # there is a driver for a GPU
+    torch_cuda: bool  # the installed torch is a build for such a GPU
+    qwen: bool = True  # the packages of the Qwen engine are installed
+    packages: frozenset[str] = frozenset()  # those of `OPTIONAL` that are installed
+    gpus: Gpus = NO_GPU  # what is known of driver, cards and torch
+    numa: Numa = field(default_factory=Numa)  # the machine's memory nodes
+    cpu_flags: frozenset[str] = frozenset()  # the processor's instruction sets by the kernel's names
+    cpu: CpuShare = ONE_THREAD  # how much of the processor this process may use
+    compiler: str = ""  # path of a C++ compiler, "" for none
+    vllm: str = ""  # path of the command `vllm`, "" for none
 
 
 def probe() -> Capabilities:

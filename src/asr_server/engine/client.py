@@ -39,23 +39,19 @@ _CHECK_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Transcription:
-    """The engine's answer, and where its time went, in seconds.
-
-    `queue_s`: the wait for a free slot, without `load_s`, the wait for the model to be loaded. `infer_s`: from the
-    row's first step to its last.
-    """
+    """The engine's answer, and where its time went, in seconds."""
 
     hypothesis: Hypothesis
-    queue_s: float
-    infer_s: float
-    load_s: float
+    queue_s: float  # the wait for a free slot, without `load_s`
+    infer_s: float  # from the row's first step to its last
+    load_s: float  # the wait for the model to be loaded
 
 
 class EngineClient:
     """Submits jobs for one model to the engine thread. Every method raises `ShuttingDown` when no new work is taken.
 
     `model`: its name there. `drafting`: a smaller model, whose transcripts this one verifies; None for none.
-    `deadline_s` is by `clock`: a job that is not done by then ends with `DeadlineExceeded`.
+    `deadline_s` is read by `clock`: a job that is not done by then ends with `DeadlineExceeded`.
     """
 
     def __init__(
@@ -82,11 +78,11 @@ class EngineClient:
     async def transcribe(
         self, utterance: Utterance, *, priority: Priority, deadline_s: float | None = None
     ) -> Transcription:
-        """The engine's answer. Raises `AsrError`. Cancelling the task cancels the job."""
+        """Return the engine's answer. Raises `AsrError`. Cancelling the task cancels the job."""
         return await self.stream(utterance, priority=priority, deadline_s=deadline_s).result()
 
     def stream(self, utterance: Utterance, *, priority: Priority, deadline_s: float | None = None) -> EngineStream:
-        """The same as its text arrives. The job is queued at once. There is text only if `utterance.stream` is set."""
+        """Queue a job at once and return its text as it arrives. There is text only if `utterance.stream` is set."""
         job = Job[Hypothesis](
             utterance, priority, _seconds(utterance), deadline_s, self._model, session=utterance.session or ""
         )
@@ -94,7 +90,7 @@ class EngineClient:
         return EngineStream(self._thread, job, drafting if drafting and drafting.helps(utterance) else None)
 
     async def align(self, item: AlignItem, *, priority: Priority) -> Alignment:
-        """The times of the words. Raises `AsrError`. Cancelling the task cancels the job."""
+        """Return the times of the words. Raises `AsrError`. Cancelling the task cancels the job."""
         job = Job[Alignment](item, priority, _seconds(item), model=self._model)
         return await asyncio.wrap_future(self._thread.submit(job))
 
@@ -110,7 +106,7 @@ class Drafting:
         self.spans = self._steps = self._saved = 0
 
     def helps(self, utterance: Utterance) -> bool:
-        """Whether there is something to draft: not for what has a draft, is sampled, or is a partial; and not in a
+        """True if a draft may help: not if the utterance has one already, is sampled, or is a partial, and not in a
         language or of a length that the smaller model does not know."""
         traits = self._client.traits
         has_draft = bool(utterance.draft or utterance.draft_text)
@@ -120,7 +116,8 @@ class Drafting:
         return known and fits and not (has_draft or is_partial or utterance.temperature > 0)
 
     async def draft(self, job: Job[Hypothesis], utterance: Utterance) -> Transcription | None:
-        """What the smaller model says, with the priority of `job`; None if it fails, since a draft is not needed.
+        """Return what the smaller model says, asked with the priority of `job`; None if it fails, since a draft is not
+        needed.
 
         Raises `ShuttingDown` and `EngineFailed`.
         """
@@ -141,16 +138,16 @@ class Drafting:
 
     @property
     def saved(self) -> float:
-        """The share of decode steps that was saved so far."""
+        """Return the share of decode steps that was saved so far."""
         return self._saved / max(1, self._steps)
 
 
 class EngineStream:
-    """One transcription under way: an async iterator of its text, then its `result`. Made by `EngineClient.stream`.
+    """A transcription under way: an async iterator of its text, then its `result`. Made by `EngineClient.stream`.
 
-    The iterator raises `TimeoutError` at the deadline, since the engine may hang in a step and not report it.
-    `begun` is set when the first text has come, or at the end. With `drafting` the job is queued behind its draft, in
-    the place in the queue that the draft had.
+    The iterator raises `TimeoutError` at the deadline, since the engine may hang in a step and not report it. `begun`
+    is set when the first text has come, or at the end. With `drafting` the job is queued after its draft, in the place
+    in the queue that the draft had.
     """
 
     def __init__(self, thread: EngineThread, job: Job[Hypothesis], drafting: Drafting | None = None) -> None:
@@ -173,7 +170,7 @@ class EngineStream:
             self._future = asyncio.wrap_future(thread.submit(job))
         else:
             self._future = asyncio.ensure_future(self._drafted(drafting))
-        # The result crosses over by `call_soon_threadsafe` too, so this runs behind `_add` of every delta.
+        # The result crosses over by `call_soon_threadsafe` too, so this runs after `_add` of every delta.
         self._future.add_done_callback(self._on_done)
 
     def __aiter__(self) -> EngineStream:
@@ -189,7 +186,7 @@ class EngineStream:
         return self._texts.popleft()
 
     async def result(self) -> Transcription:
-        """The whole answer. Raises `AsrError`."""
+        """Return the whole answer. Raises `AsrError`."""
         hypothesis, job = await self._future, self._job
         return Transcription(
             hypothesis,
@@ -232,8 +229,10 @@ class EngineStream:
 
 @asynccontextmanager
 async def until(clock: RequestClock, deadline_s: float | Callable[[], float] | None) -> AsyncIterator[None]:
-    """As `asyncio.timeout_at`, by `clock`: raises `TimeoutError` if the block is not left in time. None: no limit. A
-    function tells a deadline that may move, but only to later."""
+    """Raise `TimeoutError` if the block is not left by `deadline_s`, as `asyncio.timeout_at` does, but by `clock`.
+
+    `deadline_s` is None for no limit, or a function where the deadline may move, but only to later.
+    """
     if deadline_s is None:
         yield
         return

@@ -79,7 +79,7 @@ async def test_a_transcription_says_where_its_time_went():
 
 @pytest.mark.parametrize("leaves", [False, True])
 async def test_its_audio_is_freed_with_it(leaves):
-    """At once, by the count of its references: the collector comes when much else has piled up, minutes later."""
+    """The audio is freed at once, by the count of its references: the collector comes minutes later."""
     thread = EngineThread(Scripted(), idle_timeout_s=0, start=False)
     audio = _audio()
     kept = weakref.ref(audio)
@@ -133,7 +133,7 @@ async def test_an_error_that_nobody_asks_for_is_not_reported():
 
 
 async def test_the_deadline_ends_a_stream_though_the_engine_does_not_move():
-    """By `TimeoutError` for who waits for text; the thread itself gives the job up as soon as it moves."""
+    """A reader of the text gets `TimeoutError`; the thread itself gives the job up as soon as it moves."""
     thread = EngineThread(Scripted(), idle_timeout_s=0, start=False)
     stream = EngineClient(thread).stream(
         Utterance(_audio()), priority=NOW, deadline_s=thread.request_clock.now_s() + 0.01
@@ -146,7 +146,7 @@ async def test_the_deadline_ends_a_stream_though_the_engine_does_not_move():
 
 
 async def test_a_limit_passes_by_its_clock_alone():
-    """It does not while a model is loaded, and a block that is left in time is not ended."""
+    """The limit does not pass while a model is loaded, and a block that is left in time is not ended."""
     now_s = 100.0
     clock = RequestClock(clock=lambda: now_s)
     with clock.loading():
@@ -213,7 +213,8 @@ class Pair:
 
 
 async def test_the_transcript_of_the_small_model_is_the_draft_of_the_large_one():
-    """Its words with their language, and nothing else of the utterance changes; what it saves is counted."""
+    """The draft has the words and their language, nothing else of the utterance changes, and what it saves is
+    counted."""
     pair = Pair()
     answer = await pair.ask(context="names", stream=True)
     (draft,), (asked,) = pair.small.asked, pair.large.asked
@@ -244,7 +245,7 @@ async def test_what_a_draft_cannot_help_has_none(values):
 
 
 async def test_an_answer_needs_no_draft():
-    """Where the small model fails, the large one answers alone."""
+    """The large model answers alone where the small one fails."""
     pair = Pair(error=TranscriptionFailed("broken"))
     assert (await pair.ask()).hypothesis.text == "said twice"
     assert pair.large.asked[0].draft_text is None
@@ -252,7 +253,7 @@ async def test_an_answer_needs_no_draft():
 
 
 async def test_who_had_a_draft_does_not_wait_again():
-    """The job keeps the place in the queue that the draft had: what came meanwhile is behind it."""
+    """The job keeps the place in the queue that the draft had: what came meanwhile is after it."""
     pair = Pair()
     stream = pair.client.stream(Utterance(_audio()), priority=NOW)
     await asyncio.sleep(0)

@@ -1,7 +1,7 @@
 """The contract of `engine.protocol`, held against every engine of the registry with its aligner.
 
-What only one engine guarantees has tests beside it. `ask` runs utterances together; `alone` has what each gets when
-it has the engine for itself, which no company may change.
+Guarantees of a single engine have tests next to it. `ask` runs utterances together; `alone` has what each gets when it
+has the engine for itself, which no company may change.
 """
 
 import atexit
@@ -39,8 +39,8 @@ TEXTS = ("hello turn on the kitchen lights", "你好 打开电灯", "seven, seve
 class Kind:
     """One engine of the registry: its MODEL_ID, and the function that gives an answer's budget.
 
-    `names_language`: its answers begin with the name of the language, and with none where there is no speech. `url`: of
-    the server that it needs. `options`: more settings.
+    `names_language`: its answers begin with the name of the language, and with none where there is no speech. `url`:
+    the address of the server that it needs. `options`: more settings.
     """
 
     model_id: str
@@ -86,7 +86,7 @@ KINDS = {
     "remote": Kind("any", "asr_server.engine.remote.engine.token_budget", names_language=False, url="http://unknown"),
 }
 _QWEN_BUDGET = KINDS["qwen"].budget
-# Encoders of which the engine has one in place of its own.
+# Encoders that the engine can have in place of its own.
 VARIANTS = {
     "qwen with onnx": Kind("demo", _QWEN_BUDGET, options=_onnx_encoder),
     "qwen with causal": Kind("demo", _QWEN_BUDGET, options=_causal_encoder),
@@ -184,7 +184,7 @@ def test_rows_do_not_change_each_other(kind, run, clips, alone):
     )
 )
 def test_rows_join_and_leave_at_any_step(engine, clips, alone, operations):
-    """Who leaves and who joins changes nobody, a dropped row has no outcome, and its slot is free at once."""
+    """A row that leaves or joins changes no other, a dropped row has no outcome, and its slot is free at once."""
     short = [place for place, clip in enumerate(clips) if len(clip) < 5 * SAMPLE_RATE]
     wanted, ended = {}, {}
 
@@ -215,7 +215,7 @@ def test_rows_join_and_leave_at_any_step(engine, clips, alone, operations):
 
 
 def test_a_dropped_row_frees_its_slot_at_once(engine, speech):
-    """Before its first step and in the middle of its answer."""
+    """A row may be dropped before its first step and in the middle of its answer."""
     for steps in (0, 2):
         engine.admit(1, Utterance(speech))
         for _ in range(steps):
@@ -260,10 +260,7 @@ def test_every_id_has_its_score_its_piece_and_its_offset(kind, ask, clips, langu
 
 
 def test_silence_is_no_speech(kind, ask, speech):
-    """No words and no language; its score says so, unless the language was forced.
-
-    An engine that names no language has no such score, and voice detection alone keeps silence from it.
-    """
+    """There are no words and no language; the score says so, unless the language was forced."""
     if not kind.names_language:
         assert [answer.no_speech_prob for answer in ask(Utterance(SILENCE), Utterance(speech))] == [None, None]
         return
@@ -279,7 +276,7 @@ def test_silence_is_no_speech(kind, ask, speech):
 
 
 def test_a_forced_language_is_the_result_and_costs_no_tokens(kind, ask, speech):
-    """Its name is not generated, the words are the same."""
+    """The language's name is not generated, and the words are the same."""
     free, forced = ask(Utterance(speech), Utterance(speech, language="English"))
     assert free.language == forced.language == "English"
     assert forced.text == free.text
@@ -306,7 +303,7 @@ def test_a_language_that_is_detected_is_one_of_those_that_may_be(kind, ask, spee
 
 
 def test_context_is_part_of_the_prompt(kind, ask, speech):
-    """And of nothing else that is counted. An engine whose traits say that it has no use for it ignores it."""
+    """The context changes no other count. An engine whose traits say that it has no use for a context ignores it."""
     plain, hinted = ask(Utterance(speech), Utterance(speech, context="kitchen"))
     if kind.plan().traits.uses_context:
         assert hinted.prompt_tokens > plain.prompt_tokens
@@ -324,7 +321,7 @@ def test_sampling_is_repeatable_by_its_seed(ask, clips):
 
 
 def test_an_answer_that_uses_up_its_budget_says_so(kind, ask, monkeypatch, speech):
-    """It is cut there, and does not look complete; what the answer is forced to begin with does not count."""
+    """The answer is cut there, and does not look complete; what it is forced to begin with does not count."""
     (whole,) = ask(Utterance(speech))
     monkeypatch.setattr(kind.budget, lambda *_: 3)
     cut, behind = ask(Utterance(speech), Utterance(speech, prefix=whole.ids[:2]))
@@ -367,7 +364,7 @@ def test_a_prefix_is_kept_and_the_rest_is_what_the_model_says_behind_it(ask, cli
 
 @pytest.mark.parametrize("language", [None, "English"])
 def test_the_words_of_another_model_are_a_draft_like_any_other(kind, ask, clips, language):
-    """Its text in the engine's own tokens: right words save steps, and no words change an answer."""
+    """The text is read in the engine's own tokens: right words save steps, and no words change an answer."""
     plain = ask(*(Utterance(clip, language=language) for clip in clips))
     for clip, own, other in zip(clips, plain, (*plain[1:], plain[0]), strict=True):
         drafts = [Written(own.text, own.language), Written(other.text, other.language), Written("unsaid words", "")]
@@ -407,7 +404,7 @@ def test_a_session_never_changes_an_answer(ask, clips):
 
 
 def test_it_can_be_unloaded_and_loaded_again(kind, run, speech, alone):
-    """Before a load it is not loaded; after another one it answers as before, and no row is left."""
+    """The engine is not loaded before a load; after another one it answers as before, and no row is left."""
     engine = registry.build(kind.plan(2))
     assert not engine.loaded
     assert engine.free_slots == 2  # or nobody would load it
@@ -424,7 +421,7 @@ def test_it_can_be_unloaded_and_loaded_again(kind, run, speech, alone):
 
 
 def test_it_says_what_it_is(kind, engine):
-    """Its names are those of the plan; once it is loaded, its slots are what it takes."""
+    """The names are those of the plan; once the engine is loaded, its slots are what it takes."""
     resolved = kind.plan()
     info = engine.info
     assert (info.name, info.model_id) == (resolved.engine, kind.plan().model_id)
@@ -473,7 +470,7 @@ def test_pieces_are_the_words_without_punctuation(aligner, speech):
 
 
 def test_the_aligner_can_be_unloaded_and_loaded_again(aligner, items):
-    """It gives the same times as before."""
+    """The aligner gives the same times as before."""
     before = aligner.align(items[:2])
     aligner.unload()
     assert not aligner.loaded

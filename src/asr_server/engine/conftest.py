@@ -73,7 +73,7 @@ def run():
 
 @pytest.fixture(scope="session")
 def alone(make_engine, run, clips):
-    """Each clip's hypothesis when it has the engine for itself."""
+    """Return each clip's hypothesis when it has the engine for itself."""
     return [run(make_engine(1), [Utterance(clip)])[0] for clip in clips]
 
 

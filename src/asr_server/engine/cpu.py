@@ -1,4 +1,4 @@
-"""What the processor can do and how much of it this process may use, by the kernel's files."""
+"""The processor's abilities and this process's share of it, read from the kernel's files."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ _ROOT = Path("/")
 
 @dataclass(frozen=True, slots=True)
 class CpuShare:
-    """`threads`: how many computing threads this process should have. `reason`: what that number follows from."""
+    """The number of computing threads that fits this process."""
 
-    threads: int
-    reason: str
+    threads: int  # how many computing threads this process should have
+    reason: str  # what that number follows from
 
 
 ONE_THREAD = CpuShare(1, "one for the one core that this process may use")
 
 
 def flags(root: Path = _ROOT) -> frozenset[str]:
-    """The instruction sets of the processor, by the kernel's names; empty where the kernel lists none."""
+    """Return the instruction sets of the processor, by the kernel's names; empty where the kernel lists none."""
     file = root / "proc/cpuinfo"
     lines = file.read_text(errors="replace").splitlines() if file.is_file() else []
     return frozenset(next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), ()))
 
 
 def share(root: Path = _ROOT, allowed: Collection[int] | None = None) -> CpuShare:
-    """One thread for each core of `allowed` (default: this process' affinity mask), fewer where a control group has a
-    quota.
+    """Return one thread for each core of `allowed` (default: this process' affinity mask), fewer where a control group
+    has a quota.
 
-    Two threads on one core share its multipliers. With more threads than the quota allows, the kernel stops all of
-    them for the rest of each period, and a pass waits for its slowest thread.
+    Two threads on one core share its multipliers. With more threads than the quota allows, the kernel stops all of them
+    for the rest of each period, and a pass waits for its slowest thread.
     """
     allowed = allowed or os.sched_getaffinity(0)
     cores = len({_siblings(root, cpu) for cpu in allowed})
@@ -44,13 +44,14 @@ def share(root: Path = _ROOT, allowed: Collection[int] | None = None) -> CpuShar
 
 
 def _siblings(root: Path, cpu: int) -> str:
-    """The logical CPUs of the core that `cpu` belongs to."""
+    """Return the logical CPUs of the core that `cpu` belongs to."""
     file = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
     return file.read_text().strip() if file.is_file() else str(cpu)
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """The quotas, in CPUs, of this process' control group and of those above it, in both versions of the interface.
+    """Yield the quotas, in CPUs, of this process' control group and of those above it, in both versions of the
+    interface.
 
     A container often sees its own group as the root, while /proc names it as the host does: the root is read in any
     case.

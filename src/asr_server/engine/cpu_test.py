@@ -79,7 +79,7 @@ def test_this_machine_is_read():
 
 
 def test_flags_are_the_kernels(tree):
-    """Of the first processor; a kernel that lists none, as on ARM, has none."""
+    """Flags are read from the first processor; a kernel that lists none, as on ARM, has none."""
     text = "processor\t: 0\nflags\t\t: fpu avx512_vnni amx_int8\n\nprocessor\t: 1\nflags\t\t: fpu"
     assert cpu.flags(tree({"proc/cpuinfo": text})) == {"fpu", "avx512_vnni", "amx_int8"}
     assert cpu.flags(tree({"proc/cpuinfo": "Features : asimd"})) == frozenset()

@@ -1,4 +1,4 @@
-"""Which encoder runs: torch's, one from a file, or a causal one. Used by `plan.py`; loads nothing.
+"""The choice of the encoder: torch's, one from a file, or a causal one. Used by `plan.py`; loads nothing.
 
 What only the files of the checkpoint can tell is checked when it is loaded.
 """
@@ -20,7 +20,7 @@ from asr_server.engine.qwen.checkpoint import DEMO
 CAUSAL_KEY = "causal_left_tokens"
 
 _FILE_REASON = "compared with torch's encoder when the model is loaded"
-# Of the 0.6B's shape, a partial each second of an utterance of 20 s, two cores (2026-11-23).
+# Measured on the 0.6B's shape, a partial each second of an utterance of 20 s, two cores (2026-11-23).
 _CAUSAL_REASON = "live audio is encoded once: a fifth of the frames, and a partial takes half of the processor's time"
 _TORCH = "not set; the encoder runs in torch"
 _NOT_TUNED = "not set; for checkpoints tuned for it, which the released ones are not"
@@ -29,7 +29,7 @@ _NOT_TUNED = "not set; for checkpoints tuned for it, which the released ones are
 def resolve(
     settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str], *, torch: bool
 ) -> tuple[Option, ...]:
-    """The three options. What was asked for and cannot be done is added to `conflicts`."""
+    """Return the three options. What was asked for and cannot be done is added to `conflicts`."""
     wanted = {
         "ONNX_ENCODER_PATH": settings.onnx_encoder_path,
         "TRT_ENCODER_PATH": settings.trt_encoder_path,
@@ -58,7 +58,7 @@ def resolve(
 
 
 def causal_problem(model_id: str, directory: Path | None = None, *, wanted: bool) -> str:
-    """Why the checkpoint and USE_CAUSAL_ENCODER do not fit, "" if they do or if its files are not here yet."""
+    """Return why the checkpoint and USE_CAUSAL_ENCODER do not fit; "" if they do or if its files are not here yet."""
     directory = directory or (demo.checkpoint_path() if model_id == DEMO else Path(model_id))
     try:
         config = json.loads((directory / "config.json").read_text(encoding="utf-8"))

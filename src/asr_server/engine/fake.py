@@ -41,7 +41,7 @@ _SILENCE_PEAK = 0.01
 _AUDIO_TOKENS_PER_S = 13
 _PROMPT_TOKENS = 9
 _LOOP_TURNS = 6
-# What a sampled answer says in place of a word.
+# Sampled answers have one of these in place of a word.
 _HESITATION = " um"
 _UNITS = (
     *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
@@ -55,10 +55,10 @@ _IDEOGRAPHS = re.compile(r"([\u3040-\u30ff\u3400-\u9fff])")
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """What one token id stands for: some text, or the name of the language ("" for no speech)."""
+    """The meaning of one token id: some text, or the name of the language."""
 
     text: str
-    language: str | None = None
+    language: str | None = None  # the language that the id names, "" for no speech; None for an id that is text
 
 
 class _Vocabulary:
@@ -66,7 +66,7 @@ class _Vocabulary:
 
     def __init__(self) -> None:
         self._pieces: dict[int, _Piece] = {}
-        # What default answers are made of is known from the start, to read ids that another process gave.
+        # The words of default answers are known from the start, to read ids that another process gave.
         for name in ("English", ""):
             self.id_of(_Piece("", name))
         for number in range(100):
@@ -74,7 +74,7 @@ class _Vocabulary:
             self.id_of(_Piece(f" {_number(number)}"))
 
     def id_of(self, piece: _Piece) -> int:
-        """The id of a piece, which is known from now on."""
+        """Return the id of a piece, which is known from now on."""
         spelled = piece.text if piece.language is None else f"<language {piece.language}>"
         found = zlib.crc32(spelled.encode())
         if self._pieces.setdefault(found, piece) != piece:
@@ -82,22 +82,21 @@ class _Vocabulary:
         return found
 
     def piece(self, token: int) -> _Piece:
-        """What an id stands for. Raises `KeyError` for one that was never given."""
+        """Return the meaning of an id. Raises `KeyError` for one that was never given."""
         return self._pieces[token]
 
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """One utterance on its way. `ids`: the answer; `given`: tokens of it that were handed out; `tail`: repetitions
-    behind it that only deltas show."""
+    """One utterance on its way."""
 
     utterance: Utterance
-    rule: Rule
-    ids: tuple[int, ...]
-    tail: tuple[int, ...]
+    rule: Rule  # the rule that decides its answer
+    ids: tuple[int, ...]  # the answer
+    tail: tuple[int, ...]  # repetitions after it that only deltas show
     finish: Finish
     no_speech_prob: float | None
-    given: int = 0
+    given: int = 0  # how many tokens of it were handed out
     passes: int = 0
     struck: bool = False  # its fault has happened
 
@@ -138,7 +137,7 @@ class FakeEngine:
 
     @property
     def loaded(self) -> bool:
-        """Whether `load` has succeeded."""
+        """True if `load` has succeeded."""
         return self._loaded
 
     @property
@@ -148,7 +147,7 @@ class FakeEngine:
 
     @property
     def urgent_slots(self) -> int:
-        """The same: all rows begin with the next step."""
+        """Return `free_slots`: all rows begin with the next step."""
         return self.free_slots
 
     def load(self) -> None:
@@ -183,7 +182,7 @@ class FakeEngine:
         self._rows[key] = row
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
-        """One token for every row. Raises if the script breaks the step."""
+        """Give every row one token. Raises if the script breaks the step."""
         self._on_progress()
         script = self._script()
         stalls = script.stall_every and self._steps % script.stall_every == 0
@@ -210,7 +209,7 @@ class FakeEngine:
         return script
 
     def _rule(self, item: Utterance, script: FakeScript) -> Rule:
-        """The first rule that applies; one without any effect if none does."""
+        """Return the first rule that applies; one without any effect if none does."""
         audio_s = samples_to_s(len(item.audio))
         for rule in script.rules:
             if rule.model not in ("", self._plan.model_id):
@@ -227,7 +226,7 @@ class FakeEngine:
         return Rule()
 
     def _strike(self, row: _Row) -> AsrError | None:
-        """The error of the row, or None if it goes on."""
+        """Return the error of the row, or None if it goes on."""
         row.struck = True
         no_memory = EngineOutOfMemory("No memory is left for this audio.")
         return strike(row.rule, TranscriptionFailed("The engine failed on this audio."), no_memory)
@@ -259,7 +258,8 @@ class FakeEngine:
         return " ".join(_number(n) for n in range(1, count + 1))
 
     def _advance(self, key: int, row: _Row) -> Iterator[Outcome]:
-        """One pass: a token, and in the first one also what is forced and as much of the draft as is true."""
+        """Run one pass of a row: it yields a token, and in the first pass also what is forced and what is right of the
+        draft."""
         whole = row.ids + row.tail
         known = 0
         if row.passes == 0:
@@ -279,7 +279,7 @@ class FakeEngine:
             yield RowDone(key, self._hypothesis(row))
 
     def _text(self, row: _Row, ids: Sequence[int], start: int, end: int) -> str:
-        """The text that ids[start:end] write; an answer does not begin with a blank."""
+        """Return the text that ids[start:end] write; an answer does not begin with a blank."""
         whole = "".join(self._vocabulary.piece(token).text for token in ids[:end]).lstrip()
         before = "".join(self._vocabulary.piece(token).text for token in ids[:start]).lstrip()
         return whole[len(before) :]
@@ -320,11 +320,9 @@ class FakeAligner:
             raise ModelUnavailable(f"FORCED_ALIGNER_ID={self.aligner_id}: the script says that there is none.")
 
     def load(self) -> None:
-        """There is nothing to load."""
         self.loaded = True
 
     def unload(self) -> None:
-        """There is nothing to free."""
         self.loaded = False
 
     def cost(self, item: AlignItem) -> int:
@@ -360,7 +358,7 @@ def _sampled(pieces: Sequence[_Piece], item: Utterance) -> list[_Piece]:
 
 
 def _common(draft: Sequence[int], ids: Sequence[int]) -> int:
-    """How many tokens of the draft are those of the answer."""
+    """Return how many tokens the draft and the answer have in common from the start."""
     return next((n for n, (a, b) in enumerate(zip(draft, ids, strict=False)) if a != b), min(len(draft), len(ids)))
 
 
@@ -374,7 +372,7 @@ def _logprob(token: int) -> float:
 
 
 def _number(n: int) -> str:
-    """The English word for `n` of 100, and beyond that from the beginning again."""
+    """Return the English word for `n` of 100, and beyond that from the beginning again."""
     n %= 100
     if n < len(_UNITS):
         return _UNITS[n]

@@ -1,4 +1,4 @@
-"""What the fake engine answers and which faults it has, as a JSON file or a dataclass. For tests.
+"""The script of the fake engine, its answers and faults, as a JSON file or a dataclass. For tests.
 
 `FAKE_ENGINE_SCRIPT` names a JSON file with the fields of `FakeScript`, every one optional; `rules` is a list of objects
 with the fields of `Rule`. An unknown field is an error. The file is read again when it changes, so that a test may give
@@ -38,7 +38,7 @@ _POLL_S = 0.005
 
 
 class Fault(StrEnum):
-    """What goes wrong."""
+    """A kind of fault that the script can have."""
 
     RAISE = "raise"  # this row fails with `TranscriptionFailed`
     MEMORY = "memory"  # this row fails with `EngineOutOfMemory`
@@ -49,48 +49,38 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which utterances it is for (every condition that is set must hold), and what becomes of them.
+    """A rule for utterances: conditions, all of which must hold, then an answer and a fault.
 
-    Conditions: `model` is the name of the one that is asked; `context` is part of the utterance's context; its audio
-    lasts `min_s` to `max_s` seconds; it is the `call`-th utterance of the engine, counted from 1; it is `sampled`
-    (temperature above 0) or not; it belongs to a `live` session or not. A rule applies `times` times, 0 is without
-    limit. With `once_file` it applies only while that file is not there, and creates it: once for all processes that
-    share the script.
-
-    Answer: `text` (None: the answer that follows from the audio), `language` and `finish`. `no_speech_prob` is 0.02 for
-    an answer with text and 0.98 for one without, unless it is set. An answer that ends as a `loop` repeats its last
-    word in the deltas, as a real one does.
-
-    Fault: `fault` strikes at the row's admission, or (`at` is "step") in the step after `after_tokens` tokens were
-    given; 0 is its first step, the prefill. `hang_file` is created when the hang begins; to end it, delete the file.
+    An answer that ends as a `loop` repeats its last word in the deltas, as a real one does.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
-    model: str = ""
-    context: str = ""
-    min_s: float = 0.0
-    max_s: float = math.inf
-    call: int = 0
-    sampled: bool | None = None
-    live: bool | None = None
-    times: int = 0
+    model: str = ""  # name of the model that is asked
+    context: str = ""  # part of the utterance's context
+    min_s: float = 0.0  # seconds of its audio at least
+    max_s: float = math.inf  # seconds of its audio at most
+    call: int = 0  # it is the `call`-th utterance of the engine, counted from 1; 0 is any
+    sampled: bool | None = None  # temperature above 0, or not
+    live: bool | None = None  # it belongs to a live session, or not
+    times: int = 0  # how often the rule applies; 0 is without limit
+    # The rule applies only while this file is not there, and creates it: once for all processes that share the script.
     once_file: Path | None = None
 
-    text: str | None = None
-    language: str = "English"
+    text: str | None = None  # None: the answer that follows from the audio
+    language: str = "English"  # the model's name of the language
     finish: Finish = Finish.END
-    no_speech_prob: float | None = None
+    no_speech_prob: float | None = None  # unless it is set, 0.02 for an answer with text and 0.98 for one without
 
-    fault: Fault | None = None
-    at: Literal["admission", "step"] = "step"
-    after_tokens: int = 0
-    hang_s: float = 0.0
-    hang_file: Path | None = None
+    fault: Fault | None = None  # happens once to each row; None for no fault
+    at: Literal["admission", "step"] = "step"  # "admission" of the row, or a "step"
+    after_tokens: int = 0  # tokens that the row was given before that step; 0 is the first one, the prefill
+    hang_s: float = 0.0  # how long a hang lasts
+    hang_file: Path | None = None  # is created when the hang begins; to end it, delete the file
 
     def matches(self, utterance: Utterance, audio_s: float, call: int) -> bool:
-        """Whether its conditions hold for this utterance, the `call`-th. `model`, `times` and `once_file` are the
-        engine's."""
+        """True if its conditions hold for this utterance, the `call`-th. The engine checks `model`, `times` and
+        `once_file`."""
         return (
             self.context in utterance.context
             and self.min_s <= audio_s <= self.max_s
@@ -102,84 +92,65 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class SpeechRule:
-    """Which sentences it is for, and what becomes of them.
-
-    Conditions: `text` is part of the sentence; it is the `call`-th sentence of the engine, counted from 1. A rule
-    applies `times` times, 0 is without limit.
-
-    `finish`: a sentence that ends at its budget has half of its samples. `fault` strikes at the row's admission, or
-    (`at` is "step") in the step after `after_blocks` blocks of samples were given. `hang_s`, `hang_file`: as above.
-    """
+    """A rule for sentences to speak: conditions, all of which must hold, then how they end and a fault."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
-    text: str = ""
-    call: int = 0
-    times: int = 0
+    text: str = ""  # part of the sentence
+    call: int = 0  # it is the `call`-th sentence of the engine, counted from 1; 0 is any
+    times: int = 0  # how often the rule applies; 0 is without limit
 
-    finish: SpeechFinish = SpeechFinish.END
+    finish: SpeechFinish = SpeechFinish.END  # a sentence that ends at its budget has half of its samples
 
-    fault: Fault | None = None
-    at: Literal["admission", "step"] = "step"
-    after_blocks: int = 0
-    hang_s: float = 0.0
-    hang_file: Path | None = None
+    fault: Fault | None = None  # happens once to each row; None for no fault
+    at: Literal["admission", "step"] = "step"  # "admission" of the row, or a "step"
+    after_blocks: int = 0  # blocks of samples that the row was given before that step
+    hang_s: float = 0.0  # how long a hang lasts
+    hang_file: Path | None = None  # is created when the hang begins; to end it, delete the file
 
     def matches(self, text: str, call: int) -> bool:
-        """Whether its conditions hold for this sentence, the `call`-th. `times` is the engine's."""
+        """True if its conditions hold for this sentence, the `call`-th. The engine checks `times`."""
         return self.text in text and self.call in (0, call)
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechScript:
-    """The speech engine `fake`: a step gives each row a block of samples and takes `step_s` seconds. Loading takes
-    `load_s` seconds, and fails the first `load_failures` times."""
+    """The script of the speech engine `fake`."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     rules: tuple[SpeechRule, ...] = ()
-    step_s: float = 0.0
-    load_s: float = 0.0
-    load_failures: int = 0
+    step_s: float = 0.0  # seconds that a step takes, which gives each row a block of samples
+    load_s: float = 0.0  # seconds that loading takes
+    load_failures: int = 0  # how many of the first loads fail
 
 
 @dataclass(frozen=True, slots=True)
 class FakeScript:
-    """The whole engine.
-
-    Loading takes `load_s` seconds, and before that `load_freeze_s` seconds in which no thread of the process moves, as
-    while a native library is imported. The first `load_failures` loads fail: with `ModelUnavailable`, or with
-    `EngineOutOfMemory` if `load_fault` is "memory".
-
-    A step takes `step_s` seconds; with `stall_every` each step of that number takes `stall_s` instead, the first one
-    included.
-
-    The aligner spreads the words evenly over the audio. It is found after `aligner_locate_s` seconds, or not at all if
-    `aligner_missing`; a pass takes `align_s` seconds and fails if `align_fails`.
-
-    `speech` is for `SPEECH=fake` and `SPEECH_CLONE_MODEL=fake`.
-    """
+    """The script of the whole engine."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
-    words_per_s: float = 2.0
+    words_per_s: float = 2.0  # words of the answers that follow from the audio
     rules: tuple[Rule, ...] = ()
 
-    load_s: float = 0.0
+    load_s: float = 0.0  # seconds that loading takes
+    # seconds before that in which no thread of the process moves, as while a native library is imported
     load_freeze_s: float = 0.0
-    load_failures: int = 0
+    load_failures: int = 0  # how many of the first loads fail
+    # RAISE: with `ModelUnavailable`; MEMORY: with `EngineOutOfMemory`
     load_fault: Literal[Fault.RAISE, Fault.MEMORY] = Fault.RAISE
 
-    step_s: float = 0.0
-    stall_every: int = 0
+    step_s: float = 0.0  # seconds that a step takes
+    stall_every: int = 0  # each step of this number takes `stall_s` instead, the first one included; 0 is none
     stall_s: float = 0.0
 
-    aligner_locate_s: float = 0.0
-    aligner_missing: bool = False
-    align_s: float = 0.0
-    align_fails: bool = False
+    aligner_locate_s: float = 0.0  # seconds until the aligner is found, which spreads the words evenly over the audio
+    aligner_missing: bool = False  # it is not found
+    align_s: float = 0.0  # seconds that a pass takes
+    align_fails: bool = False  # each pass fails
 
-    speech: SpeechScript = field(default_factory=SpeechScript)
+    speech: SpeechScript = field(default_factory=SpeechScript)  # for `SPEECH=fake` and `SPEECH_CLONE_MODEL=fake`
 
 
 class ScriptError(ValueError):
@@ -190,7 +161,7 @@ _JSON = TypeAdapter(FakeScript)
 
 
 def read(path: Path) -> FakeScript:
-    """The script in a JSON file. Raises `ScriptError`."""
+    """Return the script in a JSON file. Raises `ScriptError`."""
     try:
         return _JSON.validate_json(path.read_bytes())
     except OSError as error:
@@ -216,7 +187,7 @@ class ScriptSource:
         self.changes += 1
 
     def current(self) -> FakeScript:
-        """The script as it is now; `changes` counts how often it became another one. Raises `ScriptError`."""
+        """Return the script as it is now; `changes` counts how often it became another one. Raises `ScriptError`."""
         if self._path is not None and (stamp := _stamp(self._path)) != self._stamp:
             self._script, self._stamp = read(self._path), stamp
             self.changes += 1

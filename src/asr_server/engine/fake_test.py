@@ -35,7 +35,7 @@ def _sound(seconds=2.0):
 
 
 def _run(engine, *utterances):
-    """What becomes of each: a hypothesis or an error."""
+    """Return the end of each utterance: a hypothesis or an error."""
     ended = {}
     for key, utterance in enumerate(utterances):
         engine.admit(key, utterance)
@@ -49,7 +49,7 @@ def _run(engine, *utterances):
 
 
 def test_the_default_answer_follows_from_the_audio():
-    """Its length is the number of words; silence, also with a little noise, is no speech."""
+    """The answer has as many words as its length says; silence, also with a little noise, is no speech."""
     noise = np.random.default_rng(0).normal(0, 1e-3, 16_000).astype(np.float32)
     long, short, silent = _run(_engine(), *map(Utterance, (_sound(11.2), _sound(0.3), noise)))
     assert long.text.split()[:3] == ["one", "two", "three"]
@@ -61,7 +61,7 @@ def test_the_default_answer_follows_from_the_audio():
 
 
 def test_the_first_rule_that_applies_decides():
-    """By context, length, order of calls, temperature, and so many times."""
+    """Rules choose by context, length, order of calls, temperature, and apply a number of times."""
     engine = _engine(
         Rule(context="spell", text="s p e l l", language="German"),
         Rule(min_s=5, max_s=6, text="five"),
@@ -87,7 +87,7 @@ def test_the_first_rule_that_applies_decides():
 
 
 def test_a_loop_is_heard_in_the_deltas_and_folded_in_the_answer():
-    """As the contract says of loops."""
+    """The deltas have the repetitions and the answer has one, as the contract says of loops."""
     engine = _engine(Rule(text="on and on", finish=Finish.LOOP))
     engine.admit(1, Utterance(_sound(), stream=True))
     heard = ""
@@ -103,7 +103,7 @@ def test_a_loop_is_heard_in_the_deltas_and_folded_in_the_answer():
 @pytest.mark.parametrize(("fault", "error"), [("raise", TranscriptionFailed), ("memory", EngineOutOfMemory)])
 @pytest.mark.parametrize("after_tokens", [0, 2])
 def test_a_fault_fails_its_own_row(fault, error, after_tokens):
-    """After so many tokens, and never the row beside it."""
+    """The fault comes after that many tokens, and never in the row next to it."""
     engine = _engine(Rule(context="bad", fault=Fault(fault), after_tokens=after_tokens))
     engine.admit(0, Utterance(_sound(), context="bad"))
     outcomes = [outcome for _ in range(after_tokens + 1) for outcome in engine.step()]
@@ -151,7 +151,7 @@ def test_a_hang_lasts_while_its_file_is_there(tmp_path):
 
 
 def test_a_rule_with_a_file_applies_once_for_all_engines(tmp_path):
-    """As for the first of several workers that run the same script."""
+    """The rule applies to the first of several workers that run the same script."""
     rule = Rule(text="first", once_file=tmp_path / "once")
     texts = [_run(_engine(rule), Utterance(_sound()))[0].text for _ in range(2)]
     assert texts == ["first", "one two three four"]
@@ -159,7 +159,7 @@ def test_a_rule_with_a_file_applies_once_for_all_engines(tmp_path):
 
 @pytest.mark.parametrize(("fault", "error"), [("raise", ModelUnavailable), ("memory", EngineOutOfMemory)])
 def test_loads_fail_as_often_as_the_script_says(fault, error):
-    """And then succeed."""
+    """The load after those succeeds."""
     engine = FakeEngine(_plan(), script=FakeScript(load_failures=2, load_fault=Fault(fault)))
     for _ in range(2):
         with pytest.raises(error):
@@ -178,7 +178,7 @@ def test_a_load_takes_its_time(values):
 
 
 def test_steps_take_their_time():
-    """Every second one the longer time, the first one included."""
+    """Every second step takes the longer time, the first one included."""
     engine = _engine(step_s=0.001, stall_every=2, stall_s=0.05)
     engine.admit(0, Utterance(_sound()))
     took_s = []
@@ -228,7 +228,7 @@ def test_a_test_in_the_process_may_give_another_script_and_another_default():
     ],
 )
 def test_a_bad_script_is_refused_with_its_place(tmp_path, content, place):
-    """When the engine is built: a typing error must not become a test that tests nothing."""
+    """A script is read when the engine is built: a typing error must not become a test that tests nothing."""
     script = tmp_path / "script.json"
     if content is not None:
         script.write_text(content)
@@ -239,7 +239,7 @@ def test_a_bad_script_is_refused_with_its_place(tmp_path, content, place):
 
 
 def test_the_aligner_does_what_the_script_says():
-    """It is missing, fails, or spreads the words evenly."""
+    """The aligner is missing, fails, or spreads the words evenly."""
     item = AlignItem(_sound(2.0), "It's one, two: 你好!", "English")
     aligner = FakeAligner(_plan())
     aligner.locate()
@@ -254,7 +254,7 @@ def test_the_aligner_does_what_the_script_says():
 
 
 def test_only_its_own_name_starts_it():
-    """The plan says so on the first line; a script beside a real model stops the start."""
+    """The plan says so on the first line; a script next to a real model stops the start."""
     resolved = _plan()
     assert (resolved.engine, resolved.device, resolved.aligner_id) == ("fake", "cpu", "fake")
     assert (resolved.options[0].name, resolved.options[0].value) == ("engine", "fake")

@@ -33,10 +33,9 @@ class EndOfTurnModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SpeechFeature:
-    """Engines of speech that a feature adds, each with its own voices, in the order in which they are preferred.
+    """Engines of speech that a feature adds, in the order in which they are preferred.
 
-    The argument is the value of SPEECH that names them. What they do not speak, the engine speaks that would run
-    without the feature.
+    What they do not speak is spoken by the engine that would run without the feature.
     """
 
     name: str  # a value of SPEECH, which means `default`
@@ -44,8 +43,8 @@ class SpeechFeature:
     takes: Callable[[str], bool]  # whether a value of SPEECH names these engines
     missing: Callable[[str], str]  # why they cannot run, "" if they can
     reason: str  # what `/health` says about them
-    traits: Callable[[str], tuple[SpeechTraits, ...]]  # imports no libraries
-    build: Callable[[str], tuple[SpeechEngine, ...]]
+    traits: Callable[[str], tuple[SpeechTraits, ...]]  # takes a value of SPEECH; imports no libraries
+    build: Callable[[str], tuple[SpeechEngine, ...]]  # takes a value of SPEECH
     download: Callable[[str], Path | None]  # of a name that is a value of SPEECH too; None where it is another's
 
 
@@ -63,9 +62,9 @@ END_OF_TURN = "end_of_turn"
 
 @dataclass(frozen=True, slots=True)
 class Feature:
-    """One feature, as a value; a hook that a feature does not use keeps its default."""
+    """A feature as a value; a hook that a feature does not use keeps its default."""
 
-    name: str  # that of its folder
+    name: str  # the name of its folder
     options: Callable[[Settings], Iterable[Option]] = _no_options  # shown by `/health`, each with a reason
     end_of_turn: Callable[[], EndOfTurnModel] | None = None  # called where its option is active
     speech: SpeechFeature | None = None

@@ -1,4 +1,4 @@
-"""What can be known of the GPU and of the installed torch without importing it: files and package metadata."""
+"""The GPU and the installed torch, as far as files and package metadata tell without importing it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BFLOAT16_REASON = "the format of the released weights, for which the GPU has un
 
 
 class Driver(StrEnum):
-    """Whose driver is there."""
+    """The maker of the driver that is installed."""
 
     NONE = ""
     NVIDIA = "NVIDIA"
@@ -42,7 +42,7 @@ class Driver(StrEnum):
 
 
 class Build(StrEnum):
-    """What the installed torch was built for."""
+    """The kind of device that the installed torch was built for."""
 
     CPU = "CPU"
     CUDA = "CUDA"
@@ -51,25 +51,24 @@ class Build(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
-    """`driver_version`, `cuda` (the version that torch was built for): (major, minor, ...), () where no file tells it.
-    `cards`: their names. `compatible`: a package with newer libraries of the driver is installed (cuda-compat)."""
+    """The driver, the cards and the build of torch."""
 
     driver: Driver = Driver.NONE
-    driver_version: tuple[int, ...] = ()
-    cards: tuple[str, ...] = ()
-    build: Build = Build.CPU
-    cuda: tuple[int, ...] = ()
-    compatible: bool = False
+    driver_version: tuple[int, ...] = ()  # (major, minor, ...), () where no file tells it
+    cards: tuple[str, ...] = ()  # their names
+    build: Build = Build.CPU  # of the installed torch
+    cuda: tuple[int, ...] = ()  # the version that torch was built for: (major, minor, ...), () where no file tells it
+    compatible: bool = False  # a package with newer libraries of the driver is installed (cuda-compat)
 
     @property
     def build_fits(self) -> bool:
-        """Whether torch was built for the GPU that the driver is for; without a driver, for any."""
+        """True if torch was built for the GPU of the driver; without a driver, for any GPU."""
         kinds = {Driver.NVIDIA: Build.CUDA, Driver.WSL: Build.CUDA, Driver.AMD: Build.ROCM}
         return self.build is kinds.get(self.driver, self.build) and self.build is not Build.CPU
 
     @property
     def too_old(self) -> str:
-        """Why the driver cannot run this build, "" if it can or if its version is not known."""
+        """Return why the driver cannot run this build; "" if it can or if its version is not known."""
         least = MINIMUM_DRIVER.get(self.cuda[0], ()) if self.cuda else ()
         if self.build is not Build.CUDA or self.compatible or not self.driver_version or self.driver_version >= least:
             return ""
@@ -80,7 +79,7 @@ class Gpus:
 
     @property
     def capability(self) -> tuple[int, int] | None:
-        """The compute capability of the cards by their names; None if they are not all known and equal."""
+        """Return the compute capability of the cards by their names; None if they are not all known and equal."""
         found = {_capability_of(name) for name in self.cards}
         return found.pop() if len(found) == 1 else None
 
@@ -105,7 +104,7 @@ def probe(root: Path = Path("/")) -> Gpus:
 
 
 def dtype(capability: tuple[int, int] | None, *, rocm: bool = False) -> tuple[str, str]:
-    """The number format for `DTYPE=auto` on a GPU of that compute capability, and the reason."""
+    """Return the number format for `DTYPE=auto` on a GPU of that compute capability, and the reason."""
     if rocm or (capability is not None and capability >= BFLOAT16_FROM):
         return "bfloat16", _BFLOAT16_REASON
     if capability is not None and capability >= FLOAT16_FROM:
@@ -115,7 +114,7 @@ def dtype(capability: tuple[int, int] | None, *, rocm: bool = False) -> tuple[st
 
 
 def eight_bit_problem(quantize: str, capability: tuple[int, int] | None, name: str) -> str:
-    """Why a GPU cannot multiply in "int8" or "fp8", "" if it can or if its compute capability is not known."""
+    """Return why a GPU cannot multiply in "int8" or "fp8"; "" if it can or if its compute capability is not known."""
     least = _EIGHT_BITS_FROM[quantize]
     if capability is None or capability >= least:
         return ""
@@ -137,7 +136,7 @@ def _driver(root: Path) -> Driver:
 
 
 def _build() -> tuple[Build, tuple[int, ...]]:
-    """From the file in which torch keeps it: the version in the metadata names it only for some indexes."""
+    """Read the build from torch's own file: the version in the metadata names it only for some indexes."""
     try:
         text = Path(str(metadata.distribution("torch").locate_file("torch/version.py"))).read_text()
     except (metadata.PackageNotFoundError, OSError):

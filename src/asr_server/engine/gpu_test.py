@@ -1,4 +1,5 @@
-"""What files and metadata tell of a machine's GPU, and the plan that follows: one row for each kind of machine."""
+"""The facts that files and metadata tell of a machine's GPU, and the plan that follows: one row for each kind of
+machine."""
 
 from dataclasses import dataclass
 
@@ -109,7 +110,8 @@ def test_a_machine_is_judged_by_its_files(probe, machine, device, dtype):
 
 @pytest.mark.parametrize("device", ["auto", "cuda"])
 def test_a_driver_that_is_too_old_stops_the_start_in_words(probe, device):
-    """With the driver, the version that torch needs, and the ways out; newer libraries of the driver are tried."""
+    """The error names the driver, the version that torch needs, and the ways out; newer libraries of the driver are
+    tried."""
     machine = _nvidia(OLD, "NVIDIA H100 80GB HBM3")
     with pytest.raises(plan.PlanError) as refusal:
         _resolve(probe(machine), device=device)
@@ -131,7 +133,7 @@ def test_a_driver_that_is_too_old_stops_the_start_in_words(probe, device):
     ],
 )
 def test_a_gpu_that_is_asked_for_and_cannot_be_used_refuses(probe, machine, words):
-    """It names driver and build, whichever is wrong."""
+    """The error names driver and build, whichever is wrong."""
     with pytest.raises(plan.PlanError) as refusal:
         _resolve(probe(machine), device="cuda")
     assert all(word in str(refusal.value) for word in (*words, "DEVICE=cuda", "pip install '.[gpu]'"))

@@ -1,4 +1,4 @@
-"""How much memory of the machine is free."""
+"""The memory of the machine that is free."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def free_bytes() -> int:
-    """What the kernel and the container's limit leave."""
+    """Return the bytes that the kernel and the container's limit leave."""
     rows = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
     return int(min(int(rows["MemAvailable"].split()[0]) * 1024, _left_bytes()))
 
 
 def _left_bytes() -> float:
-    """What a container's limit leaves; files that the kernel caches for it give way."""
+    """Return the bytes that a container's limit leaves; files that the kernel caches for it count as free."""
     limit = _CGROUP / "memory.max"
     text = limit.read_text().strip() if limit.is_file() else "max"
     if text == "max":

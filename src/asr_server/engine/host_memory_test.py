@@ -1,4 +1,4 @@
-"""How much memory is free, in a container and outside."""
+"""Free memory, in a container and outside."""
 
 import pytest
 
@@ -9,7 +9,8 @@ KIB = 1024
 
 @pytest.fixture
 def container(tmp_path, monkeypatch):
-    """The kernel's files of a container with that limit, 900 KiB of which are used, 200 of them for cached files."""
+    """Write the kernel's files of a container with that limit, 900 KiB of which are used, 200 of them for cached
+    files."""
 
     def limited(limit):
         (tmp_path / "memory.max").write_text(f"{limit}\n")
@@ -22,7 +23,7 @@ def container(tmp_path, monkeypatch):
 
 
 def test_a_containers_limit_counts_and_its_file_cache_does_not(container):
-    """What the machine has beyond the limit would be planned for and never be there: the process would be killed."""
+    """Memory of the machine beyond the limit would be planned for and never be there: the process would be killed."""
     container(1000 * KIB)
     assert host_memory.free_bytes() == 300 * KIB
     container(500 * KIB)

@@ -1,7 +1,13 @@
-"""Finds decoding loops in token ids while they are being decoded. Pure; what to do about one is the caller's."""
+"""Finds decoding loops: in token ids while they are being decoded, and in a text afterwards. Pure.
+
+What to do about a loop in ids is the caller's: it is tried again in halves. A loop of short units in a text is folded,
+"thank you thank you thank you ..." to "thank you", by the rule of the model's own package. A sentence that is left
+several times was said so: a chorus, a litany.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 # A loop is a unit of tokens that fills this much of the answer's end and comes back this often. Digit strings and
@@ -9,10 +15,14 @@ from collections.abc import Sequence
 _MIN_TOKENS = 48
 _MIN_TURNS = 6
 _MAX_UNIT = 64
+_TEXT_UNIT_CHARS = 20
+_TEXT_REPEATS = 20
+# A unit repeated at least n times in a row, with spaces or nothing between. Lazy, so that the shortest unit matches.
+_TEXT_LOOP = re.compile(rf"(\S(?:.{{0,{_TEXT_UNIT_CHARS - 1}}}?))(?:\s*\1){{{_TEXT_REPEATS - 1},}}", re.DOTALL)
 
 
 def loop(ids: Sequence[int]) -> int:
-    """The length of the unit that the end of `ids` repeats, or 0."""
+    """Return the length of the unit that the end of `ids` repeats, or 0."""
     for unit in range(1, min(_MAX_UNIT, len(ids) // _MIN_TURNS) + 1):
         span = max(_MIN_TOKENS, unit * _MIN_TURNS)
         if span <= len(ids) and _periodic(ids, unit, span):
@@ -21,11 +31,16 @@ def loop(ids: Sequence[int]) -> int:
 
 
 def without_loop(ids: Sequence[int], unit: int) -> int:
-    """How many of `ids` to keep: everything up to the first turn of the loop of that unit at their end."""
+    """Return how many of `ids` to keep: all up to the first repetition of the loop of `unit` ids at their end."""
     keep = len(ids)
     while keep > unit and ids[keep - 1] == ids[keep - 1 - unit]:
         keep -= 1
     return keep
+
+
+def collapse(text: str) -> str:
+    """Return `text` with one of every unit of up to 20 characters that occurs 20 times or more in a row."""
+    return _TEXT_LOOP.sub(r"\1", text)
 
 
 def _periodic(ids: Sequence[int], unit: int, span: int) -> bool:

@@ -1,11 +1,14 @@
 """Loop detection on ids."""
 
+import time
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.engine import loops
 
 UNITS = st.lists(st.integers(0, 99), min_size=1, max_size=40)
+SENTENCE = "thank you very much for watching this video"
 
 
 @given(st.lists(st.integers(100, 199), max_size=30), UNITS)
@@ -31,3 +34,54 @@ def test_what_people_say_is_no_loop():
     """Forty times the same token, or five times the same sentence, may be speech."""
     assert loops.loop([5] * 40) == 0
     assert loops.loop(list(range(30)) * 5) == 0
+
+
+def test_a_loop_in_a_text_becomes_one_turn():
+    """The text around it stays."""
+    cases = [
+        ("ha" * 30, "ha"),
+        ("no " * 25 + "stop", "no stop"),
+        ("好的" * 40, "好的"),
+    ]
+    for text, clean in cases:
+        assert loops.collapse(text).strip() == clean, (text, clean)
+
+
+def test_what_people_say_stays():
+    """Emphasis, digit strings and a chorus are speech, not loops."""
+    for text in [
+        "no no no no",
+        "zero " * 12 + "one",
+        "one two three " * 6,
+        " ".join([SENTENCE] * 12),
+        "",
+        "a",
+    ]:
+        assert loops.collapse(text) == text, text
+
+
+@given(st.text(alphabet="ab c", max_size=60))
+def test_short_texts_without_twenty_turns_are_untouched(text):
+    """No text too short to hold a loop changes."""
+    if len(text) < 20:
+        assert loops.collapse(text) == text
+
+
+def test_cost_stays_bounded_on_hostile_text():
+    """A long text without loops, full of near-repeats, takes about the time that twice its half takes."""
+
+    def cost(n):
+        text = " ".join(f"the word {i} is the word" for i in range(n))
+        began = time.perf_counter()
+        loops.collapse(text)
+        return time.perf_counter() - began
+
+    small = min(cost(200) for _ in range(3))
+    assert min(cost(800) for _ in range(3)) < small * 40
+
+
+def test_a_long_gap_is_no_loop():
+    """White space has no unit that could be repeated: the search ends, and the words stay."""
+    for gap in [" " * 60, "\n" * 200, " \n\t" * 400]:
+        text = f"{SENTENCE}, twice over and more{gap}{SENTENCE} again and again until it is over"
+        assert loops.collapse(text).split() == text.split(), gap

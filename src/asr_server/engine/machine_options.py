@@ -20,10 +20,10 @@ from asr_server.engine.qwen.checkpoint import DEMO
 INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni")
 _BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
 
-# What brings the kernels for GPUs.
+# The packages with the kernels for GPUs.
 _PACKAGES = {Quantization.INT8: "bitsandbytes", Quantization.FP8: "torchao"}
 
-# Of the 0.6B in bfloat16, one row (H100, 2026-11-22).
+# Measured on the 0.6B in bfloat16, one row (H100, 2026-11-22).
 _GRAPHS_REASON = "a decode step is one call of the driver instead of six hundred, and takes a quarter of the time"
 _NO_POLICY = "and the kernel gives them what they touch first: this process may set no memory policy for it"
 THREADS_REASON = "this engine's libraries choose their number themselves"
@@ -33,7 +33,7 @@ _DEMO_REASON = f"MODEL_ID={DEMO}: 3 million weights, for which float32 is the fa
 
 
 def device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tuple[str, str]:
-    """The device by torch's name, and why."""
+    """Return the device by torch's name, and why."""
     gpus = capabilities.gpus
     problems = ["no NVIDIA or AMD driver found"] * (not capabilities.gpu)
     problems += [f"the installed torch is a {gpus.build} build"] * (not capabilities.torch_cuda)
@@ -53,7 +53,7 @@ def device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tup
 
 
 def dtype(settings: Settings, device: str, capabilities: Capabilities) -> tuple[str, str]:
-    """The number format by torch's name, or "auto" where only loading can tell, and why."""
+    """Return the number format by torch's name, or "auto" where only loading can tell, and why."""
     if settings.dtype is not Dtype.AUTO:
         return settings.dtype.value, "as set"
     if device.startswith("cuda"):
@@ -75,7 +75,7 @@ def _gpu_dtype(gpus: gpu.Gpus) -> tuple[str, str]:
 def quantize(
     settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str], *, torch: bool
 ) -> Option:
-    """Only what was measured to be faster is chosen; what this machine or engine cannot do is refused."""
+    """Choose 8 bits only where they were measured to be faster, and refuse what this machine or engine cannot do."""
     wanted = settings.quantize
     if wanted is Quantization.NONE:
         return Option("quantize", False, "", "as set")
@@ -91,7 +91,7 @@ def quantize(
 
 
 def _cpu_bits(settings: Settings, capabilities: Capabilities) -> tuple[str, str]:
-    """The 8-bit format of layers on a CPU, "" for none, and why."""
+    """Return the 8-bit format of layers on a CPU, "" for none, and the reason."""
     flag = _first(INT8_FLAGS, capabilities)
     if settings.quantize is Quantization.FP8:
         return "", "processors do not multiply in it"
@@ -103,7 +103,7 @@ def _cpu_bits(settings: Settings, capabilities: Capabilities) -> tuple[str, str]
 
 
 def _gpu_bits(wanted: Quantization, capabilities: Capabilities) -> tuple[str, str]:
-    """The same on a GPU."""
+    """Return the 8-bit format of layers on a GPU, "" for none, and the reason."""
     if wanted is Quantization.AUTO:
         return "", "on a GPU 8 bits save memory; QUANTIZE=int8 or fp8 chooses them"
     package = _PACKAGES[wanted]
@@ -120,7 +120,7 @@ def _gpu_bits(wanted: Quantization, capabilities: Capabilities) -> tuple[str, st
 def cuda_graphs(
     wanted: bool | str, device: str, quantize: Option, capabilities: Capabilities, conflicts: list[str]
 ) -> Option:
-    """Whether decode steps are recorded."""
+    """Decide if decode steps are recorded."""
     if not device.startswith("cuda"):
         if wanted is True:
             conflicts.append("USE_CUDA_GRAPHS=true is for GPUs, and the model runs on the CPU: unset it.")
@@ -136,7 +136,7 @@ def cuda_graphs(
 
 
 def torch_compile(wanted: bool, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
-    """Whether small operations are fused."""
+    """Decide if small operations are fused."""
     if not wanted:
         return Option("use_torch_compile", False, "", _COMPILE_REASON)
     if device.startswith("cuda"):
@@ -149,7 +149,7 @@ def torch_compile(wanted: bool, device: str, capabilities: Capabilities, conflic
 
 
 def exact_batching(device: str, dtype: str, quantize: Option) -> Option:
-    """Whether the ids of a row are those that it has alone."""
+    """Tell if the ids of a row are those that it has alone."""
     if device == "cpu" and dtype == Dtype.FLOAT32.value and not quantize.active:
         return Option("exact_batching", True, dtype, "the ids of a row are those that it has alone")
     formats = f"{quantize.value} with {dtype}" if quantize.active else dtype
@@ -166,7 +166,7 @@ def threads(wanted: int, capabilities: Capabilities, node: Node | None, *, torch
 
 
 def numa_node(wanted: int | str | None, capabilities: Capabilities, conflicts: list[str]) -> tuple[Option, Node | None]:
-    """The memory node that the engine's threads are bound to."""
+    """Return the memory node that the engine's threads are bound to."""
     nodes, gpu_nodes = capabilities.numa.nodes, sorted(capabilities.numa.gpu_nodes)
     if wanted is None:
         return Option("numa_node", False, "", "not set; the kernel places threads and memory"), None
@@ -190,5 +190,5 @@ def _numbered(nodes: Iterable[int]) -> str:
 
 
 def _first(flags: Sequence[str], capabilities: Capabilities) -> str:
-    """The first of `flags` that the processor has, or ""."""
+    """Return the first of `flags` that the processor has, or ""."""
     return next((flag for flag in flags if flag in capabilities.cpu_flags), "")

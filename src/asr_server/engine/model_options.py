@@ -1,4 +1,4 @@
-"""The options that put models beside MODEL_ID: MODELS, DUAL_MODEL and USE_SPECULATIVE. Used by `plan.py`. Pure."""
+"""The options for models in addition to MODEL_ID: MODELS, DUAL_MODEL and USE_SPECULATIVE. Used by `plan.py`. Pure."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ _DRAFT_REASON = "its transcripts are drafts, which MODEL_ID verifies"
 
 
 def with_default(settings: Settings) -> Settings:
-    """The settings with MODEL_ID: the first of MODELS where only those are set."""
+    """Return the settings with MODEL_ID: the first of MODELS where only those are set."""
     if settings.model_id == AUTO_MODEL and settings.model_names:
         return settings.model_copy(update={"model_id": settings.model_names[0]})
     return settings
 
 
 def beside(settings: Settings, model_id: str) -> list[str]:
-    """The models that are resident beside `model_id`, the default."""
+    """Return the models that are resident in addition to `model_id`, the default."""
     fast = [settings.fast_model_id] if settings.dual_model or settings.use_speculative else []
     return [name for name in dict.fromkeys((*settings.model_names, *fast)) if name and name != model_id]
 
 
 def of_another(settings: Settings, model_id: str, *, qwen: bool, fake: bool) -> Settings:
-    """The settings for a model beside MODEL_ID, without those that mean MODEL_ID alone.
+    """Return the settings for a model in addition to MODEL_ID, without those that mean MODEL_ID alone.
 
-    What the processor and the GPU can do is asked of Qwen3-ASR models only, so the English one runs beside a GPU.
+    What the processor and the GPU can do is asked of Qwen3-ASR models only, so the English one runs on a machine with a
+    GPU too.
     """
     changes: dict[str, Any] = {"model_id": model_id, "models": "", "fast_model_id": "", "model_revision": ""}
     changes |= {"dual_model": False, "use_speculative": False, "speech": "off", "speech_clone_model": ""}
@@ -49,7 +50,7 @@ def of_another(settings: Settings, model_id: str, *, qwen: bool, fake: bool) -> 
 
 
 def options(settings: Settings, model_id: str) -> tuple[Option, ...]:
-    """One line for each of the three, active or not."""
+    """Return one line for each of the three, active or not."""
     names, fast = [model_id, *beside(settings, model_id)], settings.fast_model_id
     lines = [
         Option("models", True, ", ".join(names), "each is loaded for its first request and idles by itself")
@@ -65,7 +66,7 @@ def options(settings: Settings, model_id: str) -> tuple[Option, ...]:
 
 
 def conflicts(settings: Settings, model_id: str) -> Iterator[str]:
-    """What contradicts itself, a line each."""
+    """Yield a line for each contradiction in the settings."""
     for name in ("dual_model", "use_speculative"):
         if getattr(settings, name) and not settings.fast_model_id:
             yield f"{name.upper()} needs FAST_MODEL_ID, a smaller model than MODEL_ID={model_id}."

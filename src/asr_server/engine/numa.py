@@ -22,22 +22,20 @@ _MASK_BITS = 1024  # more nodes than any kernel is built for
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """`cpus`: those of the node that this process may use. `share`: how many threads fit on them. `prefers_memory`:
-    whether the kernel lets this process prefer the node's memory."""
+    """A memory node with CPUs that this process may use."""
 
     number: int
-    cpus: tuple[int, ...]
-    share: CpuShare
-    prefers_memory: bool
+    cpus: tuple[int, ...]  # those of its CPUs that this process may use
+    share: CpuShare  # how many threads fit on them
+    prefers_memory: bool  # the kernel lets this process prefer the node's memory
 
 
 @dataclass(frozen=True, slots=True)
 class Numa:
-    """`nodes`: those with CPUs that this process may use, by number. `gpu_nodes`: the nodes of the GPUs as far as the
-    kernel knows them."""
+    """The machine's memory nodes."""
 
-    nodes: Mapping[int, Node] = field(default_factory=dict)
-    gpu_nodes: frozenset[int] = frozenset()
+    nodes: Mapping[int, Node] = field(default_factory=dict)  # those with CPUs that this process may use, by number
+    gpu_nodes: frozenset[int] = frozenset()  # the nodes of the GPUs, as far as the kernel knows them
 
 
 def probe(root: Path = _ROOT, allowed: Collection[int] | None = None) -> Numa:
@@ -75,7 +73,7 @@ def bind(node: Node) -> None:
 
 
 def _has_policies() -> bool:
-    """Whether this process may have a memory policy. Containers often forbid these calls, all of them together."""
+    """True if this process may have a memory policy. Containers often forbid these calls, all of them together."""
     if platform.machine() not in _CALLS:
         return False
     try:
@@ -91,14 +89,14 @@ def _call(number: int, *arguments: object) -> None:
 
 
 def _memory_nodes(root: Path) -> set[int]:
-    """The nodes whose memory this process may use, which a control group can restrict."""
+    """Return the nodes whose memory this process may use, which a control group can restrict."""
     file = root / "proc/self/status"
     lines = file.read_text().splitlines() if file.is_file() else []
     return next((_numbers(line.partition(":")[2]) for line in lines if line.startswith("Mems_allowed_list:")), set())
 
 
 def _gpu_nodes(root: Path) -> Iterator[int]:
-    """The nodes of the cards of NVIDIA's and AMD's drivers; the kernel writes -1 where it does not know."""
+    """Yield the nodes of the cards of NVIDIA's and AMD's drivers; the kernel writes -1 where it does not know."""
     for pattern in ("proc/driver/nvidia/gpus/*:*", "sys/bus/pci/drivers/amdgpu/*:*"):
         for card in root.glob(pattern):
             file = root / "sys/bus/pci/devices" / card.name.lower() / "numa_node"
@@ -111,7 +109,7 @@ def _listed(file: Path) -> set[int]:
 
 
 def _numbers(text: str) -> set[int]:
-    """The numbers of a list as the kernel writes it: `0-3,8`."""
+    """Return the numbers of a list as the kernel writes it: `0-3,8`."""
     found: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, _, last = part.partition("-")

@@ -67,7 +67,7 @@ def tree(tmp_path):
 @pytest.mark.parametrize(
     ("files", "allowed", "expected"),
     [
-        # Two sockets whose hyper-threads are numbered behind all cores.
+        # Two sockets whose hyper-threads are numbered after all cores.
         ({NODE.format(0): "0-3,8-11", NODE.format(1): "4-7,12-15"}, range(16), {0: 8, 1: 8}),
         # A container with three CPUs; a node with memory alone (CXL); a service that may use one socket.
         ({NODE.format(0): "0-3", NODE.format(1): "4-7"}, (2, 3, 4), {0: 2, 1: 1}),
@@ -79,7 +79,7 @@ def tree(tmp_path):
     ],
 )
 def test_nodes_are_those_with_cpus_that_this_process_may_use(tree, files, allowed, expected):
-    """With one thread for each of their cores."""
+    """A node has one thread for each of its cores."""
     found = numa.probe(tree(files), allowed).nodes
     assert {number: len(node.cpus) for number, node in found.items()} == expected
     assert all(node.share.threads == len(node.cpus) for node in found.values())
@@ -109,7 +109,7 @@ def test_memory_is_preferred_where_the_control_group_has_it(tree):
     ],
 )
 def test_the_gpus_nodes_are_those_of_their_pci_addresses(tree, files, nodes):
-    """As far as the kernel knows them: virtual machines often write -1."""
+    """Nodes are told as far as the kernel knows them: virtual machines often write -1."""
     assert numa.probe(tree(files), (0,)).gpu_nodes == nodes
 
 
@@ -151,7 +151,8 @@ def test_what_the_kernel_refuses_is_reported():
 
 
 def test_the_engine_thread_is_bound_before_it_loads():
-    """By the engine that the registry builds for a plan with a node: to one CPU of this machine's first node."""
+    """The engine that the registry builds for a plan with a node binds its thread: here to one CPU of the first
+    node."""
     cpu = min(os.sched_getaffinity(0))
     node = numa.Node(0, (cpu,), ONE_THREAD, prefers_memory=False)
     values = settings.load(_env_file=None, model_id="fake")

@@ -6,6 +6,7 @@ that names every conflict: no option may be shown as active and have no effect.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,6 @@ from asr_server.engine import (
     machine_options,
     model_options,
     remote_options,
-    speaker_options,
     speech_options,
 )
 from asr_server.engine.capabilities import Capabilities
@@ -28,6 +28,8 @@ from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Option
 from asr_server.engine.qwen.checkpoint import DEMO, is_hub_id
 from asr_server.engine.remote_options import Remote
 from asr_server.engine.speech.qwen.model import SpeechModel
+from asr_server.speakers import model_source, package
+from asr_server.speakers.package import EMBEDDED
 
 # Engines. The name of the scripted one is its MODEL_ID too; it has neither a slash nor a directory, as a model has.
 QWEN = "qwen"
@@ -37,10 +39,12 @@ FAKE = "fake"
 REMOTE = "remote"
 # A second scripted model, for tests of what several do.
 FAST_FAKE = "fake-fast"
-# What MODEL_ID=auto chooses.
+# The models that MODEL_ID=auto chooses from.
 _GPU_MODEL, _CPU_MODEL = "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ASR-0.6B"
 # The engine of each MODEL_ID that names no Qwen3-ASR checkpoint.
 ENGINES_BY_MODEL = {FAKE: FAKE, FAST_FAKE: FAKE, moonshine.MODEL_ID: MOONSHINE}
+_SPEAKERS_OFF, _SPEAKERS_AUTO = "off", "auto"
+_SPEAKERS_WHEN = "in a process of its own; loaded for the first request"
 
 
 class PlanError(ValueError):
@@ -49,56 +53,51 @@ class PlanError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What the engine is built from; chosen once at start. `dtype`: "auto" where only loading can tell.
-    `aligner_id`: "" where there is none. `model_revision`, `aligner_revision`: of hub ids, "" for any. `quantize`: the
-    8-bit format of linear layers, "" for none. `cpu_threads`: 0 leaves the number to the library. `node`: the memory
-    node that the engine's threads are bound to. `remote`: of the engine of that name. `others`: models beside this
-    one, the default, and `shares`: how many share the memory. `fast_model_id`: the one of them that is `dual_model`'s
-    or `use_speculative`'s. `speech_models`: those of Qwen3-TTS by the options that name them. `features`: those
-    that the plan was resolved with."""
+    """The parts and numbers that the engine is built from, chosen once at start."""
 
     engine: str
     model_id: str
     device: str
-    dtype: str
+    dtype: str  # "auto" where only loading can tell
     max_batch: int
-    kv_budget_mb: int
+    kv_budget_mb: int  # MiB for keys and values; 0: a share of what is free
     options: tuple[Option, ...]
-    aligner_id: str = ""
-    model_revision: str = ""
-    aligner_revision: str = ""
+    aligner_id: str = ""  # "" where there is none
+    model_revision: str = ""  # commit of a hub id, "" for any
+    aligner_revision: str = ""  # commit of a hub id, "" for any
     traits: EngineTraits = DEFAULT_TRAITS
     fake_script: Path | None = None
-    quantize: str = ""
-    cpu_threads: int = 0
-    node: Node | None = None
-    remote: Remote | None = None
-    shares: int = 1
-    others: tuple[Plan, ...] = ()
-    fast_model_id: str = ""
+    quantize: str = ""  # 8-bit format of linear layers, "" for none
+    cpu_threads: int = 0  # computing threads; 0 leaves the number to the library
+    node: Node | None = None  # the memory node that the engine's threads are bound to
+    remote: Remote | None = None  # where the engine `remote` finds its server
+    shares: int = 1  # how many models share the memory
+    others: tuple[Plan, ...] = ()  # the models in addition to this one, the default
+    fast_model_id: str = ""  # the one of `others` that `dual_model` or `use_speculative` uses
+    # models of Qwen3-TTS by the options that name them
     speech_models: Mapping[str, SpeechModel] = field(default_factory=dict)
-    features: tuple[Feature, ...] = ()
+    features: tuple[Feature, ...] = ()  # those that the plan was resolved with
 
     def value(self, name: str) -> str:
-        """The value of an option, "" where it is inactive or unknown."""
+        """Return the value of an option, "" where it is inactive or unknown."""
         return next((option.value for option in self.options if option.name == name), "")
 
     def reason(self, name: str) -> str:
-        """Why an option is as it is."""
+        """Return why an option is as it is."""
         return next(option.reason for option in self.options if option.name == name)
 
     @property
     def cuda_graphs(self) -> bool:
-        """Whether decode steps are recorded."""
+        """True if decode steps are recorded."""
         return self.is_active("use_cuda_graphs")
 
     @property
     def compiled(self) -> bool:
-        """Whether small operations of the layers are fused."""
+        """True if small operations of the layers are fused."""
         return self.is_active("use_torch_compile")
 
     def is_active(self, option: str) -> bool:
-        """Whether the option of that name is."""
+        """True if the option of that name is active."""
         return any(one.name == option and one.active for one in self.options)
 
 
@@ -282,7 +281,7 @@ def _remote(settings: Settings, capabilities: Capabilities) -> Plan:
 
 
 def _others(settings: Settings, model_id: str, capabilities: Capabilities, conflicts: list[str]) -> list[Plan]:
-    """The plans of the models beside MODEL_ID. What they cannot do is added to `conflicts`."""
+    """Return the plans of the other models. What they cannot do is added to `conflicts`."""
     conflicts += model_options.conflicts(settings, model_id)
     plans = []
     for name in model_options.beside(settings, model_id):
@@ -296,7 +295,7 @@ def _others(settings: Settings, model_id: str, capabilities: Capabilities, confl
 
 
 def _server_conflicts(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
-    yield from speaker_options.conflicts(settings)
+    yield from _speaker_conflicts(settings)
     yield from speech_options.conflicts(settings, capabilities)
     if settings.use_granian and "granian" not in capabilities.packages:
         yield "USE_GRANIAN: Granian is not installed: pip install '.[granian]', or unset it."
@@ -332,10 +331,10 @@ def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Cap
 
 
 def _beside(settings: Settings, model_id: str) -> Iterator[Option]:
-    """The options that do not concern the engine."""
+    """Yield the options that do not concern the engine."""
     yield Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode])
     yield _translation(settings)
-    yield speaker_options.option(settings)
+    yield _speakers(settings)
     yield from speech_options.options(settings)
     yield from model_options.options(settings, model_id)
     yield remote_options.use_vllm(settings)
@@ -349,7 +348,10 @@ def _translation(settings: Settings) -> Option:
 
 
 def _aligner(settings: Settings, engine: str) -> tuple[str, str]:
-    """The released model's word times would be wrong for nobody, but what is bundled should need no download."""
+    """Return the aligner's id, "" for none, and the reason.
+
+    The bundled models take the bundled aligner although the released one would fit too: they should need no download.
+    """
     when = "loaded for the first word times, unloaded when idle"
     if engine == FAKE:
         return FAKE, f"MODEL_ID={FAKE} brings its own; {when}"
@@ -372,3 +374,35 @@ def _model(wanted: str, device: str) -> Option:
     if device.startswith("cuda"):
         return Option("model", True, _GPU_MODEL, "MODEL_ID=auto: the larger model, for a GPU")
     return Option("model", True, _CPU_MODEL, "MODEL_ID=auto: the smaller model, for a CPU")
+
+
+def _speakers(settings: Settings) -> Option:
+    """Return the option `speakers`. Its value is what `SpeakerClient` takes."""
+    wanted = settings.speakers
+    if wanted == _SPEAKERS_OFF:
+        return Option("speakers", False, "", "SPEAKERS=off")
+    if wanted not in (_SPEAKERS_AUTO, EMBEDDED):
+        where = "ONNX files of a directory" if os.path.isdir(wanted) else "ONNX files of the hub, downloaded once"
+        return Option("speakers", True, wanted, f"{where}, {_SPEAKERS_WHEN}")
+    reason = package.missing()
+    if reason:
+        return Option("speakers", False, "", f"SPEAKERS={wanted}: {reason}")
+    return Option("speakers", True, EMBEDDED, f"pyannote community-1 {_SPEAKERS_WHEN}")
+
+
+def _speaker_conflicts(settings: Settings) -> Iterator[str]:
+    """Yield a sentence for what was asked for by name and cannot run."""
+    wanted = settings.speakers
+    if wanted in (_SPEAKERS_OFF, _SPEAKERS_AUTO):
+        return
+    if wanted == EMBEDDED:
+        if reason := package.missing():
+            yield f"SPEAKERS={EMBEDDED}: {reason}; unset it."
+    elif os.path.isdir(wanted):
+        if reason := model_source.missing(wanted):
+            yield f"SPEAKERS={wanted}: {reason}."
+    elif not is_hub_id(wanted):
+        yield (
+            f"SPEAKERS={wanted}: there is no such directory, and it is no hub id (owner/name); otherwise set it to "
+            f"{_SPEAKERS_AUTO}, {_SPEAKERS_OFF} or {EMBEDDED}."
+        )

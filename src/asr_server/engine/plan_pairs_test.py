@@ -12,7 +12,7 @@ from asr_server.engine.cpu import CpuShare
 from asr_server.engine.gpu import Build, Driver, Gpus
 from asr_server.engine.numa import Node, Numa
 
-# What switches each option on, by the option's name. "FILE" stands for a file that exists.
+# The settings that switch each option on, by the option's name. "FILE" stands for a file that exists.
 ON = {
     "quantize": {"quantize": "int8"},
     "use_cuda_graphs": {"use_cuda_graphs": True},
@@ -59,7 +59,7 @@ def _resolved(names, file):
 
 
 def _names(option):
-    """What a message calls it: one of its settings."""
+    """Return the names that a message may call it by: those of its settings."""
     return [key.upper() for key in ON[option]]
 
 

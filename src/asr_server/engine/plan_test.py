@@ -40,7 +40,7 @@ def test_the_device_follows_setting_and_machine(device, facts, expected):
 
 
 def test_what_cannot_work_refuses_and_names_every_conflict():
-    """One error lists all of them, each with a way out."""
+    """One error lists all conflicts, each with a way out."""
     with pytest.raises(plan.PlanError) as refusal:
         plan.resolve(_settings(device="cuda", quantize="fp8", use_vllm=True), NO_GPU)
     text = str(refusal.value)
@@ -59,13 +59,13 @@ def test_what_cannot_work_refuses_and_names_every_conflict():
     ],
 )
 def test_steps_are_recorded_on_nvidias_gpus(wanted, machine, recorded):
-    """Elsewhere where it is asked for."""
+    """Steps are recorded on other cards where it is asked for."""
     resolved = plan.resolve(_settings(use_cuda_graphs=wanted), machine)
     assert resolved.cuda_graphs is _option(resolved, "use_cuda_graphs").active is recorded
 
 
 def test_nothing_is_recorded_on_a_cpu():
-    """Who asks for it is told."""
+    """A plan that asks for it is refused."""
     with pytest.raises(plan.PlanError, match="USE_CUDA_GRAPHS"):
         plan.resolve(_settings(use_cuda_graphs=True), NO_GPU)
 
@@ -116,7 +116,8 @@ def _card(name, **values):
 
 @pytest.mark.parametrize(("wanted", "card"), [("int8", "Tesla T4"), ("fp8", "NVIDIA L4"), ("fp8", "an unknown card")])
 def test_eight_bits_on_a_gpu_are_chosen_by_name(wanted, card):
-    """Where the card has units for them, or is not known before the model is loaded; steps are not recorded then."""
+    """Eight bits are chosen where the card has units for them, or is not known before the model is loaded; no steps are
+    recorded."""
     resolved = plan.resolve(_settings(device="cuda", quantize=wanted), _card(card))
     assert resolved.quantize == wanted
     assert not resolved.cuda_graphs
@@ -155,7 +156,8 @@ def _option(resolved, name):
     ],
 )
 def test_number_formats_follow_the_processor(machine, dtype, int8, exact):
-    """Each only where the processor has its instructions, and 8 bits not on a GPU; the plan says what follows."""
+    """Each is chosen only where the processor has its instructions, and 8 bits not on a GPU; the plan says what
+    follows."""
     resolved = plan.resolve(_settings(), machine)
     assert (resolved.dtype, resolved.quantize) == (dtype, "int8" * int8)
     assert (_option(resolved, "quantize").active, _option(resolved, "quantize").value) == (int8, "int8" * int8)
@@ -164,7 +166,7 @@ def test_number_formats_follow_the_processor(machine, dtype, int8, exact):
 
 
 def test_number_formats_that_are_set_are_taken():
-    """Also for the demonstration model, which has neither by itself since it would gain nothing."""
+    """The demonstration model takes them too, which has neither by itself since it would gain nothing."""
     values = {"model_id": "demo", "dtype": "bfloat16", "quantize": "int8"}
     resolved = plan.resolve(_settings(**values), XEON)
     assert (resolved.dtype, resolved.quantize) == ("bfloat16", "int8")
@@ -206,7 +208,7 @@ def test_the_model_that_is_not_named_fits_the_device(values, machine, expected):
 
 
 def test_threads_are_the_machines_unless_they_are_set():
-    """With the fact that the number follows from; an engine that cannot be told refuses one."""
+    """The plan has the fact that the number follows from; an engine that cannot be told refuses one."""
     machine = replace(XEON, cpu=CpuShare(3, "a quota of 3.5"))
     resolved = plan.resolve(_settings(), machine)
     assert (resolved.cpu_threads, _option(resolved, "cpu_threads").reason) == (3, "a quota of 3.5")
@@ -217,14 +219,14 @@ def test_threads_are_the_machines_unless_they_are_set():
 
 @pytest.mark.parametrize("gateway", [True, False])
 def test_the_gateway_is_an_option_like_any_other(gateway):
-    """It is in the plan, on or off, with the reason."""
+    """The gateway is in the plan, on or off, with the reason."""
     (line,) = (o for o in plan.resolve(_settings(gateway_mode=gateway), NO_GPU).options if o.name == "gateway_mode")
     assert line.active is gateway
     assert line.reason
 
 
 def test_the_english_model_runs_on_the_cpu_and_aligns_with_its_own_weights():
-    """Also where there is a GPU; another aligner that is named is taken, and none without a name."""
+    """The CPU is used also where there is a GPU; another aligner that is named is taken, and none without a name."""
     resolved = plan.resolve(_settings(model_id="moonshine-tiny-en"), GPU)
     assert (resolved.engine, resolved.device, resolved.dtype) == ("moonshine", "cpu", "float32")
     assert (resolved.aligner_id, resolved.traits.aligns) == ("moonshine-tiny-en", True)
@@ -247,7 +249,7 @@ TWO_NODES = replace(
     [(None, None, "not set"), (0, 0, "prefer"), (1, 1, "no memory policy"), ("auto", 1, "GPU")],
 )
 def test_threads_are_bound_to_the_node_that_is_set(wanted, number, word):
-    """Their number follows from the node; `auto` is the GPU's. The plan says what becomes of the memory."""
+    """The number of threads follows from the node; `auto` is the GPU's. The plan says what becomes of the memory."""
     resolved = plan.resolve(_settings(numa_node=wanted), TWO_NODES)
     option = _option(resolved, "numa_node")
     assert (option.active, option.value) == (number is not None, "" if number is None else str(number))
@@ -257,7 +259,8 @@ def test_threads_are_bound_to_the_node_that_is_set(wanted, number, word):
 
 
 def test_a_node_that_is_not_there_is_refused_with_those_that_are():
-    """Also where `auto` would have to choose; without a GPU it is inactive with the reason."""
+    """The plan is refused also where `auto` would have to choose; without a GPU the option is inactive with the
+    reason."""
     with pytest.raises(plan.PlanError, match=r"NUMA_NODE=2: the nodes .* are 0, 1\."):
         plan.resolve(_settings(numa_node=2), TWO_NODES)
     several = replace(TWO_NODES, numa=replace(TWO_NODES.numa, gpu_nodes=frozenset([0, 1])))
@@ -272,7 +275,8 @@ ELSEWHERE = {"vllm_base_url": "http://model:8000/v1/"}
 
 
 def test_a_model_elsewhere_needs_nothing_here():
-    """Not even the packages of Qwen3-ASR: then word times are estimated. Its name is that of the other server."""
+    """The packages of Qwen3-ASR are not needed: word times are then estimated. The model's name is that of the other
+    server."""
     slim = replace(NO_GPU, qwen=False)
     resolved = plan.resolve(_settings(**ELSEWHERE, vllm_api_key="k"), slim)
     assert (resolved.engine, resolved.model_id, resolved.aligner_id) == ("remote", "remote", "")
@@ -282,7 +286,7 @@ def test_a_model_elsewhere_needs_nothing_here():
 
 
 def test_words_of_a_model_elsewhere_are_placed_in_time_here():
-    """On the device of this machine, by the aligner that is set or by the released one."""
+    """The aligner that is set or the released one runs on the device of this machine."""
     resolved = plan.resolve(_settings(**ELSEWHERE, model_id="demo"), GPU)
     assert (resolved.aligner_id, resolved.device) == ("Qwen/Qwen3-ForcedAligner-0.6B", "cuda")
     assert "of the aligner" in _option(resolved, "device").reason
@@ -306,14 +310,14 @@ def test_words_of_a_model_elsewhere_are_placed_in_time_here():
     ],
 )
 def test_what_does_not_fit_a_model_elsewhere_is_refused(values, machine, words):
-    """By name; also what this installation lacks."""
+    """The error names the setting; packages that this installation lacks are refused too."""
     with pytest.raises(plan.PlanError) as refusal:
         plan.resolve(_settings(**values), machine)
     assert all(word in str(refusal.value) for word in words)
 
 
 def test_vllm_and_granian_are_active_where_they_are_installed():
-    """And shown as such."""
+    """The options are shown as active."""
     resolved = plan.resolve(_settings(use_vllm=True, use_granian=True), replace(VLLM, packages=frozenset(["granian"])))
     assert _option(resolved, "use_vllm").active
     assert _option(resolved, "use_granian").active
@@ -355,7 +359,7 @@ def test_speakers_are_told_apart_by_the_models_of_a_directory_or_of_the_hub(tmp_
     ],
 )
 def test_a_directory_without_the_models_of_speakers_refuses(tmp_path, files, word):
-    """With the names of the files that are looked for."""
+    """The error has the names of the files that are looked for."""
     directory = tmp_path / "models"
     if files is not None:
         directory.mkdir()
@@ -386,7 +390,7 @@ def test_models_are_resident_once_and_the_first_is_the_default(values, expected)
 
 
 def test_what_concerns_one_model_is_not_asked_of_the_others():
-    """A revision is MODEL_ID's; the English model beside one on a GPU runs on the CPU."""
+    """A revision is MODEL_ID's; the English model runs on the CPU also where the default runs on a GPU."""
     values = {"model_id": "o/a", "models": "moonshine-tiny-en,o/b", "model_revision": "v1", "device": "cuda"}
     resolved = plan.resolve(_settings(**values, dtype="bfloat16"), GPU)
     english, other = resolved.others
@@ -405,7 +409,7 @@ def test_what_concerns_one_model_is_not_asked_of_the_others():
     ],
 )
 def test_models_that_contradict_each_other_refuse(values, words):
-    """With the settings at fault."""
+    """The error has the settings at fault."""
     with pytest.raises(plan.PlanError, match=words):
         plan.resolve(_settings(**values), NO_GPU)
 
@@ -433,7 +437,7 @@ def file(tmp_path):
     ],
 )
 def test_encoders_that_cannot_run_refuse(file, names, values, machine, words):
-    """Each pair of them, and each where its library or its checkpoint is missing."""
+    """Each pair of encoders is refused, and each one where its library or its checkpoint is missing."""
     wanted = {name.lower(): True if name.startswith("USE") else file for name in names}
     with pytest.raises(plan.PlanError, match=words) as refusal:
         plan.resolve(_settings(**{"model_id": "o/model", **values, **wanted}), machine)
@@ -442,7 +446,7 @@ def test_encoders_that_cannot_run_refuse(file, names, values, machine, words):
 
 @pytest.mark.parametrize("name", ["onnx_encoder_path", "trt_encoder_path"])
 def test_an_encoder_file_that_is_missing_refuses(name):
-    """At start, not with the first request."""
+    """The server refuses at start, not with the first request."""
     machine = replace(GPU, packages=frozenset(["tensorrt", "onnxruntime-gpu"]))
     with pytest.raises(plan.PlanError, match=f"{name.upper()}=/nowhere/x: there is no such file"):
         plan.resolve(_settings(**{name: "/nowhere/x"}), machine)

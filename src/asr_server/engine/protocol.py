@@ -1,8 +1,8 @@
 """The contract of an engine: a batch of rows that moves in steps. `conformance_test` holds every engine to it.
 
-One row is one span of speech. Rows join with `admit`, move with `step`, leave when they are done or with `drop`.
-An aligner places the words of a span in time; `engine/aligning.py` puts it beside an engine.
-An engine fits `scheduling.ports.Batch`, and adds what it says about itself.
+One row is one span of speech. Rows join with `admit`, move with `step`, leave when they are done or with `drop`. An
+aligner places the words of a span in time; `engine/aligning.py` combines it with an engine. An engine fits
+`scheduling.ports.Batch`, and adds what it says about itself.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _SEGMENTATION = SegmentationConfig()
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One line of the plan as `/health` shows it."""
+    """A line of the plan as `/health` shows it."""
 
     name: str
     active: bool
-    value: str
-    reason: str
+    value: str  # "" where the option is not active or has no value
+    reason: str  # why it is so, for operators
 
 
 class Finish(StrEnum):
-    """Why a row ended."""
+    """The reason why a row ended."""
 
     END = "end"  # the model ended its answer
     LOOP = "loop"  # the answer began to repeat itself and was stopped; one turn of the loop is kept
@@ -44,44 +44,41 @@ class Finish(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What another model has written: its text, and its name of the language, "" where it knows none."""
+    """The text of another model, in words."""
 
     text: str
-    language: str = ""
+    language: str = ""  # that model's name of the language, "" where it knows none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Utterance:
-    """One row's work.
+    """The work for one row."""
 
-    `audio`: float32 (n,), mono, 16 kHz, finite, in [-1, 1]. `language`: the model's name of the language to force, or
-    None. `context`: text for the system turn (prompt, hotwords); control tokens in it are taken out. `draft`: token ids
-    that the answer may turn out to be: verified, so it saves steps and does not change the answer, unless two tokens
-    are nearly equally likely and the engine's number format rounds them differently in another pass: in float32 it does
-    not. `temperature`: 0 is greedy. `seed`: makes sampling repeatable. `session`: a key under which the work on closed
-    8 s windows is kept for the next, longer utterance of the same key and context; the same holds for it. `last`: no
-    longer one is to come, so what was kept can go. `prefix`: token ids that the answer begins with, whatever the model
-    would say: words that were given out and are not taken back. `stream`: deltas carry text.
-    `draft_text`, `prefix_text`: the same in the words of another model, whose tokens mean nothing to this one.
-    """
-
-    audio: NDArray[np.float32]
-    language: str | None = None
-    context: str = ""
+    audio: NDArray[np.float32]  # float32 (n,), mono, 16 kHz, finite, in [-1, 1]
+    language: str | None = None  # the model's name of the language to force; None to detect it
+    context: str = ""  # text for the system turn (prompt, hotwords); control tokens in it are taken out
+    # Token ids that the answer may turn out to be. They are verified, so they save steps and do not change the answer,
+    # unless two tokens are nearly equally likely and the engine's number format rounds them differently in another
+    # pass: in float32 they do not.
     draft: tuple[int, ...] = ()
-    temperature: float = 0.0
-    seed: int = 0
+    temperature: float = 0.0  # 0 is greedy
+    seed: int = 0  # makes sampling repeatable
+    # Key under which the work on closed windows of 8 s is kept for the next, longer utterance of the same key and
+    # context.
     session: str | None = None
-    last: bool = False
+    last: bool = False  # no longer utterance of the session is to come, so what was kept can go
+    # Token ids that the answer begins with, whatever the model would say: words that were given out and are not taken
+    # back.
     prefix: tuple[int, ...] = ()
-    stream: bool = False
+    stream: bool = False  # deltas carry text
+    # as `draft`, in the words of another model, whose tokens mean nothing to this one
     draft_text: Written | None = None
-    prefix_text: Written | None = None
-    languages: tuple[str, ...] = ()  # names of which the model detects one, where none is forced; empty: of all
+    prefix_text: Written | None = None  # as `prefix`, in the words of another model
+    languages: tuple[str, ...] = ()  # the model detects one of these, where none is forced; empty: any
 
 
 def in_tokens(utterance: Utterance, encode: Callable[[Written, bool], tuple[int, ...]]) -> Utterance:
-    """The utterance with the words of another model as token ids of the engine's own.
+    """Return the utterance with the words of another model as token ids of the engine's own.
 
     `encode`: the ids of an answer with these words, without those that name the language if that is forced.
     """
@@ -99,42 +96,34 @@ def in_tokens(utterance: Utterance, encode: Callable[[Written, bool], tuple[int,
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """The delta of one step: new token ids and their natural log-probabilities.
+    """The delta of one step."""
 
-    `text`: the whole characters that became certain with them, where the utterance asked for it. All pieces joined are
-    the hypothesis' text, unless a loop was folded in that.
-    """
-
-    ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
+    ids: tuple[int, ...]  # new token ids
+    logprobs: tuple[float, ...]  # their natural logarithms of probability
+    # The whole characters that became certain with them, where the utterance asked for text. All pieces joined are the
+    # hypothesis' text, unless a loop was folded in that.
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Hypothesis:
-    """The answer for one row.
-
-    `language` is the model's name, "" for no speech. `ids` are all generated tokens without the end token, `logprobs`
-    (natural logarithm, <= 0) one for each, or none where the engine's traits say that it has no scores. `audio_tokens`
-    and `prompt_tokens` are what the row's prompt was made of. `passes`: forward passes of the language model that the
-    answer took, its prefill included; 0 without scores. `no_speech_prob`: the probability that the model gave to "no
-    speech" where it names the language; None when the language was forced.
-    `offsets`: for each of `ids` the length of `text` with it, so that ids[:n] stand for text[: offsets[n - 1]]; empty
-    when the text was cleaned up so far that it no longer maps. `pieces`: the bytes that each of `ids` writes, nothing
-    for those that name the language.
-    """
+    """The answer for one row."""
 
     text: str
-    language: str
-    ids: tuple[int, ...]
+    language: str  # the model's name, "" for no speech
+    ids: tuple[int, ...]  # all generated tokens without the end token
+    # natural logarithms (<= 0), one for each id, or none where the engine's traits say that it has no scores
     logprobs: tuple[float, ...]
     finish: Finish
-    audio_tokens: int
-    prompt_tokens: int
-    passes: int
+    audio_tokens: int  # tokens of the audio in the row's prompt
+    prompt_tokens: int  # all tokens of the row's prompt
+    passes: int  # forward passes of the language model that the answer took, its prefill included; 0 without scores
+    # The probability that the model gave to "no speech" where it names the language; None when the language was forced.
     no_speech_prob: float | None = None
+    # For each of `ids` the length of `text` with it, so that ids[:n] stand for text[: offsets[n - 1]]; empty when the
+    # text was cleaned up so far that it no longer maps.
     offsets: tuple[int, ...] = ()
-    pieces: tuple[bytes, ...] = ()
+    pieces: tuple[bytes, ...] = ()  # the bytes that each of `ids` writes, nothing for those that name the language
 
     @property
     def mean_logprob(self) -> float:
@@ -144,41 +133,35 @@ class Hypothesis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlignItem:
-    """One span whose words are to be placed in time.
+    """A span whose words are to be placed in time."""
 
-    `audio`: float32 (n,), mono, 16 kHz, finite, in [-1, 1]. `text`: what is said in it, as the model wrote it.
-    `language`: the model's name of its language. `speech_regions`: samples [from, to) where speech was found, ordered
-    and disjoint; empty if that is not known.
-    """
-
-    audio: NDArray[np.float32]
-    text: str
-    language: str
+    audio: NDArray[np.float32]  # float32 (n,), mono, 16 kHz, finite, in [-1, 1]
+    text: str  # what is said in it, as the model wrote it
+    language: str  # the model's name of its language
+    # samples [from, to) where speech was found, ordered and disjoint; empty if that is not known
     speech_regions: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class AlignedPiece:
-    """A word, or a character of a script without blanks, and where it sounds, in milliseconds of the item's audio."""
+    """A word, or a character of a script without blanks, and where it sounds."""
 
     text: str
-    start_ms: int
+    start_ms: int  # from the start of the item's audio
     end_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Where the words of an item sound: monotone and inside its audio; a piece may have no length.
+    """The times of the words of an item, monotone and inside its audio; a piece may have no length."""
 
-    The pieces are the words as the aligner splits them: letters, digits and apostrophes only, in the order of the text.
-    Empty when the text has none.
-    """
-
+    # The words as the aligner splits them: letters, digits and apostrophes only, in the order of the text; empty when
+    # the text has none.
     pieces: tuple[AlignedPiece, ...]
 
 
 class AlignerState(StrEnum):
-    """Where the aligner is in its life."""
+    """The aligner's state."""
 
     UNLOADED = "unloaded"
     LOADING = "loading"
@@ -188,53 +171,39 @@ class AlignerState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """What an engine says about itself. Memory in MiB; the GPU's is 0 without one, the rest until the model is loaded.
-
-    `slots`: rows that fit together. `kv_budget_mb`: what keys and values may take in all, `kv_cache_mb`: what those of
-    rows take, `sessions_mb`: what is kept for live sessions. `downloaded_mb`: what a download of the model has
-    brought while it is under way. `aligner_error`: why the aligner could not be loaded, "" when it could or was not
-    asked for. `model_revision`: the commit that was loaded last, "" for models that are not from the hub.
-    `model_on_disk`: whether loading needs no download, as of the start or the last load. `options`: what only loading
-    could decide, in place of the plan's options of the same names.
-    """
+    """The facts about an engine. Memory is in MiB; the GPU's is 0 without one, the rest 0 until the model is loaded."""
 
     name: str
     model_id: str
     device: str
     dtype: str
-    model_revision: str = ""
-    model_on_disk: bool = True
+    model_revision: str = ""  # the commit that was loaded last, "" for models that are not from the hub
+    model_on_disk: bool = True  # loading needs no download, as of the start or the last load
     gpu_name: str = ""
     gpu_allocated_mb: int = 0
     gpu_reserved_mb: int = 0
-    slots: int = 0
-    kv_budget_mb: int = 0
-    kv_cache_mb: int = 0
-    sessions_mb: int = 0
-    downloaded_mb: int = 0
+    slots: int = 0  # rows that fit together
+    kv_budget_mb: int = 0  # what keys and values may take in all
+    kv_cache_mb: int = 0  # what those of rows take
+    sessions_mb: int = 0  # what is kept for live sessions
+    downloaded_mb: int = 0  # what a download of the model has brought while it is under way
     aligner_id: str = ""
     aligner_state: AlignerState = AlignerState.UNLOADED
-    aligner_error: str = ""
-    options: tuple[Option, ...] = ()
+    aligner_error: str = ""  # why the aligner could not be loaded, "" when it could or was not asked for
+    options: tuple[Option, ...] = ()  # what only loading could decide, in place of the plan's options of the same names
 
 
 @dataclass(frozen=True, slots=True)
 class EngineTraits:
-    """What distinguishes one engine from another for those who prepare its work.
+    """The abilities of an engine, for those who prepare its work."""
 
-    `languages`: the model's names of those it knows. `max_audio_s`: the most audio that a row should have;
-    `max_pause_s`: the longest pause in it; `margin_ms`: silence that should be kept before and behind its speech.
-    `uses_context`: whether a prompt and hotwords change its answers. `aligns`: whether it has an aligner beside it.
-    `scores`: whether its answers have log-probabilities and count their passes; drafts help those engines only.
-    """
-
-    languages: tuple[str, ...] = model_languages()
-    max_audio_s: float = 120.0
-    max_pause_s: float = _SEGMENTATION.max_gap_s
-    margin_ms: int = _SEGMENTATION.pad_ms
-    uses_context: bool = True
-    aligns: bool = True
-    scores: bool = True
+    languages: tuple[str, ...] = model_languages()  # the model's names of those it knows
+    max_audio_s: float = 120.0  # the most audio that a row should have
+    max_pause_s: float = _SEGMENTATION.max_gap_s  # the longest pause in it
+    margin_ms: int = _SEGMENTATION.pad_ms  # silence that should be kept before and after its speech
+    uses_context: bool = True  # a prompt and hotwords change its answers
+    aligns: bool = True  # it has an aligner
+    scores: bool = True  # its answers have log-probabilities and count their passes; drafts help those engines only
     detects_among: bool = True  # the detection of the language can be limited to several
 
 
@@ -250,7 +219,7 @@ class Engine(Batch, Protocol):
 
     @property
     def info(self) -> EngineInfo:
-        """As last published: safe from any thread, never waits."""
+        """Return the facts as last published: safe from any thread, never waits."""
 
 
 class Aligner(Protocol):
@@ -258,11 +227,11 @@ class Aligner(Protocol):
 
     @property
     def aligner_id(self) -> str:
-        """The name it was asked for."""
+        """Return the name it was asked for."""
 
     @property
     def loaded(self) -> bool:
-        """Whether `align` may be called."""
+        """True if `align` may be called."""
 
     def locate(self) -> None:
         """Find the checkpoint, fetching it if need be; may take minutes. Raises `ModelUnavailable`. Any thread."""
@@ -277,4 +246,4 @@ class Aligner(Protocol):
         """Tokens that the item takes in a pass; good to a few, known without the weights."""
 
     def align(self, items: Sequence[AlignItem]) -> list[Alignment | AsrError]:
-        """An alignment, or the error of that item alone, for each. Never raises for an item's sake."""
+        """Return an alignment, or the error of that item alone, for each. Never raises for an item's sake."""

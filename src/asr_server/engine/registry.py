@@ -15,8 +15,8 @@ OnProgress = Callable[[], None]
 
 
 def build(plan: Plan, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None) -> Engine:
-    """The engine that the plan names. It calls `on_progress`, on its thread, inside of passes that may take long, and
-    `on_load_progress`, on any thread, while a load makes progress."""
+    """Return the engine that the plan names. It calls `on_progress`, on its thread, inside of passes that may take
+    long, and `on_load_progress`, on any thread, while a load makes progress."""
     if plan.engine == FAKE:
         from asr_server.engine.fake import FakeEngine
 
@@ -37,7 +37,8 @@ def build(plan: Plan, on_progress: OnProgress = lambda: None, on_load_progress: 
 def build_aligner(
     plan: Plan, engine: Engine, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
 ) -> Aligner | None:
-    """The aligner that the plan names, for use beside `engine`; None if it names none. The callbacks are as above."""
+    """Return the aligner that the plan names, for use with `engine`; None if it names none. The callbacks are as
+    above."""
     if not plan.aligner_id:
         return None
     if plan.engine == FAKE:
@@ -63,8 +64,8 @@ def build_aligning(
     request_clock: RequestClock | None = None,
     beside: Iterable[AligningEngine] = (),
 ) -> AligningEngine:
-    """The engine with its aligner beside it, or with that of an engine `beside` it if it is the same one.
-    `request_clock` stands still while the aligner is loaded."""
+    """Build the engine with its aligner, or with that of an engine in `beside` if it is the same one. `request_clock`
+    stands still while the aligner is loaded."""
     clock, node = request_clock or RequestClock(), plan.node
     engine = build(plan, on_progress, clock.progress)
     same = next(

@@ -26,27 +26,26 @@ _LOCAL_ONLY = (
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """The server that runs the model in place of this one. `model`: its name there, "" for the first that it lists.
-    `command`: starts the server, without its address; () if it runs already."""
+    """The server that runs the model in place of this one."""
 
-    url: str = ""
+    url: str = ""  # with its `/v1`; "" for a server that `command` starts
     key: str = field(default="", repr=False)
-    model: str = ""
-    command: tuple[str, ...] = ()
+    model: str = ""  # its name there, "" for the first that it lists
+    command: tuple[str, ...] = ()  # starts the server, without its address; () if it runs already
 
 
 def is_remote(settings: Settings) -> bool:
-    """Whether the model runs elsewhere."""
+    """True if the model runs elsewhere."""
     return settings.use_vllm or settings.vllm_base_url is not None
 
 
 def where(settings: Settings) -> str:
-    """Where it runs."""
+    """Return where the model runs, in words."""
     return "USE_VLLM: `vllm serve` as a process of this server" if settings.use_vllm else "the server at VLLM_BASE_URL"
 
 
 def use_vllm(settings: Settings) -> Option:
-    """The option of that name, which every plan has."""
+    """Return the option of that name, which every plan has."""
     if settings.use_vllm:
         return Option("use_vllm", True, "", "`vllm serve` runs the model, as a process of this server")
     runs = "the server at VLLM_BASE_URL" if settings.vllm_base_url is not None else "the engine of this server"
@@ -54,7 +53,7 @@ def use_vllm(settings: Settings) -> Option:
 
 
 def batching(max_batch: int) -> tuple[Option, Option]:
-    """How many requests there are at once, and what that means for answers."""
+    """Return how many requests there are at once, and what that means for answers."""
     reason = "most spans that are with the remote engine at once"
     return (
         Option("batching", max_batch > 1, str(max_batch) if max_batch > 1 else "", reason),
@@ -63,7 +62,7 @@ def batching(max_batch: int) -> tuple[Option, Option]:
 
 
 def server(settings: Settings, capabilities: Capabilities, model_id: str, max_batch: int) -> Remote:
-    """The server that the settings name or start. `model_id`: what the plan calls the model."""
+    """Return the server that the settings name or start. `model_id`: what the plan calls the model."""
     if not settings.use_vllm:
         key = settings.vllm_api_key.get_secret_value() if settings.vllm_api_key else ""
         name = "" if settings.model_id == AUTO_MODEL else settings.model_id
@@ -75,7 +74,7 @@ def server(settings: Settings, capabilities: Capabilities, model_id: str, max_ba
 
 
 def conflicts(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
-    """What of the settings does not fit a model that runs elsewhere, a line for each."""
+    """Yield a line for each setting that does not fit a model that runs elsewhere."""
     setting = "USE_VLLM" if settings.use_vllm else "VLLM_BASE_URL"
     unfit = [name for name in _LOCAL_ONLY if getattr(settings, name) != Settings.model_fields[name].default]
     unfit += ["quantize"] * (settings.quantize not in (Quantization.AUTO, Quantization.NONE))

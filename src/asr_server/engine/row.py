@@ -1,4 +1,4 @@
-"""One answer in the making: what is certain of it, what the next pass may verify, and when it ends. Pure."""
+"""An answer in the making: what is certain of it, what the next pass may verify, and when it ends. Pure."""
 
 from __future__ import annotations
 
@@ -13,47 +13,42 @@ from asr_server.engine.speculative import MAX_PROPOSAL, Draft
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Row:
-    """`budget`: most new tokens. `temperature`: 0 is greedy. `draft`: ids that the answer may turn out to be; only
-    greedy rows use it. `forced`: ids that the answer begins with.
-
-    Set by `note`: `ids` and `logprobs`, generated so far, without the end token; `ended`, the model ended its answer;
-    `looping`, the length of the loop at the end of `ids`, or 0; `passes`, forward passes.
-    """
+    """One row's answer. What follows `beginnings` is set by `note`."""
 
     key: int
-    budget: int
-    temperature: float = 0.0
-    draft: Draft | None = None
-    forced: tuple[int, ...] = ()
+    budget: int  # the most new tokens
+    temperature: float = 0.0  # 0 is greedy
+    draft: Draft | None = None  # ids that the answer may turn out to be; only greedy rows use it
+    forced: tuple[int, ...] = ()  # ids that the answer begins with
     beginnings: tuple[tuple[int, ...], ...] = ()  # the answer begins with one of these; empty: with any token
-    ids: list[int] = field(default_factory=list)
-    logprobs: list[float] = field(default_factory=list)
-    ended: bool = False
-    looping: int = 0
-    passes: int = 0
+    ids: list[int] = field(default_factory=list)  # generated so far, without the end token
+    logprobs: list[float] = field(default_factory=list)  # natural logarithms of probability, one for each of `ids`
+    ended: bool = False  # the model ended its answer
+    looping: int = 0  # the length of the loop at the end of `ids`, or 0
+    passes: int = 0  # forward passes
 
     @property
     def finished(self) -> bool:
-        """Whether no more steps are wanted."""
+        """True if no more steps are wanted."""
         return self.ended or self.looping > 0 or len(self.ids) >= self.budget
 
     @property
     def overflowed(self) -> bool:
-        """Whether its numbers left the range of their format: then its answer means nothing."""
+        """True if its numbers left the range of their format: then its answer means nothing."""
         return not all(map(math.isfinite, self.logprobs))
 
     @property
     def finish(self) -> Finish:
-        """Why it ended."""
+        """Return why the row ended."""
         if self.ended:
             return Finish.END
         return Finish.LOOP if self.looping else Finish.BUDGET
 
     def proposal(self) -> list[int]:
-        """Tokens to run with the next pass behind the last certain one.
+        """Return the tokens to run with the next pass after the last certain one.
 
-        In the first pass what is forced and all of the draft behind it; after a re-join a few tokens of the draft at a
-        time.
+        In the first pass these are what is forced and then all of the draft; after a re-join a few tokens of the draft
+        at a time.
         """
         forced = [] if self.ids else list(self.forced)
         if self.draft is None or self.temperature > 0:
@@ -63,12 +58,12 @@ class Row:
         return drafted if drafted[: len(forced)] == forced else forced
 
     def allowed(self, behind: Sequence[int]) -> set[int]:
-        """Return the ids of which one follows `ids` and `behind`, or nothing where any id may."""
+        """Return the ids that may follow `ids` and `behind`; nothing where any id may."""
         known = (*self.ids, *behind)
         return {ids[len(known)] for ids in self.beginnings if len(ids) > len(known) and ids[: len(known)] == known}
 
     def note(self, tokens: Sequence[int], logprobs: Sequence[float], end_ids: Set[int]) -> None:
-        """What a pass has made certain: tokens in order, the last of them chosen by the model."""
+        """Add what a pass has made certain: tokens in order, the last of them chosen by the model."""
         self.passes += 1
         before = len(self.ids)
         for token, logprob in zip(tokens, logprobs, strict=True):

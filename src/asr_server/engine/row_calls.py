@@ -21,10 +21,10 @@ _CLOSE_S = 5.0
 
 @dataclass(slots=True, eq=False)
 class _Call:
-    """One row's coroutine. A later row may have the same key."""
+    """The coroutine of one row. A later row may have the same key."""
 
     key: int
-    work: Future[None] | None = None
+    work: Future[None] | None = None  # None until it has begun
 
 
 class RowCalls(Generic[N]):
@@ -46,7 +46,8 @@ class RowCalls(Generic[N]):
         call.work = asyncio.run_coroutine_threadsafe(self._follow(call, work), self._loop)
 
     def news(self, wait_s: float) -> Iterator[tuple[int, N | Exception]]:
-        """What has come, after a wait of at most `wait_s` if that is nothing. A row that was ended has no more."""
+        """Yield what has come, after a wait of at most `wait_s` if that is nothing. A row that was ended has no
+        more."""
         while True:
             try:
                 call, news = self._news.get(timeout=wait_s) if wait_s else self._news.get_nowait()

@@ -28,7 +28,7 @@ def _take(calls, count):
 
 
 def test_news_of_a_row_come_in_order_and_an_error_is_the_last(calls):
-    """What a coroutine raises ends its own row alone."""
+    """An error that a coroutine raises ends its own row alone."""
 
     async def work(tell):
         tell("one")
@@ -44,7 +44,7 @@ def test_news_of_a_row_come_in_order_and_an_error_is_the_last(calls):
 
 
 def test_a_row_that_was_ended_tells_nothing_more(calls):
-    """Its coroutine is cancelled, and what it told before is not taken for news of a later row with the same key."""
+    """The row's coroutine is cancelled, and its news are not taken for those of a later row with the same key."""
     cancelled = threading.Event()
 
     async def endless(tell):
@@ -70,7 +70,7 @@ def test_a_row_that_was_ended_tells_nothing_more(calls):
 
 
 def test_closing_cancels_what_runs():
-    """And ends the thread."""
+    """Closing ends the thread too."""
     calls, cancelled = RowCalls("test"), threading.Event()
 
     async def endless(tell):

@@ -24,7 +24,7 @@ class Draft:
         self._last = 0  # the place where it was left
 
     def proposal(self, limit: int) -> list[int]:
-        """The tokens that should come next, at most `limit`; none while the answer is elsewhere."""
+        """Return the tokens that should come next, at most `limit`; none while the answer is elsewhere."""
         return [] if self._at is None else self._ids[self._at : self._at + limit]
 
     def follow(self, generated: Sequence[int], count: int) -> None:
@@ -42,7 +42,7 @@ class Draft:
         self._at = self._rejoin(generated[max(0, end - _ANCHOR) : end])
 
     def _rejoin(self, tail: Sequence[int]) -> int | None:
-        """The place behind the nearest occurrence of `tail` in the draft, around where it was left."""
+        """Return the place after the nearest occurrence of `tail` in the draft, around where it was left."""
         if len(tail) < _ANCHOR:
             return None
         low, high = max(0, self._last - _REACH // 2), min(len(self._ids), self._last + _REACH)
@@ -51,7 +51,8 @@ class Draft:
 
 
 def accepted(proposal: Sequence[int], chosen: Sequence[int]) -> int:
-    """How many tokens of a proposal came true: `chosen[i]` is what the model says at the place of `proposal[i]`."""
+    """Return how many tokens of a proposal came true: `chosen[i]` is the model's token at the place of
+    `proposal[i]`."""
     for count, (guess, token) in enumerate(zip(proposal, chosen, strict=False)):
         if guess != token:
             return count

@@ -36,7 +36,7 @@ def test_a_right_draft_costs_a_pass_for_every_full_proposal():
 
 
 def test_after_a_changed_word_the_rest_is_verified_again():
-    """One token replaced, one inserted, one dropped: a few plain steps, then proposals again."""
+    """With one token replaced, inserted or dropped there are a few plain steps, then proposals again."""
     draft = list(range(100, 140))
     for answer in (
         [*draft[:10], 7, *draft[11:]],
@@ -47,7 +47,7 @@ def test_after_a_changed_word_the_rest_is_verified_again():
 
 
 def test_an_answer_elsewhere_is_not_pestered_with_guesses():
-    """While nothing matches, nothing is proposed."""
+    """Nothing is proposed while nothing matches."""
     draft = Draft([1, 2, 3])
     draft.follow([9], 1)
     assert draft.proposal(9) == []

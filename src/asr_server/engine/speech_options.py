@@ -26,7 +26,7 @@ _QWEN_REASON = "Qwen3-TTS on the thread of the recogniser, whose accelerator it 
 
 
 def options(settings: Settings) -> Iterator[Option]:
-    """Their values are what `speech.registry.build` takes."""
+    """Yield the options; `speech.registry.build` takes their values."""
     yield _speech(settings)
     clone = settings.speech_clone_model
     if clone:
@@ -36,7 +36,7 @@ def options(settings: Settings) -> Iterator[Option]:
 
 
 def conflicts(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
-    """What was asked for by name and cannot run."""
+    """Yield a sentence for what was asked for by name and cannot run."""
     wanted, clone = settings.speech, settings.speech_clone_model
     if wanted == ESPEAK and (reason := package.missing()):
         yield f"SPEECH={ESPEAK}: {reason}; or unset it."
@@ -64,7 +64,7 @@ def with_feature(settings: Settings, features: Sequence[Feature]) -> tuple[Setti
 
 
 def beside(own: Option, added: Option | None) -> Iterator[Option]:
-    """Yield the option of a feature's engines and that of the engine beside them; `own`: without the feature."""
+    """Yield the option of a feature's engines and that of the engine without the feature, `own`."""
     if added is None:
         yield own
         return
@@ -74,7 +74,7 @@ def beside(own: Option, added: Option | None) -> Iterator[Option]:
 
 
 def models(settings: Settings, capabilities: Capabilities) -> dict[str, SpeechModel]:
-    """The models of Qwen3-TTS by the names of their options. They run as the recogniser does.
+    """Return the models of Qwen3-TTS by the names of their options. They run as the recogniser does.
 
     The machine can run them: `conflicts` has looked.
     """
@@ -104,12 +104,12 @@ def models(settings: Settings, capabilities: Capabilities) -> dict[str, SpeechMo
 
 
 def shared(found: dict[str, SpeechModel], shares: int) -> dict[str, SpeechModel]:
-    """The same models, of which each gets one of so many parts of the memory."""
+    """Return the models, each with its part of the memory, which they share with others."""
     return {name: replace(model, shares=shares) for name, model in found.items()}
 
 
 def is_scripted(settings: Settings) -> bool:
-    """Whether a speech engine has a script."""
+    """True if a speech engine has a script."""
     return FAKE in (settings.speech, settings.speech_clone_model)
 
 

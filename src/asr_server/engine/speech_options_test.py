@@ -19,7 +19,7 @@ def resolved(machine=MACHINE, features=(), **chosen):
 
 
 def feature(missing=""):
-    """A feature with an engine of the name `choir`, of which nothing is built."""
+    """Return a feature with an engine of the name `choir`, which is never built."""
     speech = SpeechFeature(
         "choir",
         "choir/small",
@@ -41,7 +41,7 @@ def test_speech_is_what_was_asked_for(wanted, value):
 
 
 def test_a_machine_without_espeak_is_silent_unless_it_is_named(monkeypatch):
-    """With the reason, and what to install."""
+    """The option has the reason, and what to install."""
     monkeypatch.setattr(package, "find", lambda: None)
     (option,) = (option for option in resolved(speech="auto").options if option.name == "speech")
     assert not option.active
@@ -66,7 +66,7 @@ def test_an_engine_imitates_beside_another():
     ],
 )
 def test_what_cannot_run_is_refused(chosen, named):
-    """With the name of the setting."""
+    """The conflict has the name of the setting."""
     with pytest.raises(plan.PlanError, match=named):
         resolved(**chosen)
 
@@ -85,7 +85,8 @@ def test_qwen3_tts_needs_its_sdk(option):
 
 
 def test_models_that_speak_run_as_the_recogniser_does():
-    """In its formats, on its threads, each with a part of the memory; models beside the default have no voice."""
+    """Speech models run in its formats and on its threads, each with a part of the memory; models other than the
+    default have no voice."""
     found = resolved(WITH_SDK, model_id="o/large", models="o/small", speech="o/voices", speech_clone_model="o/base")
     assert found.speech_models.keys() == {"speech", "speech_clone_model"}
     for name, model in found.speech_models.items():
@@ -105,7 +106,7 @@ def test_only_a_model_that_runs_here_is_on_the_thread_of_the_recogniser():
     ("wanted", "value"), [("auto", "choir/small"), ("choir", "choir/small"), ("choir/large", "choir/large")]
 )
 def test_engines_of_a_feature_speak_first(wanted, value):
-    """What would speak without them speaks what they do not."""
+    """An engine that would speak without them speaks what they do not."""
     found = resolved(features=feature(), speech=wanted)
     assert (found.value("speech"), found.reason("speech")) == (value, "many voices")
     assert found.value("speech_other_languages") == "espeak"

@@ -21,7 +21,7 @@ class Later(ModuleType):
 
 
 class Unused(ModuleType):
-    """Stands for a module of which names are imported and nothing is called but what is in `used`."""
+    """Stands for a module whose names are imported while nothing is called but what is in `used`."""
 
     def __init__(self, name: str, **used: Any) -> None:
         super().__init__(name)

@@ -29,7 +29,7 @@ TESTS = (
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", FEATURES)
 def test_the_core_works_without(name, tmp_path):
-    """In a copy of the source."""
+    """The feature is removed from a copy of the source."""
     shutil.copytree(SOURCE, tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     package = tmp_path / "src" / "asr_server"
     shutil.rmtree(package / "features" / name)

@@ -1,4 +1,5 @@
-"""Which work is accepted: what can be answered in time at the measured speed, and at most so many seconds of audio."""
+"""The decision to accept work: what can be answered in time at the measured speed, within a bound on the seconds of
+audio."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ from asr_server.core.errors import Overloaded
 from asr_server.scheduling.capacity import FIRST_GUESS_SPEED, EngineWork, FreeCapacity, StreamCapacity, StreamRules
 from asr_server.scheduling.engine_time import RECORDINGS_SHARE
 
-# The first guess weighs as much as so many seconds of work, and what was measured longer ago than the last of these
+# The first guess weighs as much as this many seconds of work, and what was measured longer ago than `_MEMORY_S`
 # fades.
 _FIRST_GUESS_WEIGHT_S = 1.0
 _MEMORY_S = 30.0
 # A measurement is of so much work at least.
 _SAMPLE_S = 0.2
 _LIVE_RETRY_S = 5  # sessions take minutes; some end at any time
-# So many seconds of audio, three spans, are accepted whatever the time limit: over less the estimate says little.
+# This many seconds of audio, three spans, are accepted whatever the time limit: over less the estimate says little.
 _LEAST_S = 90.0
 # A recording counts as one of usual length until its own is known. Long ones do not make that longer: they are few, and
 # must not keep short ones out.
@@ -30,22 +31,16 @@ _TURN_S = 80.0
 
 @dataclass(slots=True, eq=False)
 class AdmissionTicket:
-    """What one recording or live session has under way.
+    """The accepted audio of one recording or live session."""
 
-    `seconds`: of audio, an estimate until `known`. A session sets what waits for an answer. `done_s`: how much of that
-    is answered. `time_limit_s`: the time that it has. `bulk`: whether others go before it. `live`: of a session.
-    `left`: its client has closed it, so it takes no stream, though it is kept for a while. `share`: whose it is, a key
-    or an address, "" for nobody's.
-    """
-
-    seconds: float
-    time_limit_s: float
-    bulk: bool = False
-    live: bool = False
-    left: bool = False
-    known: bool = False
-    done_s: float = 0.0
-    share: str = ""
+    seconds: float  # of audio, an estimate until `known`; for a session, what waits for an answer
+    time_limit_s: float  # the time that it has
+    bulk: bool = False  # others go before it
+    live: bool = False  # it is a session
+    left: bool = False  # the session's client has closed it, so it takes no stream, though it is kept for a while
+    known: bool = False  # `seconds` is no estimate
+    done_s: float = 0.0  # how much of `seconds` is answered
+    share: str = ""  # the caller that it counts for, a key or an address; "" for none
 
     @property
     def left_s(self) -> float:
@@ -58,8 +53,8 @@ class Admission:
 
     All together have at most `limit_s`. A recording is accepted if it and what goes before it can be answered within
     its time limit, by default `time_limit_s`, as fast as recordings were answered of late. `engine_s`: how long the
-    engine has had recordings so far, live work beside them included. `first_guess_speed`: seconds of audio in a second
-    before anything was measured. `streams`: what the engine can take of live sessions; None bounds them by the
+    engine has had recordings so far, live work at the same time included. `first_guess_speed`: seconds of audio in a
+    second before anything was measured. `streams`: what the engine can take of live sessions; None bounds them by the
     seconds of audio alone. `share_s`: what one key or address may have of `limit_s`.
     """
 
@@ -92,7 +87,7 @@ class Admission:
 
     @property
     def full(self) -> bool:
-        """Whether a recording of usual length does not fit. Any one fits an empty server."""
+        """True if a recording of usual length does not fit. Any one fits an empty server."""
         return self._excess_s(AdmissionTicket(self._usual_s, self._time_limit_s), self._tickets) > 0
 
     def check(self) -> None:
@@ -100,11 +95,13 @@ class Admission:
         self._check(AdmissionTicket(self._usual_s, self._time_limit_s), self._tickets)
 
     def check_limit(self) -> None:
-        """The same for jobs, which can wait: only the bound on all together counts."""
+        """Raise `Overloaded` when a job of usual length does not fit. Jobs can wait: only the bound on all together
+        counts."""
         self._check(AdmissionTicket(self._usual_s, math.inf), self._tickets)
 
     def check_live(self) -> None:
-        """The same for a live session, which goes before recordings: asked before one is opened."""
+        """Raise `Overloaded` when a live session does not fit, which goes before recordings: asked before one is
+        opened."""
         self.check_limit()
         free = self.capacity()
         if self._streams.rules.refuses and free.streams_measured and self._sessions and not free.free_streams:
@@ -118,7 +115,7 @@ class Admission:
         self._streams.update(self._sessions, self._done_s)
 
     def capacity(self) -> FreeCapacity:
-        """What can be taken now beside what is under way."""
+        """Return what can be taken now in addition to what is under way."""
         self.update()
         left_s = self.limit_s - self.held_s
         return self._streams.free(room=int(max(0.0, left_s) / self._usual_s))
@@ -146,7 +143,7 @@ class Admission:
 
     @contextmanager
     def hold_live(self, share: str = "") -> Iterator[AdmissionTicket]:
-        """A ticket for a live session until the block ends; or raise `Overloaded`."""
+        """Yield a ticket for a live session until the block ends; or raise `Overloaded`."""
         self.check_live()
         ticket = AdmissionTicket(0.0, math.inf, live=True, known=True, share=share)
         self._tickets.add(ticket)
@@ -160,27 +157,27 @@ class Admission:
     def measure(self, ticket: AdmissionTicket, seconds: float, *, bulk: bool = False) -> None:
         """Set the length of the recording, as soon as it is known and whenever it changes.
 
-        Raises `Overloaded` the first time if it does not fit beside the others; later never, since work that has begun
-        is finished.
+        Raises `Overloaded` the first time if it does not fit with the others; later never, since work that has begun is
+        finished.
         """
         ticket.seconds, ticket.bulk = seconds, ticket.bulk or bulk
         if not ticket.known:
-            # Those whose length is not known yet will find out beside this one.
+            # Recordings whose length is not known yet will be measured with this one.
             self._check(ticket, [other for other in self._tickets if other.known])
             ticket.known = True
             self._usual_s += 0.2 * (min(seconds, _LONGEST_GUESS_S) - self._usual_s)
 
     def check_more(self, ticket: AdmissionTicket | None, seconds: float, share: str) -> None:
-        """Raise `Overloaded` if a session may not have so many seconds more under way; `ticket`: None if it has none.
+        """Raise `Overloaded` if a session may not have that many seconds more under way; `ticket`: None if it has none.
 
-        The only session of a server may always.
+        A server's only session always may.
         """
         held_s = ticket.left_s if ticket is not None else 0.0
         others = [other for other in self._tickets if other is not ticket]
         self._check(AdmissionTicket(held_s + seconds, math.inf, share=share), others)
 
     def progress(self, ticket: AdmissionTicket, done_s: float) -> None:
-        """A recording is answered as far as that. What was answered in how much time of the engine is the speed."""
+        """Note that a recording is answered up to `done_s`. Audio answered in a time of the engine is the speed."""
         new_s = max(0.0, done_s - ticket.done_s)
         self._done_s += new_s
         self._sample_audio_s += new_s

@@ -18,7 +18,7 @@ def held(admission, seconds):
 
 
 def test_a_full_server_refuses_and_recovers():
-    """Over the bound: refused at once; what is released can be taken again."""
+    """Work over the bound is refused at once; what is released can be taken again."""
     admission = Admission(limit_s=100)
     with held(admission, 70):
         with pytest.raises(Overloaded), held(admission, 40):
@@ -37,7 +37,7 @@ def test_a_recording_over_the_bound_fits_an_empty_server():
 
 
 def test_a_crowd_is_refused_before_any_length_is_known():
-    """Those that were let in hold the usual length from the start, so hardly one too many begins to be decoded."""
+    """Recordings that were let in hold the usual length from the start, so hardly one too many begins to be decoded."""
     admission, begun = Admission(limit_s=100), ExitStack()
     for _ in range(100):
         with held(admission, 20):
@@ -108,14 +108,14 @@ class Server:
         return ticket
 
     def flood(self, seconds=50):
-        """So many recordings of that length, until one is refused."""
+        """Send recordings of that length, until one is refused."""
         count = 0
         while isinstance(self.accept(seconds), AdmissionTicket):
             count += 1
         return count
 
     def run(self, seconds):
-        """So much time passes. Returns the recordings that were answered, each with when."""
+        """Let that much time pass. Returns the recordings that were answered, each with when."""
         answered, until_s = [], self.engine_s + seconds
         while self.under_way and self.engine_s < until_s:
             ticket, ends = min(self.under_way, key=lambda pair: pair[0].bulk)
@@ -129,7 +129,7 @@ class Server:
         return answered
 
     def learned(self):
-        """After some minutes of short recordings."""
+        """Answer short recordings for some minutes."""
         while self.engine_s < 300:
             self.accept(30)
             self.run(1e9)
@@ -138,7 +138,8 @@ class Server:
 
 @pytest.mark.parametrize("speed", [0.3, 1.0, 5.0, 20.0])
 def test_what_is_accepted_is_answered_in_time_and_little_else_is_refused(speed):
-    """At any speed, of a flood of short recordings: all that are accepted, and nearly as many as can be."""
+    """In a flood of short recordings, at any speed, all that are accepted are answered in time, nearly as many as can
+    be."""
     server = Server(speed).learned()
     began_s = server.engine_s
     accepted = server.flood()
@@ -149,7 +150,7 @@ def test_what_is_accepted_is_answered_in_time_and_little_else_is_refused(speed):
 
 
 def test_a_restart_begins_with_a_careful_guess_and_learns():
-    """At first as much as two cores can do; soon after, what this machine can."""
+    """At first as much is taken as two cores can do; soon after, what this machine can."""
     server = Server(20)
     assert server.flood() == 4 * 600 // 50
     server.run(1e9)
@@ -162,7 +163,7 @@ def test_a_restart_begins_with_a_careful_guess_and_learns():
 
 
 def test_a_machine_that_becomes_slow_accepts_less():
-    """After two minutes of work, as when live sessions take most of its time."""
+    """The machine is slow after two minutes of work, as when live sessions take most of its time."""
     server = Server(20).learned()
     server.speed = 2
     server.accept(240)
@@ -187,7 +188,8 @@ def test_who_comes_again_when_told_is_accepted():
 
 
 def test_short_recordings_are_accepted_behind_long_ones_which_give_way_to_them():
-    """And long ones only behind what can be answered before them; a job with hours of time is accepted still."""
+    """Long recordings are accepted only after what can be answered before them; a job with hours of time is accepted
+    still."""
     server = Server(2).learned()
     assert isinstance(server.accept(7_200, 14_400, bulk=True), AdmissionTicket)
     assert isinstance(server.accept(30), AdmissionTicket)
@@ -206,7 +208,7 @@ def test_what_live_sessions_leave_behind_keeps_no_short_recording_out():
 
 
 def test_live_sessions_and_recordings_are_bounded_together():
-    """What waits in a session counts like a recording; with nothing waiting it keeps nobody out."""
+    """Audio that waits in a session counts like a recording; a session with nothing waiting keeps nobody out."""
     admission = Admission(limit_s=5)
     with admission.hold_live() as ticket:
         with held(admission, 50):
@@ -256,7 +258,7 @@ def test_no_session_is_taken_while_no_stream_is_free():
 
 
 def test_a_guess_refuses_nobody_and_nor_does_an_operator_who_wants_none_refused():
-    """Before anything was measured, and where the number is only shown."""
+    """Nothing is refused before anything was measured, or where the number is only shown."""
     for streams, seconds in ((_Streams(), 1), (_Streams(refuses=False), 60)):
         admission, sessions = Admission(limit_s=1_000, streams=streams.capacity), ExitStack()
         with sessions:
@@ -268,7 +270,8 @@ def test_a_guess_refuses_nobody_and_nor_does_an_operator_who_wants_none_refused(
 
 
 def test_a_session_that_its_client_has_closed_takes_no_stream():
-    """It is kept for a while in case the client comes back: otherwise whoever loads a page again would be refused."""
+    """The session is kept for a while in case the client comes back: a page that is loaded again must not be
+    refused."""
     streams, sessions = _Streams(cost_s=0.4), ExitStack()
     admission = Admission(limit_s=1_000, streams=streams.capacity)
     with sessions:

@@ -1,4 +1,4 @@
-"""How many more live streams an engine can take, and how many seconds of recordings in a second.
+"""The number of live streams that an engine can still take, and of seconds of recordings in a second.
 
 `EngineWork` counts what an engine thread has done. `StreamCapacity` makes the figures of it. Pure.
 
@@ -31,21 +31,21 @@ FIRST_GUESS_SPEED_GPU = 100.0
 # About how often the engine hears a second of live speech in all, as parts of partials and of the final. Used only
 # before live work was measured.
 _TIMES_HEARD = 4.0
-# A cost is known after so many seconds of live speech, and so long after the first: a worker that takes the sessions
-# of one that crashed has them all by then, and refuses none. It is that of about so many seconds in which somebody
+# A cost is known after this many seconds of live speech, and this long after the first: a worker that takes sessions
+# of one that crashed has them all by then, and refuses none. It is that of the last 30 seconds or so in which somebody
 # spoke.
 _LEAST_SPEECH_S, _LEAST_SPAN_S = 10.0, 5.0
 _MEMORY_S = 30.0
-# The speed of recordings is known after so many seconds of the engine's time.
+# The speed of recordings is known after this many seconds of the engine's time.
 _LEAST_ENGINE_S = 1.0
-# The share of their time that people speak is learnt over so many seconds; at first it is one, with this weight.
+# The share of their time that people speak is learnt over this many seconds; at first it is one, with this weight.
 _SHARE_MEMORY_S = 300.0
 _SHARE_WEIGHT_S = 60.0
 # However little was said of late, a server takes at most the reciprocal times as many sessions as may speak at once.
 _LEAST_SHARE = 0.25
 # Standard deviations between the mean number of those who speak and the most that are expected: 98 % of the time.
 _DEVIATIONS = 2.0
-# So many may speak on any machine: where it is slow, answers then take up to three times as long as for one.
+# This many may speak on any machine: where it is slow, answers then take up to three times as long as for one.
 LEAST_STREAMS = 2
 # Partials are to take this part of the time after which the next is due, on average: then nearly all come before it.
 _IN_TIME = 2 / 3
@@ -61,14 +61,14 @@ _LENGTHS_KEPT = 8_192
 
 
 class EngineWork:
-    """What the engine has done so far. The engine thread changes it; any thread may read it.
+    """The work that the engine has done so far. The engine thread changes it; any thread may read it.
 
     `live_s`: seconds that it took for live work. `recordings_s`: for everything else. `with_recordings_s`: how long
-    recordings were in the batch, live work beside them included, by the clock of requests. `speech_s`: seconds of live
-    speech that were answered, each counted once, the first at `first_speech_s` (monotonic). `row_s`: how long rows of
-    live work were in the batch, in all. `partials`: how many were answered, after `partials_s` in all, from when they
-    were queued. `moved` and `begun`: of the steps with live work alone, sums of 1, the rows, their square, the seconds,
-    and rows times seconds; for rows that had begun before, and for new ones.
+    recordings were in the batch, live work at the same time included, by the clock of requests. `speech_s`: seconds of
+    live speech that were answered, each counted once, the first at `first_speech_s` (monotonic). `row_s`: how long rows
+    of live work were in the batch, in all. `partials`: how many were answered, after `partials_s` in all, from when
+    they were queued. `moved` and `begun`: sums over the steps with live work alone, of 1, the rows, their square, the
+    seconds, and rows times seconds; for rows that had begun before, and for new ones.
     """
 
     def __init__(self) -> None:
@@ -119,44 +119,34 @@ def _with_pass(sums: tuple[float, ...], rows: int, seconds: float) -> tuple[floa
 
 @dataclass(frozen=True, slots=True)
 class StreamRules:
-    """What a stream is, and what is known of the engine beforehand.
+    """The meaning of a stream, and what is known of the engine beforehand."""
 
-    `partial_every_s`: the new speech after which a partial is due. `max_sessions`: live sessions at most. `refuses`:
-    whether no more are taken while none is free; otherwise the number is for others to read.
-    `first_guess_speed`: seconds of audio of recordings in a second, before anything was measured. `steps_are_work`:
-    whether steps take the engine's own time. Those of an engine that runs elsewhere are spent waiting: how full it is
-    shows in its rows alone.
-    """
-
-    partial_every_s: float = 0.45
-    max_sessions: int = _MOST_STREAMS
-    refuses: bool = True
+    partial_every_s: float = 0.45  # the new speech after which a partial is due
+    max_sessions: int = _MOST_STREAMS  # live sessions at most
+    refuses: bool = True  # no more are taken while none is free; otherwise the number is for others to read
+    # seconds of audio of recordings in a second, before anything was measured
     first_guess_speed: float = FIRST_GUESS_SPEED
+    # Steps take the engine's own time. Those of an engine that runs elsewhere are spent waiting: how full it is shows
+    # in its rows alone.
     steps_are_work: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class FreeCapacity:
-    """What an engine can take beside what it has.
+    """The work that an engine can still take."""
 
-    `streams`: live sessions that fit in all, `free_streams`: how many more. `streams_measured`: whether that is of live
-    work that was done here; otherwise it is a guess. `stream_cost`: engine seconds for a second of live speech.
-    `speech_share`: of the time of sessions, how much is speech. `audio_s_per_s`: seconds of recordings in a second
-    beside the present live work, of which `free_audio_s_per_s` are not used now; `audio_measured` as above.
-    """
-
-    free_streams: int
-    streams: int
-    streams_measured: bool
-    stream_cost: float
-    speech_share: float
-    audio_s_per_s: float
-    free_audio_s_per_s: float
-    audio_measured: bool
+    free_streams: int  # how many more live sessions fit
+    streams: int  # live sessions that fit in all
+    streams_measured: bool  # these are of live work that was done here; otherwise they are a guess
+    stream_cost: float  # engine seconds for a second of live speech
+    speech_share: float  # how much of the time of sessions is speech
+    audio_s_per_s: float  # seconds of recordings in a second, while the present live work goes on
+    free_audio_s_per_s: float  # how many of these are not used now
+    audio_measured: bool  # these are of recordings that were answered here; otherwise they are a guess
 
 
 class StreamCapacity:
-    """What the engine of `work` can take. Used by one thread.
+    """Computes from `work` what the engine can take. Used by one thread.
 
     `slots`: how many rows its batch has now, 0 if that is not known yet. `clock` is monotonic seconds.
     """
@@ -198,7 +188,7 @@ class StreamCapacity:
         self._updated_s, self._totals, self._sessions = now_s, totals, sessions
 
     def free(self, room: int | None = None) -> FreeCapacity:
-        """As of the last update. `room`: so many more sessions at most; None is no limit."""
+        """Return what is free, as of the last update. `room`: the most sessions that may be added; None is no limit."""
         since_s = self._updated_s - self._work.first_speech_s
         measured = self._work.speech_s >= _LEAST_SPEECH_S and since_s >= _LEAST_SPAN_S
         _, live_s, speech_s, *_ = self._live.sums
@@ -226,7 +216,7 @@ class StreamCapacity:
         return audio_s, work.recordings_s, *live, *work.moved, *work.begun
 
     def _speakers(self) -> float:
-        """How many may speak at once, as measured."""
+        """Return how many may speak at once, as measured."""
         span_s, live_s, speech_s, row_s, partials, partials_s, *passes = self._live.sums
         by_rows, slots = math.inf, self._slots()
         if row_s and slots:
@@ -249,7 +239,8 @@ class StreamCapacity:
         return max(self._least_streams, _LIVE_SHARE * self._audio.ratio / _TIMES_HEARD)
 
     def _audio_s_per_s(self) -> tuple[float, float]:
-        """Seconds of recordings in a second that the engine does beside live work; and of these, what is not used."""
+        """Return the seconds of recordings in a second that the engine does while live work goes on, and how many are
+        not used."""
         passed_s, live_s, recordings_s = self._wall.sums
         live, used = (live_s / passed_s, recordings_s / passed_s) if passed_s else (0.0, 0.0)
         share = max(RECORDINGS_SHARE, 1 - live)
@@ -257,7 +248,7 @@ class StreamCapacity:
 
 
 class _Faded:
-    """Sums of which less and less counts that is older than about `memory_s`."""
+    """Sums in which what is older than about `memory_s` counts less and less."""
 
     def __init__(self, memory_s: float, sums: tuple[float, ...]) -> None:
         self._memory_s = memory_s
@@ -270,12 +261,12 @@ class _Faded:
 
     @property
     def ratio(self) -> float:
-        """Of the first to the last."""
+        """Return the first sum divided by the last."""
         return self.sums[0] / self.sums[-1]
 
 
 def _sessions(speakers: float, share: float) -> float:
-    """How many sessions fit where `speakers` may speak at once, and each speaks for that share of its time.
+    """Return how many sessions fit where `speakers` may speak at once, and each speaks for that share of its time.
 
     Of n sessions n * share speak on average, with the standard deviation of a binomial distribution.
     """
@@ -285,14 +276,15 @@ def _sessions(speakers: float, share: float) -> float:
 
 
 def _own_share(passes: list[float]) -> float:
-    """Of the time of live work, how much there is more of the more rows there are; passes share the rest."""
+    """Return the share of the time of live work that grows with the number of rows; passes share the rest."""
     sums = passes[:5], passes[5:]
     seconds = sum(each[3] for each in sums)
     return sum(map(_own_s, sums)) / seconds if seconds else 1.0
 
 
 def _own_s(sums: list[float]) -> float:
-    """The part of the passes' time that is in proportion to their rows: the slope of a line through (rows, seconds).
+    """Return the part of the passes' time that is in proportion to their rows: the slope of a line through (rows,
+    seconds).
 
     Where the number of rows hardly varies the slope is not known. Then all of the time counts as theirs.
     """

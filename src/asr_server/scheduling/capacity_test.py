@@ -49,7 +49,7 @@ class Machine:
 
 @pytest.mark.parametrize("sessions", [1, 4, 16, 19])
 def test_a_steady_load_leaves_what_recordings_do_not_keep(sessions):
-    """At 0.039 engine seconds a second, 20 people who speak all the time take four fifths of the engine."""
+    """Twenty people who speak all the time, at 0.039 engine seconds a second, take four fifths of the engine."""
     machine = Machine()
     machine.run(120, sessions)
     found = machine.free()
@@ -66,7 +66,7 @@ def test_an_engine_that_is_behind_has_no_free_stream():
 
 
 def test_recordings_beside_live_work_take_no_stream_away():
-    """They use what is left, and give way to live work up to their share."""
+    """Recordings use what is left, and give way to live work up to their share."""
     alone, beside = Machine(), Machine()
     alone.run(60, 10)
     beside.run(60, 10, recordings=0.6)
@@ -86,7 +86,7 @@ def test_silence_forgets_nothing_and_frees_nothing_at_once():
 
 
 def test_people_who_speak_half_of_the_time_share_an_engine():
-    """As many fit as rarely speak more than 20 at once: checked by drawing who speaks."""
+    """As many sessions fit as rarely have more than 20 speakers at once: checked by drawing who speaks."""
     machine, draw = Machine(), random.Random(1)
     machine.run(3_000, 20, speak=0.5)
     streams = machine.free().streams
@@ -141,7 +141,7 @@ def test_sessions_that_come_together_from_elsewhere_are_not_measured_at_once():
 
 
 def test_two_fit_any_machine():
-    """Where one who speaks already takes all of the engine, a second waits about twice as long, and that is let in."""
+    """One speaker already takes all of the engine; a second waits about twice as long, and is let in."""
     machine = Machine()
     machine.run(60, 1, cost_s=2.0)
     assert (machine.free().streams, machine.free().free_streams) == (2, 1)
@@ -161,14 +161,14 @@ def test_limits_bound_the_number():
 
 
 def test_an_engine_elsewhere_is_measured_by_its_rows():
-    """Its steps are spent waiting, so they say nothing; of 8 rows a session that speaks has a quarter."""
+    """The engine's steps are spent waiting, so they say nothing; a session that speaks has a quarter of its 8 rows."""
     machine = Machine(slots=8, steps_are_work=False)
     machine.run(60, 5, cost_s=0.19, rows=0.25)
     assert machine.free().streams == 32
 
 
 def test_recordings_have_what_live_work_leaves_and_their_share_at_least():
-    """60 s in a second of the engine: 36 beside live work that takes two fifths, and half of that is in use."""
+    """The engine does 60 s in a second: 36 while live work takes two fifths, and half of that is in use."""
     machine = Machine()
     machine.run(300, 10, cost_s=0.04, recordings=0.3, audio_s_per_s=18.0)
     found = machine.free()
@@ -222,7 +222,7 @@ def test_what_is_kept_of_utterances_is_bounded():
 
 
 def test_steps_are_divided_between_live_work_and_recordings():
-    """With a recording in the batch the step counts for the speed of recordings too."""
+    """A step with a recording in the batch counts for the speed of recordings too."""
     times = iter((0.0, 1.0, 3.0))
     live, recording = Job(None, Priority.PARTIAL), Job(None, Priority.BULK)
     step = StepTime([live, recording], lambda: next(times))

@@ -1,4 +1,4 @@
-"""Whose work the engine's time goes into: live work or recordings. Decides whose turn it is. Pure.
+"""The division of the engine's time between live work and recordings. Pure.
 
 While recordings wait or run they keep a fifth of the engine's time, however much live work there is.
 """
@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection
 
 from asr_server.scheduling.job import AnyJob
 
-# What recordings keep of the engine's time beside live work.
+# The share of the engine's time that recordings keep while there is live work.
 RECORDINGS_SHARE = 0.2
 # How far either side may fall behind before it is forgotten. It bounds how long one side can keep the other waiting:
 # live work for 2.5 s, recordings for 10 s.
@@ -62,14 +62,14 @@ class StepTime:
 
 
 class RecordingsShare:
-    """How far recordings are behind their share."""
+    """The time that recordings are behind their share."""
 
     def __init__(self) -> None:
         self._behind_s = 0.0
 
     @property
     def behind(self) -> bool:
-        """Whether they have had less than their share."""
+        """True if recordings have had less than their share."""
         return self._behind_s > 0
 
     def charge(self, step: StepTime, *, has_recordings: bool) -> None:

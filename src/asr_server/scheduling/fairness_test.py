@@ -1,8 +1,8 @@
 """Live work and recordings on one engine thread, in virtual time: a batch whose steps cost what a small CPU's do.
 
-Of the 0.6B with int8 weights on two cores: a decode step takes 37 ms alone and 76 ms for eight rows, and a span of 30 s
-6.2 s in all, so its prompt of 500 tokens takes 2.3 s beside an answer of 105 (LEARNING_LOG.md). A partial has what was
-said in the last seconds, and most of its answer comes true as a draft.
+The costs are the 0.6B's with int8 weights on two cores: a decode step takes 37 ms alone and 76 ms for eight rows, and a
+span of 30 s 6.2 s in all, so its prompt of 500 tokens takes 2.3 s next to an answer of 105 (LEARNING_LOG.md). A partial
+has what was said in the last seconds, and most of its answer comes true as a draft.
 """
 
 from dataclasses import dataclass, field
@@ -20,10 +20,10 @@ SPAN, PARTIAL = (500, 105), (70, 3)
 
 @dataclass
 class Machine:
-    """A batch of so many slots, and its clock. An item is the tokens of its prompt and of its answer.
+    """A batch of a number of slots, and its clock. An item is the tokens of its prompt and of its answer.
 
     A step decodes, then prefills in one pass what fits into its time: prompts in parts, those of urgent rows first.
-    `spent_s`: of live work (True) and recordings, each pass being that of its rows in equal parts.
+    `spent_s`: time of live work (True) and of recordings, each pass being that of its rows in equal parts.
     """
 
     slots: int = 8
@@ -110,7 +110,7 @@ class Load:
         self.ended = {True: [], False: []}
 
     def run(self, seconds):
-        """So many seconds, a turn at a time."""
+        """Run for that many seconds, a turn at a time."""
         until_s = self.machine.now_s + seconds
         while self.machine.now_s < until_s:
             self._ask()
@@ -138,7 +138,7 @@ class Load:
 
     @property
     def recordings_share(self):
-        """Of the engine's time."""
+        """Return the recordings' share of the engine's time."""
         return self.machine.spent_s[False] / sum(self.machine.spent_s.values())
 
 
@@ -160,7 +160,8 @@ def test_thirty_sessions_that_ask_all_the_time_leave_recordings_a_fifth_of_the_t
 
 
 def test_a_recording_among_thirty_sessions_begins_within_seconds():
-    """One that comes after the sessions have had the engine for themselves, which recordings owe them nothing for."""
+    """The recording comes after the sessions have had the engine for themselves, which they owe recordings nothing
+    for."""
     load = Load(Machine(), live=30).run(60)
     load.spans = 1
     load.run(120)
@@ -169,8 +170,8 @@ def test_a_recording_among_thirty_sessions_begins_within_seconds():
 
 
 def test_a_speaker_beside_eight_bulk_spans_waits_for_less_than_a_second():
-    """From asking to the first step, at p95, and for the slowest answer less than two; the bulk does at least nine
-    tenths of the work that it does alone in the same time of its own."""
+    """At p95 the wait from asking to the first step is below one second, and for the slowest answer below two; the bulk
+    does at least nine tenths of the work that it does alone in the same time of its own."""
     alone, beside = Load(Machine(), spans=8).run(400), Load(Machine(), spans=8, live=1, pause_s=0.5)
     with beside.thread.lease(live=True):
         beside.run(400)
@@ -183,7 +184,7 @@ def test_a_speaker_beside_eight_bulk_spans_waits_for_less_than_a_second():
 
 
 def test_without_live_work_steps_are_as_long_as_the_batch_likes():
-    """While a session is open, or live work waits or runs, they are short."""
+    """Steps are short while a session is open, or live work waits or runs."""
     limits = []
     machine = Machine()
     step = machine.step

@@ -1,6 +1,6 @@
-"""Is the number of free streams true? Sessions that speak, on the real engine thread, in virtual time.
+"""The truth of the number of free streams: sessions that speak, on the real engine thread, in virtual time.
 
-A batch whose steps cost what those of a machine do. Streams are opened while the number says that more are free. Then
+Steps of the batch cost what those of a machine do. Streams are opened while the number says that more are free. Then
 partials have to be in time, and with many more streams they must not be.
 """
 

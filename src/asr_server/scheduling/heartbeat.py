@@ -1,4 +1,4 @@
-"""When the engine thread last made progress. Written by that thread alone and read from any."""
+"""The time of the engine thread's last progress. Written by that thread alone and read from any."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Heartbeat:
         self.tick()
 
     def tick(self) -> None:
-        """It makes progress now."""
+        """Note that the thread makes progress now."""
         self._ticked_s = self._clock()
 
     @property

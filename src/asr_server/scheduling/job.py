@@ -30,46 +30,39 @@ class Priority(IntEnum):
 
     @property
     def is_live(self) -> bool:
-        """Whether a speaker waits for it. All other work is recordings."""
+        """True if a speaker waits for it. All other work is recordings."""
         return self <= Priority.PARTIAL
 
 
 @dataclass(slots=True, eq=False)
 class Job(Generic[R]):
-    """Work for the engine thread with a result of type `R`. To cancel it, cancel `future`: there is no other flag.
+    """Work for the engine thread with a result of type `R`. To cancel it, cancel `future`: there is no other flag."""
 
-    `item` is what the batch of `model` takes in; with None the job is done when that model is loaded. `cost_s` is its
-    length in seconds of audio. `session`: of a live session, the utterance whose audio it is so far; later jobs of the
-    same name have more of it. `deadline_s` is by the thread's request clock; expired work never runs. `queued_s`: when
-    it came (monotonic), set by the engine thread where it is 0. That thread also sets `started_s` and `ended_s`
-    (monotonic), `load_s`, the part of its wait that was for the model to be loaded, and `begun`, whether the batch had
-    an outcome for it. `on_delta` is called on that thread and must not block. `context` is that of the code that made
-    the job: what the engine thread logs for this job alone has the id of its request.
-    """
-
-    item: object
+    item: object  # what the batch of `model` takes in; with None the job is done when that model is loaded
     priority: Priority = Priority.INTERACTIVE
-    cost_s: float = 0.0
-    deadline_s: float | None = None
+    cost_s: float = 0.0  # its length in seconds of audio
+    deadline_s: float | None = None  # by the thread's request clock; expired work never runs
     model: str = DEFAULT
+    # for a live session, the utterance whose audio it is so far; later jobs of the same name have more of it
     session: str = ""
-    on_delta: Callable[[object], None] | None = None
-    queued_s: float = 0.0
-    started_s: float = 0.0
-    ended_s: float = 0.0
-    load_s: float = 0.0
-    begun: bool = False
-    key: int = field(default_factory=lambda: next(_numbers))
+    on_delta: Callable[[object], None] | None = None  # called on the engine thread; must not block
+    queued_s: float = 0.0  # when it came (monotonic), set by the engine thread where it is 0
+    started_s: float = 0.0  # set by the engine thread (monotonic)
+    ended_s: float = 0.0  # set by the engine thread (monotonic)
+    load_s: float = 0.0  # set by the engine thread: the part of its wait that was for the model to be loaded
+    begun: bool = False  # set by the engine thread: the batch had an outcome for it
+    key: int = field(default_factory=lambda: next(_numbers))  # the row's key in the batch
     future: Future[R] = field(default_factory=Future)
+    # that of the code that made the job: what the engine thread logs for this job alone has the id of its request
     context: Context = field(default_factory=copy_context)
 
     @property
     def cancelled(self) -> bool:
-        """Whether the caller has cancelled it."""
+        """True if the caller has cancelled it."""
         return self.future.cancelled()
 
     def expired(self, now_s: float) -> bool:
-        """Whether the deadline has passed."""
+        """True if the deadline has passed."""
         return self.deadline_s is not None and now_s >= self.deadline_s
 
     # The caller may cancel at any moment, from another thread. `set_running_or_notify_cancel` decides who was first:
@@ -91,7 +84,7 @@ AnyJob: TypeAlias = Job[Any]
 
 
 def _domain(error: Exception) -> AsrError:
-    """The error as one of ours, the original as its cause."""
+    """Return the error as one of ours, the original as its cause."""
     if isinstance(error, AsrError):
         return error
     wrapped = TranscriptionFailed("The engine failed on this audio.")

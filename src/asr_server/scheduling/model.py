@@ -1,15 +1,15 @@
-"""A model of the engine thread: its batch, when it is loaded and unloaded, and its state for others to read.
+"""The models of the engine thread: their batches, when each is loaded and unloaded, and their state for others to read.
 
 Used on the engine thread. The idle timer is guarded by that thread's own lock, and so are changes of `rows`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from asr_server.core.errors import AsrError
+from asr_server.core.errors import AsrError, EngineOutOfMemory
 from asr_server.core.idle import IdleTimer
 from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import AnyJob
@@ -18,7 +18,7 @@ from asr_server.scheduling.request_clock import RequestClock
 
 
 class ModelState(StrEnum):
-    """Whether the model is loaded."""
+    """The state of a model in memory."""
 
     UNLOADED = "unloaded"
     LOADING = "loading"
@@ -32,11 +32,11 @@ OnState = Callable[[str, ModelState, float], None]
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """A model as others see it. `load_error`: why its last load failed, "" if it did not. `rows`: in its batch."""
+    """A model as others see it."""
 
     state: ModelState
-    load_error: str
-    rows: int
+    load_error: str  # why its last load failed, "" if it did not
+    rows: int  # in its batch
 
 
 class Model:
@@ -68,7 +68,7 @@ class Model:
 
     @property
     def status(self) -> ModelStatus:
-        """As it is now."""
+        """Return the present status."""
         return ModelStatus(self.state, self.load_error, len(self.rows))
 
     def ensure_loaded(self) -> None:
@@ -97,7 +97,7 @@ class Model:
         self._change(ModelState.UNLOADED, self._clock() - began_s)
 
     def load_wait_s(self, queued_s: float) -> float:
-        """How much of the time since `queued_s` (monotonic) the last load took."""
+        """Return how much of the time since `queued_s` (monotonic) the last load took."""
         return max(0.0, self._load_ended_s - max(self._load_began_s, queued_s))
 
     def _end_of_load(self, state: ModelState, began_s: float) -> None:
@@ -108,3 +108,55 @@ class Model:
     def _change(self, state: ModelState, took_s: float) -> None:
         self.state = state
         self._on_state(self.name, state, took_s)
+
+
+class Models:
+    """The models by name; at least one."""
+
+    def __init__(self, models: list[Model]) -> None:
+        self._models = {model.name: model for model in models}
+
+    def __getitem__(self, name: str) -> Model:
+        return self._models[name]
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(self._models.values())
+
+    @property
+    def rows(self) -> list[AnyJob]:
+        """Return the jobs in all batches."""
+        return [job for model in self for job in model.rows.values()]
+
+    def with_live_slots(self) -> list[str]:
+        """Return the names of those that can take a live job now."""
+        return [model.name for model in self if model.batch.urgent_slots > 0]
+
+    def with_slots(self, reserve: int) -> list[str]:
+        """Return the names of those that can take a recording now, and have `reserve` slots left for live jobs."""
+        # An empty batch takes any job, or a batch with as few slots as are reserved would never take a recording.
+        return [model.name for model in self if model.batch.free_slots > (reserve if model.rows else 0)]
+
+    def in_turn(self) -> list[Model]:
+        """Return those that have rows, the one with the most urgent rows first."""
+        at_work = [model for model in self if model.rows]
+        return sorted(at_work, key=lambda model: min(job.priority for job in model.rows.values()))
+
+    def until_idle_s(self) -> float | None:
+        """Seconds until the first is to be unloaded; None when none is."""
+        waits_s = (model.idle.remaining_s for model in self if model.batch.loaded)
+        return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
+
+    def ensure_loaded(self, name: str) -> None:
+        """Load a model unless it is loaded. While there is no memory for it, the least recently used of the others that
+        have no rows is unloaded. Raises what loading raised."""
+        model = self[name]
+        while not model.batch.loaded:
+            others = [other for other in self if other is not model and other.batch.loaded and not other.rows]
+            if not others or model.batch.fits:
+                try:
+                    model.ensure_loaded()
+                    return
+                except EngineOutOfMemory:
+                    if not others:
+                        raise
+            min(others, key=lambda other: other.idle.used_s).unload()

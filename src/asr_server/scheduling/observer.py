@@ -1,4 +1,4 @@
-"""What the engine thread reports of its work, for metrics."""
+"""Reports of the engine thread about its work, for metrics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from asr_server.scheduling.job import AnyJob
 
 
 class JobEnd(StrEnum):
-    """How a job ended."""
+    """The way in which a job ended."""
 
     DONE = "done"
     FAILED = "failed"
@@ -27,4 +27,4 @@ class SchedulerObserver:
         """A job ended, perhaps before it started. `value`: its result if it is `DONE`."""
 
     def stepped(self, rows: int, took_s: float) -> None:
-        """The batch made one step with so many rows, or failed in it."""
+        """The batch made one step with that many rows, or failed in it."""

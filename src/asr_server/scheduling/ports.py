@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True, slots=True)
 class RowDelta:
-    """A row has new output, `value`; more will come."""
+    """A row has new output; more will come."""
 
-    key: int
+    key: int  # the row's, as given to `admit`
     value: Any
 
 
@@ -19,15 +19,15 @@ class RowDelta:
 class RowDone:
     """A row is finished and has left the batch."""
 
-    key: int
-    value: Any
+    key: int  # the row's, as given to `admit`
+    value: Any  # its answer
 
 
 @dataclass(frozen=True, slots=True)
 class RowFailed:
     """A row failed alone and has left the batch; the others are unharmed."""
 
-    key: int
+    key: int  # the row's, as given to `admit`
     error: Exception
 
 
@@ -39,21 +39,21 @@ class Batch(Protocol):
 
     @property
     def loaded(self) -> bool:
-        """Whether rows may be admitted."""
+        """True if rows may be admitted."""
 
     @property
     def fits(self) -> bool:
-        """Whether there seems to be memory for a load now, as far as that is known."""
+        """True if there seems to be memory for a load now, as far as that is known."""
 
     @property
     def free_slots(self) -> int:
-        """How many more rows may be admitted now. 0 while as much waits inside as a step can begin: what waits outside
-        can still be overtaken."""
+        """Return how many more rows may be admitted now. 0 while as much waits inside as a step can begin: work that
+        waits outside can still be overtaken."""
 
     @property
     def urgent_slots(self) -> int:
-        """How many more urgent rows may be admitted now. They overtake the others that wait inside; 0 while as many
-        urgent ones wait there as a step can begin."""
+        """Return how many more urgent rows may be admitted now. They overtake the others that wait inside; 0 while as
+        many urgent ones wait there as a step can begin."""
 
     def load(self) -> None:
         """Make ready; may take long. Raises when it cannot, and may be called again later."""

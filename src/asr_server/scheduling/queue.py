@@ -33,16 +33,16 @@ class JobQueue:
 
     @property
     def has_live(self) -> bool:
-        """Whether live work waits."""
+        """True if live work waits."""
         return any(live for live, _ in self._heaps)
 
     @property
     def has_recordings(self) -> bool:
-        """Whether recordings wait."""
+        """True if recordings wait."""
         return any(not live for live, _ in self._heaps)
 
     def waits_for(self, model: str) -> bool:
-        """Whether any job waits for this model."""
+        """True if any job waits for this model."""
         return any(name == model for _, name in self._heaps)
 
     def push(self, job: AnyJob) -> None:
@@ -71,7 +71,7 @@ class JobQueue:
         return job
 
     def depth(self) -> dict[str, int]:
-        """How many jobs wait, by class name."""
+        """Return how many jobs wait, by class name."""
         counts = Counter(job.priority for job in self._waiting())
         return {priority.name.lower(): counts[priority] for priority in Priority}
 

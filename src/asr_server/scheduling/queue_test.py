@@ -16,7 +16,7 @@ def _filled(*arrivals):
 
 @given(st.lists(st.tuples(st.sampled_from(Priority), st.integers(0, 1000))))
 def test_live_work_always_leaves_first(arrivals):
-    """Where all leave at once, as when the model cannot be loaded."""
+    """All jobs leave at once, as when the model cannot be loaded."""
     live = [job.priority.is_live for job in _filled(*arrivals).drain()]
     assert len(live) == len(arrivals)
     assert live == sorted(live, reverse=True)
@@ -38,13 +38,13 @@ def test_one_class_leaves_in_the_order_it_came(classes):
 
 
 def test_bulk_work_gives_way_for_a_bounded_time_only():
-    """Interactive work that comes within 30 s of bulk work overtakes it; what comes later waits behind it."""
+    """Interactive work that comes within 30 s of bulk work overtakes it; work that comes later waits for it."""
     queue = _filled((Priority.BULK, 0.0), (Priority.INTERACTIVE, 29.0), (Priority.INTERACTIVE, 31.0))
     assert [job.item[1] for job in queue.drain()] == [29.0, 0.0, 31.0]
 
 
 def test_partials_give_way_to_finals_for_a_bounded_time_only():
-    """A final that comes within 5 s of a partial overtakes it; what comes later waits behind it."""
+    """A final that comes within 5 s of a partial overtakes it; work that comes later waits for it."""
     queue = _filled((Priority.PARTIAL, 0.0), (Priority.FINAL, 4.0), (Priority.FINAL, 6.0))
     assert [job.item[1] for job in queue.drain()] == [4.0, 0.0, 6.0]
 

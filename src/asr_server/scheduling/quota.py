@@ -1,4 +1,4 @@
-"""How many requests one caller may have at once and a minute, and how many live sessions all callers together.
+"""Limits on the requests that one caller may have at once and a minute, and on the live sessions of all callers.
 
 `admission` has the bound of the server's work.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from asr_server.core.errors import Overloaded
 
 _MINUTE_S = 60.0
-# So many callers are remembered; beyond that the one is forgotten that was away longest and has no work under way.
+# This many callers are remembered; beyond that the one is forgotten that was away longest and has no work under way.
 _MAX_CALLERS = 10_000
 # Connections that share the place of one live session: a client comes back before its broken connections are noticed.
 _MAX_CONNECTIONS = 4
@@ -24,16 +24,16 @@ _LIVE_RETRY_S = 5  # sessions take minutes; some end at any time
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """What a request takes of its caller's limit, or a live session over all of its connections.
+    """A request's part of its caller's limit, or a live session's over all of its connections.
 
-    A session that waits for its client keeps its place, as the only holder. `evict` ends the session and so frees it.
+    A session that waits for its client keeps its place, as the only holder.
     """
 
-    live: bool
-    usage: _CallerUsage
+    live: bool  # it is a session's
+    usage: _CallerUsage  # the caller's
     quota: Quota
-    evict: Callable[[], None] | None = None
-    holders: int = 0
+    evict: Callable[[], None] | None = None  # ends the session and so frees the place; None where nothing can end it
+    holders: int = 0  # requests or connections that share the place
 
     @contextmanager
     def held(self) -> Iterator[Place]:
@@ -129,7 +129,7 @@ class Quota:
         return None
 
     def _full_at_s(self, usage: _CallerUsage) -> float:
-        """When the bucket is full again after one more request. Raises `Overloaded`."""
+        """Return when the bucket is full again after one more request. Raises `Overloaded`."""
         now_s = self._now_s()
         full_at_s = max(usage.full_at_s, now_s) + self._interval_s
         wait_s = full_at_s - now_s - _MINUTE_S
@@ -139,7 +139,7 @@ class Quota:
         return full_at_s
 
     def _usage_of(self, caller: str) -> _CallerUsage:
-        """That of the caller, who is now the last to be forgotten."""
+        """Return the usage of the caller, who is now the last to be forgotten."""
         found = self._usage.pop(caller) if caller in self._usage else _CallerUsage()
         self._usage[caller] = found
         if len(self._usage) > _MAX_CALLERS:

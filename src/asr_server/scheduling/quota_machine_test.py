@@ -1,8 +1,8 @@
 """Quotas against a simple model, in any order of requests, sessions, cuts and waits.
 
-Promised are: a caller has at most so many requests and sessions at once and requests a minute; a session keeps its
-place while its client is away, until its own caller needs it; what is refused costs nothing; and nobody's share
-depends on what other callers do, but for the live sessions of all.
+The promises: a caller has limited requests and sessions at once and requests a minute; a session keeps its place while
+its client is away, until its own caller needs it; what is refused costs nothing; and nobody's share depends on what
+other callers do, but for the live sessions of all.
 """
 
 from contextlib import ExitStack
@@ -46,7 +46,7 @@ class Quotas(RuleBasedStateMachine):
         return [session for share in self.shares.values() for session in share.sessions]
 
     def _is_let_in(self, share, *, live=False):
-        """By the model, which ends the session that has to give way."""
+        """True if the model lets it in; the model ends the session that has to give way."""
         if share.tokens < 1 - 1e-9:
             return False
         full = live and len(share.sessions) >= _MAX_LIVE - len(self._sessions())
@@ -130,7 +130,7 @@ class Quotas(RuleBasedStateMachine):
 
     @invariant()
     def sessions_are_those_of_the_model(self):
-        """None ends without need, and each is counted once."""
+        """No session ends without need, and each is counted once."""
         assert not any(session.ended for session in self._sessions())
         assert self.quota.live == len(self._sessions())
         assert all(share.used <= _AT_ONCE for share in self.shares.values())

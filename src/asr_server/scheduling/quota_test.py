@@ -25,7 +25,7 @@ class Clock:
 
 
 def _goes(quota, caller="a"):
-    """Whether a request is let in; else the seconds to wait."""
+    """Return True if a request is let in, else the seconds to wait."""
     try:
         with quota.taken(caller):
             return True
@@ -35,7 +35,7 @@ def _goes(quota, caller="a"):
 
 @given(RATES, WAITS_S)
 def test_no_window_holds_more_than_a_full_bucket_and_what_flowed_in(rate, waits_s):
-    """Over any stretch of time: a minute's worth at once, and then the rate."""
+    """A stretch of time has at most a minute's worth at once, and then the rate."""
     clock = Clock()
     quota, let_in = Quota(0, rate, clock), []
     for wait_s in waits_s:
@@ -100,7 +100,7 @@ def test_callers_do_not_touch_each_other(callers):
 
 
 def test_a_refusal_costs_nothing():
-    """Over the limit at once, no token is spent; without a token, no place is held."""
+    """A refusal by the limit at once spends no token, and a refusal for want of a token holds no place."""
     clock = Clock()
     quota = Quota(1, 2, clock)
     with quota.taken("a"):
@@ -169,7 +169,7 @@ def _refused(call):
 
 
 def test_a_session_without_a_connection_keeps_its_place_until_its_caller_needs_it():
-    """For a request or another session, the one that was left first ends first."""
+    """The session that was left first ends first, for a request or another session."""
     quota = Quota(2, 0)
     first, second = Session(quota, "a", "1"), Session(quota, "a", "2")
     assert _goes(quota) == -1
@@ -202,7 +202,8 @@ def test_nobody_elses_session_ends_for_a_caller():
 
 
 def test_a_resumed_session_is_counted_once():
-    """Its connections share its place, also while a broken one is still open; it does not end for its own client."""
+    """The session's connections share its place, also while a broken one is still open; it does not end for its own
+    client."""
     quota = Quota(1, 0, max_live=2)
     session = Session(quota, "a", "1")
     session.connect()  # the first connection is broken, which nobody has noticed
@@ -258,7 +259,7 @@ def test_places_are_never_more_than_allowed_and_all_come_back(moves, at_once):
 
 @pytest.mark.parametrize(("limit", "alone"), [(1, 1), (2, 1), (8, 4), (256, 128)])
 def test_one_caller_gets_half_of_all_live_sessions(limit, alone):
-    """And leaves places for others; a request that is no session is not counted."""
+    """The other half is left for others; a request that is no session is not counted."""
     quota = Quota(0, 0, max_live=limit)
     with ExitStack() as open_ones:
         for _ in range(alone):
@@ -271,7 +272,7 @@ def test_one_caller_gets_half_of_all_live_sessions(limit, alone):
 
 
 def test_who_is_at_the_limit_of_sessions_can_replace_one_that_waits():
-    """One for one, also when others have all the rest."""
+    """One is replaced for one, also when others have all the rest."""
     quota = Quota(0, 0, max_live=4)
     mine = [Session(quota, "a", name) for name in "12"]
     Session(quota, "b", "b")

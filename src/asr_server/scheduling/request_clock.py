@@ -53,5 +53,5 @@ class RequestClock:
         self._moved_s = self._clock()
 
     def _standing_s(self) -> float:
-        """For how much of the time since the last sign of progress the clock has stood still."""
+        """Return for how much of the time since the last sign of progress the clock has stood still."""
         return min(self._clock() - self._moved_s, self._patience_s) if self._loads else 0.0

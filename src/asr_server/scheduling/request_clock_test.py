@@ -39,7 +39,7 @@ def test_it_stands_still_during_a_load_and_goes_on_from_there(now, clock):
 
 
 def test_a_load_without_progress_stops_it_for_the_patience_alone(now, clock):
-    """And each sign of progress is worth as much again; one without a load is worth nothing."""
+    """Each sign of progress is worth as much again; one without a load is worth nothing."""
     began_s = clock.now_s()
     clock.progress()
     with clock.loading():
@@ -110,7 +110,7 @@ def test_a_load_stops_it_for_the_patience_behind_every_sign_of_progress(steps):
 
 
 def test_threads_may_load_at_once():
-    """As the engine and its aligner do: it stands while one of them loads, and afterwards it runs again."""
+    """The engine and its aligner do: the clock stands while one of them loads, and afterwards it runs again."""
     now = Now()
     clock, began_s, all_load = RequestClock(clock=now), 100.0, threading.Barrier(5)
 

@@ -21,13 +21,13 @@ RESERVED_BYTES = 256 * 1024  # what a queue may hold however little is free: a s
 
 @dataclass(slots=True, eq=False)
 class Share:
-    """What one queue holds of the bound."""
+    """The bytes that one queue holds of the bound."""
 
-    of: SharedBytes
+    of: SharedBytes  # the bound
     size_bytes: int = 0
 
     def set(self, size_bytes: int) -> None:
-        """It holds so much now."""
+        """Note that the queue holds this much now."""
         self.of.held_bytes += size_bytes - self.size_bytes
         self.size_bytes = size_bytes
 
@@ -41,18 +41,18 @@ class SharedBytes:
 
     @property
     def queue_bytes(self) -> int:
-        """How much one queue may hold now. One that already holds more takes nothing until it has shrunk."""
+        """Return how much one queue may hold now. One that already holds more takes nothing until it has shrunk."""
         return max(RESERVED_BYTES, min(QUEUE_BYTES, self._limit_bytes - self.held_bytes))
 
     def share(self) -> Share:
-        """For a new queue. Set it to 0 in the end."""
+        """Return the share of a new queue. Set it to 0 in the end."""
         return Share(self)
 
     @contextmanager
     def in_hand(self, size_bytes: int) -> Iterator[None]:
         """Count something large that arrived whole, while its parts wait for their places in a queue.
 
-        Raises `Overloaded` if it does not fit beside everything else.
+        Raises `Overloaded` if it does not fit with everything else.
         """
         if size_bytes > RESERVED_BYTES and self.held_bytes + size_bytes > self._limit_bytes:
             raise Overloaded("Too much live audio is waiting for this large message; try again later.", retry_after_s=5)

@@ -1,4 +1,4 @@
-"""One bound on bytes for many queues."""
+"""A bound on the bytes of many queues."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def _fill(memory, queues, step_bytes=64 * 1024):
 
 @pytest.mark.parametrize("queues", [1, 2, 7, 31])
 def test_greedy_queues_share_alike_and_leave_as_much_for_the_next(queues):
-    """Each gets what it leaves free: with so many queues, one part of so many and one."""
+    """Each queue gets what it leaves free: with n queues, one part of n + 1."""
     memory = SharedBytes(64 * MIB)
     held = _fill(memory, queues)
     fair = min(QUEUE_BYTES, 64 * MIB / (queues + 1))

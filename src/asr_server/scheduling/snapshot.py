@@ -1,4 +1,4 @@
-"""What others may know of the engine thread."""
+"""The engine thread's state for others."""
 
 from __future__ import annotations
 
@@ -11,33 +11,28 @@ from asr_server.scheduling.model import ModelState, ModelStatus
 
 @dataclass(frozen=True, slots=True)
 class EngineSnapshot:
-    """The state of the engine thread at one moment.
+    """The state of the engine thread at one moment."""
 
-    `models`: by name. `running`: rows in all batches. `depth`: waiting jobs by class, `waiting_s` their seconds of
-    audio. `busy`: it is in a turn, and so should move; `heartbeat_age_s`: seconds since it last did. `alive`: it has
-    not ended. `failure`: why it ends, "" if the engine has not failed.
-    """
-
-    models: Mapping[str, ModelStatus]
-    running: int
-    depth: dict[str, int]
-    waiting_s: float
-    heartbeat_age_s: float
-    busy: bool
-    alive: bool
-    failure: str = ""
+    models: Mapping[str, ModelStatus]  # by name
+    running: int  # rows in all batches
+    depth: dict[str, int]  # waiting jobs by class
+    waiting_s: float  # their seconds of audio
+    heartbeat_age_s: float  # seconds since the thread last made progress
+    busy: bool  # the thread is in a turn, and so should make progress
+    alive: bool  # it has not ended
+    failure: str = ""  # why it ends, "" if the engine has not failed
 
     @property
     def state(self) -> ModelState:
-        """Of the default model."""
+        """Return the state of the default model."""
         return self.models[DEFAULT].state
 
     @property
     def load_error(self) -> str:
-        """Of the default model."""
+        """Return the load error of the default model."""
         return self.models[DEFAULT].load_error
 
     @property
     def loading(self) -> bool:
-        """Whether a load is under way: no other batch moves meanwhile."""
+        """True if a load is under way: no other batch moves meanwhile."""
         return any(model.state is ModelState.LOADING for model in self.models.values())

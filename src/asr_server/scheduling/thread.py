@@ -29,8 +29,7 @@ from asr_server.scheduling.capacity import EngineWork
 from asr_server.scheduling.engine_time import RecordingsShare, StepTime
 from asr_server.scheduling.heartbeat import Heartbeat
 from asr_server.scheduling.job import DEFAULT, AnyJob, Job, Priority, R
-from asr_server.scheduling.model import Model, OnState
-from asr_server.scheduling.models import Models
+from asr_server.scheduling.model import Model, Models, OnState
 from asr_server.scheduling.observer import JobEnd, SchedulerObserver
 from asr_server.scheduling.ports import Batch, Outcome, RowDelta, RowDone, RowFailed
 from asr_server.scheduling.queue import JobQueue
@@ -143,7 +142,7 @@ class EngineThread:
                 self._wake.notify()  # it may sleep without a limit, and now there is one
 
     def snapshot(self) -> EngineSnapshot:
-        """The present state; never waits for a step."""
+        """Return the present state; never waits for a step."""
         with self._wake:
             models = {model.name: model.status for model in self._models}
             return EngineSnapshot(
@@ -183,7 +182,7 @@ class EngineThread:
             self._ended.set_result(None)
 
     def turn(self) -> None:
-        """One round: drop cancelled rows, admit the most urgent jobs, run one step, unload what is idle."""
+        """Run one round: drop cancelled rows, admit the most urgent jobs, run one step, unload what is idle."""
         self._drop_cancelled()
         self._admit()
         self._step()
@@ -243,7 +242,7 @@ class EngineThread:
                 self._start(job)
 
     def _next_job(self) -> AnyJob | None:
-        """The job to admit now; None when there is none, or no place for it."""
+        """Return the job to admit now; None when there is none, or no place for it."""
         while True:
             live, recordings = self._models.with_live_slots(), self._models.with_slots(self._live_reserve)
             with self._wake:
@@ -255,8 +254,8 @@ class EngineThread:
             self._give_up(job, "while it waited for its turn")
 
     def _pop(self, live: list[str], recordings: list[str]) -> AnyJob | None:
-        """The most urgent of the waiting jobs of both kinds for the models that have room for it. Live work goes first,
-        unless recordings have not had their share: then it waits until they have."""
+        """Return the most urgent of the waiting jobs of both kinds for the models that have room for it. Live work goes
+        first, unless recordings have not had their share: then it waits until they have."""
         if not (self._share.behind and self._has_recordings):
             job = self._queue.pop(live=True, models=live)
             if job is not None:
@@ -265,7 +264,7 @@ class EngineThread:
 
     @property
     def _has_recordings(self) -> bool:
-        """Whether recordings wait or are in the batch."""
+        """True if recordings wait or are in the batch."""
         return self._queue.has_recordings or any(not job.priority.is_live for job in self._models.rows)
 
     def _give_up(self, job: AnyJob, when: str) -> None:
@@ -292,7 +291,7 @@ class EngineThread:
                 model.rows[job.key] = job
 
     def _step(self) -> None:
-        """One step of each model that has rows, that with the most urgent ones first."""
+        """Run one step of each model that has rows, the one with the most urgent rows first."""
         models, live_rows = self._models.in_turn(), any(job.priority.is_live for job in self._models.rows)
         with self._wake:
             has_live = live_rows or self._live_leases > 0 or self._queue.has_live

@@ -118,7 +118,7 @@ def test_two_first_jobs_load_once_on_the_one_thread(batch, make):
 
 
 def test_a_load_that_is_asked_for_makes_no_row(batch, make):
-    """It is done when the model is loaded, also when it was before; or it has the reason why the model is not."""
+    """The job is done when the model is loaded, also when it was before; or it has the reason why the model is not."""
     watched, batch.broken_loads = [], 1
     watch = SchedulerObserver()
     watch.ended = watch.started = lambda *seen: watched.append(seen)
@@ -134,7 +134,7 @@ def test_a_load_that_is_asked_for_makes_no_row(batch, make):
 
 
 def test_the_request_after_a_failed_load_tries_again(batch, make):
-    """The caller gets the reason; the one who comes later gets a new attempt."""
+    """The caller gets the reason; a caller that comes later gets a new attempt."""
     batch.broken_loads = 1
     thread = make()
     with pytest.raises(ModelUnavailable):
@@ -176,7 +176,8 @@ def test_a_failing_row_fails_alone(batch, make):
 
 
 def test_a_row_is_handed_out_as_soon_as_it_is_finished(batch, by_hand):
-    """Before the rest of the step, which may take seconds; and a step that fails later gives it no second end."""
+    """The row does not wait for the rest of the step, which may take seconds; a step that fails later gives it no
+    second end."""
     done = []
 
     def step(begin_s=None):
@@ -235,7 +236,7 @@ def test_expired_work_never_runs_and_running_work_is_dropped(batch, make):
 
 
 def test_a_live_job_is_admitted_before_bulk_that_waited(batch, make):
-    """With one slot and bulk work waiting, live work is the next to be admitted."""
+    """Live work is the next to be admitted with one slot and bulk work waiting."""
     batch.size = 1
     batch.gate.clear()
     thread = make()
@@ -275,7 +276,7 @@ def test_the_model_is_unloaded_when_idle_and_comes_back(batch, make):
 
 
 def test_an_open_session_keeps_the_model(batch, make):
-    """While a lease is held there is no idleness; the clock starts when it ends."""
+    """There is no idleness while a lease is held; the clock starts when it ends."""
     thread = make(idle_timeout_s=0.03)
     with thread.lease():
         thread.submit(Job(0)).result(WAIT_S)
@@ -365,7 +366,7 @@ def test_a_live_job_starts_within_one_turn_behind_a_hundred_bulk_jobs(batch, by_
 
 
 def test_a_batch_of_one_serves_everyone(batch):
-    """Where there is only one place, none is kept back: bulk work is not starved by a reserve."""
+    """No place is kept back where there is only one: bulk work is not starved by a reserve."""
     batch.size = 1
     thread = EngineThread(batch, idle_timeout_s=0, live_reserve=1, start=False)
     bulk = thread.submit(Job(0, priority=Priority.BULK))
@@ -374,7 +375,7 @@ def test_a_batch_of_one_serves_everyone(batch):
 
 
 def test_a_step_that_hangs_shows_and_idleness_does_not(batch, make):
-    """In a step the thread is busy and its beat grows old; waiting for work is not being busy."""
+    """The thread is busy in a step and its beat grows old; waiting for work is not being busy."""
     batch.gate.clear()
     thread = make()
     future = thread.submit(Job(0))
@@ -436,7 +437,7 @@ def test_idleness_counts_from_the_last_step(batch):
 
 
 def test_idleness_counts_from_the_end_of_the_last_lease(batch):
-    """A live session that was silent for an hour leaves the model for the whole idle time, not for none."""
+    """A live session that was silent for an hour leaves the model for the whole idle time."""
     clock = Clock()
     thread = EngineThread(batch, idle_timeout_s=10.0, clock=clock, start=False)
     thread.submit(Job(0))
@@ -451,7 +452,7 @@ def test_idleness_counts_from_the_end_of_the_last_lease(batch):
 
 
 def test_the_batch_is_tended_when_it_asked_to_be(batch):
-    """Once a turn, and without work at the time that it named; not again when it named none."""
+    """The batch is tended once a turn, and without work at the time that it named; not again when it named none."""
     asked, called = [0.01, 0.02, None], []
     again = threading.Event()
 
@@ -566,7 +567,7 @@ def test_a_watch_hears_of_every_job_once(operations, size):
 
 
 def test_a_watch_hears_what_a_deadline_ended(batch):
-    """In the queue and in the batch alike."""
+    """The job ends in the queue and in the batch alike."""
     clock, watch = Clock(), Recorder()
     batch.size = 1
     thread = EngineThread(batch, idle_timeout_s=0, watch=watch, clock=clock, start=False)
@@ -598,7 +599,7 @@ class Slow(Scripted):
 
 
 def test_a_job_knows_how_long_it_waited_for_a_load():
-    """Its share of the load and no more: who came later waited for none."""
+    """The wait is the job's share of the load and no more: a job that came later waited for none."""
     clock = Clock()
     thread = EngineThread(Slow(clock), idle_timeout_s=0, clock=clock, start=False)
     early, late = Job(3), Job(3)
@@ -633,7 +634,7 @@ def test_a_step_that_moves_inside_is_no_hang():
 
 
 def test_a_load_is_no_hang_and_each_outcome_is_a_beat():
-    """When the state says that the load is over, the beat is fresh; within a step it is as old as the last outcome."""
+    """The beat is fresh when the state says that the load is over; within a step it is as old as the last outcome."""
     clock, ages = Clock(), []
     batch = Slow(clock)
     thread = EngineThread(
@@ -672,7 +673,7 @@ def test_what_one_job_causes_runs_in_its_context(batch, by_hand, monkeypatch):
 
 
 def test_an_engine_that_failed_ends_its_thread_and_every_job_is_told(batch):
-    """Those in the batch, those that wait and those that come; the process is told before any of them."""
+    """Jobs in the batch, jobs that wait and jobs that come are told; the process is told before any of them."""
     told, jobs = [], []
 
     def on_failure(error):
@@ -698,7 +699,7 @@ def test_an_engine_that_failed_ends_its_thread_and_every_job_is_told(batch):
 
 
 def test_a_thread_that_fails_outside_of_a_step_leaves_nobody_waiting(batch, monkeypatch):
-    """Unloading raises: who comes later gets an error and does not wait for ever."""
+    """Unloading raises here: a job that comes later gets an error and does not wait for ever."""
     monkeypatch.setattr(batch, "unload", lambda: 1 / 0)
     thread = EngineThread(batch, idle_timeout_s=0.01)
     assert thread.submit(Job(0)).result(WAIT_S) == "done"

@@ -17,9 +17,9 @@ from asr_server.service.translations import Translations
 from asr_server.subtitle import srt, vtt
 from asr_server.subtitle.cue_config import CueConfig
 from asr_server.subtitle.cues import Cue
-from asr_server.translator.cleaning import cue_text
 from asr_server.translator.conftest import HOPELESS, MENDABLE, ScriptedLlm, refusal, right, translation
 from asr_server.translator.lines import Reason
+from asr_server.translator.response import cue_text
 
 TO_GERMAN = TranslationRequest(target_language="de")
 KEPT = replace(TO_GERMAN, source_on_failure=True)

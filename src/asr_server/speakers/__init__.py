@@ -1,1 +1,1 @@
-"""Who spoke when in a recording or a live session, and whose voice it is."""
+"""The speakers of a recording or a live session: when each speaks, and with what voice."""

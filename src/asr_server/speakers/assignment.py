@@ -1,4 +1,4 @@
-"""Which speaker said each word: by the time of the word, with changes of speaker where a reader expects them."""
+"""The speaker of each word: by the time of the word, with changes of speaker where a reader expects them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from asr_server.speakers.turns import Turn
 from asr_server.text import boundary
 from asr_server.text.boundary import Boundary
 
-# What a change of speaker between two words costs, in milliseconds of speech that is given to the wrong speaker. Times
+# The cost of a change of speaker between two words, in milliseconds of speech that is given to the wrong speaker. Times
 # of words and of turns are wrong by some 100 ms each: a change inside a sentence needs better evidence than that.
 _CHANGE_MS = {Boundary.TIED: 800.0, Boundary.NONE: 400.0, Boundary.CLAUSE: 200.0, Boundary.SENTENCE: 60.0}
 # Between words with such a pause, a change is as likely as after a sentence.
@@ -24,7 +24,7 @@ _NEVER_MS = -1e12
 
 
 def speakers(words: Sequence[Word], turns: Sequence[Turn]) -> list[int]:
-    """The speaker of each word. `words` in order; `turns` of at least one speaker.
+    """Return the speaker of each word. `words` in order; `turns` of at least one speaker.
 
     Finds the least sum of two costs by dynamic programming: the time by which words are outside of their speaker's
     turns, and the changes of speaker, which are cheap after a sentence and at a pause.
@@ -59,7 +59,7 @@ def _outside_ms(words: Sequence[Word], turns: Sequence[Turn]) -> NDArray[np.floa
         edges, times = np.append(_NEVER_MS, speech), np.append(0.0, np.stack([spoken[:-1], spoken[1:]], axis=1))
         inside = np.interp(ends, edges, times) - np.interp(starts, edges, times)
         before, after = np.append(_NEVER_MS, speech[:, 1]), np.append(speech[:, 0], -_NEVER_MS)
-        place = np.searchsorted(speech[:, 0], ends)  # the first turn that begins behind the word
+        place = np.searchsorted(speech[:, 0], ends)  # the first turn that begins after the word
         distance = np.maximum(0, np.minimum(starts - before[place], after[place] - ends))
         outside[:, speaker] = np.maximum(0, ends - starts - inside) + np.minimum(distance, _FAR_MS)
     return outside

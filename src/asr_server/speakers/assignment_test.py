@@ -1,4 +1,4 @@
-"""Which speaker said each word."""
+"""The assignment of words to speakers."""
 
 import itertools
 
@@ -12,7 +12,7 @@ from asr_server.speakers.turns import Turn
 
 
 def words(*timed):
-    """Each as (text, start, end) in milliseconds."""
+    """Return words, each given as (text, start, end) in milliseconds."""
     return [Word(text, start, end, TimeSource.ALIGNED) for text, start, end in timed]
 
 
@@ -33,7 +33,7 @@ def test_words_belong_to_whoever_speaks_then():
 
 @pytest.mark.parametrize("early_ms", [-250, -150, 0, 150, 250])
 def test_the_speaker_changes_after_the_sentence(early_ms):
-    """Though the turns change a little before or behind it."""
+    """The turns change a little before or after it."""
     border_ms = 900 + early_ms
     spoken = sentence("Are you there? Yes I am.")
     assert assigned(spoken, (0, 0, border_ms), (1, border_ms, 1800)) == "000111"
@@ -41,20 +41,20 @@ def test_the_speaker_changes_after_the_sentence(early_ms):
 
 @pytest.mark.parametrize("early_ms", [-250, 0, 250])
 def test_the_speaker_changes_at_a_pause(early_ms):
-    """Also in speech without punctuation."""
+    """The pause counts also in speech without punctuation."""
     border_ms = 1050 + early_ms
     spoken = sentence("are you there") + sentence("yes i am", start_ms=1200)
     assert assigned(spoken, (0, 0, border_ms), (1, border_ms, 2100)) == "000111"
 
 
 def test_a_title_stays_with_its_name():
-    """The point behind it ends no sentence, and a longer turn does not tear them apart."""
+    """The point after it ends no sentence, and a longer turn does not tear them apart."""
     spoken = sentence("Ask Dr. Who. I did.")
     assert assigned(spoken, (0, 0, 500), (1, 500, 1500)) == "00011"
 
 
 def test_an_answer_of_one_word_inside_a_sentence_is_heard():
-    """Where it is long enough to be no error of times."""
+    """The answer is long enough to be no error of times."""
     spoken = sentence("so we went there yesterday evening and stayed for hours", word_ms=500)
     assert assigned(spoken, (0, 0, 2000), (1, 2000, 3000), (0, 3000, 5000)) == "0000110000"
     assert assigned(spoken, (0, 0, 2000), (1, 2000, 2400), (0, 2400, 5000)) == "0000000000"
@@ -93,7 +93,8 @@ WORDS = st.lists(
 
 @given(WORDS, TURNS)
 def test_no_other_choice_is_cheaper(timed, turns):
-    """Of all ways to give words to speakers: by the time outside of their turns, and the changes between them."""
+    """The cost of all ways to give words to speakers is compared: time outside of their turns, and changes between
+    them."""
     spoken, now_ms = [], 0
     for text, pause_ms, length_ms in timed:
         spoken += words((text, now_ms + pause_ms, now_ms + pause_ms + length_ms))

@@ -34,7 +34,7 @@ _MOST_LAG = SAMPLE_RATE // 20  # 50 ms
 _OVER_FLOOR = 10.0  # a frame of speech is that much louder than the channel's noise,
 _BELOW_PEAK = 25.0  # and less than that below its loudest frames
 _FLOOR_PERCENTILE = 10
-_LOUDEST_FRAMES = 5  # a voice has so many; fewer are clicks
+_LOUDEST_FRAMES = 5  # a voice has this many; fewer are clicks
 _SILENT_BELOW = 40.0  # below the loudest channel
 # Crosstalk of 15 dB is apart from the voice itself by 30 dB.
 _APART = 12.0
@@ -56,7 +56,7 @@ _LOUD = 15.0  # below the peak: where crosstalk stands out
 
 
 class Relation(Enum):
-    """What two channels are to each other. SILENT: one of them has no speech."""
+    """The relation of two channels. SILENT: one of them has no speech."""
 
     SILENT = auto()
     APART = auto()
@@ -66,25 +66,20 @@ class Relation(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Voice:
-    """A channel that is no copy of an earlier one. `clearest`: of it and its copies, the one with the least noise."""
+    """A channel that is no copy of an earlier one."""
 
     channel: int
-    clearest: int
+    clearest: int  # of it and its copies, the one with the least noise
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelFindings:
-    """What the channels of a recording are.
+    """The voices on the channels of a recording."""
 
-    `are_people`: at least two channels have speech of their own, and no two are a stereo picture. `is_one`: all are
-    copies of one. `crosstalk_db` [from, to]: how loud a channel is in another, -inf where it is not heard.
-    `speech_share`: the time in which a channel speaks by the time of the recording, summed over the channels.
-    """
-
-    voices: tuple[Voice, ...]
-    are_people: bool
-    crosstalk_db: Levels
-    speech_share: float
+    voices: tuple[Voice, ...]  # one for each sound, in the order of the channels
+    are_people: bool  # at least two channels have speech of their own, and no two are a stereo picture
+    crosstalk_db: Levels  # [from, to]: how loud a channel is in another, -inf where it is not heard
+    speech_share: float  # the time in which a channel speaks by the time of the recording, summed over the channels
 
     @property
     def is_one(self) -> bool:
@@ -93,11 +88,11 @@ class ChannelFindings:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Two channels: their relation, whether more audio would not change it, and where each of them speaks alone."""
+    """The comparison of two channels."""
 
     relation: Relation
-    is_sure: bool
-    alone: tuple[NDArray[np.bool_], NDArray[np.bool_]]
+    is_sure: bool  # more audio would not change the relation
+    alone: tuple[NDArray[np.bool_], NDArray[np.bool_]]  # the frames in which each of them speaks alone
 
 
 def frame_levels(samples: Samples, frame: int) -> Levels:
@@ -150,7 +145,7 @@ class ChannelComparison:
         return all(self._pair(number, activity).is_sure for number in range(len(self._pairs)))
 
     def findings(self) -> ChannelFindings:
-        """What is known so far."""
+        """Return what is known so far."""
         activity = _Activity(self._all_levels())
         pairs = {pair: self._pair(number, activity) for number, pair in enumerate(self._pairs)}
         groups: list[list[int]] = []
@@ -199,7 +194,7 @@ class ChannelComparison:
         return _Pair(relation, bool(both.sum() >= _SURE_TOGETHER), (nowhere, nowhere))
 
     def _correlation(self, number: int) -> float:
-        """The highest cross-correlation of two channels at any lag, whatever its sign: 0 to 1."""
+        """Return the highest cross-correlation of two channels at any lag, whatever its sign: 0 to 1."""
         i, j = self._pairs[number]
         lags = np.fft.irfft(self._cross[number], _FFT)
         near = np.concatenate((lags[: _MOST_LAG + 1], lags[-_MOST_LAG:]))
@@ -207,7 +202,7 @@ class ChannelComparison:
 
 
 class _Activity:
-    """Where each channel has speech, by the levels (channels, k) of its frames."""
+    """Finds where each channel has speech, by the levels (channels, k) of its frames."""
 
     def __init__(self, levels: Levels) -> None:
         enough = levels.shape[1] >= _LOUDEST_FRAMES
@@ -223,7 +218,7 @@ class _Activity:
         self.around = highest_around(levels, 1)
 
     def alone(self, i: int, j: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """The frames in which channel `i` speaks and `j` does not, and the other way round.
+        """Return the frames in which channel `i` speaks and `j` does not, and the other way round.
 
         The gains of the channels may differ: the middle of the differences is where both speak alone the most.
         """
@@ -234,13 +229,14 @@ class _Activity:
         return over >= _OFFSETS[best] + _APART, under <= _OFFSETS[best] - _APART
 
     def _over(self, i: int, j: int) -> Levels:
-        """How much louder `i` is than `j`, whose speech may come a little earlier or later."""
+        """Return how much louder `i` is than `j`, whose speech may come a little earlier or later."""
         own = np.minimum(self.levels[i] + _DIP, self.around[i])
         difference: Levels = own - self.around[j]
         return difference
 
     def spread(self, i: int, j: int) -> float:
-        """How far the difference of the levels of two channels ranges where both speak, in dB, without outliers."""
+        """Return how far the difference of the levels of two channels ranges where both speak, in dB, without
+        outliers."""
         whole = self.levels.shape[1] // _PER_WINDOW * _PER_WINDOW
         parts = (self.active[i] & self.active[j])[:whole].reshape(-1, _PER_WINDOW)
         power = (10.0 ** (self.levels[[i, j], :whole] / 10)).reshape(2, -1, _PER_WINDOW).mean(axis=2)

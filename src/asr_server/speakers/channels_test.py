@@ -1,4 +1,4 @@
-"""What the channels of a recording are, on conversations of real people."""
+"""The relation of the channels of a recording, on conversations of real people."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Track = np.ndarray
 
 
 def _findings(track: Track, block: int = 2 * SAMPLE_RATE) -> tuple[ChannelFindings, float]:
-    """What is found, and how many seconds were needed."""
+    """Return the findings, and how many seconds were needed."""
     comparison = ChannelComparison(len(track))
     for at in range(0, track.shape[1], block):
         if comparison.push(track[:, at : at + block].astype(np.float32)):
@@ -31,7 +31,7 @@ def _call(pause_s: float = 0.4, noise_db: float = -65.0) -> Track:
 
 @cache
 def _mono() -> Track:
-    """The same call on one channel."""
+    """Return the call on one channel."""
     return _call().sum(axis=0)
 
 
@@ -56,7 +56,7 @@ def _mono() -> Track:
     ],
 )
 def test_people_on_channels_of_their_own(track):
-    """They are found whatever the line is like."""
+    """The people are found whatever the line is like."""
     findings, _ = _findings(track())
     assert findings.are_people
     assert findings.voices == (Voice(0, 0), Voice(1, 1))
@@ -76,7 +76,7 @@ def test_people_on_channels_of_their_own(track):
     ],
 )
 def test_copies_of_one_sound_are_one(copy):
-    """In either order of the channels."""
+    """The channels may be in either order."""
     for track in (np.stack([_mono(), copy(_mono())]), np.stack([copy(_mono()), _mono()])):
         findings, _ = _findings(track)
         assert findings.is_one
@@ -130,7 +130,7 @@ def test_more_than_two_channels():
 
 
 def test_crosstalk_is_measured():
-    """From a channel to another, where there is any."""
+    """Crosstalk is measured from a channel to another, where there is any."""
     found = _findings(with_crosstalk(_call(noise_db=-75), -20))[0].crosstalk_db
     assert found[0, 1] == pytest.approx(-20, abs=1)
     assert found[1, 0] == pytest.approx(-20, abs=1)
@@ -140,7 +140,7 @@ def test_crosstalk_is_measured():
 
 
 def test_speech_is_counted_once():
-    """Speech at the same time counts for both, crosstalk for nobody."""
+    """Speech at the same time counts for both, crosstalk for neither."""
     turns, crosstalk = (_findings(track)[0].speech_share for track in (_call(), with_crosstalk(_call(), -20)))
     assert crosstalk == pytest.approx(turns, abs=0.1)
     assert turns < 1
@@ -174,7 +174,7 @@ def test_it_is_sure_after_a_few_turns_and_bounded_without():
 
 @pytest.mark.parametrize("seconds", [0.0, 0.1, 0.5])
 def test_too_little_audio_is_nobody(seconds):
-    """Also none at all."""
+    """No audio at all is too little too."""
     findings, _ = _findings(np.zeros((2, round(seconds * SAMPLE_RATE)), np.float32))
     assert not findings.are_people
     assert findings.voices == (Voice(0, 0), Voice(1, 1))

@@ -1,24 +1,87 @@
-"""The recordings and live sessions whose speakers are told apart, in a process that is started when it is needed."""
+"""The speakers of recordings and live sessions, distinguished in a process that is started when it is needed."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import AsyncGenerator, Iterator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from asr_server.audio.worker_process import Answer, WorkerClient
+import numpy as np
+from loguru import logger
+from numpy.typing import NDArray
+
+from asr_server.audio.worker_process import Answer, WorkerClient, WorkerProcess
 from asr_server.core.audio import samples_to_s
+from asr_server.core.errors import SpeakersUnavailable
 from asr_server.core.idle import IdleTimer
-from asr_server.speakers import process, wire
+from asr_server.speakers import model_source, wire
 from asr_server.speakers.live_speakers import LiveSpeakers
 from asr_server.speakers.models import Samples
 from asr_server.speakers.package import EMBEDDED, VOICE_MODEL
-from asr_server.speakers.process import SpeakerProcess, Work
 from asr_server.speakers.turns import Diarization, SpeakerCount, Turn, VoicePrint
 from asr_server.speakers.wire import Action, SpeakerRequest
 
 _BLOCK_SAMPLES = 32_000
+# How long an answer may take; a process that takes longer hangs. An idle core takes 0.11 s for each second of sound,
+# and at the end 0.0001 s for each second of the recording. The rest is for machines that other processes keep busy.
+_PER_SOUND_S, _PER_RECORDING_S = 5.0, 0.01
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """The work of a request, by which its time is limited."""
+
+    samples: NDArray[np.float32] | None = None  # the next ones, float32 (n,)
+    ends_s: float = 0.0  # how long the recording is that the request ends
+
+    @property
+    def most_s(self) -> float:
+        """Return how long it may take."""
+        sound_s = 0.0 if self.samples is None else samples_to_s(len(self.samples))
+        return _PER_SOUND_S * sound_s + _PER_RECORDING_S * self.ends_s
+
+
+class SpeakerProcess(WorkerProcess):
+    module = "asr_server.speakers.worker"
+    purpose = "tells speakers apart"
+    unavailable = SpeakersUnavailable
+
+    async def ask(self, request: SpeakerRequest, work: Work, *, is_live: bool) -> Answer:
+        """Return the answer to one request. See `request`."""
+        data = b"" if work.samples is None else np.ascontiguousarray(work.samples, np.float32).tobytes()
+        answer = await self.request(asdict(request), data, is_live=is_live, work_s=work.most_s)
+        if reason := answer.content.get("unusable"):
+            logger.error("the models that tell speakers apart cannot be loaded", reason=reason)
+            await self.end()
+            raise SpeakersUnavailable(f"SPEAKERS: {reason}.")
+        if "error" in answer.content:
+            logger.error("a recording's speakers cannot be told apart", error=answer.content["error"])
+            raise SpeakersUnavailable("The speakers of this recording cannot be told apart.")
+        return answer
+
+
+async def started(source: str) -> SpeakerProcess:
+    """`source`: see `model_source`. Raises `SpeakersUnavailable`."""
+    return await SpeakerProcess.start(await asyncio.wrap_future(_locating(source)))
+
+
+def _locating(source: str) -> Future[str]:
+    """`model_source.located` on a thread that does not keep the server from ending."""
+    located: Future[str] = Future()
+
+    def run() -> None:
+        located.set_running_or_notify_cancel()
+        try:
+            located.set_result(model_source.located(source))
+        except BaseException as error:
+            located.set_exception(error)
+
+    threading.Thread(target=run, name="speakers-locate", daemon=True).start()
+    return located
 
 
 class SpeakerClient(WorkerClient[SpeakerProcess]):
@@ -34,12 +97,12 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
 
     @property
     def voice_model(self) -> str:
-        """The name of what makes the voice prints. Those of different models cannot be compared."""
+        """Return the name of what makes the voice prints. Those of different models cannot be compared."""
         return VOICE_MODEL if self._source == EMBEDDED else self._source
 
     @asynccontextmanager
     async def recording(self) -> AsyncGenerator[RecordingSpeakers, None]:
-        """One recording; what is known of it is forgotten when the block ends."""
+        """Begin a recording; the process forgets it when the block ends."""
         analysis = await self._begun(is_live=False)
         try:
             yield RecordingSpeakers(analysis)
@@ -47,7 +110,7 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
             analysis.close()
 
     def check_live(self) -> None:
-        """It can tell live speakers apart."""
+        """Do nothing: live speakers can be distinguished."""
 
     async def live(self) -> LiveSpeakers:
         """A session, until it is closed."""
@@ -60,7 +123,7 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
             return await recording.finish(count or SpeakerCount())
 
     async def _start(self) -> SpeakerProcess:
-        return await process.started(self._source)
+        return await started(self._source)
 
     async def _begun(self, *, is_live: bool) -> _Analysis:
         analysis = _Analysis(await self._running(), next(self._numbers), self._idle, is_live=is_live)
@@ -73,7 +136,7 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
 
 
 class _Analysis:
-    """What the process knows of one recording or live session."""
+    """A recording or live session that the process knows."""
 
     def __init__(self, process: SpeakerProcess, number: int, idle: IdleTimer, *, is_live: bool) -> None:
         self._process = process
@@ -91,7 +154,7 @@ class _Analysis:
         return await self._process.ask(request, work, is_live=self._is_live)
 
     def close(self) -> None:
-        """It is not needed any more. Waits for nothing, so that it also works in a task that is cancelled."""
+        """Have the process forget it. Waits for nothing, so that it also works in a task that is cancelled."""
         if not self._closed:
             self._closed = True
             self._process.drop(self._number)
@@ -99,7 +162,7 @@ class _Analysis:
 
 
 class _LiveSpeakers:
-    """One live session. See `LiveSpeakers`."""
+    """A live session. See `LiveSpeakers`."""
 
     def __init__(self, analysis: _Analysis) -> None:
         self.settled_ms = 0
@@ -122,7 +185,7 @@ class _LiveSpeakers:
 
 
 class RecordingSpeakers:
-    """One recording whose speakers are told apart."""
+    """A recording whose speakers are distinguished."""
 
     def __init__(self, analysis: _Analysis) -> None:
         self._analysis = analysis
@@ -133,7 +196,7 @@ class RecordingSpeakers:
             await self._analysis.ask("push", block)
 
     async def finish(self, count: SpeakerCount) -> Diarization:
-        """All turns. Nothing can be pushed afterwards."""
+        """Return all turns. Nothing can be pushed afterwards."""
         answer = await self._analysis.ask("finish", at_least=count.at_least, at_most=count.at_most)
         return wire.diarization(answer.content, answer.data)
 
@@ -144,5 +207,5 @@ def _blocks(samples: Samples) -> Iterator[Samples]:
 
 
 def _until(time_ms: int, turns: tuple[Turn, ...]) -> Iterator[Turn]:
-    """What is left of turns before a time."""
+    """Yield what is left of turns before a time."""
     return (replace(turn, end_ms=min(turn.end_ms, time_ms)) for turn in turns if turn.start_ms < time_ms)

@@ -1,4 +1,4 @@
-"""Recordings and sessions in the real process: beside each other, cancelled, lost, idle, closed. With real people."""
+"""Recordings and sessions in the real process: several at once, cancelled, lost, idle, closed. With real people."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def labels(client: SpeakerClient, sound: np.ndarray) -> list[Turn]:
 
 @pytest.mark.nightly
 async def test_recordings_and_sessions_beside_each_other(client: SpeakerClient, conversation: np.ndarray) -> None:
-    """Each gets what is its own: the turns, in any blocks, of as many people as are asked for."""
+    """A recording or session gets the turns that are its own, in any blocks, of as many people as are asked for."""
     sound = conversation[:210_000].copy()
     sound[160_000:190_000] += conversation[220_000:250_000]  # both speak
     whole, one, live = await asyncio.gather(
@@ -59,7 +59,7 @@ async def test_recordings_and_sessions_beside_each_other(client: SpeakerClient, 
 
 
 async def test_the_process_is_confined(client: SpeakerClient, conversation: np.ndarray) -> None:
-    """It has no privileges, can open nothing, and is ended first if memory runs short."""
+    """The process has no privileges, can open nothing, and is ended first if memory runs short."""
     await client.diarize(conversation[:8_000])
     process = Path(f"/proc/{client.pid}")
     status = dict(re.findall(r"^(\w+):\s+(.*)$", (process / "status").read_text(), re.MULTILINE))
@@ -104,7 +104,7 @@ async def test_an_idle_process_is_ended_and_one_in_use_is_not(client: SpeakerCli
 
 
 async def test_a_killed_process_is_lost_for_all_that_use_it(client: SpeakerClient, conversation: np.ndarray) -> None:
-    """They are told so, and whoever comes next has another, as have all that come at once."""
+    """All of them are told so, and a recording that comes next has another process, as have all that come at once."""
     session = await client.live()
     async with client.recording() as recording:
         await recording.push(conversation[:32_000])
@@ -120,7 +120,7 @@ async def test_a_killed_process_is_lost_for_all_that_use_it(client: SpeakerClien
 
 
 async def test_closing_ends_what_is_under_way_for_good(conversation: np.ndarray) -> None:
-    """Also while the process is being started. What comes later is told that the server stops."""
+    """The process may be being started. A recording that comes later is told that the server stops."""
     client = SpeakerClient(EMBEDDED)
     under_way = [asyncio.create_task(client.diarize(conversation)) for _ in range(2)]
     await asyncio.sleep(0)

@@ -1,8 +1,8 @@
-"""How many voices there are among many short pieces of speech, and what each is like.
+"""The voices among many short pieces of speech: their number, and the mean of each.
 
 Agglomerative clustering finds rather too many clusters. VBx (Landini et al., "Bayesian HMM clustering of x-vector
-sequences", 2022), here without transitions, then merges them: it explains all pieces with as few speakers as the
-PLDA model allows.
+sequences", 2022), here without transitions, then merges them: it explains all pieces with as few speakers as the PLDA
+model allows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PIECE_S = 2.0
 
 
 class Plda:
-    """Embeddings to vectors in which the variance within a speaker is 1, and that of speakers is `variance`."""
+    """Turns embeddings into vectors in which the variance within a speaker is 1, and that of speakers is `variance`."""
 
     def __init__(self, parameters: PldaParameters) -> None:
         self._parameters = parameters
@@ -57,14 +57,15 @@ class Plda:
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Pieces of speech: the embedding (n, D) and the duration in seconds (n,) of each."""
+    """Pieces of speech."""
 
-    embeddings: Vectors
-    durations_s: NDArray[np.float64]
+    embeddings: Vectors  # (n, D)
+    durations_s: NDArray[np.float64]  # seconds of each, (n,)
 
 
 def voices(pieces: Pieces, count: SpeakerCount, plda: Plda | None) -> Vectors:
-    """The mean direction of each speaker's pieces, (speakers, D), each of length 1; at least one piece is needed."""
+    """Return the mean direction of each speaker's pieces, (speakers, D), each of length 1; at least one piece is
+    needed."""
     directions, weights = unit(pieces.embeddings), pieces.durations_s
     chosen = np.sort(np.argsort(-weights, kind="stable")[:_MOST_COMPARED])
     stop = _MERGE_COSINE if plda else _MERGE_COSINE_ALONE
@@ -79,14 +80,14 @@ def voices(pieces: Pieces, count: SpeakerCount, plda: Plda | None) -> Vectors:
 
 
 def unit(vectors: Vectors) -> Vectors:
-    """Each row scaled to length 1; rows of zeros stay."""
+    """Scale each row to length 1; rows of zeros stay."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     scaled: Vectors = vectors / np.maximum(lengths, 1e-9)
     return scaled
 
 
 def _agglomerate(directions: Vectors, weights: Vectors, *, stop: float = -1.0, at_least: int = 1) -> NDArray[np.intp]:
-    """The group of each row: the two most similar groups are joined until all are less similar than `stop`, or
+    """Return the group of each row: the two most similar groups are joined until all are less similar than `stop`, or
     `at_least` are left. The similarity of groups is the weighted mean of the cosines of their rows."""
     weights = weights.copy()
     similarity = directions @ directions.T
@@ -110,7 +111,7 @@ def _agglomerate(directions: Vectors, weights: Vectors, *, stop: float = -1.0, a
 
 
 def _vbx(vectors: Vectors, variance: Vectors, weights: Vectors, members: Vectors) -> Vectors:
-    """The responsibility (n, speakers) of each speaker for each piece; speakers without speech are left out.
+    """Return the responsibility (n, speakers) of each speaker for each piece; speakers without speech are left out.
 
     Equations 16 to 24 of the paper, where each piece counts as often as its weight.
     """
@@ -138,7 +139,7 @@ def _vbx(vectors: Vectors, variance: Vectors, weights: Vectors, members: Vectors
 
 
 def _within(count: SpeakerCount, centres: Vectors, directions: Vectors, weights: Vectors) -> Vectors:
-    """As many speakers as the caller says that there are: the most similar ones are merged, the widest divided."""
+    """Merge the most similar speakers, or divide the widest, until there are as many as the caller says."""
     if len(centres) > count.at_most:
         nearest = (directions @ centres.T).argmax(axis=1)
         spoken = np.bincount(nearest, weights, len(centres))

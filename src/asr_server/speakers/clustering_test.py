@@ -42,7 +42,7 @@ def test_one_voice_stays_one():
 
 @pytest.mark.parametrize(("at_least", "at_most", "speakers"), [(1, 40, 3), (1, 2, 2), (1, 1, 1), (5, 5, 5), (3, 3, 3)])
 def test_the_caller_knows_how_many_there_are(at_least, at_most, speakers):
-    """Of three voices, as many are found as there may be."""
+    """The result has as many of the three voices as there may be."""
     assert len(_found(_voices(0.6, 0.2, 3, 10), SpeakerCount(at_least, at_most))) == speakers
 
 
@@ -54,7 +54,7 @@ def test_no_more_people_than_pieces():
 
 @given(st.integers(2, 9), st.integers(0, 1000), st.floats(-0.5, 0.9, allow_subnormal=False))
 def test_the_two_most_similar_groups_are_joined_first(rows, seed, stop):
-    """As by the definition: the mean of all cosines between two groups."""
+    """The definition of similarity is the mean of all cosines between two groups."""
     rng = np.random.default_rng(seed)
     directions = clustering.unit(rng.normal(size=(rows, 3)))
     weights = rng.uniform(0.5, 2.2, rows)
@@ -84,7 +84,8 @@ def test_groups_are_compared_with_what_others_have_become():
 
 
 def _plda(dimensions, noise):
-    """Of embeddings whose first dimensions tell people apart. Those behind them are noise, and left out."""
+    """Return parameters for embeddings whose first dimensions distinguish people. The dimensions after them are
+    noise."""
     return Plda(
         PldaParameters(
             mean_before=np.zeros(dimensions + noise),
@@ -112,7 +113,7 @@ def test_vbx_merges_what_cosines_keep_apart():
 
 
 def test_the_work_has_a_bound(monkeypatch):
-    """Of 5,000 sounds of which none is like another, a part is compared in pairs, and VBx gets a part of the groups."""
+    """Some of 5,000 sounds that are all different are compared in pairs, and VBx gets some of the groups."""
     compared, given_to_vbx = [], []
     agglomerate, vbx = clustering._agglomerate, clustering._vbx
 

@@ -1,4 +1,4 @@
-"""Doubles of what tells speakers apart, and of the models that it works with."""
+"""Doubles of the process that distinguishes speakers, and of the models that it works with."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ class ToneSpeakers:
         return Diarization(tuple(turns), tuple(_voice(spectra[heard == pitch]) for pitch in people))
 
     async def close_idle(self):
-        """There is no process."""
+        """Do nothing: there is no process."""
 
     async def close(self):
-        """There is no process."""
+        """Do nothing: there is no process."""
 
 
 def _spectra(samples):
@@ -80,8 +80,8 @@ class ScriptedLiveSpeakers(ToneSpeakers):
 
     `voices`: the voice of each speaker, who is heard well enough for it after `voice_ms` of speech.
 
-    `doubt_ms`: for so long after its beginning a turn is said to be that of speaker 9. `horizon_ms`: how far the
-    horizon lies behind the audio. `fails_ms`, `hangs_ms`: the audio at which it fails, or answers no more.
+    `doubt_ms`: for so long after its beginning a turn is said to be that of speaker 9. `horizon_ms`: how long the audio
+    is ahead of the horizon. `fails_ms`, `hangs_ms`: the audio at which it fails, or answers no more.
     """
 
     turns: list[Turn]
@@ -159,7 +159,7 @@ class NumberedVoices:
         self.models = Models(self.segmentation, self.embedding)
 
     def segmentation(self, sound):
-        """As the real one: up to three people, whose order differs between windows."""
+        """Return the activity of up to three people, whose order differs between windows, as with the real model."""
         self.windows += 1
         window = np.zeros(WINDOW_SAMPLES, np.float32)
         window[: len(sound)] = sound

@@ -43,27 +43,27 @@ class WeightsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PldaParameters:
-    """Probabilistic linear discriminant analysis of voices, and the two centrings and the projection before it.
+    """The parameters of probabilistic linear discriminant analysis of voices, and of two centrings and a projection
+    before it.
 
-    Shapes for D dimensions of an embedding and K of the projection: `mean_before` (D,), `discriminant` (D, K),
-    `mean_after` (K,), `mean` (K,), `transform` (K, K), `variance` (K,): of speakers, where that within one is 1.
+    D is the number of dimensions of an embedding, K that of the projection.
     """
 
-    mean_before: NDArray[np.float64]
-    discriminant: NDArray[np.float64]
-    mean_after: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    transform: NDArray[np.float64]
-    variance: NDArray[np.float64]
+    mean_before: NDArray[np.float64]  # (D,)
+    discriminant: NDArray[np.float64]  # (D, K)
+    mean_after: NDArray[np.float64]  # (K,)
+    mean: NDArray[np.float64]  # (K,)
+    transform: NDArray[np.float64]  # (K, K)
+    variance: NDArray[np.float64]  # (K,): of speakers, where that within one is 1
 
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedWeights:
-    """Two models in ONNX Runtime's format, and the parameters that compare embeddings."""
+    """The models and parameters that the weights hold."""
 
-    segmentation: bytes
-    embedding: bytes
-    plda: PldaParameters
+    segmentation: bytes  # in ONNX Runtime's format
+    embedding: bytes  # in ONNX Runtime's format
+    plda: PldaParameters  # compares embeddings
 
 
 def read() -> EmbeddedWeights:

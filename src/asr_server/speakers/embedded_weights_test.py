@@ -55,7 +55,7 @@ def test_a_library_that_is_cut_off_or_missing(library):
 
 
 def test_another_version_is_not_read(monkeypatch):
-    """Its constants are elsewhere."""
+    """The constants of another version are elsewhere."""
     monkeypatch.setattr(metadata, "version", lambda name: "9.9.9")
     with pytest.raises(WeightsError, match=r"moonshine-voice==0\.1\.0 is not installed"):
         embedded_weights.read()

@@ -25,10 +25,10 @@ _LEAST_ENERGY = np.finfo(np.float32).eps
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recipe:
-    """What models were trained on: samples of at most `scale`, and the window, (400,) float32."""
+    """The input that models were trained on."""
 
-    scale: float
-    window: Features
+    scale: float  # samples are at most this
+    window: Features  # (400,) float32
 
 
 WESPEAKER = Recipe(scale=32_768, window=np.hamming(FRAME_SAMPLES).astype(np.float32))

@@ -32,7 +32,7 @@ def test_features_are_kaldis():
 
 
 def test_loudness_changes_nothing():
-    """Each band is without its mean. Models that want samples of other sizes get the same from them."""
+    """The mean of each band is removed. Models that want samples of other sizes get the same from them."""
     found = filterbank.features(speech())
     assert np.allclose(filterbank.features(100 * speech()), found, atol=1e-3)
     assert np.allclose(

@@ -1,8 +1,8 @@
-"""Who speaks in a live session, while it goes on.
+"""The speakers of a live session, while it goes on.
 
 Every second, a window that ends now says who speaks. The pieces of the session are clustered anew, and each cluster
 keeps the number of the speaker with whom it shares most speech. So a first guess can be wrong, and is corrected as more
-is heard, until it lies behind the horizon.
+is heard, until it is older than the horizon.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from asr_server.speakers.spans import Span
 from asr_server.speakers.turns import MAX_SPEAKERS, SpeakerCount, Turn, VoicePrint
 from asr_server.speakers.windows import Models, Overlap, Piece, Window, analyse
 
-# Labels of what was said so long ago never change. A piece that began so long ago is settled as a whole.
+# Labels of what was said this long ago never change. A piece that began this long ago is settled as a whole.
 HORIZON_S = 15.0
 _HORIZON_SAMPLES = int(HORIZON_S * SAMPLE_RATE)
 _STEP_SAMPLES = SAMPLE_RATE
@@ -32,7 +32,7 @@ _EDGE_SAMPLES = SAMPLE_RATE // 2
 VOICE_PRINT_S = (3.0, 6.0, 12.0)
 # A voice that is not yet known becomes a speaker with so much speech. A sound that is no voice rarely lasts as long.
 _NEW_SPEAKER_S = 1.0
-# Speech without a voice of its own waits so long for what follows, before the nearest speaker gets it.
+# Speech without a voice of its own waits this long for what follows, before the nearest speaker gets it.
 _WAIT_SAMPLES = 3 * SAMPLE_RATE // 2
 # More pieces would make the clustering take longer than the speech. Of the speaker with most of them, the oldest goes.
 _MOST_PIECES = 240
@@ -41,7 +41,8 @@ _UNKNOWN = -1
 
 
 class LiveDiarizer:
-    """One session. It keeps 10 s of sound and a bounded number of voice vectors. For one thread."""
+    """Finds the speakers of one session. It keeps 10 s of sound and a bounded number of voice vectors. For one
+    thread."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -59,7 +60,7 @@ class LiveDiarizer:
 
     @property
     def settled_ms(self) -> int:
-        """Up to here no label changes any more."""
+        """Return the time up to which no label changes any more."""
         return samples_to_ms(self._settled)
 
     def push(self, samples: Samples) -> tuple[Turn, ...]:
@@ -77,7 +78,8 @@ class LiveDiarizer:
         return turns
 
     def take_voice_prints(self) -> dict[int, VoicePrint] | None:
-        """The mean voices of all speakers of whom enough was heard; None if none is new or gone since the last call.
+        """Return the mean voices of all speakers who were heard enough; None if none is new or gone since the last
+        call.
 
         A speaker is gone who was taken for another for a moment: the number may then be that of somebody else.
         """
@@ -122,7 +124,8 @@ class LiveDiarizer:
                 self._speakers[piece] = numbers[cluster]
 
     def _numbered(self, clusters: dict[Piece, int], count: int) -> list[int]:
-        """The speaker of each cluster: the one with whom it shares most speech, and of that most settled speech."""
+        """Return the speaker of each cluster: the one with whom it shares most speech, and of that most settled
+        speech."""
         shared = np.zeros((count, MAX_SPEAKERS))
         spoken = np.zeros(count)
         for piece, cluster in clusters.items():
@@ -154,8 +157,8 @@ class LiveDiarizer:
         return found
 
     def _said(self, parts: Sequence[tuple[int, int]]) -> Counter[int]:
-        """How much of the speech in these parts each speaker has. A window says where a person speaks alone, and the
-        windows before it have the pieces."""
+        """Count how much of the speech in these parts each speaker has. A window says where a person speaks alone, and
+        the windows before it have the pieces."""
         said = Counter[int]()
         for piece, speaker in self._speakers.items():
             if speaker != _UNKNOWN and parts and piece.end > parts[0][0]:
@@ -188,7 +191,7 @@ def _steps(pieces: list[Piece]) -> int:
 
 
 def _mean_voice(pieces: list[Piece]) -> VoicePrint:
-    """As in `Diarization.voice_prints`: the mean direction, where a longer piece counts more."""
+    """Return the mean direction, where a longer piece counts more, as in `Diarization.voice_prints`."""
     durations_s = np.array([[piece.duration_s] for piece in pieces])
     directions = clustering.unit(np.array([piece.voice for piece in pieces], np.float64))
     mean: VoicePrint = clustering.unit((durations_s * directions).sum(axis=0, keepdims=True))[0].astype(np.float32)
@@ -196,5 +199,5 @@ def _mean_voice(pieces: list[Piece]) -> VoicePrint:
 
 
 def _most(counts: Counter[int]) -> int:
-    """What occurs most often. `Counter.most_common` would import a module, which the confined process cannot."""
+    """Return what occurs most often. `Counter.most_common` would import a module, which the confined process cannot."""
     return max(counts, key=counts.__getitem__)

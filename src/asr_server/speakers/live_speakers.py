@@ -1,4 +1,4 @@
-"""What tells the speakers of a live session apart, as the session sees it."""
+"""The interface that distinguishes the speakers of a live session, as the session sees it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class LiveSpeakers(Protocol):
 
     @property
     def voice_prints(self) -> Mapping[int, VoicePrint]:
-        """The voices of the speakers of whom enough was heard. Another mapping takes its place when any changes."""
+        """Return the voices of the speakers who were heard enough. Another mapping takes its place when any changes."""
 
     async def push(self, samples: NDArray[np.float32]) -> tuple[Turn, ...]:
         """The next audio, mono at 16 kHz -> the turns that are new or have changed, in milliseconds of the session.
@@ -29,7 +29,7 @@ class LiveSpeakers(Protocol):
         """
 
     async def close(self) -> None:
-        """No more audio comes."""
+        """End: no more audio comes."""
 
 
 class LiveSpeakerSource(Protocol):
@@ -37,10 +37,10 @@ class LiveSpeakerSource(Protocol):
 
     @property
     def voice_model(self) -> str:
-        """The name of what makes the voice prints. Those of different models cannot be compared."""
+        """Return the name of what makes the voice prints. Those of different models cannot be compared."""
 
     def check_live(self) -> None:
         """Raise `UnsupportedValue`, with the reason, where this server cannot tell live speakers apart."""
 
     async def live(self) -> LiveSpeakers:
-        """Those of a new session. Raises `SpeakersUnavailable`."""
+        """Return the speakers of a new session. Raises `SpeakersUnavailable`."""

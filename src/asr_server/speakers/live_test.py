@@ -24,7 +24,7 @@ def blocks(sound, block_samples=4_000):
 @settings(max_examples=50)
 @given(SESSIONS, st.sampled_from([1_600, 4_000, 17_000, 32_000]))
 def test_labels_behind_the_horizon_never_change(sound, block_samples):
-    """No turn begins before what was settled already. The horizon only moves on, and is never behind its promise."""
+    """No turn begins before what was settled already. The horizon only moves on, and is as late as promised."""
     diarizer = LiveDiarizer(NumberedVoices().models)
     heard_ms = settled_ms = 0
     for block in blocks(sound, block_samples):
@@ -40,7 +40,7 @@ def test_labels_behind_the_horizon_never_change(sound, block_samples):
 @settings(max_examples=50)
 @given(SESSIONS)
 def test_windows_have_neither_gaps_nor_doubles(sound):
-    """What is said is heard once, but for the end that is not yet looked at."""
+    """Speech is heard once, but for the end that is not yet looked at."""
     found = np.zeros(len(sound), int)
     diarizer = LiveDiarizer(NumberedVoices().models)
     seen = set()
@@ -57,7 +57,7 @@ def test_windows_have_neither_gaps_nor_doubles(sound):
 
 
 def told(sound, diarizer=None):
-    """Who is said to speak, as (speaker, start, end) in seconds, in the end."""
+    """Return the final turns, as (speaker, start, end) in seconds."""
     diarizer, turns = diarizer or LiveDiarizer(NumberedVoices().models), []
     for block in blocks(sound):
         settled_ms = diarizer.settled_ms
@@ -82,7 +82,7 @@ def test_what_has_not_changed_is_not_told_again():
 
 
 def test_people_keep_their_numbers():
-    """Also after others have spoken for a minute, and after a long silence."""
+    """The numbers stay also after others have spoken for a minute, and after a long silence."""
     parts = [(1, 5), (2, 5), (3, 30), (2, 20), (0, 40), (1, 5), (2, 5), (0, 2)]
     assert [speaker for speaker, *_ in told(numbered(*parts))][-2:] == [0, 1]
 
@@ -97,7 +97,7 @@ def test_a_number_that_was_given_in_vain_is_given_again():
 
 
 def test_a_short_sound_is_nobody_new():
-    """It goes to whoever speaks nearest to it."""
+    """The sound goes to the speaker nearest to it."""
     assert {speaker for speaker, *_ in told(numbered((1, 6), (0, 0.6), (2, 0.8), (0, 3), (1, 3)))} == {0}
 
 
@@ -134,7 +134,7 @@ def test_the_number_of_people_is_bounded(monkeypatch):
 
 
 def voices_told(sound):
-    """Each report, with the seconds of audio that it came after."""
+    """Return each report, with the seconds of audio that it came after."""
     diarizer, reports = LiveDiarizer(NumberedVoices().models), []
     for number, block in enumerate(blocks(sound), start=1):
         diarizer.push(block)
@@ -144,7 +144,7 @@ def voices_told(sound):
 
 
 def test_a_voice_is_told_after_three_six_and_twelve_seconds_of_its_speech():
-    """Not before, at most 2 s later, and not again, however long the speech goes on."""
+    """The voice is not told before, at most 2 s later, and not again, however long the speech goes on."""
     reports = voices_told(numbered((1, 30)))
     assert [set(prints) for _, prints in reports] == [{0}] * 3
     for (at_s, _), enough_s in zip(reports, VOICE_PRINT_S, strict=True):
@@ -154,7 +154,7 @@ def test_a_voice_is_told_after_three_six_and_twelve_seconds_of_its_speech():
 
 
 def test_a_voice_that_is_told_is_that_of_its_speaker():
-    """Of length 1. The voices of others come with it unchanged."""
+    """The voice is of length 1. The voices of others come with it unchanged."""
     reports = voices_told(numbered((1, 13), (2, 5), (0, 2)))
     (_, before), (_, after) = reports[-2:]
     assert set(after) == {0, 1}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import onnxruntime
 
 _RECIPES = {"wespeaker": WESPEAKER, "3d-speaker": THREE_D_SPEAKER}
-# Of a window of 10 s. Fewer would be longer than a short turn; pyannote's models have 589.
+# Frames of a window of 10 s. Fewer would be longer than a short turn; pyannote's models have 589.
 _FEWEST_FRAMES, _MOST_FRAMES = 100, 4000
 _TRIED_FRAMES = (100, 200)  # one and two seconds
 _MOST_CHARACTERS = 300  # of another library's error
@@ -61,7 +61,7 @@ def _segmentation(path: str) -> Segmentation:
 
 
 def _embedding(path: str) -> tuple[Embedding, int]:
-    """The model, and its number of dimensions."""
+    """Return the model, and its number of dimensions."""
     network = _network(path, (None, BANDS))
     framework = network.get_modelmeta().custom_metadata_map.get("framework") or "wespeaker"  # its own exports say none
     if framework not in _RECIPES:
@@ -108,7 +108,8 @@ def _arrays(directory: str, name: str, keys: Sequence[str]) -> list[NDArray[np.f
 
 
 def _network(path: str, last: tuple[int | None, int | None]) -> onnxruntime.InferenceSession:
-    """The model, whose first input has three dimensions. `last`: what the last two have to be, where it matters."""
+    """Return the model, whose first input has three dimensions. `last`: what the last two have to be, where it
+    matters."""
     try:
         network = models.session(path)
     except Exception as error:  # onnxruntime's errors have no common class

@@ -61,7 +61,7 @@ def directory(tmp_path):
 
 
 def test_the_seven_classes_are_the_sets_of_speakers(directory):
-    """Nobody, each of three alone, and each pair, in the order of pyannote's powerset."""
+    """The sets are nobody, each of three alone, and each pair, in the order of pyannote's powerset."""
     models = model_files.load(str(directory))
     active = models.segmentation(np.repeat(np.arange(7, dtype=np.float32) / 10, RATE))
     sets = [set(np.flatnonzero(active[10 * second + 5]).tolist()) for second in range(7)]
@@ -69,7 +69,7 @@ def test_the_seven_classes_are_the_sets_of_speakers(directory):
 
 
 def test_there_is_a_plda_where_its_two_files_are(directory):
-    """Without them voices are compared by their cosine alone."""
+    """Voices are compared by their cosine alone without them."""
     assert model_files.load(str(directory)).plda is None
     _plda(directory)
     assert model_files.load(str(directory)).plda.variance.tolist() == [1, 1, 1, 1]

@@ -1,4 +1,4 @@
-"""What SPEAKERS names: the bundled models, a directory with others, or a hub id. Loads nothing."""
+"""The values of SPEAKERS: the bundled models, a directory with others, or a hub id. Loads nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLDA, TRANSFORM = "plda.npz", "xvec_transform.npz"
 
 
 def missing(directory: str) -> str:
-    """Which file the directory lacks, "" for none."""
+    """Return the file that the directory lacks, "" for none."""
     for names in (SEGMENTATIONS, EMBEDDINGS):
         if not first_of(directory, names):
             return f"it has neither {', '.join(names[:-1])} nor {names[-1]}"
@@ -23,7 +23,7 @@ def missing(directory: str) -> str:
 
 
 def located(source: str) -> str:
-    """What `model_files.load` takes. The files of a hub id are downloaded, unless they are in the hub's cache.
+    """Return what `model_files.load` takes. The files of a hub id are downloaded, unless they are in the hub's cache.
 
     Raises `SpeakersUnavailable`.
     """
@@ -48,7 +48,7 @@ def located(source: str) -> str:
 
 
 def _cached(source: str) -> str:
-    """The snapshot in the hub's cache, "" if there is none."""
+    """Return the snapshot in the hub's cache, "" if there is none."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -59,5 +59,5 @@ def _cached(source: str) -> str:
 
 
 def first_of(directory: str, names: tuple[str, ...]) -> str:
-    """The path of the first file that there is, "" if there is none."""
+    """Return the path of the first file that there is, "" if there is none."""
     return next((path for name in names if os.path.isfile(path := os.path.join(directory, name))), "")

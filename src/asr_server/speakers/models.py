@@ -33,7 +33,7 @@ CLASSES = len(_SETS)
 
 
 def session(model: bytes | str) -> onnxruntime.InferenceSession:
-    """A model in ONNX's or ONNX Runtime's format, as bytes or a path. Raises what onnxruntime raises."""
+    """Return a model in ONNX's or ONNX Runtime's format, as bytes or a path. Raises what onnxruntime raises."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -51,7 +51,8 @@ class Segmentation:
         self._input = network.get_inputs()[0].name
 
     def __call__(self, samples: Samples) -> Activity:
-        """(n,) float32, n <= 160,000 -> (frames, 3). Frames divide the 10 s evenly; behind the samples is silence."""
+        """Turn (n,) float32, n <= 160,000, into (frames, 3). Frames divide the 10 s evenly; after the samples is
+        silence."""
         window = np.zeros((1, 1, WINDOW_SAMPLES), np.float32)
         window[0, 0, : len(samples)] = samples
         (found,) = self._network.run(None, {self._input: window})
@@ -71,7 +72,8 @@ class Embedding:
         self._inputs = [each.name for each in network.get_inputs()]
 
     def __call__(self, samples: Samples) -> VoicePrint:
-        """(n,) float32, n >= 400 -> (dimensions,) float32. Half a second is too short to tell people apart by."""
+        """Turn (n,) float32, n >= 400, into (dimensions,) float32. Half a second is too short to recognise people
+        by."""
         frames = filterbank.features(samples, self._recipe)[None]
         given = [frames, np.ones(frames.shape[:2], np.float32)]  # the second: a weight for each frame
         (found, *_) = self._network.run(None, dict(zip(self._inputs, given, strict=False)))

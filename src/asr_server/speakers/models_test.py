@@ -23,7 +23,7 @@ def diarized(models, sound):
 
 
 def test_two_people(models, conversation):
-    """They are two, each has the turns that are his, and their voices are not alike."""
+    """The people are two, each has the turns that are his, and their voices are not alike."""
     found = diarized(models, conversation)
     changes_ms = [
         next(turn.start_ms for turn in found.turns if turn.start_ms > 1000 * s - 300) for s in (4.5, 7.5, 13.4)
@@ -57,5 +57,5 @@ def test_what_is_no_voice_is_nobody(models, sound):
 
 
 def test_a_tenth_of_a_second_of_speech(models, conversation):
-    """Is too short for a voice, and no error."""
+    """The sound is too short for a voice, and no error."""
     assert diarized(models, conversation[24_000:25_600]).voice_prints == ()

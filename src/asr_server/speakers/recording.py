@@ -1,4 +1,4 @@
-"""Who speaks when in one recording, whose samples come bit by bit.
+"""The speakers of one recording, whose samples come bit by bit.
 
 A window of 10 s every 2.5 s says who of up to three people speaks in it. Only its middle is used, where it has sound on
 both sides. Speech of one person alone is cut into pieces of about 2 s, and each becomes a voice vector. At the end the
@@ -23,9 +23,10 @@ _EDGE_SAMPLES = (WINDOW_SAMPLES - _STEP_SAMPLES) // 2
 
 
 class RecordingDiarizer:
-    """One recording. It keeps 10 s of sound, and a vector for every 2 s of speech. For one thread.
+    """Finds the speakers of one recording. It keeps 10 s of sound, and a vector for every 2 s of speech. For one
+    thread.
 
-    `pieces`: what is known of it already.
+    `pieces`: what is known of the recording already.
     """
 
     def __init__(self, models: Models, pieces: Iterable[Piece] = ()) -> None:
@@ -46,7 +47,7 @@ class RecordingDiarizer:
             self._begin += _STEP_SAMPLES
 
     def finish(self, count: SpeakerCount) -> Diarization:
-        """All turns, when no more samples come. Speakers are numbered by their first turn."""
+        """Return all turns, when no more samples come. Speakers are numbered by their first turn."""
         end = self._begin + len(self._sound)
         if len(self._sound) > WINDOW_SAMPLES:
             self._analyse(self._begin + WINDOW_SAMPLES - _EDGE_SAMPLES)

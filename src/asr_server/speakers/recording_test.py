@@ -56,7 +56,8 @@ def test_windows_have_neither_gaps_nor_doubles(sound):
 
 @pytest.mark.parametrize("seconds", [0.7, 9.99, 10.0, 10.01, 12.5, 12.51, 33.3])
 def test_speech_from_the_first_sample_to_the_last(seconds):
-    """Is one turn of that length, but for a part of a frame, wherever the windows end. No sample is between pieces."""
+    """The speech is one turn of that length, but for a part of a frame, wherever the windows end. No sample is between
+    pieces."""
     diarizer, found = diarized(numbered((1, seconds)), 8_000)
     assert turns(found) == [(0, 0, pytest.approx(1000 * seconds, abs=17))]
     assert all(before.end == after.begin for before, after in pairwise(diarizer._pieces))
@@ -69,14 +70,14 @@ def test_where_nobody_speaks_there_are_no_turns(sound):
 
 
 def test_speech_too_short_for_a_voice_is_one_turn_of_somebody():
-    """There is no voice to compare others with."""
+    """The sound has no voice to compare others with."""
     _, found = diarized(numbered((0, 1), (2, 0.3), (0, 3)))
     assert [turn.speaker for turn in found.turns] == [0]
     assert found.voice_prints == ()
 
 
 def test_people_are_numbered_in_the_order_in_which_they_begin():
-    """With a voice for each, of length 1, also where they speak at once."""
+    """Each has a voice of length 1, also where they speak at once."""
     _, found = diarized(numbered((3, 4), (0, 1), (1, 5), (13, 1), (3, 6), (2, 5)))
     assert [turn.speaker for turn in found.turns] == [0, 1, 0, 2]
     assert [(turn.start_ms, turn.end_ms) for turn in found.turns[:3]] == [
@@ -90,7 +91,7 @@ def test_people_are_numbered_in_the_order_in_which_they_begin():
 
 @pytest.mark.parametrize(("one", "other"), [(2, 3), (3, 2), (7, 1)])
 def test_a_voice_print_is_that_of_the_speaker_of_its_number(one, other):
-    """Also where the voice that is found first, in a moment too short for a turn, is that of the second speaker."""
+    """The voice that is found first, in a moment too short for a turn, may be that of the second speaker."""
     _, found = diarized(numbered((other, 0.3), (one, 2), (other, 2), (one, 1)))
     assert [turn.speaker for turn in found.turns] == [0, 1, 0]
     assert [int(voice[:10].argmax()) for voice in found.voice_prints] == [one, other]
@@ -104,7 +105,7 @@ def test_as_many_people_as_the_caller_says(people):
 
 
 def test_the_memory_of_a_recording_is_that_of_its_voices():
-    """Of the sound, one window and a step are kept."""
+    """One window of the sound and a step are kept."""
     voices = NumberedVoices()
     diarizer = RecordingDiarizer(voices.models)
     for _ in range(60):

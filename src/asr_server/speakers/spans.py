@@ -1,4 +1,4 @@
-"""From the likeness of pieces to speakers to who speaks when."""
+"""The speech of each speaker, from the likeness of pieces to speakers."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _LONGEST_PAUSE_MS = 500
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Speech of one speaker, in samples."""
+    """Speech of one speaker."""
 
-    begin: int
-    end: int
-    speaker: int
-    confidence: float
+    begin: int  # first sample
+    end: int  # sample after the last
+    speaker: int  # index of the speaker
+    confidence: float  # how much nearer the voice is to this speaker than to the next one, 0..1
 
 
 def clear(pieces: Sequence[Piece]) -> list[Piece]:
-    """The pieces by which voices can be told; some, where any has a voice."""
+    """Return the pieces by which voices can be told; some, where any has a voice."""
     heard = [piece for piece in pieces if piece.voice is not None]
     least_s = min(_CLEAR_S, float(np.median([piece.voice_s for piece in heard]))) if heard else 0.0
     return [piece for piece in heard if piece.voice_s >= least_s]
 
 
 def attributed(pieces: Sequence[Piece], overlaps: Sequence[Overlap], centres: Vectors) -> list[Span]:
-    """Who speaks in each piece and in each overlap. `centres`: (speakers, D), at least one."""
+    """Return the spans of the speaker of each piece and each overlap. `centres`: (speakers, D), at least one."""
     heard = [piece for piece in pieces if piece.voice is not None]
     voices = np.array([piece.voice for piece in heard], np.float64).reshape(len(heard), centres.shape[1])
     likeness = dict(zip(heard, clustering.unit(voices) @ centres.T, strict=True))
@@ -79,7 +79,7 @@ def turns(spans: Sequence[Span]) -> tuple[Turn, ...]:
 
 
 def _continues(found: Sequence[Turn], latest: Mapping[int, int], span: Span, start_ms: int) -> bool:
-    """Whether the span belongs to its speaker's latest turn: after a short pause in which nobody else speaks."""
+    """True if the span belongs to its speaker's latest turn: after a short pause in which nobody else speaks."""
     if span.speaker not in latest:
         return False
     until_ms = found[latest[span.speaker]].end_ms
@@ -98,12 +98,12 @@ def _span(begin: int, end: int, likeness: Vectors) -> Span:
 
 
 def of_nearest(unknown: Sequence[Span], known: Sequence[Span]) -> list[Span]:
-    """Each span as that of whoever speaks nearest to it."""
+    """Return each span as that of the speaker nearest to it in time."""
     begins, ends = np.array([(span.begin, span.end) for span in known]).T
     places = [int(np.maximum(begins - span.end, span.begin - ends).argmin()) for span in unknown]
     return [replace(span, speaker=known[place].speaker) for span, place in zip(unknown, places, strict=True)]
 
 
 def _distance(one: Span | Piece, other: Span | Overlap) -> int:
-    """The samples between them; less than 0 where they overlap."""
+    """Return the samples between them; less than 0 where they overlap."""
     return max(one.begin - other.end, other.begin - one.end)

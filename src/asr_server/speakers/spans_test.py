@@ -1,4 +1,4 @@
-"""From pieces to turns."""
+"""Turns, made from pieces."""
 
 import numpy as np
 import pytest
@@ -34,7 +34,7 @@ def _spans(*parts):
     ],
 )
 def test_a_pause_of_half_a_second_in_which_nobody_else_speaks_does_not_end_a_turn(parts, turns):
-    """Each turn as (speaker, start, end) in milliseconds."""
+    """A turn is written as (speaker, start, end) in milliseconds."""
     assert [(turn.speaker, turn.start_ms, turn.end_ms) for turn in spans.turns(_spans(*parts))] == turns
 
 
@@ -56,7 +56,7 @@ def test_a_voice_decides_for_its_piece_whatever_the_window_takes_it_for():
 
 
 def test_who_speaks_at_once_is_known_by_the_nearest_speech_of_each():
-    """Of the same person in that window; somebody who never speaks alone there is nobody."""
+    """The nearest speech is of the same person in that window; somebody who never speaks alone there is nobody."""
     pieces = [
         _piece(0, 2, 0, np.array([1.0, 0])),
         _piece(4, 6, 0, np.array([0, 1.0])),

@@ -1,4 +1,4 @@
-"""Who spoke when: what speaker diarisation returns."""
+"""The result of speaker diarisation: the turns of each speaker."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:  # the gateway checks forms with `MAX_SPEAKERS`, and has no nu
 # A direction in the space of voices: (dimensions,) float32 of length 1. Near directions are the same voice.
 VoicePrint: TypeAlias = "NDArray[np.float32]"
 
-# More people than this are not told apart: further voices are given to the most similar of them.
+# More people than this are not distinguished: further voices are given to the most similar of them.
 MAX_SPEAKERS = 40
 
 
 @dataclass(frozen=True, slots=True)
 class SpeakerCount:
-    """How many people speak, as far as the caller knows. `at_least` == `at_most` is an exact number."""
+    """The limits that the caller sets to the number of people who speak; both are equal for an exact number."""
 
     at_least: int = 1
     at_most: int = MAX_SPEAKERS
@@ -26,28 +26,26 @@ class SpeakerCount:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Speech of one speaker without a pause. Turns of different speakers may overlap.
+    """Speech of one speaker without a pause. Turns of different speakers may overlap."""
 
-    `speaker`: an index, counted from 0 in the order in which the speakers begin. `confidence` (0..1): how much nearer
-    the voice is to this speaker than to the next one; 1 where there is one speaker.
-    """
-
-    speaker: int
+    speaker: int  # an index, counted from 0 in the order in which the speakers begin
     start_ms: int
     end_ms: int
+    # how much nearer the voice is to this speaker than to the next one (0..1); 1 where there is one speaker
     confidence: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Diarization:
-    """The turns of one recording in the order of their beginnings, and the voice of each speaker, by index."""
+    """The speakers of one recording."""
 
-    turns: tuple[Turn, ...] = ()
-    voice_prints: tuple[VoicePrint, ...] = ()
+    turns: tuple[Turn, ...] = ()  # in the order of their beginnings
+    voice_prints: tuple[VoicePrint, ...] = ()  # the voice of each speaker, by index
 
 
 def label(speaker: int) -> str:
-    """The name of a speaker whom nobody has named: A to Z, then AA, AB and so on, as OpenAI's answers have it."""
+    """Return the name of a speaker whom nobody has named: A to Z, then AA, AB and so on, as OpenAI's answers have
+    it."""
     letters = ""
     speaker += 1
     while speaker:

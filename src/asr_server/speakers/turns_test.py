@@ -1,4 +1,4 @@
-"""What speakers are called."""
+"""The names of speakers."""
 
 import pytest
 

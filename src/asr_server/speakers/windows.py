@@ -15,7 +15,7 @@ from asr_server.speakers.turns import VoicePrint
 
 _PIECE_SAMPLES = 2 * SAMPLE_RATE
 _LONGEST_PIECE_SAMPLES = _PIECE_SAMPLES * 11 // 10
-# A shorter piece is heard with what the same person says before and after it: voices of 3 s are told apart better than
+# A shorter piece is heard with what the same person says before and after it: voices of 3 s are easier to compare than
 # those of 2 s, and those of 4 s hold other people more often, where the segmentation missed a change.
 _HEARD_SAMPLES = 3 * SAMPLE_RATE
 # Across a longer pause the segmentation often takes another person for the same.
@@ -26,26 +26,22 @@ _LEAST_SAMPLES = SAMPLE_RATE // 2
 
 @dataclass(frozen=True, slots=True)
 class Models:
-    """What sound is analysed with. `plda` is None for embeddings that have none."""
+    """The models that sound is analysed with."""
 
     segmentation: Segmentation
     embedding: Embedding
-    plda: Plda | None = None
+    plda: Plda | None = None  # None for embeddings that have none
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Piece:
-    """Speech of one person alone, in samples from the start of the recording.
+    """Speech of one person alone."""
 
-    `track`: the window, and which of the people in it. `voice`: None if there was too little sound for it; `voice_s`:
-    how much there was, which may be more than the piece.
-    """
-
-    begin: int
-    end: int
-    track: tuple[int, int]
-    voice: VoicePrint | None
-    voice_s: float
+    begin: int  # in samples from the start of the recording
+    end: int  # as `begin`, after the last sample
+    track: tuple[int, int]  # the window, and which of the people in it
+    voice: VoicePrint | None  # None if there was too little sound for it
+    voice_s: float  # seconds of sound that it was made of, which may be more than the piece
 
     @property
     def duration_s(self) -> float:
@@ -54,27 +50,26 @@ class Piece:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Overlap:
-    """Several people speak at once. `tracks`: of each of them, and where in the window, also outside of the used part,
-    that person speaks alone, in samples of the recording."""
+    """Several people who speak at once."""
 
-    begin: int
-    end: int
+    begin: int  # in samples from the start of the recording
+    end: int  # as `begin`, after the last sample
+    # by track of each person: where in the window, also outside of its used part, that person speaks alone, in samples
     tracks: Mapping[tuple[int, int], Sequence[tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What there is to analyse. `begin`: the place of the first sample in the recording. `used`: the part of it, also
-    in samples of the recording, for which this window has enough sound on both sides. `number`: counts windows."""
+    """A window of sound to analyse."""
 
-    number: int
-    begin: int
-    used: tuple[int, int]
+    number: int  # counts windows
+    begin: int  # the place of the first sample in the recording
+    used: tuple[int, int]  # The part for which this window has enough sound on both sides, in samples of the recording.
     sound: Samples
 
 
 def analyse(models: Models, window: Window) -> tuple[list[Piece], list[Overlap]]:
-    """The speech in the used part of a window of up to 10 s."""
+    """Return the speech in the used part of a window of up to 10 s."""
     active = models.segmentation(window.sound)
     frame = WINDOW_SAMPLES / len(active)
     # Frames that the used part begins or ends in are cut there, so that windows have neither gaps nor doubles.
@@ -107,7 +102,8 @@ def analyse(models: Models, window: Window) -> tuple[list[Piece], list[Overlap]]
 
 
 def _continued(run: tuple[int, int], active: Activity, person: int, longest_pause: int) -> tuple[int, int]:
-    """The run with all that the same person says around it, as long as pauses are short and nobody else speaks."""
+    """Return the run with all that the same person says around it, as long as pauses are short and nobody else
+    speaks."""
     others = np.delete(active, person, axis=1).sum(axis=1) > 0
     low = _reach(active[: run[0], person][::-1], others[: run[0]][::-1], longest_pause)
     high = _reach(active[run[1] :, person], others[run[1] :], longest_pause)
@@ -115,7 +111,7 @@ def _continued(run: tuple[int, int], active: Activity, person: int, longest_paus
 
 
 def _reach(own: Activity, others: Activity, longest_pause: int) -> int:
-    """How many frames there are to the end of one person's speech, counted from its middle."""
+    """Return how many frames there are to the end of one person's speech, counted from its middle."""
     end = 0
     for frame in range(int(others.argmax()) if others.any() else len(others)):
         if own[frame]:
@@ -126,7 +122,7 @@ def _reach(own: Activity, others: Activity, longest_pause: int) -> int:
 
 
 def _heard(sound: Samples, piece: tuple[int, int], around: tuple[int, int]) -> Samples:
-    """The sound of a piece; of a short one, together with what the same person says before and after it."""
+    """Return the sound of a piece; of a short one, together with what the same person says before and after it."""
     wanted = max(_HEARD_SAMPLES, piece[1] - piece[0])
     begin = max(around[0], piece[0] - (wanted - (piece[1] - piece[0])) // 2)
     end = min(around[1], begin + wanted)
@@ -134,7 +130,7 @@ def _heard(sound: Samples, piece: tuple[int, int], around: tuple[int, int]) -> S
 
 
 def _runs(active: Activity) -> Iterator[tuple[int, int]]:
-    """The stretches of True as (begin, end)."""
+    """Return the stretches of True as (begin, end)."""
     changes = np.diff(np.pad(active.astype(np.int8), 1))
     return zip(np.flatnonzero(changes == 1).tolist(), np.flatnonzero(changes == -1).tolist(), strict=True)
 

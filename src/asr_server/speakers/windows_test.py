@@ -1,4 +1,4 @@
-"""What a window of sound gives: how much of it each voice is heard in."""
+"""The results of a window of sound: how much of it each voice is heard in."""
 
 import numpy as np
 import pytest
@@ -39,14 +39,14 @@ def _analysed(*speech):
     ],
 )
 def test_a_short_piece_is_heard_with_what_the_same_person_says_around_it(speech, first):
-    """Its begin and end, and those of what its voice is made of."""
+    """The piece keeps its begin and end, and its voice is made of more."""
     found = _analysed(*speech)[0]
     assert found[:2] == pytest.approx(first[:2], abs=0.01)
     assert found[2] == (first[2] if first[2] is None else pytest.approx(first[2], abs=0.02))
 
 
 def test_long_speech_is_cut_into_pieces_of_about_two_seconds():
-    """Each heard with half a second around it on both sides, where that is the same person's."""
+    """The pieces are heard with half a second around them on both sides, where that is the same person's."""
     found = _analysed((0, 0, 10))
     assert [round(end - begin, 2) for begin, end, _ in found] == [2.0] * 5
     assert [round(voice[1] - voice[0], 2) for _, _, voice in found] == [3.0] * 5

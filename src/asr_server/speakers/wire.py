@@ -1,4 +1,4 @@
-"""Messages between the server and the process that tells speakers apart.
+"""Messages between the server and the process that distinguishes speakers.
 
 The data are float32: samples in requests, voice vectors in answers. Two hours in which the speaker changes 30 times a
 second have 216,000 turns, 8 MB of JSON.
@@ -21,23 +21,22 @@ Action = Literal["start", "push", "finish"]
 
 @dataclass(frozen=True, slots=True)
 class SpeakerRequest:
-    """`analysis`: which recording or session. `live`: with start. `at_least`, `at_most`: with finish, the number of
-    speakers."""
+    """A request to the process."""
 
     action: Action
-    analysis: int = 0
-    live: bool = False
-    at_least: int = 1
-    at_most: int = 1
+    analysis: int = 0  # which recording or session
+    live: bool = False  # with start: it is a session
+    at_least: int = 1  # with finish: the number of speakers
+    at_most: int = 1  # with finish: the number of speakers
 
 
 def packed(content: dict[str, Any], numbers: NDArray[np.float32]) -> bytes:
-    """One message. Raises ValueError if it is over the limits."""
+    """Pack a message. Raises ValueError if it is over the limits."""
     return messages.packed(content, numbers.tobytes())
 
 
 def turns_message(changed: tuple[Turn, ...], settled_ms: int, prints: Mapping[int, VoicePrint] | None = None) -> bytes:
-    """The answer to push of a live session. `prints`: those of all speakers, if any has changed."""
+    """Return the answer to push of a live session. `prints`: those of all speakers, if any has changed."""
     content = {"turns": _listed(changed), "settled_ms": settled_ms}
     if prints is None:
         return messages.packed(content)
@@ -45,20 +44,20 @@ def turns_message(changed: tuple[Turn, ...], settled_ms: int, prints: Mapping[in
 
 
 def voice_prints(content: dict[str, Any], data: bytes) -> dict[int, VoicePrint] | None:
-    """The `prints` of `turns_message`."""
+    """Return the `prints` of `turns_message`."""
     if (speakers := content.get("voices")) is None:
         return None
     return dict(zip(speakers, _vectors(data, len(speakers)), strict=True))
 
 
 def diarization_message(found: Diarization) -> bytes:
-    """The answer to finish."""
+    """Return the answer to finish."""
     content = {"turns": _listed(found.turns), "speakers": len(found.voice_prints)}
     return packed(content, np.array(found.voice_prints, np.float32))
 
 
 def diarization(content: dict[str, Any], data: bytes) -> Diarization:
-    """What `diarization_message` says."""
+    """Read what `diarization_message` has written."""
     return Diarization(turns(content), _vectors(data, content["speakers"]))
 
 
@@ -67,7 +66,7 @@ def _vectors(data: bytes, count: int) -> tuple[NDArray[np.float32], ...]:
 
 
 def turns(content: dict[str, Any]) -> tuple[Turn, ...]:
-    """The turns of a message."""
+    """Return the turns of a message."""
     return tuple(Turn(*turn) for turn in content["turns"])
 
 

@@ -1,4 +1,4 @@
-"""Messages between the server and the process that tells speakers apart."""
+"""Messages between the server and the process that distinguishes speakers."""
 
 import json
 
@@ -20,7 +20,7 @@ def received(message):
 
 @pytest.mark.parametrize("speakers", [0, 1, 3])
 def test_a_diarization_arrives_as_it_was_sent(speakers):
-    """But for digits of the confidence that mean nothing."""
+    """The confidence may lose digits that mean nothing."""
     prints = tuple(np.random.default_rng(0).normal(size=(speakers, 256)).astype(np.float32))
     sent = Diarization((Turn(0, 5, 7_200_000, 0.25), Turn(39, 6, 7, 1.0)), prints)
     found = wire.diarization(*received(wire.diarization_message(sent)))
@@ -30,7 +30,7 @@ def test_a_diarization_arrives_as_it_was_sent(speakers):
 
 @pytest.mark.parametrize("speakers", [(), (3,), (0, 7)])
 def test_live_voices_arrive_as_they_were_sent(speakers):
-    """None at all is another message than no change."""
+    """A message with no voices differs from one without a change."""
     sent = {number: np.random.default_rng(number).normal(size=256).astype(np.float32) for number in speakers}
     found = wire.voice_prints(*received(wire.turns_message((), 5, sent)))
     assert list(found) == list(speakers)

@@ -1,4 +1,4 @@
-"""The process that tells speakers apart: any number of recordings, one request at a time.
+"""The process that distinguishes speakers: any number of recordings, one request at a time.
 
 Run as `python -m asr_server.speakers.worker SOURCE` with pipes as standard input and output.
 """
@@ -77,7 +77,7 @@ def _answer(request: wire.SpeakerRequest, samples: Samples, recordings: dict[int
 
 
 def _warm_up(models: Models) -> None:
-    """What is imported at the first use is then there before the process is confined."""
+    """Import what is imported at the first use before the process is confined."""
     noise = np.random.default_rng(0).normal(0, 0.1, 11 * SAMPLE_RATE).astype(np.float32)
     voices = [models.embedding(noise[: (second + 1) * SAMPLE_RATE]) for second in range(4)]
     second = SAMPLE_RATE

@@ -15,7 +15,7 @@ from asr_server.speakers.wire import SpeakerRequest
 
 @pytest.fixture(autouse=True)
 def no_cpu_limit(monkeypatch):
-    """It would be that of the tests."""
+    """Leave the limit out: it would be that of the tests."""
     monkeypatch.setattr(sandbox, "limit_cpu_from_now", lambda cpu_s: None)
 
 
@@ -51,7 +51,7 @@ def test_recordings_and_sessions_are_kept_apart():
 
 
 def test_the_error_of_a_recording_leaves_the_others():
-    """Also if memory runs out."""
+    """The error may be that memory ran out."""
 
     def embedding(sound):
         if sound.max() > 9:

@@ -31,7 +31,7 @@ _KNOWN_SHARE = 0.5  # this share of a word's characters must be matched for its 
 def transfer_timestamps(
     text: str, aligned: Sequence[Piece], span_ms: Time | None = None, language: str = ""
 ) -> tuple[Word, ...]:
-    """The words of `text` with the times of `aligned`, in order, disjoint, at least 1 ms long, inside `span_ms`.
+    """Return the words of `text` with the times of `aligned`, in order, disjoint, at least 1 ms long, inside `span_ms`.
 
     `span_ms`: [start, end) of the audio; by default what the pieces cover. A word is `ALIGNED` if at least half of its
     characters are in aligned pieces and its time needs no repair (a piece of several words is divided among them; an
@@ -57,12 +57,12 @@ def transfer_timestamps(
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Words [first, last) that share [start, end): one measured word, or some that were not."""
+    """Words [first, last) that share one time: one measured word, or some that were not measured."""
 
     first: int
     last: int
-    time: Time
-    source: TimeSource
+    time: Time  # [start, end) in milliseconds
+    source: TimeSource  # how the time was found
 
     @property
     def ms_per_word(self) -> float:
@@ -70,7 +70,7 @@ class _Block:
 
 
 def _measured(written: Sequence[str], aligned: Sequence[Piece]) -> list[Time | None]:
-    """For each word the time of the pieces that have its characters, unchecked; None for too few of them."""
+    """Return for each word the time of the pieces that have its characters, unchecked; None for too few of them."""
     ours = [(char, i) for i, word in enumerate(written) for char in _characters(word)]
     theirs = [timed for piece in aligned for timed in _timed(piece)]
     found: list[list[Time]] = [[] for _ in written]
@@ -83,7 +83,7 @@ def _measured(written: Sequence[str], aligned: Sequence[Piece]) -> list[Time | N
 
 
 def _characters(text: str) -> list[str]:
-    """The letters and digits of a text, without case, accents and width."""
+    """Return the letters and digits of a text, without case, accents and width."""
     return [char for char in unicodedata.normalize("NFKD", text.casefold()) if char.isalnum()]
 
 
@@ -107,7 +107,8 @@ def _clamped(time: Time | None, low: int, high: int) -> Time | None:
 
 
 def _in_order(times: Sequence[Time | None]) -> list[Time | None]:
-    """The longest subsequence of times whose starts do not fall, each ending where the next begins at the latest.
+    """Return the longest subsequence of times whose starts do not fall, each ending where the next begins at the
+    latest.
 
     Times outside the subsequence, and times that become empty, are None.
     """
@@ -123,7 +124,7 @@ def _in_order(times: Sequence[Time | None]) -> list[Time | None]:
 
 
 def _longest_rising(starts: Sequence[tuple[int, int]]) -> list[int]:
-    """The keys of the longest subsequence of (key, start) whose starts do not fall."""
+    """Return the keys of the longest subsequence of (key, start) whose starts do not fall."""
     tails: list[int] = []  # the least start at which a subsequence of each length can end,
     ends: list[int] = []  # and its position
     before: list[int] = []  # the position before each in its subsequence
@@ -162,7 +163,8 @@ def _blocks(times: Sequence[Time | None], weights: Sequence[float], span_ms: Tim
 
 
 def _widened(blocks: list[_Block], span_ms: Time) -> list[_Block]:
-    """The blocks, of which those with too little time for their words are merged with the neighbour that has most."""
+    """Return the blocks, with those that have too little time for their words merged with the neighbour that has
+    most."""
     i = 0
     while i < len(blocks):
         if blocks[i].ms_per_word >= _LEAST_MS:

@@ -17,7 +17,7 @@ SPAN = (1000, 31_000)
 
 
 def _pieces(written, step=300):
-    """What an aligner says: words without marks, one after the other."""
+    """Return an aligner's pieces: words without marks, one after the other."""
     kept = ["".join(c for c in word if c.isalnum()) for word in words.split(written)]
     return [(word, 1000 + step * i, 1000 + step * i + step - 20) for i, word in enumerate(kept)]
 
@@ -83,7 +83,8 @@ def test_any_pieces_will_do(written, pieces, span):
 
 
 def test_pieces_are_found_by_their_letters():
-    """Not by case, accents, width or punctuation, and though a word be in two pieces or two words in one."""
+    """Pieces are found whatever their case, accents, width or punctuation, and though a word be in two pieces or two in
+    one."""
     timed = transfer_timestamps(
         "Straße, ＯＫ! don't 今日。",
         [("strasse", 0, 400), ("ok", 400, 700), ("don", 700, 800), ("t", 800, 900), ("今日", 900, 1300)],
@@ -99,7 +100,7 @@ def test_pieces_are_found_by_their_letters():
 
 
 def test_a_missing_word_lies_between_its_neighbours_and_says_so():
-    """It takes the time that it may need, not all the silence there is."""
+    """The word takes the time that it may need, not all the silence there is."""
     one, two, three = transfer_timestamps("one two three", [("one", 0, 300), ("three", 9000, 9300)])
     assert (one.source, two.source, three.source) == (ALIGNED, ESTIMATED, ALIGNED)
     assert two.start_ms == 300
@@ -116,7 +117,7 @@ def test_an_empty_time_is_shared_with_the_neighbour_that_has_most():
 
 
 def test_a_word_that_is_mostly_missing_was_not_measured():
-    """One letter of it is no evidence."""
+    """A single letter of it is no evidence."""
     one, information = transfer_timestamps("one information", [("one", 0, 300), ("i", 300, 400)], (0, 2000))
     assert (one.source, information.source) == (ALIGNED, ESTIMATED)
 
@@ -138,7 +139,7 @@ def test_one_wild_time_moves_only_its_own_word():
 
 
 def test_no_alignment_is_spread_over_the_span():
-    """And without a span there is nothing to go by."""
+    """There is nothing to go by without a span."""
     timed = transfer_timestamps("one two three", [], (500, 2000))
     assert (timed[0].start_ms, timed[-1].end_ms) == (500, 2000)
     assert {word.source for word in timed} == {ESTIMATED}

@@ -59,7 +59,8 @@ def text(rng, script, length):
 
 
 def transcript(rng, script):
-    """Up to four passages of one or two speakers; most words of usual length, some of 1 ms or 9 s, some dense."""
+    """Return up to four passages of one or two speakers; most words of usual length, some of 1 ms or 9 s, some
+    dense."""
     tempo = rng.choice([60, 200, 200, 300, 600])  # ms for a word
     now, passages, all_words = rng.randrange(2000), [], []
     for _ in range(rng.randint(1, 4)):
@@ -77,6 +78,6 @@ def transcript(rng, script):
 
 
 def transcripts(script, count, seed=0):
-    """As many, always the same."""
+    """Return that many transcripts, always the same."""
     rng = random.Random(f"{script} {seed}")
     return (transcript(rng, script) for _ in range(count))

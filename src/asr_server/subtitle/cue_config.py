@@ -7,7 +7,8 @@ from enum import StrEnum
 
 
 class SpeakerStyle(StrEnum):
-    """How cues show who speaks: by name, by dashes before the lines of two people in one cue, or not at all."""
+    """The way in which cues show who speaks: by name, by dashes before the lines of two people in one cue, or not at
+    all."""
 
     NAME = "name"
     DASH = "dash"
@@ -16,23 +17,20 @@ class SpeakerStyle(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CueConfig:
-    """Times in ms. Columns are display columns: a CJK character has two, a combining mark none.
-
-    `reading_speed`, `wide_reading_speed`: characters a second at most, for those of one column and of two.
-    `pause_ms`: so long a silence ends a cue. `speaker_style`: for passages with speakers.
+    """The limits of cues. Columns are display columns: a CJK character has two, a combining mark none.
 
     Raises `ValueError` for limits that no cue can meet.
     """
 
     max_duration_ms: int = 7000
     min_duration_ms: int = 833
-    min_gap_ms: int = 83
-    pause_ms: int = 500
+    min_gap_ms: int = 83  # between two cues
+    pause_ms: int = 500  # a silence of this length ends a cue
     max_line_columns: int = 42
     max_lines: int = 2
-    reading_speed: float = 20.0
-    wide_reading_speed: float = 9.0
-    speaker_style: SpeakerStyle = SpeakerStyle.NAME
+    reading_speed: float = 20.0  # characters of one column a second at most
+    wide_reading_speed: float = 9.0  # characters of two columns a second at most
+    speaker_style: SpeakerStyle = SpeakerStyle.NAME  # for passages with speakers
 
     def __post_init__(self) -> None:
         if not 0 < self.min_duration_ms <= self.max_duration_ms:

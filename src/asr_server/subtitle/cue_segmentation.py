@@ -45,7 +45,7 @@ _NEVER_MS = 1 << 62  # the end of a recording of unknown length
 
 
 def cues(passages: Iterable[Passage], rules: CueConfig, over_ms: int = _NEVER_MS) -> list[Cue]:
-    """The passages, in order of time, as cues that follow `rules` as far as possible (see above).
+    """Return the passages, in order of time, as cues that follow `rules` as far as possible (see above).
 
     `over_ms`: the end of the recording.
     """
@@ -65,7 +65,7 @@ def cues(passages: Iterable[Passage], rules: CueConfig, over_ms: int = _NEVER_MS
 
 
 def _text(spoken: Sequence[Unit], rules: CueConfig) -> str:
-    """The lines of a cue. Those of two speakers have dashes."""
+    """Return the lines of a cue. Those of two speakers have dashes."""
     turns = [list(turn) for _, turn in groupby(spoken, key=lambda unit: unit.speaker)]
     return lines(spoken, rules) if len(turns) == 1 else "\n".join(f"{_DASH}{lines(turn, rules)}" for turn in turns)
 
@@ -98,7 +98,8 @@ class _CostTable:
         self._dashes_ms = rules.reading_ms(2 * len(_DASH), 0)
 
     def cheapest(self) -> list[int]:
-        """The indices of the units with which cues begin in the division of least cost, and the number of units."""
+        """Return the indices of the units with which cues begin in the division of least cost, and the number of
+        units."""
         count = len(self._units)
         best, begin = [0.0] + [math.inf] * count, [0] * (count + 1)
         for first, limit in enumerate(self._limits()):
@@ -111,7 +112,7 @@ class _CostTable:
         return boundaries[::-1]
 
     def end_ms(self, first: int, last: int) -> int:
-        """When a cue of units [first, last) ends: after its speech and its reading time, within the limits."""
+        """Return when a cue of units [first, last) ends: after its speech and its reading time, within the limits."""
         reading = self._reading[last] - self._reading_before[first]
         reading += self._dashes_ms if last > self._same_speaker[first] else 0.0
         needed = max(self._rules.min_duration_ms, reading)
@@ -119,12 +120,13 @@ class _CostTable:
         return min(wanted, self._start[first] + self.longest_ms(first, last), self._over_ms)
 
     def longest_ms(self, first: int, last: int) -> int:
-        """How long a cue of units [first, last) may last."""
+        """Return how long a cue of units [first, last) may last."""
         until_next = self._start[last] - self._start[first]
         return _longest_ms(until_next, self._rules.min_gap_ms, self._rules.max_duration_ms)
 
     def _costs(self, first: int, limit: int) -> Iterator[float]:
-        """The costs of the cues from `first` to each end up to `limit`, with the boundary after it: the inner loop."""
+        """Yield the costs of the cues from `first` to each end up to `limit`, with the boundary after it: the inner
+        loop."""
         least, per_column = self._rules.min_duration_ms, 1 / (self._rules.max_lines * self._rules.max_line_columns)
         columns, reading, inner = self._columns_before[first], self._reading_before[first], self._inner[first]
         gap, longest, start = self._rules.min_gap_ms, self._rules.max_duration_ms, self._start[first]
@@ -142,7 +144,7 @@ class _CostTable:
                 yield cost + _FAST_MS * lack if lack > 0 else cost
 
     def _limits(self) -> list[int]:
-        """For each unit the end of the longest cue that may begin with it: by speaker, lines and duration."""
+        """Return for each unit the end of the longest cue that may begin with it: by speaker, lines and duration."""
         count, rules = len(self._units), self._rules
         dashes = rules.speaker_style is SpeakerStyle.DASH and rules.max_lines > 1
         line_ends = [
@@ -161,8 +163,8 @@ class _CostTable:
         return limits
 
     def _end_of_dialogue(self, first: int, change: int) -> int:
-        """The end of the longest cue of two speakers, a line each, that begins with `first`; 0 for none. The second
-        speaker begins with unit `change`."""
+        """Return the end of the longest cue of two speakers, a line each, that begins with `first`; 0 for none. The
+        second speaker begins with unit `change`."""
         room = self._rules.max_line_columns - len(_DASH)
         if change == len(self._units) or self._columns[change] - self._columns_before[first] > room:
             return 0
@@ -172,7 +174,7 @@ class _CostTable:
         return end
 
     def _furthest(self, fits: Callable[[int, int], bool]) -> list[int]:
-        """For each unit the furthest end up to which all runs from it fit; a single unit always fits."""
+        """Return for each unit the furthest end up to which all runs from it fit; a single unit always fits."""
         count, ends, end = len(self._units), [], 0
         for first in range(count):
             end = max(end, first + 1)
@@ -183,14 +185,14 @@ class _CostTable:
 
 
 def _longest_ms(until_next_ms: int, gap_ms: int, longest_ms: int) -> int:
-    """How long a cue may last if the next begins `until_next_ms` after its beginning."""
+    """Return how long a cue may last if the next begins `until_next_ms` after its beginning."""
     if until_next_ms > 2 * gap_ms:
         until_next_ms -= gap_ms
     return until_next_ms if until_next_ms < longest_ms else longest_ms
 
 
 def _boundary_costs(unit: Unit, silence_ms: int, rules: CueConfig) -> tuple[float, float]:
-    """The costs of a boundary after `unit`, and of none, with `silence_ms` there."""
+    """Return the costs of a boundary after `unit`, and of none, with `silence_ms` there."""
     if silence_ms >= rules.pause_ms:
         return 0.0, _INNER_PAUSE
     cost = _BOUNDARY_COST[unit.ends]

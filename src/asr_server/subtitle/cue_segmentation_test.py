@@ -50,18 +50,18 @@ class Divided:
         self.borders = self.table.cheapest()
 
     def longest_ms(self, number):
-        """How long cue `number` (from 0) may be shown."""
+        """Return how long cue `number` (from 0) may be shown."""
         return self.table.longest_ms(*self.borders[number : number + 2])
 
     def joint_is_long_enough(self, number):
-        """Whether cues `number` and the next could be one that is not too short."""
+        """True if cues `number` and the next could be one that is not too short."""
         if not 0 <= number < len(self.cues) - 1:
             return False
         first, last = self.borders[number], self.borders[number + 2]
         return last <= self.limits[first] and self.table.longest_ms(first, last) >= RULES.min_duration_ms
 
     def is_lacking(self, first, last):
-        """Whether a cue of these units would be too short or too fast."""
+        """True if a cue of these units would be too short or too fast."""
         needed = self.table._reading[last] - self.table._reading_before[first]
         return self.table.longest_ms(first, last) < max(RULES.min_duration_ms, needed)
 
@@ -147,7 +147,7 @@ def test_the_division_is_the_cheapest_of_all():
 
 
 def test_a_sentence_is_a_cue():
-    """Where nothing else matters, cues end with sentences."""
+    """Cues end with sentences where nothing else matters."""
     text = "this is the first sentence of the text that we have here today. and this is the second one that follows it."
     assert [cue.text.replace("\n", " ") for cue in cue_segmentation.cues([_passage(text)], RULES)] == [
         "this is the first sentence of the text that we have here today.",
@@ -166,13 +166,13 @@ def test_the_end_of_a_sentence_is_worth_more_than_that_of_a_clause():
 
 
 def test_a_long_clause_is_divided_evenly():
-    """Not one full cue and one with what is left."""
+    """The parts are not one full cue and one with what is left."""
     first, second = cue_segmentation.cues([_passage("seven77 " * 12, step_ms=600, length_ms=600)], RULES)
     assert len(first.text) == len(second.text)
 
 
 def test_a_pause_is_bridged_where_a_part_would_be_too_fast_to_read():
-    """Fast speech before a short pause borrows the time behind it."""
+    """Fast speech before a short pause borrows the time after it."""
     passages = [_passage("abcdefghij " * 5, step_ms=100, length_ms=100), _passage("and so on", 100, 100, 1000)]
     assert len(cue_segmentation.cues(passages, RULES)) == 1
     unhurried = [_passage("abcdefghij " * 5, step_ms=600, length_ms=600), _passage("and so on", 400, 400, 3500)]
@@ -254,7 +254,7 @@ def test_overlapping_words_are_cues_also_where_any_silence_is_a_pause():
 
 
 def test_other_rules_hold_as_well():
-    """What may not happen by the default numbers does not happen by others."""
+    """A fault that may not happen by the default numbers does not happen by others."""
     for rules in [CueConfig(max_lines=1), CueConfig(max_lines=3, max_line_columns=20), CueConfig(pause_ms=0)]:
         for script in VOCABULARY:
             for one in transcripts(script, 50, seed=1):
@@ -271,7 +271,7 @@ def test_no_cue_is_shown_beyond_the_end_of_the_recording():
 
 
 def test_the_end_of_a_recording_breaks_no_other_rule():
-    """Cut off behind the last word, all that never happens does not happen, and every word is there."""
+    """The recording is cut off after the last word: all that never happens does not happen, and every word is there."""
     for script in VOCABULARY:
         for one in transcripts(script, 100, seed=2):
             over_ms = one.words[-1].end_ms + 30
@@ -282,7 +282,8 @@ def test_the_end_of_a_recording_breaks_no_other_rule():
 
 
 def test_control_characters_are_no_way_to_a_wide_line():
-    """They are not shown, so they are not measured: else a line that has one would seem to have no columns at all."""
+    """Control characters are not shown, so they are not measured: else a line that has one would seem to have no
+    columns."""
     (cue, *_) = cues = cue_segmentation.cues([_passage(" ".join(["seven\x9bteen"] * 12))], RULES)
     assert " ".join(cue.lines[0].split()) == cue.lines[0]
     assert not {v.rule for v in check(cues, RULES)} & {LintRule.LINE_WIDTH, LintRule.LINES}
@@ -299,7 +300,7 @@ DASHES = CueConfig(speaker_style=SpeakerStyle.DASH)
 
 
 def test_there_is_room_for_names():
-    """Where a name is shown before the text, it counts as columns, and as time to read it."""
+    """A name that is shown before the text counts as columns, and as time to read it."""
     name = "Alexandra von Hohenstein"
     passages = [_passage("one two three four five", speaker=name), _passage("six", start_ms=1500, speaker="B")]
     cues = cue_segmentation.cues(passages, RULES)

@@ -9,31 +9,27 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True, slots=True)
 class Cue:
-    """`text` without line numbers or times; shown from `start_ms` until just before `end_ms`.
+    """A subtitle, without line numbers."""
 
-    "\\n" separates lines. `translation`: the same in another language, shown below in bilingual subtitles. `speaker`:
-    the name that files show, which is no part of the text; "" for none.
-    """
-
-    start_ms: int
-    end_ms: int
-    text: str
-    translation: str = ""
-    speaker: str = ""
+    start_ms: int  # it is shown from here,
+    end_ms: int  # until just before this
+    text: str  # "\\n" separates lines
+    translation: str = ""  # the same in another language, shown below in bilingual subtitles
+    speaker: str = ""  # the name that files show, which is no part of the text; "" for none
 
     @property
     def lines(self) -> list[str]:
-        """All lines as a file can contain them: none empty, no control characters, no space at either end."""
+        """Return all lines as a file can contain them: none empty, no control characters, no space at either end."""
         return [*text_lines(self.text), *text_lines(self.translation)]
 
 
 def named(speaker: str, text: str) -> str:
-    """A text behind the name of its speaker, for formats that have no other place for a name."""
+    """Return a text after the name of its speaker, for formats that have no other place for a name."""
     return f"{speaker}: {text}"
 
 
 def with_names(cues: Iterable[Cue]) -> Iterator[Cue]:
-    """The cues, with the name of the speaker before the text where the cue before has another speaker."""
+    """Yield the cues, with the name of the speaker before the text where the cue before has another speaker."""
     before = ""
     for cue in cues:
         yield cue if cue.speaker in ("", before) else replace(cue, text=named(cue.speaker, cue.text))
@@ -41,7 +37,8 @@ def with_names(cues: Iterable[Cue]) -> Iterator[Cue]:
 
 
 def text_lines(text: str) -> list[str]:
-    """The lines of a text, without control characters and empty lines, which would end a cue in SRT and WebVTT."""
+    """Return the lines of a text, without control characters and empty lines, which would end a cue in SRT and
+    WebVTT."""
     cleaned = (_without_controls(line).strip() for line in text.splitlines())
     return [line for line in cleaned if line]
 

@@ -109,7 +109,7 @@ def test_others_read_our_srt(read, cues):
 @pytest.mark.parametrize("cues", CUES.values(), ids=CUES)
 @pytest.mark.parametrize("read", [_with_pysubs2, _with_webvtt, _with_ffmpeg])
 def test_others_read_our_vtt(read, cues):
-    """The same for WebVTT, which has escapes."""
+    """WebVTT has escapes."""
     found = [(start, end, html.unescape(_seen(text))) for start, end, text in read(vtt.render(cues))]
     assert found == [(cue.start_ms, cue.end_ms, _shown(cue)) for cue in cues]
 
@@ -147,7 +147,7 @@ def test_others_markup_is_no_text():
 
 
 def test_a_cue_ends_where_the_next_begins():
-    """Also where nobody left a blank line between them: players see two, and so must a check."""
+    """The cue ends also where nobody left a blank line between them: players see two, and so must a check."""
     for kind, number in [(srt, "2\n"), (srt, " 2 \n"), (vtt, "")]:
         file = f"00:00:01.000 --> 00:00:02.000\n7\n{number}00:00:01.500 --> 00:00:03.000\nb\n"
         assert kind.parse(file)[1:] == [Cue(1500, 3000, "b")], (kind, number)
@@ -178,7 +178,7 @@ SPOKEN = [Cue(2000 * i, 2000 * i + 1500, f"text {i}\nmore", speaker=who) for i, 
 
 
 def test_vtt_has_the_speaker_of_every_cue():
-    """As a voice span, which another program reads, and we read back; the name is no text."""
+    """The speaker is a voice span, which another program reads, and we read back; the name is no text."""
     file = vtt.render(SPOKEN)
     assert vtt.parse(file) == SPOKEN
     assert "\n<v Smith &amp; &lt;Sons&gt;, Ltd. --&gt; x>text 4\nmore\n" in file
@@ -188,7 +188,7 @@ def test_vtt_has_the_speaker_of_every_cue():
 
 
 def test_srt_names_a_speaker_where_it_changes():
-    """As text: SubRip has no other place. After a cue without a speaker the name stands again."""
+    """The name is text: SubRip has no other place. After a cue without a speaker the name stands again."""
     texts = [cue.text.split("\n")[0].replace(JOINER, "") for cue in srt.parse(srt.render([*SPOKEN[:3], SPOKEN[1]]))]
     assert texts == ["Anna: text 0", "text 1", "text 2", "Anna: text 1"]
 

@@ -30,7 +30,8 @@ def relayout(text: str, rules: CueConfig, speaker: str = "") -> str:
 
 
 def lines(units: Sequence[Unit], rules: CueConfig) -> str:
-    """The units as lines with "\\n" between them, none wider than the limit, except for single units that are wider."""
+    """Return the units as lines with "\n" between them, none wider than the limit, except for single units that are
+    wider."""
     breaks = _breaks(_Widths(units), units, rules.max_line_columns) if units else []
     starts = [0, *breaks]
     return "\n".join(_text(units[a:b]) for a, b in zip(starts, [*breaks, len(units)], strict=True))
@@ -53,7 +54,7 @@ class _Widths:
 
 
 def _breaks(widths: _Widths, units: Sequence[Unit], limit: int) -> list[int]:
-    """The units with which the second and later lines begin."""
+    """Return the units with which the second and later lines begin."""
     count = widths.count
     if widths.of(0, count) <= limit or count == 1:
         return []
@@ -76,7 +77,7 @@ def _breaks(widths: _Widths, units: Sequence[Unit], limit: int) -> list[int]:
 
 
 def _least_lines(widths: _Widths, limit: int) -> int:
-    """The number of lines if each is filled as far as possible."""
+    """Return the number of lines if each is filled as far as possible."""
     needed, start = 1, 0
     for end in range(2, widths.count + 1):
         if widths.of(start, end) > limit:

@@ -11,7 +11,7 @@ RULES = CueConfig()
 
 
 def test_texts_are_laid_out_as_readers_expect():
-    """One line if it fits, else balanced ones that break where the sense does."""
+    """A text has one line if it fits, else balanced ones that break where the sense does."""
     cases = [
         ("short enough", "short enough"),
         ("a text that is just a little too long for a line", "a text that is just a\nlittle too long for a line"),
@@ -37,7 +37,8 @@ def test_texts_are_laid_out_as_readers_expect():
 
 
 def test_nothing_is_lost_and_no_line_is_too_wide():
-    """But for one word that is wider than a line; a long text has more lines than a cue should have, not wider ones."""
+    """A word that is wider than a line is the exception; a long text has more lines than a cue should have, not wider
+    ones."""
     for script in VOCABULARY:
         rng = random.Random(6)
         for _ in range(200):

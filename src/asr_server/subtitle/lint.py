@@ -35,19 +35,19 @@ class LintRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that a cue (numbered from 1) breaks: the figure and its limit, both in the unit of the rule."""
+    """A rule that a cue breaks."""
 
     rule: LintRule
-    cue: int
-    figure: int
-    limit: int
+    cue: int  # its number, from 1
+    figure: int  # in the unit of the rule
+    limit: int  # in the unit of the rule
 
     def __str__(self) -> str:
         return f"cue {self.cue}: {self.rule} {self.figure} (limit {self.limit})"
 
 
 def check(cues: Sequence[Cue], rules: CueConfig) -> list[Violation]:
-    """Every violation, in order of cues. The lines of text and translation are checked separately.
+    """Return every violation, in order of cues. The lines of text and translation are checked separately.
 
     Unavoidable violations are reported too: a single word that is wider than a line, or speech too fast to read.
     """
@@ -84,7 +84,7 @@ def _layout(lines: Sequence[str], rules: CueConfig) -> Iterator[tuple[LintRule, 
 
 
 def _opens(line: str) -> bool:
-    """Whether the last character is an opening mark. Some languages close quotes with marks that others open with."""
+    """True if the last character is an opening mark. Some languages close quotes with marks that others open with."""
     return line[-1] in OPENING and (len(line) == 1 or line[-2] == " " or is_unspaced(line[-2]))
 
 

@@ -1,4 +1,4 @@
-"""What is found wrong with finished cues."""
+"""Faults of finished cues."""
 
 import pytest
 
@@ -17,7 +17,7 @@ def test_good_cues_have_no_fault():
 
 
 def test_each_fault_is_named_with_its_cue_and_figure():
-    """One fault, one line of the report."""
+    """A fault is one line of the report."""
     cases = [
         (Cue(4000, 4832, "x"), Violation(LintRule.MIN_DURATION, 3, 832, 833)),
         (Cue(4000, 11_001, "x"), Violation(LintRule.MAX_DURATION, 3, 7001, 7000)),
@@ -49,12 +49,12 @@ def test_a_closing_quote_that_others_open_with_is_no_fault():
 
 
 def test_a_fault_reads_as_a_sentence():
-    """For people at a terminal."""
+    """The sentence is for people at a terminal."""
     assert str(Violation(LintRule.MIN_GAP, 3, 82, 83)) == "cue 3: min_gap 82 (limit 83)"
 
 
 def test_rules_that_no_cue_can_follow_are_refused():
-    """Before they make cues."""
+    """The rules are refused before they make cues."""
     cases = [
         {"min_duration_ms": 8000},
         {"min_duration_ms": 0},

@@ -18,7 +18,7 @@ _MARKUP = re.compile(r"</?(?:i|b|u|s|font)\b[^<>]*>|\{\\[^{}]*\}", re.IGNORECASE
 
 
 def render(cues: Iterable[Cue], first: int = 1) -> str:
-    """The whole file: numbers from `first`, `HH:MM:SS,mmm` times, a blank line after each cue. "" for no cues.
+    """Return the whole file: numbers from `first`, `HH:MM:SS,mmm` times, a blank line after each cue. "" for no cues.
 
     A cue begins with the name of its speaker where that is another than before.
     """
@@ -27,7 +27,7 @@ def render(cues: Iterable[Cue], first: int = 1) -> str:
 
 
 def parse(file: str) -> list[Cue]:
-    """The cues of a SubRip file without their markup; of bilingual cues all lines as text.
+    """Return the cues of a SubRip file without their markup; of bilingual cues all lines as text.
 
     Lines that follow no time line are skipped.
     """

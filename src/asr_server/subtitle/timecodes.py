@@ -16,7 +16,7 @@ _LIKE_TIMES = re.compile(r"\s*\d+:\d[\d:.,]*\s*-+>\s*\d+:\d.*")
 
 
 def span(cue: Cue, point: str) -> str:
-    """The time line of a cue, with `point` before the milliseconds."""
+    """Return the time line of a cue, with `point` before the milliseconds."""
     return f"{timestamp(cue.start_ms, point)} --> {timestamp(cue.end_ms, point)}"
 
 
@@ -29,7 +29,8 @@ def timestamp(ms: int, point: str) -> str:
 
 
 def without_timecode(line: str) -> str:
-    """A line of text that even lenient readers do not take for a time line: invisible word joiners after its colons."""
+    """Return a line of text that even lenient readers do not take for a time line: invisible word joiners after its
+    colons."""
     return line.replace(":", f":{JOINER}") if "-->" in line else line
 
 
@@ -49,7 +50,7 @@ def blocks(file: str) -> Iterator[tuple[int, int, str]]:
 
 
 def unread(file: str) -> list[int]:
-    """The numbers, from 1, of lines that look like time lines but are invalid: their cues are lost."""
+    """Return the numbers, from 1, of lines that look like time lines but are invalid: their cues are lost."""
     return [
         number
         for number, line in enumerate(_lines(file), start=1)

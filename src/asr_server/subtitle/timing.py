@@ -20,7 +20,7 @@ _DETOUR_MS = {Boundary.TIED: 500.0, Boundary.NONE: 500.0, Boundary.CLAUSE: 100.0
 
 
 def estimate(text: str, language: str, speech_regions: Sequence[tuple[int, int]]) -> tuple[Word, ...]:
-    """The words of `text`, each inside one of `speech_regions`, in order, disjoint and at least 1 ms long.
+    """Return the words of `text`, each inside one of `speech_regions`, in order, disjoint and at least 1 ms long.
 
     `speech_regions`: [start, end) in ms, where speech was found; `language`: the model's name of it. If there
     are enough words, every region gets one. If a region is too short for its words (under 1 ms a word), the words fill
@@ -44,7 +44,7 @@ def estimate(text: str, language: str, speech_regions: Sequence[tuple[int, int]]
 
 
 def spread(weights: Sequence[float], start_ms: int, end_ms: int) -> list[tuple[int, int]]:
-    """[start_ms, end_ms) divided in proportion to `weights`, of which there may be at most one for each millisecond."""
+    """Divide [start_ms, end_ms) in proportion to `weights`; there may be at most one weight for each millisecond."""
     total, free = sum(weights), end_ms - start_ms - len(weights)
     # One millisecond each and the rest by weight, so that none is empty.
     ends = [start_ms + i + round(free * done / total) for i, done in enumerate(accumulate(weights), start=1)]
@@ -52,7 +52,7 @@ def spread(weights: Sequence[float], start_ms: int, end_ms: int) -> list[tuple[i
 
 
 def _disjoint(speech_regions: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """In order, without empty ones; overlapping and touching ones merged."""
+    """Return the regions in order, without empty ones; overlapping and touching ones are merged."""
     joined: list[tuple[int, int]] = []
     for start, end in sorted(s for s in speech_regions if s[1] > s[0]):
         if joined and start <= joined[-1][1]:
@@ -63,7 +63,8 @@ def _disjoint(speech_regions: Sequence[tuple[int, int]]) -> list[tuple[int, int]
 
 
 def _cuts(written: Sequence[str], weights: Sequence[float], speech: Sequence[tuple[int, int]]) -> list[int]:
-    """The number of words before each pause, for the least total distance; if there are enough words, all different.
+    """Return the number of words before each pause, for the least total distance; if there are enough words, all
+    different.
 
     Dynamic programming over pauses and words: `best[i]` is the least cost with the current pause before word i or
     earlier.

@@ -68,12 +68,12 @@ def test_a_pause_falls_behind_a_sentence_that_ends_near_it():
 
 
 def test_regions_that_touch_are_one():
-    """Where one ends and the next begins at once there is no pause."""
+    """There is no pause between them."""
     assert estimate("one two three", "", [(0, 100), (100, 900)]) == estimate("one two three", "", [(0, 900)])
 
 
 def test_a_longer_word_has_more_time():
-    """In proportion to its syllables."""
+    """The time is in proportion to its syllables."""
     short, long = estimate("so information", "English", [(0, 1300)])
     assert (long.end_ms - long.start_ms) > 3 * (short.end_ms - short.start_ms)
 

@@ -20,32 +20,30 @@ _BREAKABLE_SPACE = re.compile(r"[^\S\u00a0\u2007\u202f]+")
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """The speech of one speaker in one span: its text, and its words with their times, in order."""
+    """The speech of one speaker in one span."""
 
     text: str
-    words: Sequence[Word]
-    speaker: str = ""
+    words: Sequence[Word]  # with their times, in order
+    speaker: str = ""  # "" for none
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A word, or a phrase of a script without spaces. `spaced`: the text has a space before it. See `columns.Width`.
-
-    `columns` and `wide` count the name of the speaker too, where it will be shown before the unit.
-    """
+    """A word, or a phrase of a script without spaces."""
 
     text: str
     start_ms: int
     end_ms: int
-    spaced: bool
+    spaced: bool  # the text has a space before it
     speaker: str
-    columns: int
-    wide: int
-    ends: Boundary
+    columns: int  # see `columns.Width`; the name of the speaker counts too, where it will be shown before the unit
+    wide: int  # as `columns`
+    ends: Boundary  # the boundary at its end
 
 
 def units(passages: Iterable[Passage], rules: CueConfig) -> list[Unit]:
-    """All words of the passages; the words of a phrase are one unit if they fit on a line and have no pause between.
+    """Return all words of the passages; the words of a phrase are one unit if they fit on a line and have no pause
+    between.
 
     Start times that do not rise are moved to later.
     """
@@ -60,19 +58,19 @@ def units(passages: Iterable[Passage], rules: CueConfig) -> list[Unit]:
 
 
 def leave_room(unit: Unit, speaker: str) -> Unit:
-    """The unit with the columns of the name that will be shown before it."""
+    """Return the unit with the columns of the name that will be shown before it."""
     columns, wide = measure(named(speaker, unit.text))
     return replace(unit, columns=columns, wide=wide)
 
 
 def untimed_units(text: str, rules: CueConfig) -> list[Unit]:
-    """The units of a text that has no times: all are 0."""
+    """Return the units of a text that has no times: all are 0."""
     passage = Passage(text, [Word(word, 0, 0, TimeSource.ESTIMATED) for word in words.split(text)])
     return [_merged(group) for run in _runs(list(_single([passage])), rules) for group in _groups(run, rules)]
 
 
 def _single(passages: Iterable[Passage]) -> Iterator[Unit]:
-    """Each word as a unit. A space in an unspaced script counts as the end of a clause."""
+    """Yield each word as a unit. A space in an unspaced script counts as the end of a clause."""
     last: Unit | None = None
     for passage in passages:
         gaps = words.gaps(passage.text, [word.text for word in passage.words])
@@ -122,7 +120,7 @@ def _separated(before: Unit, unit: Unit, rules: CueConfig) -> bool:
 
 
 def _groups(run: Sequence[Unit], rules: CueConfig) -> Iterator[list[Unit]]:
-    """The run divided at the ends of phrases, and where a line or cue would become too long."""
+    """Yield the run divided at the ends of phrases, and where a line or cue would become too long."""
     if len(run) == 1:
         yield list(run)
         return

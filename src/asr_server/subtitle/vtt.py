@@ -17,15 +17,15 @@ _TAG = re.compile(r"<[^>]*(?:>|\Z)")  # an unclosed tag extends to the end of th
 
 
 def render(cues: Iterable[Cue]) -> str:
-    """The whole file: the header, then cues with `HH:MM:SS.mmm` times, a blank line after each. Speakers are voice
-    spans."""
+    """Return the whole file: the header, then cues with `HH:MM:SS.mmm` times, a blank line after each. Speakers are
+    voice spans."""
     body = "".join(f"{timecodes.span(cue, '.')}\n{_text(cue)}\n\n" for cue in cues)
     return f"WEBVTT\n\n{body}"
 
 
 def parse(file: str) -> list[Cue]:
-    """The cues of a WebVTT file without their markup and settings; of bilingual cues all lines as text. A voice span at
-    the beginning of a cue is its speaker."""
+    """Return the cues of a WebVTT file without their markup and settings; of bilingual cues all lines as text. A voice
+    span at the beginning of a cue is its speaker."""
     return [
         Cue(start, end, html.unescape(_TAG.sub("", text)).replace(timecodes.JOINER, ""), speaker=_speaker(text))
         for start, end, text in timecodes.blocks(file)

@@ -1,4 +1,4 @@
-"""Whether a word or a text ends a sentence, a clause or neither, by the punctuation at its end."""
+"""The boundary at the end of a word or a text, of a sentence, a clause or neither, by the punctuation at its end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Boundary(IntEnum):
 
 @lru_cache(maxsize=65_536)
 def after(word: str) -> Boundary:
-    """The strongest boundary among the punctuation at the end of `word`."""
+    """Return the strongest boundary among the punctuation at the end of `word`."""
     tail = word[_TAIL.search(word).start() :]  # type: ignore[union-attr]  # it matches any string
     if tail == "." and (kind := _abbreviated(word[:-1])) is not None:
         return kind
@@ -44,7 +44,7 @@ def ends_sentence(text: str) -> bool:
 
 
 def _abbreviated(core: str) -> Boundary | None:
-    """The boundary after an abbreviation or ordinal with a full stop; None for any other word."""
+    """Return the boundary after an abbreviation or ordinal with a full stop; None for any other word."""
     letters = re.split(r"\W", core)[-1]
     if _TITLES.fullmatch(letters):
         return Boundary.TIED

@@ -1,11 +1,11 @@
-"""What a word ends."""
+"""The boundary at the end of a word."""
 
 from asr_server.text import boundary
 from asr_server.text.boundary import Boundary
 
 
 def test_sentences():
-    """Also behind the mark's own closing quotes."""
+    """The mark's own closing quotes may follow it."""
     for word in ["end.", 'end!"', "了。」", "है।", "؟نعم؟", "what?)", "so…", "ｿｳ｡", "ነው።", "ហើយ។", "တယ်။", "է։"]:
         assert boundary.after(word) is Boundary.SENTENCE, word
 
@@ -17,7 +17,7 @@ def test_clauses():
 
 
 def test_nothing():
-    """Points inside figures and behind initials end nothing; behind a small number nobody knows: "am 3. Mai"."""
+    """Points inside figures and after initials end nothing; after a small number nobody knows: "am 3. Mai"."""
     for word in ["", "word", "3.14", "J.", "U.S.", "p.m.", "don't", "ไทย", "5%", "3.", "31."]:
         assert boundary.after(word) is Boundary.NONE, word
 
@@ -35,7 +35,7 @@ def test_figures_that_are_no_ordinals():
 
 
 def test_a_mark_at_the_end_of_a_text_ends_a_sentence():
-    """In every script, also before closing quotes and brackets."""
+    """The mark ends it in every script, also before closing quotes and brackets."""
     for text in ["Yes.", "Who?", 'He said "no!"', "你好。", "什么？", "مرحبا؟", "नमस्ते।", "Well… ", "（好。）"]:
         assert boundary.ends_sentence(text), text
 

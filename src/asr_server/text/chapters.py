@@ -12,19 +12,20 @@ _SPOKEN = re.compile(r"[^\W_]")
 
 @dataclass(frozen=True, slots=True)
 class Chapter:
-    """`text` is all that is spoken. `title`: for players, "" for none."""
+    """A chapter of a text."""
 
-    title: str
-    text: str
+    title: str  # for players, "" for none
+    text: str  # all that is spoken
 
     @property
     def is_speakable(self) -> bool:
-        """Whether the text has a letter or a digit."""
+        """True if the text has a letter or a digit."""
         return _SPOKEN.search(self.text) is not None
 
 
 def markdown_chapters(text: str) -> list[Chapter]:
-    """One for each line `# ...`, whose words its text begins with. What is before the first one has no title."""
+    """Return a chapter for each line `# ...`, whose words its text begins with. Text before the first one has no
+    title."""
     headings = list(_HEADING.finditer(text))
     ends = [heading.start() for heading in headings[1:]] + [len(text)]
     before = Chapter("", text[: headings[0].start()] if headings else text)

@@ -4,7 +4,7 @@ from asr_server.text.chapters import Chapter, markdown_chapters
 
 
 def test_each_heading_of_the_first_level_begins_a_chapter():
-    """Its words are the title and are spoken; other levels, and signs within a line, begin none."""
+    """The heading's words are the title and are spoken; other levels, and signs within a line, begin none."""
     text = "Preface.\n\n# One\nText # with a sign.\n\n## Not a chapter\nMore.\n#No blank\n\n  # Two ##  \n\nEnd.\n"
     assert markdown_chapters(text) == [
         Chapter("", "Preface.\n\n"),

@@ -9,15 +9,15 @@ from wcwidth import wcswidth, wcwidth
 
 
 class Width(NamedTuple):
-    """Display columns, and the number of characters that take two of them."""
+    """The width of a text."""
 
-    columns: int
-    wide: int
+    columns: int  # display columns
+    wide: int  # characters that take two of them
 
 
 @lru_cache(maxsize=65_536)
 def measure(text: str) -> Width:
-    """The width of a text without control characters: CJK counts two columns, a combining mark none."""
+    """Return the width of a text without control characters: CJK counts two columns, a combining mark none."""
     if text.isascii():
         return Width(len(text), 0)
     columns = max(0, wcswidth(text))

@@ -15,7 +15,7 @@ _CJK_LINE_END = re.compile(f"(?<={_CJK})\n(?={_CJK})")
 
 
 def join(texts: Iterable[str]) -> str:
-    """The texts as one: a space between two, none where both sides are in a script without spaces."""
+    """Return the texts as one: a space between two, none where both sides are in a script without spaces."""
     joined = ""
     for text in (t.strip() for t in texts):
         if not text:
@@ -25,7 +25,7 @@ def join(texts: Iterable[str]) -> str:
 
 
 def dialogue(turns: Iterable[tuple[str, str]]) -> str:
-    """A line for each run of texts of one speaker: the name, if there is one, and the texts as one.
+    """Return a line for each run of texts of one speaker: the name, if there is one, and the texts as one.
 
     `turns`: name and text.
     """
@@ -36,14 +36,13 @@ def dialogue(turns: Iterable[tuple[str, str]]) -> str:
 
 
 def unbroken(text: str) -> str:
-    """The lines of a text as one line: Chinese and Japanese without a space between lines, all other scripts with one,
-    also those that separate clauses by spaces.
-    """
+    """Return the lines of a text as one line: Chinese and Japanese without a space between lines, all other scripts
+    with one, also those that separate clauses by spaces."""
     return " ".join(_CJK_LINE_END.sub("", text).splitlines())
 
 
 def joint(left: str, right: str) -> str:
-    """The separator of two texts: a space, or "" between scripts without spaces and beside an empty text."""
+    """Return the separator of two texts: a space, or "" between scripts without spaces and next to an empty text."""
     if not left or not right or (is_unspaced(left[-1]) and is_unspaced(right[0])):
         return ""
     return " "

@@ -56,12 +56,12 @@ _SHAPE = re.compile(r"[a-z]{2,3}([-_][a-z0-9]{1,8})*|[a-z]{4,20}( [a-z]{2,20})?"
 
 
 def model_languages() -> tuple[str, ...]:
-    """The names of all languages of the model, in its own spelling."""
+    """Return the names of all languages of the model, in its own spelling."""
     return tuple(_CODES)
 
 
 def normalize(value: str | None) -> str | None:
-    """The model's name of a language given as ISO code, locale (`en-US`), English name, `auto` or nothing.
+    """Return the model's name of a language given as ISO code, locale (`en-US`), English name, `auto` or nothing.
 
     None: the model detects the language. Raises `InvalidLanguage` for a value without the form of a language, and
     `UnsupportedLanguage` for a language that the model does not know.
@@ -91,5 +91,5 @@ def _lookup(text: str) -> str | None:
 
 
 def code(name: str) -> str:
-    """The ISO code of a language by the model's name; "" for an unknown name."""
+    """Return the ISO code of a language by the model's name; "" for an unknown name."""
     return _CODES.get(name, "")

@@ -7,7 +7,7 @@ from asr_server.text import languages
 
 
 def test_every_spelling_of_a_language_is_that_language():
-    """Its name in any case, its code, and its code with a region mean the same."""
+    """The language's name in any case, its code, and its code with a region mean the same."""
     for name in languages.model_languages():
         code = languages.code(name)
         for spelling in (name, name.lower(), name.upper(), code, code.upper(), f" {code}-XX "):

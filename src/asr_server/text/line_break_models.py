@@ -1,4 +1,4 @@
-"""Where a line may break in a script without spaces, by the small models of BudouX.
+"""The places where a line may break in a script without spaces, by the small models of BudouX.
 
 BudouX (Apache-2.0) finds words in Thai and phrases in Japanese and Chinese, in plain Python, at 2.4 us a character.
 """

@@ -1,4 +1,4 @@
-"""Numbers in words by num2words, in the languages of which it is known when the words depend on a noun."""
+"""Numbers in words by num2words, in the languages for which it is known when the words depend on a noun."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ MAX_NUMBER = 10**12 - 1
 
 @dataclass(frozen=True, slots=True)
 class _Language:
-    point: str
-    minus: str
+    point: str  # the word for the decimal mark
+    minus: str  # the word before a negative number
     percent: str
-    dollars: tuple[str, str]
-    euros: tuple[str, str]
+    dollars: tuple[str, str]  # one and several
+    euros: tuple[str, str]  # one and several
     pounds: tuple[str, str] | None  # None: feminine, unlike the other two
     cents: str  # after units and before the number of cents
     # Words that change with the gender of the noun.
@@ -57,7 +57,7 @@ _LANGUAGES = {
 
 
 def primary(language: str) -> str:
-    """The language of a language tag, without script and region."""
+    """Return the language of a language tag, without script and region."""
     return re.split("[-_]", language.lower(), maxsplit=1)[0]
 
 
@@ -73,7 +73,7 @@ class NumberWords:
         self.rules = _LANGUAGES[language]
 
     def cardinal(self, number: int) -> str:
-        """The number as it is counted, without a noun."""
+        """Return the number as it is counted, without a noun."""
         return _cardinal(self.language, number)
 
     def before_any_noun(self, number: int) -> str | None:
@@ -88,7 +88,7 @@ class NumberWords:
         return words
 
     def feminine(self, number: int) -> str:
-        """Before a feminine noun, in French."""
+        """Return the words before a feminine noun, in French."""
         return re.sub(r"\bun$", "une", self.cardinal(number))
 
     def decimal(self, number: int, fraction: str) -> str:

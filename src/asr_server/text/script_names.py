@@ -36,6 +36,6 @@ LETTERS: dict[str, frozenset[str]] = {
 
 
 def letter_names(text: str) -> list[str]:
-    """For each letter the first word of its name: LATIN, CYRILLIC, CJK."""
+    """Return for each letter the first word of its name: LATIN, CYRILLIC, CJK."""
     letters = (c for c in unicodedata.normalize("NFKC", text) if c.isalpha())
     return [unicodedata.name(c, "UNKNOWN").split(" ")[0] for c in letters]

@@ -18,6 +18,6 @@ def test_spaced_signs_are_not_among_them():
 
 
 def test_punctuation_is_no_letter():
-    """What is no word by itself is not counted as one."""
+    """A sign that is no word by itself is not counted as one."""
     for char in "，。「」！・ๆ":
         assert not re.match(f"[{scripts.LETTERS}]", char), char

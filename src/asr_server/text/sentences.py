@@ -47,15 +47,15 @@ _ORDINALS_WITH_STOP = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TextSpan:
-    """A sentence and its place: `text` is the given text from `start` to `end`, in characters."""
+    """A sentence and its place."""
 
-    text: str
-    start: int
+    text: str  # the given text from `start` to `end`
+    start: int  # in characters
     end: int
 
 
 def sentences(text: str, language: str) -> list[TextSpan]:
-    """The sentences of `text`, each of at most `MAX_CHARACTERS`, without the blanks around them.
+    """Return the sentences of `text`, each of at most `MAX_CHARACTERS`, without the blanks around them.
 
     `language` is a language tag. Together they hold every letter and digit of the text once. What has neither is left
     out.
@@ -65,7 +65,7 @@ def sentences(text: str, language: str) -> list[TextSpan]:
 
 
 class SentenceStream:
-    """The same sentences from a text that arrives in pieces, each as soon as its end is certain.
+    """Finds the sentences of a text that arrives in pieces, each as soon as its end is certain.
 
     That is when the end mark and the beginning of the next sentence have arrived. At most `MAX_CHARACTERS` wait.
     """
@@ -76,14 +76,14 @@ class SentenceStream:
 
     @property
     def waiting_characters(self) -> int:
-        """How many have arrived whose sentence is not certain yet."""
+        """Return how many characters have arrived whose sentence is not certain yet."""
         return len(self._waiting)
 
     def push(self, piece: str) -> list[str]:
         return self._take(piece, complete=False)
 
     def flush(self) -> list[str]:
-        """What waits, at the end of the text. Afterwards the stream takes another text."""
+        """Return what waits, at the end of the text. Afterwards the stream takes another text."""
         found = self._take("", complete=True)
         self._divider.start_line()
         return found
@@ -96,7 +96,7 @@ class SentenceStream:
 
 
 class _Divider:
-    """Finds sentences one after the other. Between calls it knows how much of the current line is behind it."""
+    """Finds sentences one after the other. Between calls it knows how much of the current line it has passed."""
 
     def __init__(self, language: str) -> None:
         self._language = re.split("[-_]", language.lower(), maxsplit=1)[0]
@@ -108,7 +108,7 @@ class _Divider:
         self._in_list_item = False
 
     def divide(self, text: str, *, complete: bool) -> list[tuple[int, int]]:
-        """The places of the sentences whose end is certain; with `complete`, of all."""
+        """Return the places of the sentences whose end is certain; with `complete`, of all."""
         found = []
         self._skip_blanks(text, 0)
         while self.position < len(text):
@@ -136,7 +136,7 @@ class _Divider:
         self.position = end
 
     def _end(self, text: str, *, complete: bool) -> int | None:
-        """The end of the sentence that begins at `position`; None if it cannot be known yet."""
+        """Return the end of the sentence that begins at `position`; None if it cannot be known yet."""
         start, limit = self.position, self.position + MAX_CHARACTERS
         # One character more shows whether a line ends at the limit, and whether a grapheme goes on there.
         visible = text[start : limit + 1]
@@ -163,11 +163,11 @@ class _View:
     """The text from the beginning of a sentence on, as far as it is known and may matter."""
 
     text: str
-    language: str
+    language: str  # ISO code
     complete: bool  # nothing follows
 
     def ends_at(self, candidate: re.Match[str]) -> bool | None:
-        """Whether the sentence ends with these end marks; None if that depends on what follows the view."""
+        """True if the sentence ends with these end marks; None if that depends on what follows the view."""
         start, end = candidate.span()
         if not _SPOKEN.search(self.text, 0, start):
             return False
@@ -188,7 +188,8 @@ class _View:
         return marks != "." or self._stop_ends(start, following.start())
 
     def line_ends_sentence(self, at: int, ends_before_capitals: bool) -> bool | None:
-        """Whether the sentence ends with the line that ends at `at`, or goes on in the next, as in wrapped text."""
+        """True if the sentence ends with the line that ends at `at`, False if it continues in the next, as in wrapped
+        text."""
         gap = _BLANKS.match(self.text, at)
         assert gap
         if len(_LINE_END.findall(gap[0])) > 1:
@@ -202,7 +203,7 @@ class _View:
         return not next_line[:1].islower() and (ends_before_capitals or self.text[at - 1 : at] == ":")
 
     def _stop_ends(self, stop: int, following: int) -> bool | None:
-        """Whether a sentence ends with the full stop at `stop`."""
+        """True if a sentence ends with the full stop at `stop`."""
         if _ENUMERATOR.fullmatch(self.text, 0, stop):
             return False
         if not self._is_abbreviated(stop):
@@ -214,7 +215,7 @@ class _View:
         return _ends_before(self._word_before(stop), word[0][:_MAX_WORD_CHARACTERS], self.language)
 
     def _is_abbreviated(self, stop: int) -> bool:
-        """Whether the word before the full stop is one that may have it in the middle of a sentence."""
+        """True if the word before the full stop is one that may have it in the middle of a sentence."""
         return not _ends_before(self._word_before(stop), "Xx", self.language)
 
     def _word_before(self, stop: int) -> str:
@@ -224,7 +225,7 @@ class _View:
 
 @lru_cache(maxsize=4096)
 def _ends_before(word: str, next_word: str, language: str) -> bool:
-    """Whether the full stop between two words ends a sentence."""
+    """True if the full stop between two words ends a sentence."""
     if language != "en":  # there it also knows the words that sentences begin with
         letters = re.split(r"[\W_]", word)[-1]
         is_initial = len(letters) == 1 and letters.isupper()
@@ -236,9 +237,9 @@ def _ends_before(word: str, next_word: str, language: str) -> bool:
 
 
 def _forced_end(text: str) -> int:
-    """Where to cut a sentence of more than `MAX_CHARACTERS`, of which `text` is the beginning and one character more.
+    """Return where to cut a sentence of more than `MAX_CHARACTERS`; `text` is its beginning and one character more.
 
-    After the last clause or else word of its second half, or else between two graphemes.
+    The cut is after the last clause or else word of its second half, or else between two graphemes.
     """
     half = MAX_CHARACTERS // 2
     clauses = [found.end() for found in _CLAUSE_END.finditer(text, half, MAX_CHARACTERS)]

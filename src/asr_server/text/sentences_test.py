@@ -105,7 +105,7 @@ def test_sentences_of_every_script(language):
 
 
 def test_paragraphs_and_list_items_end_sentences_and_wrapped_lines_do_not():
-    """Also without an end mark. A short line before a capital is a heading."""
+    """Paragraphs need no end mark. A short line before a capital is a heading."""
     text = (
         "A heading\n"
         "These words, as in many letters, are wrapped by a mail program, also before\n"
@@ -134,7 +134,7 @@ def test_what_nobody_says_is_no_sentence():
 
 
 def test_a_long_sentence_is_cut_at_a_clause_or_a_blank_or_between_graphemes():
-    """In this order of preference, in the second half of the most that a sentence may have."""
+    """The cut is chosen in this order, in the second half of the most that a sentence may have."""
     clauses = "one two, " + "three " * 40 + "four, " + "five " * 60
     assert _texts(clauses, "en")[0].endswith(" four,")
     blanks = "word " * 100
@@ -173,7 +173,7 @@ def test_a_stream_has_the_sentences_of_the_whole(text, language, sizes):
 
 @given(TEXTS, LANGUAGES)
 def test_a_stream_of_single_characters_has_the_sentences_of_the_whole(text, language):
-    """Also where a number, a pair of surrogates or the end of a line is cut."""
+    """The sentences are the same where a number, a pair of surrogates or the end of a line is cut."""
     stream = SentenceStream(language)
     assert [s for char in text for s in stream.push(char)] + stream.flush() == _texts(text, language)
 
@@ -191,7 +191,7 @@ def test_a_stream_of_single_characters_has_the_sentences_of_the_whole(text, lang
     ],
 )
 def test_a_sentence_comes_as_soon_as_it_is_over(language, pieces, expected):
-    """Not before the next one has begun, and not later."""
+    """The sentence comes when the next one has begun, and not later."""
     stream = SentenceStream(language)
     assert [stream.push(piece) for piece in pieces] == expected
 
@@ -234,7 +234,7 @@ def test_the_work_grows_with_the_text(name, characters):
 
 
 def test_the_work_does_not_grow_with_abbreviations_that_are_all_different():
-    """What is known of words is bounded."""
+    """The knowledge of words is bounded."""
     assert len(sentences(" ".join(f"w{n}. X" for n in range(20_000)), "fr")) == 20_001
     info = module._ends_before.cache_info()
     assert info.currsize <= info.maxsize < 20_000

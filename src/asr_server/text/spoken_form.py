@@ -24,10 +24,10 @@ _CONTEXT_CHARACTERS = 24
 _DIGITS = re.compile("[0-9]+(?:[.,:/’\xa0\u202f–-][0-9]+)*+")
 _FREE_BEFORE = re.compile(r"(?:^|[\s(\[\"'“‘«„»¿¡—])\Z")
 _FREE_AFTER = re.compile(r"\Z|[\s)\]\"'”’»“«!?…;—]|[.,:](?:\Z|[\s)\]\"'”’»“«])")
-# Digits beside the number: a telephone number, the lines of a table.
+# Digits next to the number: a telephone number, the lines of a table.
 _DIGITS_BEFORE = re.compile(r"[0-9)][\s-]?\Z")
 _DIGITS_AFTER = re.compile(r"[)]?[\s-]?[(]?[0-9]")
-# What is short for a unit of unknown gender or number, and words that multiply.
+# Signs of units of unknown gender or number, and words that multiply.
 _UNKNOWN_UNIT = re.compile(
     r"\s?(?:[kcmµnd]?m[²³23]?|[kmµ]?g|[mcdh]?l|[kMGT]?W|[kMG]?Wh|[kMGT]i?[Bb]|[kMG]?Hz|[kmM]?V|m?A|h|min|s|ms|t|ft|in|lbs?|"
     r"oz|yd|ha|bar|dB|K|St|Std|Tsd|Mio|Mrd|kcal|cal|ppm|px|pt)\b|\s?[^\w\s.,:;!?()\[\]\"'”’»“«…—-]"
@@ -86,9 +86,9 @@ def spoken_form(text: str, language: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    start: int
-    end: int
-    words: str
+    start: int  # first character in the text
+    end: int  # character after the last
+    words: str  # what is read there
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +96,10 @@ class _Number:
     """A number and what stands around it."""
 
     whole: int
-    fraction: str  # the digits behind the decimal mark
+    fraction: str  # the digits after the decimal mark
     is_long: bool  # without marks of thousands, so that it can be a year or a postal code
-    before: str
-    after: str
+    before: str  # the text before it
+    after: str  # the text after it
 
 
 @lru_cache(maxsize=64)
@@ -132,7 +132,7 @@ class _Reader:
         self._month_first = pattern.startswith("m")
 
     def read(self, text: str, digits: re.Match[str]) -> _Reading | None:
-        """The reading of these digits, with what belongs to them; None where they stay."""
+        """Return the reading of these digits, with what belongs to them; None where they stay."""
         before = text[max(0, digits.start() - _CONTEXT_CHARACTERS) : digits.start()]
         after = text[digits.end() : digits.end() + _CONTEXT_CHARACTERS]
         written = digits[0]
@@ -229,7 +229,7 @@ class _Reader:
         return f"{self._words.feminine(hour)} {name}{minutes}", hours.end() if hours else 0
 
     def _read_money(self, number: _Number, currency: str) -> tuple[str, int] | None:
-        """With the currency before the number."""
+        """Read the number with the currency before it."""
         names = self._currency_names(currency)
         scale = _ENGLISH_SCALE.match(number.after) if self._language == "en" else None
         if scale and names:
@@ -263,7 +263,7 @@ class _Reader:
         return f"{whole}{self._words.rules.cents}{small}" if number.whole and small else None
 
     def _read_number(self, number: _Number, sign: re.Match[str]) -> tuple[str, int] | None:
-        """A number and its unit, or a number alone, which has no sign."""
+        """Return a number and its unit, or a number alone, which has no sign."""
         after = number.after
         if currency := _CURRENCY_AFTER.match(after):
             names = self._currency_names(currency[1])
@@ -307,7 +307,7 @@ class _Reader:
         return self._words.before_any_noun(number.whole)
 
     def _stands_alone(self, number: _Number) -> bool:
-        """Whether the number counts something, and is no year, telephone number, day of a month or unknown amount."""
+        """True if the number counts something, and is no year, telephone number, day of a month or unknown amount."""
         before, after = number.before, number.after
         if number.is_long or str(number.whole) in _EMERGENCY_NUMBERS or _UNKNOWN_UNIT.match(after):
             return False

@@ -131,14 +131,14 @@ TEXTS = st.lists(st.sampled_from(PIECES), max_size=20).map("".join)
 
 @pytest.mark.parametrize("language", READ)
 def test_what_is_understood_is_read(language):
-    """By the decimal mark, the order of dates and the grammar of each language."""
+    """The decimal mark, the order of dates and the grammar are those of each language."""
     for written, words in READ[language].items():
         assert spoken_form(written, language) == words
 
 
 @pytest.mark.parametrize("language", KEPT)
 def test_what_is_not_certain_keeps_its_digits(language):
-    """Also numbers whose words depend on the gender of a noun, and languages without rules."""
+    """Numbers whose words depend on the gender of a noun keep them too, and languages without rules."""
     for written in KEPT[language]:
         assert spoken_form(written, language) == written
 
@@ -147,7 +147,7 @@ def test_what_is_not_certain_keeps_its_digits(language):
 @example("1" * 5000, "en")
 @example("1,000" * 1000, "en")
 def test_whatever_the_text_there_are_no_errors(text, language):
-    """What is not a digit or beside one stays in its place."""
+    """Characters that are no digit and not next to one stay in their place."""
     result = spoken_form(text, language)
     if not any(char in "0123456789" for char in text):
         assert result == text
@@ -155,7 +155,7 @@ def test_whatever_the_text_there_are_no_errors(text, language):
 
 @given(st.integers(0, 999), st.sampled_from(["en", "de", "fr", "es", "it", "nl", "pt"]))
 def test_every_number_is_read_as_one_number_or_kept(number, language):
-    """In the middle of a sentence, with words that differ between numbers."""
+    """The number stands in the middle of a sentence, with words that differ between numbers."""
     read = spoken_form(f"a {number} b", language)
     assert read == f"a {number} b" or read == f"a {number_words.NumberWords(language).cardinal(number)} b"
 
@@ -179,7 +179,7 @@ def test_the_work_grows_with_the_text(unit):
 
 
 def test_the_words_of_a_number_are_those_of_the_library():
-    """Without the names of numbers that it does not need."""
+    """The names of numbers that it does not need are left out."""
     from num2words import num2words
 
     for language in ["en", "de", "fr", "es", "it", "nl", "pt"]:

@@ -49,13 +49,13 @@ _LETTERS_IN_SYLLABLE = 3
 
 
 def language_of(text: str, default: str) -> str:
-    """The language code of `text` by the script of most of its letters.
+    """Return the language code of `text` by the script of most of its letters.
 
     `default`, a language tag, where that script is Latin, where there are no letters, and where the default language
     is written in that script.
     """
     letters = {languages[0]: _letters(pattern, text) for pattern, languages in _PATTERNS}
-    if letters["ja"]:  # kana, beside which Chinese characters are Japanese too
+    if letters["ja"]:  # kana: with them Chinese characters are Japanese too
         letters["ja"] += letters.pop("zh")
     counts = {code: n * (_LETTERS_IN_SYLLABLE if code in _SYLLABIC else 1) for code, n in letters.items()}
     code = max(counts, key=lambda code: counts[code])

@@ -30,7 +30,7 @@ from asr_server.text.spoken_language import language_of
     ],
 )
 def test_a_script_names_its_language(text, expected):
-    """Most of the letters decide. Latin letters, digits and punctuation say nothing."""
+    """The script of most letters decides. Latin letters, digits and punctuation say nothing."""
     assert language_of(text, "xx") == expected
 
 
@@ -44,7 +44,7 @@ def test_the_default_stays_where_it_is_written_so(text, default):
 
 
 def test_kana_decide_between_japanese_and_chinese():
-    """Also against a default, which is of no use there."""
+    """Kana decide also against a default, which is of no use there."""
     assert language_of("東京都庁へ行く", "zh") == "ja"
     assert language_of("東京都庁", "ko") == "zh"
 

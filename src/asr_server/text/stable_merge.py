@@ -13,14 +13,14 @@ _RUN = re.compile(r"\s*\S+")
 
 @dataclass(frozen=True, slots=True)
 class StableMerge:
-    """`text` begins with the shown words. `beyond`: the shown words that the new text does not reach yet."""
+    """A new text that continues the shown words."""
 
-    text: str
-    beyond: str
+    text: str  # begins with the shown words
+    beyond: str  # the shown words that the new text does not reach yet
 
 
 def continued(shown: str, text: str) -> StableMerge:
-    """The shown words, then the words of `text` after them: no word of `shown` is removed, none is repeated.
+    """Return the shown words, then the words of `text` after them: no word of `shown` is removed, none is repeated.
 
     Both are aligned from the beginning with the fewest changed words. If `text` begins with `shown`, it is the result.
     """
@@ -45,8 +45,8 @@ def without_beginning(beginning: str, text: str) -> str:
 
 
 def unit_count(text: str) -> int:
-    """How many words, or characters in scripts without spaces, `continued` compares: its time grows with the product
-    of both texts'."""
+    """Return how many words, or characters in scripts without spaces, `continued` compares: its time grows with the
+    product of both texts'."""
     return len(_units(text))
 
 
@@ -64,17 +64,18 @@ def _units(text: str) -> list[str]:
 
 
 def _ends(unit: str) -> bool:
-    """Whether the next character begins a unit of its own."""
+    """True if the next character begins a unit of its own."""
     return is_unspaced(unit[-1])
 
 
 def _key(unit: str) -> str:
-    """The unit without case and punctuation, for comparison."""
+    """Return the unit without case and punctuation, for comparison."""
     return "".join(char for char in unit.casefold() if char.isalnum()) or unit.strip()
 
 
 def _aligned(ours: list[str], theirs: list[str]) -> tuple[int, int]:
-    """How many units of each correspond, so that one of the two is used up; of equally good results the longest."""
+    """Return how many units of each correspond, so that one of the two is used up; of equally good results the
+    longest."""
     costs = list(range(len(theirs) + 1))
     best = (len(theirs), 0, len(theirs))  # cost, ours, theirs: the last column, then the last row
     for i, mine in enumerate(ours, start=1):

@@ -50,7 +50,7 @@ def test_a_text_that_disagrees_goes_on_behind_the_shown_words():
 
 
 def test_other_words_at_the_beginning_stay():
-    """Only a repetition is taken away."""
+    """A repetition alone is taken away."""
     assert without_beginning("the light", "a lamp") == "a lamp"
     assert without_beginning("", "a lamp") == "a lamp"
     assert without_beginning("the light", "The light, please") == "please"

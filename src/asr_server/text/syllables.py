@@ -40,7 +40,7 @@ _MIN_SYLLABLES = 0.5
 
 @lru_cache(maxsize=65_536)
 def syllables(word: str, language: str = "") -> float:
-    """The estimated syllables of `word` in `language` (the model's name for it); at least 0.5."""
+    """Return the estimated syllables of `word` in `language` (the model's name for it); at least 0.5."""
     lengthening = _LENGTHENING[boundary.after(word)]
     if language == _VIETNAMESE and not any(char.isdigit() for char in word):
         return 1 + lengthening

@@ -8,7 +8,7 @@ from asr_server.text.syllables import syllables
 
 
 def test_signs_are_worth_what_they_write():
-    """One line of the table each."""
+    """Each line of the table is one."""
     cases = [
         ("你", "Chinese", 1),
         ("今", "Japanese", 1.5),

@@ -26,21 +26,20 @@ _NO_LANGUAGE = frozenset({"und", "mul", "mis", "zxx", "root"})
 
 @dataclass(frozen=True, slots=True)
 class LanguageTag:
-    """One language: its English `name` ("Brazilian Portuguese"), its BCP 47 `tag` ("pt-BR"), the tag's first part
-    (`primary`), and the ISO 15924 code of its usual `script`, "" if unknown."""
+    """A language that can be translated to."""
 
-    name: str
-    tag: str
-    primary: str
-    script: str
+    name: str  # in English ("Brazilian Portuguese")
+    tag: str  # BCP 47 ("pt-BR")
+    primary: str  # the first part of `tag`
+    script: str  # ISO 15924 code of its usual script, "" if unknown
 
     def same_as(self, other: LanguageTag) -> bool:
-        """Whether no translation is needed: British and American English are the same, the Chinese scripts are not."""
+        """True if no translation is needed: British and American English are the same, the Chinese scripts are not."""
         return self.primary == other.primary and (self.script == other.script or not (self.script and other.script))
 
 
 def find(value: str, *, param: str = "language") -> LanguageTag:
-    """The language of a BCP 47 tag (`de`, `pt-BR`, `zh-Hant`) or an English name.
+    """Return the language of a BCP 47 tag (`de`, `pt-BR`, `zh-Hant`) or an English name.
 
     Raises `InvalidLanguage` if it has the form of neither, `UnsupportedLanguage` if CLDR does not list it; both with
     `param`.

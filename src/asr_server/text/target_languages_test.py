@@ -40,7 +40,7 @@ def test_every_language_of_the_model_is_found_by_its_name_and_code():
 
 
 def test_the_tag_of_a_language_means_that_language():
-    """Also where it is another language's name, as `ga` is: Irish."""
+    """The tag wins also where it is another language's name, as `ga` is: Irish."""
     for name, code in target_languages._names().items():
         if target_languages._by_tag(code):
             found = target_languages.find(name)

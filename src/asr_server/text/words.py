@@ -50,14 +50,15 @@ _WORDY = {_Kind.LETTER, _Kind.CORE}
 
 
 def split(text: str) -> list[str]:
-    """The words of `text` in order. Around them there is only white space, often none."""
+    """Return the words of `text` in order. Around them there is only white space, often none."""
     cuts = [0, *_word_starts(text), len(text)]
     words = (text[start:end].strip() for start, end in pairwise(cuts))
     return [word for word in words if word]
 
 
 def gaps(text: str, words: Sequence[str]) -> list[str]:
-    """The white space before each of `words`, which come from `text` in order; `joint` before one that is not found."""
+    """Return the white space before each of `words`, which come from `text` in order; `joint` before one that is not
+    found."""
     found, position, before = [], 0, ""
     for word in words:
         at = position
@@ -92,7 +93,7 @@ def _word_starts(text: str) -> Iterator[int]:
 
 
 def _begins(kinds: Sequence[_Kind], i: int, *, spaced: bool, unspaced: bool) -> bool:
-    """Whether a word begins at cluster `i`, by the kinds of the clusters alone."""
+    """True if a word begins at cluster `i`, by the kinds of the clusters alone."""
     kind = kinds[i]
     if kind is _Kind.LETTER:
         return True
@@ -104,13 +105,14 @@ def _begins(kinds: Sequence[_Kind], i: int, *, spaced: bool, unspaced: bool) -> 
 
 
 def _faced(kinds: Sequence[_Kind], i: int) -> _Kind | None:
-    """The kind of the first cluster from `i` on, without opening and neutral marks, and spaces in an opened quote."""
+    """Return the kind of the first cluster from `i` on, without opening and neutral marks, and spaces in an opened
+    quote."""
     skipped = {_Kind.OPEN, _Kind.MARK} | ({_Kind.SPACE} if kinds[i] is _Kind.OPEN else set())
     return next((kind for kind in islice(kinds, i, None) if kind not in skipped), None)
 
 
 def _inseparable(text: str, offset: int, thai: set[int]) -> bool:
-    """Whether the character at `offset` cannot be separated from the one before it."""
+    """True if the character at `offset` cannot be separated from the one before it."""
     before, here = text[offset - 1], text[offset]
     if here in GLUED or before in _LEADING_VOWELS:
         return not before.isspace()

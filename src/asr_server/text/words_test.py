@@ -81,7 +81,7 @@ def test_no_sign_is_torn(text):
 
 @given(SIGNS)
 def test_only_the_first_word_may_begin_with_a_closing_mark(text):
-    """So a line that begins with a word does not begin with one."""
+    """A line that begins with a word so does not begin with one."""
     assert not any(word[0] in words.CLOSING for word in words.split(text)[1:])
 
 

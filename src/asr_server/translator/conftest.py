@@ -39,7 +39,7 @@ def translation(text: str) -> str:
 
 @dataclass(frozen=True)
 class Call:
-    """One request as it arrived, header names in lower case. `number` counts them from 0."""
+    """A request as it arrived, header names in lower case. `number` counts them from 0."""
 
     number: int
     body: dict[str, Any]
@@ -63,13 +63,13 @@ class Call:
 
     @property
     def form(self) -> str:
-        """The type of `response_format`, "" for none."""
+        """Return the type of `response_format`, "" for none."""
         return self.body.get("response_format", {}).get("type", "")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What goes over the wire. `sent`: only so many bytes of the body, then the connection ends."""
+    """The bytes that go over the wire. `sent`: the connection ends after this many bytes of the body."""
 
     body: bytes
     status: int = 200
@@ -94,7 +94,7 @@ def refusal(status: int, message: str = "no", **headers: str) -> Answer:
 
 
 def right(call: Call) -> Answer:
-    """What was asked for."""
+    """Answer with what was asked for."""
     return _json(call.right)
 
 
@@ -293,7 +293,7 @@ def _handler(llm: ScriptedLlm) -> type[BaseHTTPRequestHandler]:
                 self._send(refusal(404, "no such path"))
                 return
             with llm.answering(body, {name.lower(): value for name, value in self.headers.items()}) as found:
-                # Nothing is sent behind a request: what can be read while it waits is the end of the connection.
+                # Nothing is sent after a request: what can be read while it waits is the end of the connection.
                 gone, _, _ = select.select([self.connection], [], [], found.wait_s)
                 if gone:
                     llm.hung_up.set()

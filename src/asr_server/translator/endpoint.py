@@ -1,7 +1,7 @@
-"""One OpenAI-compatible chat endpoint: a prompt in, the written response out.
+"""An OpenAI-compatible chat endpoint: a prompt in, the written response out.
 
-The `openai` library retries with back-off: after 408, 409, 429, 5xx and broken connections. No part of a request or
-a response gets into an exception or a log line: both may contain the text, and some servers repeat the key.
+The `openai` library retries with back-off: after 408, 409, 429, 5xx and broken connections. No part of a request or a
+response gets into an exception or a log line: both may contain the text, and some servers repeat the key.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _NO_SYSTEM_ROLE = re.compile(r"\b(?:system|developer) (?:role|message|prompt|ins
 
 @dataclass(frozen=True, slots=True)
 class EndpointConfig:
-    """Address and limits. `timeout_s`: for one attempt; `concurrency`: requests at once from the whole process."""
+    """The address of the endpoint, and limits."""
 
     base_url: str
     model: str
     api_key: str = field(default="", repr=False)
-    timeout_s: float = 60.0
-    concurrency: int = 4
-    max_retries: int = 2
+    timeout_s: float = 60.0  # of one attempt
+    concurrency: int = 4  # requests at once from the whole process
+    max_retries: int = 2  # of one request
 
 
 class PromptOutcome(StrEnum):
@@ -72,9 +72,9 @@ class PromptRefused(NoResponse):
 
 @dataclass(frozen=True, slots=True)
 class _Capabilities:
-    """What the endpoint is assumed to support. `response_format`: index of the best one in `_RESPONSE_FORMATS`."""
+    """The features that the endpoint is assumed to support."""
 
-    response_format: int = 0
+    response_format: int = 0  # index of the best one in `_RESPONSE_FORMATS`
     temperature: bool = True
     system_role: bool = True
 
@@ -94,7 +94,7 @@ class ChatEndpoint:
         self.outcomes: Counter[PromptOutcome] = Counter()  # of all prompts so far
 
     async def complete(self, prompt: Prompt) -> str:
-        """What the model wrote, perhaps "". Cancelling closes the connection.
+        """Return what the model wrote, perhaps "". Cancelling closes the connection.
 
         Raises `PromptRefused` for this prompt, `NoResponse` if the endpoint failed, and `TranslationUnavailable` if it
         denies access.
@@ -168,7 +168,7 @@ class ChatEndpoint:
         return body
 
     def _classify(self, error: APIStatusError, capabilities: _Capabilities) -> Exception:
-        """The exception for a status: try with fewer capabilities, prompt refused, access denied, or failure."""
+        """Return the exception for a status: try with fewer capabilities, prompt refused, access denied, or failure."""
         status = error.status_code
         if status in _UNSUPPORTED:
             if capabilities.temperature and "temperature" in error.message:
@@ -230,7 +230,7 @@ class _TryWithout(Exception):
 
 
 def _content(body: bytes) -> str:
-    """The text of the first choice; "" for a refusal, a tool call, and anything other than a chat completion."""
+    """Return the text of the first choice; "" for a refusal, a tool call, and anything other than a chat completion."""
     try:
         content = json.loads(body)["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError, RecursionError):

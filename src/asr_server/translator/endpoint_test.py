@@ -1,4 +1,4 @@
-"""What goes over the wire to a chat endpoint, and what its failures become."""
+"""The bytes that go over the wire to a chat endpoint, and the errors that its failures become."""
 
 import asyncio
 import contextlib
@@ -82,7 +82,7 @@ async def test_a_refusal_of_the_text_is_not_held_against_the_format(llm, make):
 
 
 async def test_an_endpoint_may_change_its_capabilities(llm, make):
-    """Behind one address another model may be loaded: what was taken once is left out when it is refused."""
+    """Another model may be loaded at the address: a field that was taken once is left out when it is refused."""
     endpoint = make()
     await endpoint.complete(PROMPT)
     llm.restart(MENDABLE["no-formats"])
@@ -195,7 +195,7 @@ async def test_neither_text_nor_key_gets_into_an_error_or_a_log_line(llm, make, 
 
 
 async def test_every_prompt_is_counted_by_its_outcome(llm, make):
-    """Once each, however often it was put in other forms or repeated."""
+    """The prompt is counted once, however often it was put in other forms or repeated."""
     endpoint = make(max_retries=1)
     await endpoint.complete(PROMPT)
     llm.script = lambda call: refusal(500, "broken")

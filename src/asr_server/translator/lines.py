@@ -10,7 +10,7 @@ from asr_server.text.target_languages import LanguageTag
 
 
 class Reason(StrEnum):
-    """Why a line has no translation; `NONE` if it has one."""
+    """The reason why a line has no translation; `NONE` if it has one."""
 
     NONE = ""
     SAME_LANGUAGE = "same_language"  # it is in the target language already
@@ -30,31 +30,31 @@ _EXPECTED = frozenset({Reason.NONE, Reason.SAME_LANGUAGE, Reason.NO_WORDS})
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A text to translate: a cue or a segment. `language`: its own, or None if unknown."""
+    """A text to translate: a cue or a segment."""
 
     text: str
-    language: LanguageTag | None = None
+    language: LanguageTag | None = None  # its own, or None if unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """The outcome for one line: its translation, on one line; or, with a `reason`, the source text unchanged."""
+    """The outcome for one line."""
 
-    text: str
+    text: str  # the translation, on one line; or, with a `reason`, the source text unchanged
     translated: bool
     reason: Reason
 
     @property
     def kept(self) -> bool:
-        """Whether this stayed in the source language because the translation failed."""
+        """True if this stayed in the source language because the translation failed."""
         return self.reason not in _EXPECTED
 
 
 @dataclass(frozen=True, slots=True)
 class TranslationConfig:
-    """How to translate. `glossary`: terms and their translations. `limit_s`: the time for all lines together."""
+    """The options of a translation."""
 
     target: LanguageTag
     temperature: float
-    limit_s: float
-    glossary: Mapping[str, str] = field(default_factory=dict)
+    limit_s: float  # the time for all lines together
+    glossary: Mapping[str, str] = field(default_factory=dict)  # terms and their translations

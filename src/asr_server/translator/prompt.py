@@ -36,17 +36,17 @@ times or markup. A line that is in {target} already is repeated as it is."""
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A prompt for the lines that `ids` stand for, in config. `schema`: the JSON schema of a complete response."""
+    """A prompt for some lines."""
 
     system: str
     user: str
-    ids: tuple[str, ...]
-    schema: dict[str, Any]
+    ids: tuple[str, ...]  # the names of the lines in it
+    schema: dict[str, Any]  # the JSON schema of a complete response
     temperature: float
 
 
 def batches(texts: Sequence[str], wanted: Iterable[int], size: int) -> list[list[int]]:
-    """The `wanted` indices of `texts` in order, in groups of at most `size` lines and 4000 characters.
+    """Return the `wanted` indices of `texts` in order, in groups of at most `size` lines and 4000 characters.
 
     A line longer than that is a group of its own.
     """
@@ -64,7 +64,7 @@ def batches(texts: Sequence[str], wanted: Iterable[int], size: int) -> list[list
 def build_prompt(
     texts: Sequence[str], asked: Sequence[int], source: LanguageTag | None, config: TranslationConfig
 ) -> Prompt:
-    """A prompt for the lines of `texts` at the indices `asked` (ascending), with their neighbours as context."""
+    """Return a prompt for the lines of `texts` at the indices `asked` (ascending), with their neighbours as context."""
     ids = tuple(str(_FIRST_ID + i) for i in range(len(asked)))
     id_of = dict(zip(asked, ids, strict=True))
     # The lines may lie far apart: only the nearest lines of each are context.
@@ -95,7 +95,8 @@ def _occurring_terms(glossary: Mapping[str, str], text: str) -> dict[str, str]:
 
 
 def _schema(ids: Sequence[str]) -> dict[str, Any]:
-    """One property for each line: an endpoint that enforces the schema cannot merge, skip or renumber lines."""
+    """Return a schema with one property for each line: an endpoint that enforces it cannot merge, skip or renumber
+    lines."""
     return {
         "type": "object",
         "properties": {name: {"type": "string"} for name in ids},

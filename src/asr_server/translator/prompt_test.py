@@ -1,4 +1,4 @@
-"""What is sent."""
+"""The prompts that are sent."""
 
 import json
 

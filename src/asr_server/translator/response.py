@@ -1,9 +1,13 @@
-"""Reads the response of a language model: texts by id. Leaves out what may belong to another line. Pure."""
+"""Reads the response of a language model: texts by id, each cleaned so that it cannot break a subtitle file. Pure.
+
+Texts that may belong to another line are left out.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,10 +22,26 @@ _START = re.compile(r"[{\[]")
 # Positions in prose that are tried as the beginning of an object.
 _MAX_STARTS = 64
 _ID_NAMES = ("id", "index", "line")
+_CLOCK = r"(?:\d{1,3}:)?\d{1,2}:\d{2}[.,]\d{1,3}"
+# The head of a cue as models copy it: the number on its own line, the times, and WebVTT's settings after them.
+# `(?<!...)` lets this and the arrow begin only where a run of spaces or dashes begins: a search that begins at each
+# of its characters takes quadratic time.
+_TIMING = re.compile(
+    rf"(?:^[ \t]*\d+[ \t]*\r?\n)?(?<![ \t])[ \t]*{_CLOCK}[ \t]*--+>[ \t]*{_CLOCK}(?:[ \t]+\w+:\S+)*", re.MULTILINE
+)
+_HEADER = re.compile(r"\A\s*WEBVTT[^\r\n]*[\r\n]+")
+# Tags of SubRip and WebVTT, WebVTT's time tags, and override blocks of Advanced SubStation.
+_MARKUP = re.compile(rf"</?(?:i|b|u|s|c|v|font|lang|ruby|rt)\b[^<>]*>|<{_CLOCK}>|\{{\\[^{{}}]*\}}", re.IGNORECASE)
+_ARROW = re.compile(r"(?<!-)-{2,}>")
+_MAX_NESTED = 8
+_NO_OPENING = str.maketrans("", "", "<{")
+_GAPS = re.compile(r"[\s\x1c-\x1f\x85\u2028\u2029]+")
+# Control characters other than white space, and lone surrogates, which UTF-8 cannot encode.
+_REMOVED = {"Cc", "Cs"}
 
 
 def read(written: str, ids: Sequence[str]) -> dict[str, str]:
-    """The texts that `written` has for `ids`; ids that are missing or doubtful are left out.
+    """Return the texts that `written` has for `ids`; ids that are missing or doubtful are left out.
 
     The result is empty if an id is not among `ids` (the lines were renumbered), or if the last id is missing in a
     complete response (two lines were merged and the rest moved up). A response that breaks off counts as far as it
@@ -47,7 +67,8 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_Object, strict=False)
 
 
 def _pairs(text: str) -> tuple[Pairs, bool]:
-    """The pairs of the largest JSON value in the text, or of one that breaks off; and whether it was complete."""
+    """Return the pairs of the largest JSON value in the text, or of one that breaks off; and whether it was
+    complete."""
     found: Pairs = []
     position = 0
     for _ in range(_MAX_STARTS):
@@ -65,7 +86,7 @@ def _pairs(text: str) -> tuple[Pairs, bool]:
 
 
 def _parse_partial(text: str) -> Any:
-    """The complete part of a JSON value that breaks off; None if it is invalid for another reason."""
+    """Return the complete part of a JSON value that breaks off; None if it is invalid for another reason."""
     try:
         return from_json(text, allow_partial=True)
     except ValueError:
@@ -73,7 +94,7 @@ def _parse_partial(text: str) -> Any:
 
 
 def _flat(value: Any) -> Iterator[tuple[str, Any]]:
-    """The pairs of an object, perhaps inside one wrapper object; or of a list of objects that have an id each."""
+    """Yield the pairs of an object, perhaps inside one wrapper object; or of a list of objects that have an id each."""
     if isinstance(value, dict | _Object):
         pairs = list(value.items()) if isinstance(value, dict) else value
         inner = [v for _, v in pairs if isinstance(v, dict | list)]
@@ -83,7 +104,28 @@ def _flat(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _entry(entry: Any) -> tuple[str, Any] | None:
-    """The pair of an entry such as {"id": "101", "text": "..."}; None for any other."""
+    """Return the pair of an entry such as {"id": "101", "text": "..."}; None for any other."""
     fields = dict(entry) if isinstance(entry, dict | _Object) else {}
     name = next((str(fields.pop(n)) for n in _ID_NAMES if n in fields), None)
     return (name, next(iter(fields.values()))) if name and len(fields) == 1 else None
+
+
+def one_line(text: str) -> str:
+    """Return the text on one line: any white space becomes one space, characters that cannot be encoded are removed."""
+    spaced = _GAPS.sub(" ", text)
+    return "".join(c for c in spaced if unicodedata.category(c) not in _REMOVED and c != "\ufeff").strip()
+
+
+def cue_text(text: str) -> str:
+    """Return a translation as the text of a cue: one line without times, `-->` or markup, perhaps empty.
+
+    Removing markup may join what was around it to new markup, so this is repeated; of markup that is nested deeper
+    than any real markup, the opening brackets are removed.
+    """
+    found = one_line(_TIMING.sub(" ", _MARKUP.sub("", _HEADER.sub("", text))))
+    for _ in range(_MAX_NESTED):
+        cleaner = one_line(_ARROW.sub("→", _MARKUP.sub("", found)))
+        if cleaner == found:
+            return found
+        found = cleaner
+    return one_line(_ARROW.sub("→", found.translate(_NO_OPENING)))

@@ -1,15 +1,22 @@
-"""What language models write around and instead of what was asked for."""
+"""The texts that language models write around and instead of what was asked for, and lines that break no file."""
 
 import json
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.translator.response import read
+from asr_server.subtitle import srt, vtt
+from asr_server.subtitle.cues import Cue
+from asr_server.translator.response import cue_text, one_line, read
 
 IDS = ("101", "102", "103")
 RIGHT = {"101": "eins", "102": "zwei", "103": "drei"}
 JSON = json.dumps(RIGHT)
+# Text made of the pieces that break files, and of anything else.
+BREAKS = ["\n", "\r\n", "\n\n", "\u2028", "\x85", " ", "\x00", "\ufeff", "\ud800"]
+TIMES = ["-->", "--", "-", ">", "00:00:01,000", "00:01.500", "7", "WEBVTT", "NOTE"]
+MARKS = ["<i>", "<", "i>", "</v>", "{\\an8}", "{", "\\", "}", "&amp;"]
+PIECES = st.lists(st.sampled_from(BREAKS + TIMES + MARKS) | st.text(max_size=4)).map("".join)
 
 
 def test_all_of_a_right_answer_is_found_in_any_dress():
@@ -69,7 +76,7 @@ def test_a_gap_costs_only_its_own_line():
 
 
 def test_a_lone_line_may_be_called_anything():
-    """There is one line and one text: no mistake is possible."""
+    """No mistake is possible: there is one line and one text."""
     for written in ['{"101": "eins"}', '{"1": "eins"}', '{"translation": "eins"}', '[{"id": 1, "t": "eins"}]']:
         assert read(written, ("101",)) == {"101": "eins"}, written
 
@@ -101,3 +108,64 @@ def test_a_line_repeated_without_end_is_read_in_one_go():
     """A model in a loop repeats one pair by the ten thousand: comparing each with each would take minutes."""
     assert read("{" + '"101": "eins", ' * 200_000 + '"102": "zwei", "103": "drei"}', IDS) == RIGHT
     assert read("{" + '"101": "eins", ' * 200_000 + '"101": "zwei", "103": "drei"}', IDS) == {"103": "drei"}
+
+
+def test_what_comes_back_is_only_the_words():
+    """Breaks, whole cue heads, headers, tags and arrows go; times of day and bare angle brackets stay."""
+    cases = [
+        ("Guten Tag", "Guten Tag"),
+        ("Guten\nTag\r\n\u2028heute", "Guten Tag heute"),
+        ("12\n00:00:01,000 --> 00:00:02,500\nGuten Tag", "Guten Tag"),
+        ("00:01.000 --> 00:02.500 align:start line:0\nGuten Tag", "Guten Tag"),
+        ("WEBVTT\n\n00:00:01.000 --> 00:00:02.000\nGuten Tag\n\n", "Guten Tag"),
+        ("<c>00:01.000</c> --> <i>00:02.000</i>\nGuten Tag", "Guten Tag"),
+        ("<i>Guten</i> <v Anna>Tag {\\an8}", "Guten Tag"),
+        ("a --> b ---> c", "a → b → c"),
+        ("um 12:30 Uhr, 3 < 4 & 5 > 4", "um 12:30 Uhr, 3 < 4 & 5 > 4"),
+        ("--<b>>", "→"),
+        ("\x00\ufeff\ud800", ""),
+    ]
+    for answered, line in cases:
+        assert cue_text(answered) == line, (answered, line)
+
+
+@given(PIECES)
+def test_a_cleaned_text_is_one_cue_in_every_format(text):
+    """The text is exactly one cue in a file between two others: no reader finds a blank line, an arrow or a third
+    time."""
+    line = cue_text(text)
+    assert "-->" not in line
+    assert len(line.splitlines()) <= 1
+    line.encode()
+    cues = [Cue(0, 1000, "one"), Cue(1000, 2000, line or "-"), Cue(2000, 3000, "three")]
+    for written in (srt.render(cues), vtt.render(cues)):
+        assert written.count("-->") == 3
+        assert len(written.removeprefix("WEBVTT\n\n").split("\n\n")) == 4
+
+
+@given(PIECES)
+def test_cleaning_twice_is_cleaning_once(text):
+    """Nothing that cleaning removes is left or made by it."""
+    assert cue_text(cue_text(text)) == cue_text(text)
+
+
+@given(st.text())
+def test_one_line_keeps_every_visible_character(text):
+    """Gaps are joined and what cannot be written is dropped: letters, digits and signs stay in order."""
+    kept = [c for c in text if c.isalnum()]
+    assert [c for c in one_line(text) if c.isalnum()] == kept
+
+
+def test_a_run_without_end_is_cleaned_in_one_go():
+    """Models in a loop write blanks or dashes by the ten thousand: by the square that would take minutes."""
+    for run in [" ", "\t ", "-", "--\n"]:
+        assert cue_text(f"Guten{run * 200_000}Tag").startswith("Guten"), run
+
+
+def test_markup_nested_without_end_is_cleaned_in_a_few_passes():
+    """Each pass takes out one layer: by the square that would take minutes, while nobody else is served."""
+    for nested in ["<" * 50_000 + "i>" * 50_000, "<i" * 50_000 + ">" * 50_000, "{\\" * 50_000 + "}" * 50_000]:
+        line = cue_text(f"Guten {nested} Tag")
+        assert line.startswith("Guten"), nested
+        assert "<" not in line, nested
+        assert cue_text(line) == line, nested

@@ -12,12 +12,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from asr_server.core.errors import TranslationError, TranslationFailed
+from asr_server.text.script_names import LETTERS, letter_names
+from asr_server.text.target_languages import LanguageTag
 from asr_server.translator import response
-from asr_server.translator.cleaning import cue_text
 from asr_server.translator.endpoint import NoResponse, PromptRefused
 from asr_server.translator.lines import Line, Reason, Translated, TranslationConfig
 from asr_server.translator.prompt import batches, build_prompt
-from asr_server.translator.scripts import wrong_script
+from asr_server.translator.response import cue_text
 
 if TYPE_CHECKING:
     from asr_server.text.target_languages import LanguageTag
@@ -31,12 +32,16 @@ _MAX_FAILURES = 3
 _PATIENCE = 4
 # A longer translation is a comment of the model or a loop.
 _LENGTH_FREE, _LENGTH_FACTOR = 80, 6
-# By this factor it may be longer before markup and times are removed.
+# A translation may be longer by this factor before markup and times are removed.
 _MARKUP_FACTOR = 3
 # A shorter text may be the same in both languages: names, numbers, "OK".
 _SAME_LETTERS = 12
 # Categories of visible characters: a cue of joiners and direction marks alone would look empty.
 _VISIBLE = "LNPS"
+# Latin letters occur in texts of every script: names, brands, formulas. This many alone are a wrong script.
+_LATIN_ALONE = 12
+# Letters of a third script do not occur by chance; a single one may be a symbol.
+_THIRD_ALONE = 2
 
 
 class Translator:
@@ -48,7 +53,7 @@ class Translator:
         self._concurrency = concurrency
 
     async def translate(self, lines: Sequence[Line], config: TranslationConfig) -> list[Translated]:
-        """One outcome for each line, in order. Lines in the target language or without words are not sent.
+        """Return one outcome for each line, in order. Lines in the target language or without words are not sent.
 
         Lines without a usable translation keep their source text and have a reason. Raises `TranslationUnavailable` if
         the endpoint denies access, and `TranslationFailed` if no response was readable.
@@ -81,7 +86,7 @@ class Translator:
                 await self._attempt(run, [index])
 
     async def _attempt(self, run: _Translation, asked: list[int]) -> list[int]:
-        """One prompt for the lines `asked`; returns those that need another."""
+        """Send one prompt for the lines `asked`; returns those that need another."""
         if run.given_up:
             return []
         prompt = build_prompt(run.texts, asked, run.language_of(asked), run.config)
@@ -107,21 +112,21 @@ class Translator:
 
 @dataclass(slots=True)
 class _Translation:
-    """The state of one call of `translate`: translations found so far, and the reason for each line without one."""
+    """The state of one call of `translate`."""
 
     lines: Sequence[Line]
     config: TranslationConfig
-    patience: int
-    texts: list[str] = field(init=False)
-    wanted: list[int] = field(init=False)
-    found: dict[int, str] = field(default_factory=dict)
-    reasons: dict[int, Reason] = field(default_factory=dict)
-    answered: bool = False
-    given_up: bool = False
-    unproductive: int = 0
-    failures: int = 0
-    cause: str = ""
-    denied: TranslationError | None = None
+    patience: int  # responses without a usable line after which the endpoint is given up
+    texts: list[str] = field(init=False)  # of the lines, as they are sent
+    wanted: list[int] = field(init=False)  # indices of the lines that need a translation
+    found: dict[int, str] = field(default_factory=dict)  # translations by index
+    reasons: dict[int, Reason] = field(default_factory=dict)  # why a line has none, by index
+    answered: bool = False  # a response had a usable line
+    given_up: bool = False  # nothing more is sent
+    unproductive: int = 0  # responses in a row without a usable line
+    failures: int = 0  # failures in a row
+    cause: str = ""  # the kind of the last failure
+    denied: TranslationError | None = None  # the error with which the endpoint denied access
 
     def __post_init__(self) -> None:
         # Times that a line contains are removed before it is sent, and so cannot come back.
@@ -136,7 +141,7 @@ class _Translation:
                 self.wanted.append(index)
 
     def language_of(self, asked: Iterable[int]) -> LanguageTag | None:
-        """The one language of all these lines, or None."""
+        """Return the one language of all these lines, or None."""
         languages = {self.lines[index].language for index in asked}
         return languages.pop() if len(languages) == 1 else None
 
@@ -211,12 +216,12 @@ class _Translation:
 
 
 def _longest(source: str) -> int:
-    """The most characters that a translation of `source` may have."""
+    """Return the most characters that a translation of `source` may have."""
     return _LENGTH_FREE + _LENGTH_FACTOR * len(source)
 
 
 def _fault(source: str, text: str, target: LanguageTag) -> Reason:
-    """Why `text` cannot be the translation of `source`; `NONE` if it can."""
+    """Return why `text` cannot be the translation of `source`; `NONE` if it can."""
     if not any(unicodedata.category(char)[0] in _VISIBLE for char in text):
         return Reason.NO_ANSWER
     if len(text) > _longest(source):
@@ -224,3 +229,16 @@ def _fault(source: str, text: str, target: LanguageTag) -> Reason:
     if text.casefold() == source.casefold() and sum(c.isalpha() for c in source) >= _SAME_LETTERS:
         return Reason.UNCHANGED
     return Reason.OTHER_SCRIPT if wrong_script(text, target) else Reason.NONE
+
+
+def wrong_script(text: str, language: LanguageTag) -> bool:
+    """True if the text is clearly not in the script of the language; False if that script is not listed here."""
+    own_names = LETTERS.get(language.script)
+    if own_names is None:
+        return False
+    own = latin = third = 0
+    for name in letter_names(text):
+        own += name in own_names
+        latin += name == "LATIN" and name not in own_names
+        third += name != "LATIN" and name not in own_names
+    return third > own if own else third >= _THIRD_ALONE or latin >= _LATIN_ALONE

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from asr_server.core.errors import TranslationFailed, TranslationUnavailable
 from asr_server.text import target_languages
-from asr_server.translator.cleaning import cue_text
 from asr_server.translator.conftest import HOPELESS, MENDABLE, completion, once, refusal, right, translation
 from asr_server.translator.lines import Line, Reason
+from asr_server.translator.response import cue_text
+from asr_server.translator.translator import wrong_script
 
 ENGLISH = target_languages.find("en")
 SENTENCES = [Line(f"this is the sentence number {n} of a long speech", ENGLISH) for n in range(13)]
@@ -62,7 +63,7 @@ async def test_other_mistakes_keep_the_source_or_fail_as_a_whole(llm, translatin
 
 @pytest.mark.parametrize("name", HOPELESS)
 async def test_one_bad_answer_does_no_lasting_harm(llm, translating, config, name):
-    """After any first answer, however bad, every line is found: also where the library's own repeats were used up."""
+    """Every line is found after any first answer, however bad: also where the library's own repeats were used up."""
     llm.script = once(HOPELESS[name])
     async with translating(max_retries=0, concurrency=1) as translator:
         outcomes = await translator.translate(SENTENCES, config())
@@ -115,7 +116,7 @@ async def test_nothing_is_asked_for_what_needs_no_translation(llm, translating, 
 
 
 async def test_only_the_lines_that_need_it_are_asked_for(llm, translating, config):
-    """In a recording of two languages the target's own sentences stay, and are context for the others."""
+    """The target's own sentences stay in a recording of two languages, and are context for the others."""
     german = Line("das bleibt wie es ist", target_languages.find("de"))
     async with translating() as translator:
         outcomes = await translator.translate([SENTENCES[0], german, SENTENCES[1]], config())
@@ -133,7 +134,7 @@ async def test_a_name_may_be_the_same_in_both_languages(llm, translating, config
 
 
 async def test_a_filtered_line_costs_only_itself(llm, translating, config):
-    """Where the endpoint refuses a prompt because of one line, the others are sent one by one."""
+    """The others are sent one by one where the endpoint refuses a prompt because of one line."""
     llm.script = lambda call: refusal(400, "filtered") if "number 3 " in str(call.lines) else right(call)
     async with translating() as translator:
         outcomes = await translator.translate(SENTENCES, config())
@@ -142,7 +143,7 @@ async def test_a_filtered_line_costs_only_itself(llm, translating, config):
 
 
 async def test_the_time_limit_keeps_what_is_done(llm, translating, config):
-    """When the time is up, the finished lines stand and the rest say why they do not; with none, it is a failure."""
+    """The finished lines stand, and the rest say why they do not; with none, it is a failure."""
     async with translating(concurrency=1) as translator:
         await translator.translate(SENTENCES[:1], config())  # the first request of a process imports the library
         llm.restart(lambda call: _late(call) if call.number else right(call))
@@ -199,7 +200,7 @@ async def test_a_small_text_does_not_wait_for_the_end_of_a_large_one(llm, transl
 
 
 async def test_an_endpoint_that_dies_midway_costs_only_the_rest(llm, translating, config):
-    """What was translated before stands; after twelve failures in a row, one request at a time, no more is sent."""
+    """Translations that were there stand; after twelve failures in a row, one request at a time, no more is sent."""
     llm.script = lambda call: right(call) if call.number < 4 else refusal(500)
     async with translating(batch=1, concurrency=1, max_retries=0) as translator:
         outcomes = await translator.translate(SENTENCES, config())
@@ -209,7 +210,7 @@ async def test_an_endpoint_that_dies_midway_costs_only_the_rest(llm, translating
 
 
 async def test_a_useless_endpoint_is_given_up_soon(llm, translating, config):
-    """Nobody waits for long to hear that there is nobody."""
+    """The caller does not wait for long to hear that there is nobody."""
     llm.script = lambda call: refusal(500)
     async with translating(batch=1, concurrency=1, max_retries=0) as translator:
         with pytest.raises(TranslationFailed, match="500"):
@@ -235,7 +236,7 @@ async def test_failures_that_pass_do_not_add_up(llm, translating, config):
 
 
 async def test_a_key_that_is_withdrawn_midway_costs_only_the_rest(llm, translating, config):
-    """The same for denied access, which is an error only if nothing was translated before."""
+    """Denied access is an error only if nothing was translated before."""
     llm.script = lambda call: right(call) if call.number < 1 else refusal(401)
     async with translating(batch=5, concurrency=1) as translator:
         outcomes = await translator.translate(SENTENCES, config())
@@ -246,7 +247,7 @@ async def test_a_key_that_is_withdrawn_midway_costs_only_the_rest(llm, translati
 
 
 async def test_a_text_of_two_lines_comes_back_on_one(llm, translating, config):
-    """Where a cue is broken is decided when it is shown; the endpoint sees the words on one line."""
+    """The place where a cue is broken is decided when it is shown; the endpoint sees the words on one line."""
     async with translating() as translator:
         (outcome,) = await translator.translate([Line("we went\nto the river")], config())
     assert outcome.text == translation("we went to the river")
@@ -267,3 +268,36 @@ async def test_words_of_the_model_are_never_taken_for_a_lines_text(llm, translat
     async with translating() as translator:
         with pytest.raises(TranslationFailed, match="no usable answer"):
             await translator.translate([Line("good day to all of you")], config())
+
+
+def test_a_wrong_script_is_noticed():
+    """Chinese for English, Russian for German, English for Japanese, kana for Chinese."""
+    cases = [
+        ("你好世界", "en"),
+        ("Привет, мир", "de"),
+        ("Good morning to everybody", "ru"),
+        ("Good morning to everybody", "ja"),
+        ("こんにちは世界", "zh"),
+        ("Sehr gut 好的好的好的好的好的好的", "en"),
+    ]
+    for text, target in cases:
+        assert wrong_script(text, target_languages.find(target)), (text, target)
+
+
+def test_names_numbers_and_mixed_texts_are_accepted():
+    """Brands stand in texts of every script, and what cannot be judged is let through."""
+    cases = [
+        ("Guten Morgen", "en"),  # the script is right; which language it is, nobody looks
+        ("OpenAI", "ja"),
+        ("東京タワー", "ja"),
+        ("あーーっ", "ja"),
+        ("うわーーー！", "ja"),
+        ("Я купил iPhone 15 Pro Max", "ru"),
+        ("Straße µ", "de"),
+        ("42!", "zh"),
+        ("Ｈｅｌｌｏ", "en"),
+        ("whatever", "tlh"),
+        ("漢字と한글", "ko"),
+    ]
+    for text, target in cases:
+        assert not wrong_script(text, target_languages.find(target)), (text, target)

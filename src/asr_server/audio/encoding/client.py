@@ -18,15 +18,13 @@ from asr_server.core.errors import EncoderUnavailable, Overloaded
 
 # A request has at most a second of sound, so that others need not wait long.
 _BLOCK_SAMPLES = SPEECH_RATE
-# What a file takes in the process at most: the encoder, the filters, and the silence and the speech that wait. Together
-# they stay below `_MEMORY_BYTES` of `worker`.
+# The most memory that a file takes in the process: the encoder, the filters, and the silence and the speech that wait.
+# Together they stay below `_MEMORY_BYTES` of `worker`.
 _FILE_MIB = dict.fromkeys(SpeechFormat, 2) | {SpeechFormat.FLAC: 9}
 _MAX_MIB = 900
 
 
 class EncoderProcess(WorkerProcess):
-    """It raises `EncoderUnavailable`."""
-
     module = "asr_server.audio.encoding.worker"
     purpose = "encodes audio"
     unavailable = EncoderUnavailable
@@ -45,7 +43,7 @@ class AudioEncoder(WorkerClient[EncoderProcess]):
 
     @asynccontextmanager
     async def stream(self, options: EncodingOptions) -> AsyncGenerator[EncodedStream, None]:
-        """One file; what is known of it is forgotten when the block ends.
+        """Open a file; the process forgets it when the block ends.
 
         Raises `Overloaded` if there are 450 already, or 100 of FLAC.
         """
@@ -73,7 +71,7 @@ class AudioEncoder(WorkerClient[EncoderProcess]):
 
 
 class EncodedStream:
-    """One file. One call at a time.
+    """A file under way. One call at a time.
 
     `samples` is how many at `SPEECH_RATE` the file holds: after decoding where that is exact (PCM, WAV, FLAC), else
     before encoding. It is complete after `finish`.
@@ -88,7 +86,8 @@ class EncodedStream:
         await self._ask("start", options=asdict(options))
 
     async def push(self, samples: NDArray[np.float32], *, ends_sentence: bool = False) -> bytes:
-        """What is ready of the file. `samples`: float32 (n,), mono, `SPEECH_RATE`. Beyond [-1, 1] they are clipped.
+        """Return what is ready of the file. `samples`: float32 (n,), mono, `SPEECH_RATE`. Beyond [-1, 1] they are
+        clipped.
 
         Raises `EncoderUnavailable`, also if one of them is not finite. Nothing can be pushed afterwards.
         """
@@ -100,7 +99,7 @@ class EncodedStream:
         return bytes(ready)
 
     async def finish(self) -> bytes:
-        """The rest. Nothing can be pushed afterwards."""
+        """Return the rest. Nothing can be pushed afterwards."""
         return await self._ask("finish")
 
     async def _ask(self, action: str, data: bytes = b"", **fields: Any) -> bytes:

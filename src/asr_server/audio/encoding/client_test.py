@@ -1,4 +1,4 @@
-"""Files in the real process: read again by others, beside each other, dropped, lost, idle, closed."""
+"""Files in the real process: read again by others, several at once, dropped, lost, idle, closed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def encoded(encoder: AudioEncoder, options: EncodingOptions, samples: np.n
 
 
 def decoded(file: bytes) -> np.ndarray:
-    """By PyAV, at the file's rate."""
+    """Decode a file by PyAV, at its rate."""
     with av.open(io.BytesIO(file)) as container:
         frames = [frame.to_ndarray() for frame in container.decode(audio=0)]
     joined = np.concatenate(frames, axis=1)[0]
@@ -56,7 +56,7 @@ def decoded(file: bytes) -> np.ndarray:
 
 @pytest.mark.parametrize("speech_format", [each for each in SpeechFormat if each is not SpeechFormat.PCM])
 async def test_ffmpeg_reads_every_format(encoder: AudioEncoder, speech_format: SpeechFormat) -> None:
-    """What it finds is the tone, and as long as it was, but for the padding of MP3 and AAC."""
+    """FFmpeg finds the tone, as long as it was, but for the padding of MP3 and AAC."""
     file, samples = await encoded(encoder, EncodingOptions(speech_format, trim=False))
     found = decoded(file)
     rate = SPEECH_RATE
@@ -72,7 +72,7 @@ async def test_ffmpeg_reads_every_format(encoder: AudioEncoder, speech_format: S
 
 @pytest.mark.parametrize("speech_format", [SpeechFormat.WAV, SpeechFormat.FLAC])
 async def test_libsndfile_reads_whole_files_bit_by_bit(encoder: AudioEncoder, speech_format: SpeechFormat) -> None:
-    """With their length in the header; FFmpeg reads them too."""
+    """The files have their length in the header; FFmpeg reads them too."""
     file = with_length(speech_format, *await encoded(encoder, EncodingOptions(speech_format, trim=False)))
     numbers = np.rint(SOUND * 32768)
     assert np.array_equal(soundfile.read(io.BytesIO(file), dtype="int16")[0], numbers)
@@ -81,7 +81,7 @@ async def test_libsndfile_reads_whole_files_bit_by_bit(encoder: AudioEncoder, sp
 
 
 async def test_a_wav_stream_is_read_to_its_end(encoder: AudioEncoder) -> None:
-    """By Python and libsndfile, although its length is unknown."""
+    """Python and libsndfile read it, although its length is unknown."""
     numbers = np.rint(SOUND * 32768)
     file, _ = await encoded(encoder, EncodingOptions(SpeechFormat.WAV, trim=False))
     with wave.open(io.BytesIO(file)) as reader:
@@ -92,7 +92,7 @@ async def test_a_wav_stream_is_read_to_its_end(encoder: AudioEncoder) -> None:
 
 @pytest.mark.parametrize("speech_format", [SpeechFormat.MP3, SpeechFormat.OPUS])
 async def test_libsndfile_reads_streams(encoder: AudioEncoder, speech_format: SpeechFormat) -> None:
-    """It has no decoder for AAC."""
+    """AAC is left out, which libsndfile has no decoder for."""
     file, samples = await encoded(encoder, EncodingOptions(speech_format, trim=False))
     found, rate = soundfile.read(io.BytesIO(file))
     assert rate == SPEECH_RATE
@@ -104,7 +104,7 @@ async def test_libsndfile_reads_streams(encoder: AudioEncoder, speech_format: Sp
 async def test_the_first_sentence_can_be_played_before_the_second_one(
     encoder: AudioEncoder, speech_format: SpeechFormat
 ) -> None:
-    """Most of it: encoders and pages hold some back."""
+    """Most of it can: encoders and pages hold some back."""
     async with encoder.stream(EncodingOptions(speech_format)) as stream:
         first = await stream.push(SOUND, ends_sentence=True)
     if speech_format is SpeechFormat.PCM:
@@ -115,7 +115,7 @@ async def test_the_first_sentence_can_be_played_before_the_second_one(
 
 
 async def test_many_files_beside_each_other(encoder: AudioEncoder) -> None:
-    """Each gets its own bytes, in order."""
+    """A file gets its own bytes, in order."""
     options = [EncodingOptions(speech_format, pause_ms=20) for speech_format in SpeechFormat]
 
     async def in_parts(number: int) -> bytes:
@@ -131,7 +131,7 @@ async def test_many_files_beside_each_other(encoder: AudioEncoder) -> None:
 
 
 async def test_there_is_a_bound_on_how_many(encoder: AudioEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who comes later is refused, until one has ended."""
+    """A file that comes later is refused, until one has ended."""
     monkeypatch.setattr(client_module, "_MAX_MIB", 2)
     async with encoder.stream(PCM):
         with pytest.raises(Overloaded):
@@ -157,7 +157,7 @@ async def test_a_dropped_file_frees_its_memory(encoder: AudioEncoder) -> None:
 
 @pytest.mark.nightly
 async def test_as_many_files_as_there_may_be(encoder: AudioEncoder) -> None:
-    """Each holds back all that one may: the process has memory for them."""
+    """Each file holds back all that one may: the process has memory for them."""
     options = EncodingOptions(SpeechFormat.FLAC, speed=0.25, loudness_lufs=-20.0)
     async with AsyncExitStack() as stack:
         streams = [await stack.enter_async_context(encoder.stream(options)) for _ in range(100)]
@@ -173,7 +173,7 @@ async def test_as_many_files_as_there_may_be(encoder: AudioEncoder) -> None:
 
 
 async def test_the_process_is_confined(encoder: AudioEncoder) -> None:
-    """It has no privileges, can open nothing, and is ended first if memory runs short."""
+    """The process has no privileges, can open nothing, and is ended first if memory runs short."""
     await encoded(encoder, PCM)
     process = Path(f"/proc/{encoder.pid}")
     status = dict(re.findall(r"^(\w+):\s+(.*)$", (process / "status").read_text(), re.MULTILINE))
@@ -187,7 +187,7 @@ async def test_the_process_is_confined(encoder: AudioEncoder) -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 async def test_samples_that_are_not_finite_fail_their_own_file(encoder: AudioEncoder, bad: float) -> None:
-    """For good; the others go on."""
+    """The file fails for good; the others go on."""
     async with encoder.stream(PCM) as good, encoder.stream(PCM) as stream:
         with pytest.raises(EncoderUnavailable, match="this answer"):
             await stream.push(np.array([0, bad], np.float32))
@@ -220,7 +220,7 @@ async def test_an_idle_process_is_ended_and_one_in_use_is_not(encoder: AudioEnco
 
 
 async def test_closing_ends_what_is_under_way_for_good() -> None:
-    """Also while the process is being started. What comes later is told that the server stops."""
+    """The process may be being started. A request that comes later is told that the server stops."""
     encoder = AudioEncoder()
     under_way = [asyncio.create_task(encoded(encoder, PCM)) for _ in range(2)]
     await asyncio.sleep(0)

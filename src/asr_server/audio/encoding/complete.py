@@ -12,7 +12,7 @@ _SAMPLES_BITS = 36
 
 
 def with_length(speech_format: SpeechFormat, file: bytes, samples: int) -> bytes:
-    """A file of `samples` samples, or its beginning with at least the header, whose header says so. Other
+    """Return a file of `samples` samples, or its beginning with at least the header, whose header says so. Other
     formats state no length and stay as they are.
 
     Some readers need it: libsndfile reads no FLAC stream of unknown length.

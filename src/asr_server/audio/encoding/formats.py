@@ -12,7 +12,8 @@ MIN_LUFS, MAX_LUFS = -40.0, -10.0
 
 
 class SpeechFormat(StrEnum):
-    """All are mono with 24 kHz. WAV and PCM have 16 bits, little-endian; Opus is in Ogg, AAC in ADTS.
+    """The formats of speech, all mono with 24 kHz. WAV and PCM have 16 bits, little-endian; Opus is in Ogg, AAC in
+    ADTS.
 
     M4B is AAC in fragments of MP4: too much at a time for an answer that is heard while it is made.
     """
@@ -39,33 +40,28 @@ _MEDIA_TYPES = {
     SpeechFormat.PCM: "audio/pcm",
     SpeechFormat.M4B: "audio/mp4",
 }
-# Those of answers that are heard while they are made.
+# The formats of answers that are heard while they are made.
 STREAMED_FORMATS = tuple(one for one in SpeechFormat if one is not SpeechFormat.M4B)
 
 
 class ChapterMark(NamedTuple):
-    """A chapter of the file, in samples at `SPEECH_RATE`."""
+    """A chapter of the file."""
 
-    start: int
-    end: int
+    start: int  # sample at `SPEECH_RATE`
+    end: int  # sample at `SPEECH_RATE`
     title: str
 
 
 @dataclass(frozen=True, slots=True)
 class EncodingOptions:
-    """What becomes of the sentences of one request. Raises ValueError for a number out of its range.
-
-    `speed`: 2 takes half of the time at the same pitch. `pause_ms`: between two sentences, at speed 1. `trim`: of the
-    silence around a sentence, 30 ms are left at each end. `loudness_lufs`: by BS.1770; None leaves the level as it is.
-    `chapters`: of MP3 and M4B files, which have them at their beginning.
-    """
+    """The way from the sentences of a request to its file. Raises ValueError for a number out of its range."""
 
     format: SpeechFormat
-    speed: float = 1.0
-    pause_ms: int = 250
-    trim: bool = True
-    loudness_lufs: float | None = None
-    chapters: tuple[ChapterMark, ...] = ()
+    speed: float = 1.0  # 2 takes half of the time at the same pitch
+    pause_ms: int = 250  # between two sentences, at speed 1
+    trim: bool = True  # leave 30 ms of the silence at each end of a sentence
+    loudness_lufs: float | None = None  # by BS.1770; None leaves the level as it is
+    chapters: tuple[ChapterMark, ...] = ()  # of MP3 and M4B files, which have them at their beginning
 
     def __post_init__(self) -> None:
         if not MIN_SPEED <= self.speed <= MAX_SPEED:

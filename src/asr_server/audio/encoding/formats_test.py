@@ -1,4 +1,4 @@
-"""What can be asked of the encoder."""
+"""Options of the encoder, and their ranges."""
 
 import pytest
 
@@ -18,6 +18,6 @@ from asr_server.audio.encoding.formats import EncodingOptions, SpeechFormat
     ],
 )
 def test_numbers_out_of_their_range(fault):
-    """They would take memory, or make noise."""
+    """Such numbers would take memory, or make noise."""
     with pytest.raises(ValueError, match=next(iter(fault))):
         EncodingOptions(SpeechFormat.PCM, **fault)

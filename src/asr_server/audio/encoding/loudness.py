@@ -25,7 +25,7 @@ _MAX_GAIN_DB = 20.0  # more would raise noise rather than speech
 
 
 def loudness_lufs(samples: NDArray[np.float32]) -> float:
-    """Of mono samples at `SPEECH_RATE`, as one block without gates; minus infinity for silence.
+    """Return the loudness of mono samples at `SPEECH_RATE`, as one block without gates; minus infinity for silence.
 
     The filters are applied to the spectrum, so that their response is that of 48 kHz.
     """
@@ -38,7 +38,8 @@ def loudness_lufs(samples: NDArray[np.float32]) -> float:
 
 
 class LoudnessNormalizer:
-    """One gain for all, from the first 400 ms of speech. A peak that would be over -1 dBFS lowers it from there on."""
+    """Applies one gain to all, from the first 400 ms of speech. A peak that would be over -1 dBFS lowers it from there
+    on."""
 
     def __init__(self, target_lufs: float) -> None:
         self._target_lufs = target_lufs
@@ -47,7 +48,7 @@ class LoudnessNormalizer:
         self._delayed: Samples | None = None  # the last frame, which ends with the gain of the next one
 
     def push(self, frame: Frame) -> Iterator[Samples]:
-        """The frames that are ready."""
+        """Yield the frames that are ready."""
         if self._gain is not None:
             yield from self._scaled(frame.samples)
         elif frame.is_speech or self._waiting:
@@ -59,7 +60,7 @@ class LoudnessNormalizer:
             yield frame.samples
 
     def finish(self) -> Iterator[Samples]:
-        """The rest."""
+        """Yield the rest."""
         if self._waiting:
             yield from self._begin()
         if self._delayed is not None:

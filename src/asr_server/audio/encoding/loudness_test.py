@@ -1,4 +1,4 @@
-"""Loudness beside the standard's own figure and FFmpeg's meter; the gain, and that nothing clips."""
+"""Loudness compared with the standard's own figure and FFmpeg's meter; the gain, and that nothing clips."""
 
 import itertools
 
@@ -54,7 +54,7 @@ def test_silence_has_no_loudness():
 
 @pytest.mark.parametrize("level", [0.03, 0.1, 0.6])
 def test_speech_gets_the_loudness_that_is_asked_for(level):
-    """With one gain: the sound is the same but for its level, as is the silence before it."""
+    """One gain does it: the sound is the same but for its level, as is the silence before it."""
     sound = np.concatenate([silence(0.5), tone(200, 2, level)])
     found = normalized(sound, -20.0)
     assert loudness_lufs(found[12_000:]) == pytest.approx(-20.0, abs=0.2)
@@ -74,7 +74,7 @@ def test_a_request_shorter_than_the_measurement():
 
 
 def test_a_louder_passage_does_not_clip():
-    """It lowers the gain before its peak, without a step, and for the rest of the request."""
+    """The passage lowers the gain before its peak, without a step, and for the rest of the request."""
     sound = np.concatenate([tone(200, 1, 0.05), tone(200, 1, 0.5), tone(200, 1, 0.05)])
     found = normalized(sound, -14.0)
     assert np.abs(found).max() == pytest.approx(10 ** (-1 / 20), rel=0.01)

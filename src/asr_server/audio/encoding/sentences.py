@@ -21,9 +21,9 @@ _MAX_HELD_FRAMES = 1_000  # a longer pause within a sentence is cut to 10 s, bec
 
 
 class Frame(NamedTuple):
-    """At most 10 ms. Only the last frame of a sentence is shorter."""
+    """A part of a sentence."""
 
-    samples: Samples
+    samples: Samples  # at most 10 ms; only the last frame of a sentence is shorter
     is_speech: bool
 
 
@@ -40,7 +40,7 @@ class SentenceJoiner:
         self._loudest = 0.0
 
     def push(self, samples: Samples, *, ends_sentence: bool) -> Iterator[Frame]:
-        """The frames of the next samples, but for silence that may turn out to be the sentence's end."""
+        """Yield the frames of the next samples, but for silence that may turn out to be the sentence's end."""
         samples = np.concatenate((self._rest, samples))
         until = len(samples) if ends_sentence else len(samples) - len(samples) % FRAME_SAMPLES
         self._rest = samples[until:].copy()

@@ -1,4 +1,5 @@
-"""What is trimmed, what is kept, and where pauses are. Silence is exact zeros here, or noise below -60 dBFS."""
+"""Trimming at the ends of sentences, and the pauses between them. Silence is exact zeros here, or noise below -60
+dBFS."""
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ def joined(*sentences, trim=True):
 
 
 def test_silence_around_a_sentence_is_trimmed_to_30_ms():
-    """What is within it stays, however long it is."""
+    """Silence within a sentence stays, however long it is."""
     inner = np.concatenate([tone(200, 0.5), silence(3), tone(200, 0.5)])
     found = joined(np.concatenate([silence(1), inner, silence(2)]))
     assert np.array_equal(found, np.pad(inner, KEPT_SAMPLES))

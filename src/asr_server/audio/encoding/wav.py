@@ -14,7 +14,7 @@ _PCM, _MONO, _SAMPLE_BYTES = 1, 1, 2
 
 
 def wav_header(data_bytes: int | None) -> bytes:
-    """The 44 bytes before the samples. None: their number is not known yet. Raises ValueError over 4 GiB."""
+    """Return the 44 bytes before the samples. None: their number is not known yet. Raises ValueError over 4 GiB."""
     if data_bytes is not None and not 0 <= data_bytes < _UNKNOWN - HEADER_BYTES:
         raise ValueError(f"{data_bytes} bytes do not fit into a WAV file")
     riff_bytes = _UNKNOWN if data_bytes is None else HEADER_BYTES - 8 + data_bytes
@@ -26,5 +26,5 @@ def wav_header(data_bytes: int | None) -> bytes:
 
 
 def wav_file(pcm: bytes) -> bytes:
-    """A whole file of int16 little-endian samples."""
+    """Return a whole file of int16 little-endian samples."""
     return wav_header(len(pcm)) + pcm

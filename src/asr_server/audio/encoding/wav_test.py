@@ -9,7 +9,7 @@ from asr_server.audio.encoding.wav import wav_file, wav_header
 
 
 def test_a_whole_file_states_its_length():
-    """As Python reads it."""
+    """Python reads the header."""
     with wave.open(io.BytesIO(wav_file(b"\x01\x02\x03\x04"))) as reader:
         assert reader.getparams()[:4] == (1, 2, 24_000, 2)
         assert reader.readframes(9) == b"\x01\x02\x03\x04"

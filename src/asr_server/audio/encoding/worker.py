@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def answer(content: dict[str, Any], data: bytes, files: dict[int, SpeechFile]) -> bytes:
-    """One request: the bytes of the file that are ready. A file that fails is forgotten."""
+    """Answer a request with the bytes of the file that are ready. A file that fails is forgotten."""
     number = content["stream"]
     try:
         match content["action"], files.get(number):
@@ -63,7 +63,7 @@ def _ready(file: SpeechFile, encoded: bytes) -> bytes:
 
 
 def _warm_up() -> None:
-    """What is imported at the first use is then there before the process is confined."""
+    """Import what is imported at the first use before the process is confined."""
     noise = np.random.default_rng(0).normal(0, 0.1, SPEECH_RATE).astype(np.float32)
     for speech_format in SpeechFormat:
         file = SpeechFile(EncodingOptions(speech_format, speed=1.5, loudness_lufs=-20.0))

@@ -26,14 +26,14 @@ class Writer(Protocol):
     samples: int
 
     def write(self, samples: Samples) -> bytes:
-        """What is ready of the file. Samples over full scale are clipped."""
+        """Return what is ready of the file. Samples over full scale are clipped."""
 
     def finish(self) -> bytes:
-        """The rest."""
+        """Return the rest."""
 
 
 def writer(speech_format: SpeechFormat, chapters: Sequence[ChapterMark] = ()) -> Writer:
-    """A new file."""
+    """Return a new file."""
     if speech_format is SpeechFormat.PCM:
         return PcmWriter()
     if speech_format is SpeechFormat.WAV:
@@ -42,7 +42,7 @@ def writer(speech_format: SpeechFormat, chapters: Sequence[ChapterMark] = ()) ->
 
 
 def rounded(samples: Samples) -> NDArray[np.int16]:
-    """The nearest numbers in 16 bits; full scale is 32768."""
+    """Return the nearest numbers in 16 bits; full scale is 32768."""
     numbers: NDArray[np.int16] = np.rint(samples * np.float32(32_768)).clip(-32_768, 32_767).astype("<i2")
     return numbers
 

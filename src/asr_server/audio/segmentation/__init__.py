@@ -1,1 +1,2 @@
-"""Where speech begins, ends and may be cut, from speech probabilities and loudness. Pure: no model, no I/O."""
+"""The places where speech begins, ends and may be cut, from speech probabilities and loudness. Pure: no model, no
+I/O."""

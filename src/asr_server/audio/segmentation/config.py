@@ -10,18 +10,19 @@ MIN_SPEECH_MS = 100  # a shorter sound is a click
 
 
 def off_threshold(threshold: float) -> float:
-    """The probability below which speech ends that began at `threshold`: the distance that Silero's own tools use."""
+    """Return the probability below which speech ends that began at `threshold`: the distance that Silero's own tools
+    use."""
     return max(0.01, threshold - 0.15)
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentationConfig:
-    """How a recording is cut into spans. `threshold` is a probability; times are rounded up to frames of 32 ms.
+    """The rules for cutting a recording into spans. Times are rounded up to frames of 32 ms.
 
     Raises `ValueError` for values that contradict each other.
     """
 
-    threshold: float = 0.5
+    threshold: float = 0.5  # the least speech probability of a frame with speech
     min_silence_ms: int = 500  # a shorter pause does not end a region of speech
     min_speech_ms: int = MIN_SPEECH_MS
     pad_ms: int = 300  # margin around a region: onsets and trailing consonants score low; at most `min_silence_ms`

@@ -1,4 +1,4 @@
-"""Where an utterance of a live session begins and ends, from the speech probability of each frame."""
+"""The beginning and the end of utterances of a live session, from the speech probability of each frame."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST_DOUBT_MS = 500  # after this much quiet a click is forgotten, however l
 
 
 class VoiceActivity(Enum):
-    """What one frame means after those before it."""
+    """The meaning of one frame after those before it."""
 
     SILENT = "silent"  # no speech, or not yet enough of it to be more than a click
     ONSET = "onset"  # speech is certain now; it began `Endpointer.onset_frames` ago, this frame included
@@ -47,12 +47,12 @@ class Endpointer:
         self._speech.reset()
 
     def resume(self) -> None:
-        """In the middle of speech: the next utterance goes on where the last was cut."""
+        """Begin in the middle of speech: the next utterance continues where the last was cut."""
         self._certain = True
         self._speech.reset(frames=1)
 
     def add(self, probability: float) -> VoiceActivity:
-        """The next frame."""
+        """Add the next frame."""
         self._speech.add(probability)
         if not self._certain:
             return self._doubt()

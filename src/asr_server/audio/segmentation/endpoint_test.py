@@ -1,4 +1,4 @@
-"""Where utterances of a live session begin and end."""
+"""The beginning and the end of utterances of a live session."""
 
 from asr_server.audio.segmentation.endpoint import Endpointer, VoiceActivity
 
@@ -31,7 +31,7 @@ def test_hysteresis():
 
 
 def test_a_click_is_forgotten_although_pauses_may_be_long():
-    """With pauses of 8 s, a click and a word 2 s later are two things."""
+    """A click and a word 2 s later are two things, with pauses of 8 s."""
     endpointer = Endpointer(0.5, 8_000)
     assert [endpointer.add(p) for p in [1.0] + [0.0] * 60] == [VoiceActivity.SILENT] * 61
     assert [endpointer.add(1.0) for _ in range(4)][-1] is VoiceActivity.ONSET

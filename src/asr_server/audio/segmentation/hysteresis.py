@@ -18,11 +18,11 @@ class Hysteresis:
 
     @property
     def voiced_frames(self) -> int:
-        """From the first frame of speech to the pause, or to now if there is none."""
+        """Return the frames from the first frame of speech to the pause, or to now if there is none."""
         return self.frames - self.quiet_frames
 
     def add(self, probability: float) -> None:
-        """The next frame."""
+        """Add the next frame."""
         voiced = probability >= self._on
         if not self.frames and not voiced:
             return
@@ -33,5 +33,5 @@ class Hysteresis:
             self.quiet_frames += 1
 
     def reset(self, frames: int = 0) -> None:
-        """Silence; with `frames`, speech that began so many frames ago."""
+        """Begin with silence, or with speech that began `frames` frames ago."""
         self.frames, self.quiet_frames = frames, 0

@@ -22,18 +22,19 @@ def frame_power(audio: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def cut_cost(power: float, probability: float) -> float:
-    """How bad a cut in a frame would be, in dB: its loudness, and more the likelier it holds speech."""
+    """Return how bad a cut in a frame would be, in dB: its loudness, and more the likelier it holds speech."""
     return 10.0 * math.log10(power + 1e-10) + _PROBABILITY_DB * probability
 
 
 def quietest_frame(costs: Sequence[float], low: int, high: int) -> int:
-    """The frame in [low, high) whose surroundings of 160 ms cost least, the first of several. 0 <= low < len(costs)."""
+    """Return the frame in [low, high) whose surroundings of 160 ms cost least, the first of several. 0 <= low <
+    len(costs)."""
     padded = np.pad(np.array(costs), SMOOTHED_FRAMES // 2, mode="edge")
     smooth = np.convolve(padded, np.ones(SMOOTHED_FRAMES) / SMOOTHED_FRAMES, "valid")
     return low + int(smooth[low:high].argmin())
 
 
 def quietest_middle(audio: NDArray[np.float32]) -> int:
-    """The sample at which audio, float32 (n,) at 16 kHz, is cut in two: where its middle third is quietest."""
+    """Return the sample at which audio, float32 (n,) at 16 kHz, is cut in two: where its middle third is quietest."""
     third = len(audio) // 3
     return third + int(frame_power(audio[third:-third]).argmin()) * FRAME_SAMPLES

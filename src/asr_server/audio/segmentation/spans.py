@@ -27,16 +27,13 @@ from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, ms_to_frames, samples
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Samples [start, end) at 16 kHz.
-
-    `speech_regions`: the speech among them, [from, to) in samples, ordered, disjoint and without margins.
-    `peak_probability`: the highest speech probability of a frame of the span.
-    """
+    """A part of a recording, samples [start, end) at 16 kHz."""
 
     start_samples: int
     end_samples: int
+    # the speech in it, [from, to) in samples, ordered, disjoint and without margins
     speech_regions: tuple[tuple[int, int], ...] = ()
-    peak_probability: float = 0.0
+    peak_probability: float = 0.0  # the highest speech probability of a frame of the span
 
     @property
     def duration_s(self) -> float:
@@ -72,7 +69,7 @@ class SpanCutter:
 
     @property
     def needed_from(self) -> int:
-        """The sample before which no later span begins: what lies before it may be forgotten."""
+        """Return the sample before which no later span begins: what lies before it may be forgotten."""
         if self._start is not None:
             return self._start * FRAME_SAMPLES
         return max(self._floor, self._speech.onset - self._pad) * FRAME_SAMPLES
@@ -95,7 +92,7 @@ class SpanCutter:
         return [_within(span, total_samples) for span in self._take_final()]
 
     def _advance(self, finished: tuple[int, int] | None) -> None:
-        """After one frame: let the open span grow, be cut, or end."""
+        """Let the open span grow, be cut, or end after a frame."""
         region = finished or self._speech.running()
         if region is None:
             if self._start is not None and self._frame - self._end > self._max_gap + self._pad:
@@ -116,7 +113,7 @@ class SpanCutter:
             self._regions.append(finished)
 
     def _must_part(self, onset: int, end: int) -> bool:
-        """Whether a region that reaches from `onset` to `end` so far does not belong to the open span."""
+        """True if a region that reaches from `onset` to `end` so far does not belong to the open span."""
         return onset - self._end > self._max_gap or end - (self._start or 0) > self._max_span
 
     def _emit(self, end: int, running: tuple[int, int] | None = None) -> None:
@@ -149,17 +146,18 @@ class _SpeechRegions:
 
     @property
     def onset(self) -> int:
-        """The first frame of what goes on, which may still prove a click; in silence the next frame."""
+        """Return the first frame of what goes on, which may still prove a click; in silence the next frame."""
         return self._frame - self._speech.frames
 
     def add(self, probability: float) -> tuple[int, int] | None:
-        """The next frame; returns the region that it ends, if any."""
+        """Add the next frame; returns the region that it ends, if any."""
         self._frame += 1
         self._speech.add(probability)
         return self.finish() if self._speech.quiet_frames > self._min_silence else None
 
     def running(self) -> tuple[int, int] | None:
-        """The region that goes on, as far as it is certain; None if there is none, or it may still prove a click."""
+        """Return the region that goes on, as far as it is certain; None if there is none, or it may still prove a
+        click."""
         if not self._speech.frames or self._speech.voiced_frames < self._min_speech:
             return None
         return self.onset, self.onset + self._speech.voiced_frames
@@ -185,18 +183,18 @@ class _RecentFrames:
         self._seen += 1
 
     def peak(self, low: int, high: int) -> float:
-        """The highest probability in [low, high), as far as kept."""
+        """Return the highest probability in [low, high), as far as kept."""
         first = self._seen - len(self._probabilities)
         return max(islice(self._probabilities, max(0, low - first), max(0, high - first)), default=0.0)
 
     def quietest(self, low: int, high: int) -> int:
-        """The frame in [low, high), as far as kept, where a cut is best."""
+        """Return the frame in [low, high), as far as kept, where a cut is best."""
         first = self._seen - len(self._costs)
         return first + quietest_frame(self._costs, max(0, low - first), max(0, high - first))
 
 
 def _within(span: Span, total_samples: int) -> Span:
-    """The span without what lies past the end: the last frame may be filled up with silence."""
+    """Return the span without what lies past the end: the last frame may be filled up with silence."""
     speech_regions = tuple(
         (first, min(last, total_samples)) for first, last in span.speech_regions if first < total_samples
     )

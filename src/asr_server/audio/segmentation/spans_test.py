@@ -34,7 +34,7 @@ def clip(runs: list[tuple[float, int]], seed: int = 0) -> tuple[Frames, Frames, 
 
 
 def edges(spans: list[Span]) -> list[tuple[int, int]]:
-    """Where each span begins and ends, in samples."""
+    """Return where each span begins and ends, in samples."""
     return [(span.start_samples, span.end_samples) for span in spans]
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from asr_server.engine.moonshine.weights import Array
 
 _SMOOTHED_FRAMES = 7  # as in Whisper, whose frames are of 20 ms
-# A pause is 25 dB quieter than the word beside it, measured in steps of 10 ms.
+# A pause is 25 dB quieter than the word next to it, measured in steps of 10 ms.
 _PAUSE_SHARE = 10 ** (-25 / 10)
 _STEP = SAMPLE_RATE // 100
 _BYTES_PER_TOKEN = 3
@@ -47,7 +47,7 @@ class MoonshineAligner:
 
     @property
     def loaded(self) -> bool:
-        """Whether it holds the engine's weights."""
+        """True if it holds the engine's weights."""
         return self._model is not None
 
     def locate(self) -> None:
@@ -67,7 +67,7 @@ class MoonshineAligner:
         return len(item.audio) // SAMPLES_PER_STATE + len(item.text.encode()) // _BYTES_PER_TOKEN
 
     def align(self, items: Sequence[AlignItem]) -> list[Alignment | AsrError]:
-        """Each item by itself: none can change or fail another."""
+        """Align each item by itself: none can change or fail another."""
         assert self._model is not None, "align() before load()"
         return [_aligned(self._model, item) for item in items]
 
@@ -89,7 +89,7 @@ def _align(model: Model, item: AlignItem) -> Alignment:
     text = item.text.strip()
     ids = model.tokenizer.encode(text)
     ends = model.tokenizer.read(ids).offsets
-    # The tokens of each word. Those of punctuation are left out: they attend to the word behind it.
+    # The tokens of each word. Those of punctuation are left out: they attend to the word after it.
     spoken = [
         (word, range(bisect_right(ends, start), bisect_left(ends, end) + 1)) for word, start, end in _spoken(text)
     ]
@@ -109,10 +109,10 @@ def _align(model: Model, item: AlignItem) -> Alignment:
 
 
 def _without_pause(item: AlignItem, start: int, end: int) -> tuple[int, int]:
-    """Samples [start, end) of a word without the pause around it, which attends to the word too.
+    """Return the samples [start, end) of a word without the pause around it, which attends to the word too.
 
-    What is left lies in the region of speech that has most of the word, and begins and ends with sound that is not
-    much quieter than the word.
+    What is left lies in the region of speech that has most of the word, and begins and ends with sound that is not much
+    quieter than the word.
     """
     parts = [(max(start, first), min(end, last)) for first, last in item.speech_regions if first < end and last > start]
     start, end = max(parts, key=lambda part: part[1] - part[0], default=(start, end))
@@ -132,7 +132,8 @@ def _scores(attention: Array) -> Array:
 
 
 def _starts(scores: Array) -> NDArray[np.int64]:
-    """The frame at which each token begins, (tokens,), in order, so that the scores on the way have the highest sum.
+    """Return the frame at which each token begins, (tokens,), in order, so that the scores on the way have the highest
+    sum.
 
     Each has a frame at least, unless there are fewer frames than tokens. Frames before the first token count nothing.
     """
@@ -153,7 +154,7 @@ def _starts(scores: Array) -> NDArray[np.int64]:
 
 
 def _spoken(text: str) -> Iterator[tuple[str, int, int]]:
-    """The words of `text` without punctuation, and where their letters and digits begin and end in it."""
+    """Yield the words of `text` without punctuation, and where their letters and digits begin and end in it."""
     at = 0
     for word in words.split(text):
         start = text.index(word, at)

@@ -43,7 +43,7 @@ def _distances(row, times):
 
 
 def test_words_are_placed_better_than_by_their_syllables(aligner, clips):
-    """In voices and sentences that the model mishears: a mean of 60 ms against 144."""
+    """In voices and sentences that the model mishears, the mean error is 60 ms and not 144."""
     found, estimated = [], []
     for row, audio in clips:
         (times,) = aligner.align([AlignItem(audio, row["text"], "English")])
@@ -97,7 +97,7 @@ def test_an_item_that_fails_fails_alone(aligner, clips, monkeypatch):
 
 @pytest.mark.parametrize("text", ["", " ", "...", "♪ 你好 €5 naïve", "word " * 300])
 def test_any_text_is_aligned(aligner, clips, text):
-    """In order and inside the audio, also with more tokens than there are frames."""
+    """The times are in order and inside the audio, also with more tokens than there are frames."""
     audio = clips[0][1]
     (found,) = aligner.align([AlignItem(audio, text, "English")])
     times = [time for piece in found.pieces for time in (piece.start_ms, piece.end_ms)]
@@ -107,5 +107,5 @@ def test_any_text_is_aligned(aligner, clips, text):
 
 
 def test_the_weights_are_those_of_the_engine(aligner):
-    """They are in memory once."""
+    """The weights are in memory once."""
     assert aligner._model is aligner._engine.model

@@ -45,11 +45,11 @@ class Decoder:
 
     @property
     def vocabulary(self) -> int:
-        """The number of token ids."""
+        """Return the number of token ids."""
         return len(self._weights.embedding)
 
     def cache(self, states: Array, capacity: int) -> RowCache:
-        """A row over the encoder's states (frames, d), with space for `capacity` tokens."""
+        """Return a row over the encoder's states (frames, d), with space for `capacity` tokens."""
         cross = [self._split(states @ layer.cross_kv, 2) for layer in self._weights.layers]
         return RowCache([(keys, values) for keys, values in cross], capacity)
 
@@ -96,7 +96,7 @@ class Decoder:
             row.keys[number][:, row.length : end] = keys[:, part]
             row.values[number][:, row.length : end] = values[:, part]
             scores = self._scores(queries[:, part], row.keys[number][:, :end])
-            if count > 1:  # a token does not see those behind it
+            if count > 1:  # a token does not see those after it
                 scores += np.triu(np.full((count, end), -np.inf, np.float32), row.length + 1)
             mixed[:, part] = _softmax(scores) @ row.values[number][:, :end]
         return self._joined(mixed) @ layer.out

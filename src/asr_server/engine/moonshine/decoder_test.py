@@ -47,7 +47,7 @@ def reference(loaded):
 
 
 def test_logits_are_those_of_the_reference(loaded, reference):
-    """Whole and token by token, of several rows with other lengths beside each other."""
+    """Rows of different lengths share a pass, which takes them whole or token by token."""
     decoder, rng = Decoder(loaded), np.random.default_rng(1)
     lengths = ((40, 7), (3, 12), (97, 1))
     states = [rng.normal(size=(frames, len(loaded.norm))).astype(np.float32) for frames, _ in lengths]

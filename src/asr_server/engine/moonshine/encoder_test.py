@@ -6,7 +6,8 @@ from pathlib import Path
 
 
 def test_the_runtime_reports_nothing_to_its_maker(tmp_path: Path) -> None:
-    """Its builds keep reports below the home directory until they can send them: after a run there are none."""
+    """The runtime's builds keep reports below the home directory until they can send them: after a run there are
+    none."""
     code = (
         "import numpy; from asr_server.engine.moonshine import aligner, encoder, package;"
         "encoder.Encoder(package.locate().encoder).encode(numpy.zeros(16_000, 'f4'))"

@@ -26,24 +26,23 @@ if TYPE_CHECKING:
 
 # English speech has at most about 6.5 of this model's tokens a second; an answer with more is no transcript.
 _TOKENS_PER_S = 6.5
-# What it takes: the whole server has about 330 MB after one recording.
+# Memory that a loaded model takes: the whole server has about 330 MB after one recording.
 _LOADED_BYTES = 256 * 1024 * 1024
-# Of the memory that is free after loading, this much may hold keys and values unless KV_BUDGET_MB says otherwise.
+# The share of the memory that is free after loading which keys and values may take without KV_BUDGET_MB.
 _MEMORY_SHARE = 0.25
 _MIB = 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """One admitted utterance. `cache` is None until its audio is encoded. `sent` tokens and `shown` characters
-    were handed out."""
+    """One admitted utterance."""
 
     utterance: Utterance
-    row: Row
-    urgent: bool
-    cache: RowCache | None = None
-    sent: int = 0
-    shown: int = 0
+    row: Row  # its answer so far
+    urgent: bool  # it goes before work that is not
+    cache: RowCache | None = None  # None until its audio is encoded
+    sent: int = 0  # tokens that were handed out
+    shown: int = 0  # characters that were handed out
 
 
 class MoonshineEngine:
@@ -64,33 +63,33 @@ class MoonshineEngine:
 
     @property
     def info(self) -> EngineInfo:
-        """As of the last load or unload."""
+        """Return the facts as of the last load or unload."""
         return self._info
 
     @property
     def loaded(self) -> bool:
-        """Whether the weights are in memory."""
+        """True if the weights are in memory."""
         return self._model is not None
 
     @property
     def model(self) -> Model:
-        """The loaded weights."""
+        """Return the loaded weights."""
         assert self._model is not None, "model before load()"
         return self._model
 
     @property
     def fits(self) -> bool:
-        """Whether the weights seem to fit into the free memory."""
+        """True if the weights seem to fit into the free memory."""
         return free_bytes() >= _LOADED_BYTES
 
     @property
     def free_slots(self) -> int:
-        """How many more utterances may join; 0 while one waits to be encoded."""
+        """Return how many more utterances may join; 0 while one waits to be encoded."""
         return 0 if any(work.cache is None for work in self._work.values()) else self._slots - len(self._work)
 
     @property
     def urgent_slots(self) -> int:
-        """How many more urgent ones may join; 0 while one waits to be encoded."""
+        """Return how many more urgent ones may join; 0 while an urgent one waits to be encoded."""
         waits = any(work.cache is None and work.urgent for work in self._work.values())
         return 0 if waits else self._slots - len(self._work)
 
@@ -181,7 +180,7 @@ class MoonshineEngine:
             yield from self._outcomes(model, work)
 
     def _pass(self, model: Model, works: Sequence[_Work]) -> None:
-        """One forward pass for all rows: one new token each, more where a draft comes true."""
+        """Run one forward pass for all rows: one new token each, more where a draft comes true."""
         proposals = [work.row.proposal() for work in works]
         logits = model.forward([(work.row, work.cache) for work in works if work.cache is not None], proposals)
         # All are chosen before the first row moves: a pass that fails may be tried again.
@@ -193,7 +192,7 @@ class MoonshineEngine:
             work.row.note(chosen[:count], logprobs[:count], model.end_ids)
 
     def _outcomes(self, model: Model, work: _Work) -> Iterator[Outcome]:
-        """What the last pass of a row has brought, and its end."""
+        """Yield what the last pass of a row has brought, and its end."""
         row = work.row
         if row.overflowed:
             yield self._failed(row, TranscriptionFailed("The model's numbers left their range on this audio."))

@@ -1,4 +1,4 @@
-"""What is this engine's own: memory, order of work, and rows that fail alone. The contract is in `conformance_test`."""
+"""The engine's own guarantees: memory, order of work, and rows that fail alone. `conformance_test` has the contract."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ def engine():
 
 
 def _ends(engine, *audio):
-    """How each row ended, by its number."""
+    """Return how each row ended, by its number."""
     waiting, ended = list(enumerate(audio)), {}
     while len(ended) < len(audio):
         while waiting and engine.free_slots:
@@ -55,7 +55,8 @@ def test_memory_bounds_the_rows():
 
 
 def test_one_clip_is_encoded_at_a_time(engine, speech):
-    """Who comes while another waits for that is admitted after the next step, and may be more urgent."""
+    """An utterance that comes while another waits to be encoded is admitted after the next step, and may be more
+    urgent."""
     engine.admit(1, Utterance(speech))
     assert engine.free_slots == 0
     list(engine.step())
@@ -81,7 +82,7 @@ def test_a_row_that_breaks_a_pass_fails_alone(engine, speech, monkeypatch):
 
 
 def test_a_clip_for_which_memory_is_short_fails_alone(engine, speech, monkeypatch):
-    """As that, and not as a failure of the audio."""
+    """The clip fails for want of memory, and not for its audio."""
     encode = Model.encode
 
     def short(model, audio, capacity):

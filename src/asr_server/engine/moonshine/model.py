@@ -47,11 +47,12 @@ class Model:
         return self._decoder.row_bytes(samples // SAMPLES_PER_STATE + 1, tokens)
 
     def encode(self, audio: Array, capacity: int) -> RowCache:
-        """The start of a row: audio (n,) encoded, with space for `capacity` tokens."""
+        """Return the start of a row: audio (n,) encoded, with space for `capacity` tokens."""
         return self._decoder.cache(self._encoder.encode(audio), capacity)
 
     def forward(self, rows: Sequence[tuple[Row, RowCache]], proposals: Sequence[Sequence[int]]) -> list[Array]:
-        """Run each row's last token and what is proposed behind it: logits (1 + proposed, vocabulary) of each row."""
+        """Run each row's last token and the tokens proposed after it, and return logits (1 + proposed, vocabulary) of
+        each row."""
         fed = [
             [row.ids[-1] if row.ids else BEGIN_ID, *proposal]
             for (row, _), proposal in zip(rows, proposals, strict=True)
@@ -60,13 +61,14 @@ class Model:
         return np.split(logits, np.cumsum([len(own) for own in fed])[:-1])
 
     def attention(self, audio: Array, ids: Sequence[int]) -> Array:
-        """How much each of `ids`, and the end, attends to each state of the audio: (layers, heads, ids + 1, frames)."""
+        """Return how much each of `ids`, and the end, attends to each state of the audio: (layers, heads, ids + 1,
+        frames)."""
         seen: list[Array] = []
         self._decoder.forward([self.encode(audio, len(ids) + 1)], [[BEGIN_ID, *ids]], seen)
         return np.stack(seen)
 
     def choose(self, logits: Array, row: Row, seed: int) -> tuple[list[int], list[float]]:
-        """The token behind each of a row's queries and its log-probability; logits (n, vocabulary)."""
+        """Return the token behind each of a row's queries and its log-probability; logits (n, vocabulary)."""
         chosen = logits.argmax(-1)
         if row.temperature > 0:  # a sampled row has no draft: only the last of its queries is open
             scaled = (logits[-1] / max(row.temperature, _COLDEST)).astype(np.float64)

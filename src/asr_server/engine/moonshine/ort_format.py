@@ -28,12 +28,12 @@ class Tensor:
 
     @property
     def name(self) -> str:
-        """Its name in the graph."""
+        """Return the tensor's name in the graph."""
         return _text(self._table, 4)
 
     @property
     def value(self) -> NDArray[Any] | None:
-        """A copy of its numbers; None if they are of another type than float32, uint8 and int8."""
+        """Return a copy of its numbers; None if they are of another type than float32, uint8 and int8."""
         dtype = _DTYPES.get(self._table.GetSlot(10, 0, number_types.Int32Flags))
         if dtype is None:
             return None
@@ -50,17 +50,17 @@ class Node:
 
     @property
     def operator(self) -> str:
-        """Its name without the domain."""
+        """Return the operator's name without the domain."""
         return _text(self._table, 14)
 
     @property
     def inputs(self) -> list[str]:
-        """The names of what it reads."""
+        """Return the names of what it reads."""
         return _texts(self._table, 20)
 
     @property
     def outputs(self) -> list[str]:
-        """The names of what it computes."""
+        """Return the names of what it computes."""
         return _texts(self._table, 22)
 
     @property
@@ -81,17 +81,17 @@ class Graph:
 
     @property
     def tensors(self) -> Iterator[Tensor]:
-        """Its constants."""
+        """Return the graph's constants."""
         return map(Tensor, _tables(self._table, 4))
 
     @property
     def nodes(self) -> Iterator[Node]:
-        """Its operators in the order of execution."""
+        """Return the graph's operators in the order of execution."""
         return map(Node, _tables(self._table, 8))
 
 
 def read(content: bytes) -> Graph:
-    """The graph of a model."""
+    """Return the graph of a model."""
     session = Table(content, Get(uoffset, content, 0))
     return Graph(_table(_table(session, 6), 18))
 
@@ -114,7 +114,7 @@ def _tables(table: Table, place: int) -> Iterator[Table]:
 
 
 def _elements(table: Table, place: int) -> range:
-    """Where the offsets of a vector's elements are."""
+    """Return the places where the offsets of a vector's elements are."""
     offset = table.Offset(place)
     if not offset:
         return range(0)

@@ -1,4 +1,4 @@
-"""Where the model's files are: in an installed distribution, whose record has their digests. Its code is not used."""
+"""The model's files in an installed distribution, whose record has their digests. Its code is not used."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class ModelFiles:
 
     @property
     def size_bytes(self) -> int:
-        """Their size on disk."""
+        """Return their size on disk."""
         return sum(path.stat().st_size for path in (self.encoder, self.decoder, self.tokenizer))
 
 
 def locate() -> ModelFiles:
-    """The files, each with the digest that the distribution's record gives. Raises `ModelUnavailable`."""
+    """Return the files, each with the digest that the distribution's record gives. Raises `ModelUnavailable`."""
     if not installed():
         raise ModelUnavailable(
             f"MODEL_ID={MODEL_ID}: the package {DISTRIBUTION}=={VERSION} is not installed: {REMEDY}. Where no wheel of "

@@ -24,7 +24,6 @@ def copy(tmp_path, monkeypatch):
 
 
 def test_the_installed_files_are_found(copy):
-    """Each in its place."""
     files = package.locate()
     assert files.encoder.parent == files.decoder.parent == files.tokenizer.parent == copy
     assert 40e6 < files.size_bytes < 50e6

@@ -12,17 +12,17 @@ BEGIN_ID = 1
 END_ID = 2
 _BLANK = "\u2581".encode()
 _BLANKS = " \t\n\r\v\f"  # what `bytes.strip` removes; `str.strip` removes more
-# From here on no token stands for text: names of tasks, of which this model uses none.
+# From here on no token stands for text: these are names of tasks, and this model uses none.
 _FIRST_SPECIAL_ID = 32_000
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What ids say. `pieces`: the bytes that each id writes; `offsets`: the length of `text` with it."""
+    """The text of some ids."""
 
     text: str
-    offsets: tuple[int, ...]
-    pieces: tuple[bytes, ...]
+    offsets: tuple[int, ...]  # the length of `text` with each id
+    pieces: tuple[bytes, ...]  # the bytes that each id writes
 
 
 class Tokenizer:
@@ -39,7 +39,7 @@ class Tokenizer:
         return len(self._pieces)
 
     def read(self, ids: Sequence[int]) -> Reading:
-        """The text of an answer, without blanks around it. An unfinished character at the end is left out."""
+        """Return the text of an answer, without blanks around it. An unfinished character at the end is left out."""
         pieces = [self._pieces[token] for token in ids]
         begun = next((n for n, piece in enumerate(pieces) if piece.strip()), len(pieces))
         pieces[: begun + 1] = [b""] * begun + [piece.lstrip() for piece in pieces[begun : begun + 1]]
@@ -64,7 +64,7 @@ class Tokenizer:
 
 
 def entries(content: bytes) -> list[bytes]:
-    """The entries of a `tokenizer.bin`: each its length, then its bytes.
+    """Return the entries of a `tokenizer.bin`: each its length, then its bytes.
 
     A length below 128 is one byte. A greater one is two: `first - 128 + 128 * second`. Raises `ValueError` if the last
     entry is cut short.

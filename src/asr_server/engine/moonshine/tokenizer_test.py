@@ -20,7 +20,7 @@ def _entry(piece):
 
 @given(st.lists(st.binary(max_size=300).filter(lambda piece: "\u2581".encode() not in piece)))
 def test_entries_of_any_length_are_read(pieces):
-    """In order; U+2581 becomes a blank."""
+    """Entries are in order; U+2581 becomes a blank."""
     assert entries(b"".join(map(_entry, pieces))) == pieces
     assert entries(_entry("\u2581go".encode())) == [b" go"]
 
@@ -40,13 +40,13 @@ def test_a_character_of_several_tokens_is_whole_or_not_there(tokenizer):
 
 @given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1)).map(" ".join))
 def test_any_text_is_encoded(tokenizer, text):
-    """Its ids read as the text."""
+    """The ids read as the text."""
     assert tokenizer.read(tokenizer.encode(text)).text == text.replace("\u2581", " ").strip()
 
 
 @given(st.lists(st.integers(0, 32_767), max_size=30))
 def test_pieces_offsets_and_text_agree(tokenizer, ids):
-    """For any ids: no blank at either end, offsets in order up to the length, pieces that are the text."""
+    """Any ids have no blank at either end, offsets in order up to the length, and pieces that are the text."""
     reading = tokenizer.read(ids)
     assert len(reading.offsets) == len(reading.pieces) == len(ids)
     assert list(reading.offsets) == sorted(reading.offsets)

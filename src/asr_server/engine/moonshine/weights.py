@@ -27,34 +27,34 @@ _BRANCH = "else_branch"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerWeights:
-    """One decoder layer. `qkv` (d, 3 d), `out` (d, d); of the attention to the encoder's states `cross_q` (d, d),
-    `cross_kv` (d, 2 d), `cross_out` (d, d); `up` (d, 2 f), `down` (f, d); norms and biases are vectors."""
+    """The weights of one decoder layer, with d for its width and f for that of the layers between; norms and biases are
+    vectors."""
 
     self_norm: Array
-    qkv: Array
-    out: Array
+    qkv: Array  # (d, 3 d)
+    out: Array  # (d, d)
     cross_norm: Array
-    cross_q: Array
-    cross_kv: Array
-    cross_out: Array
+    cross_q: Array  # of the attention to the encoder's states, (d, d)
+    cross_kv: Array  # (d, 2 d)
+    cross_out: Array  # (d, d)
     mlp_norm: Array
-    up: Array
+    up: Array  # (d, 2 f)
     up_bias: Array
-    down: Array
+    down: Array  # (f, d)
     down_bias: Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecoderWeights:
-    """All of the decoder. `embedding` (vocabulary, d) is the output's matrix too; `norm` (d,)."""
+    """The weights of the whole decoder."""
 
-    embedding: Array
+    embedding: Array  # (vocabulary, d); the output's matrix too
     layers: tuple[LayerWeights, ...]
-    norm: Array
+    norm: Array  # (d,)
 
 
 def read(path: Path) -> DecoderWeights:
-    """The weights in a `decoder_model_merged.ort`. Raises `KeyError` if the file is of another model."""
+    """Return the weights in a `decoder_model_merged.ort`. Raises `KeyError` if the file is of another model."""
     graph = ort_format.read(path.read_bytes())
     branch = next(node.branches[_BRANCH] for node in graph.nodes if node.branches)
     tensors = {
@@ -96,7 +96,8 @@ def _layer(number: int, products: dict[str, Array], tensors: dict[str, NDArray[A
 
 
 def _products(branch: Graph, tensors: dict[str, NDArray[Any]]) -> Iterator[tuple[str, Array]]:
-    """The matrix of each product of activations with weights in the layers, by the name of the product's output."""
+    """Yield the matrix of each product of activations with weights in the layers, by the name of the product's
+    output."""
     for node in branch.nodes:
         # The one that gives the logits is the embedding again.
         if node.operator in _MATRIX_PRODUCTS and node.outputs != ["logits"]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _SAMPLES_PER_TOKEN = SAMPLE_RATE / 13
 _BYTES_PER_TOKEN = 4
-# Scripts from here on are split into single characters, two stamps behind each.
+# Scripts from here on are split into single characters, two stamps after each.
 _FIRST_IDEOGRAPH = "\u2e80"
 
 
@@ -45,12 +45,12 @@ class QwenAligner:
 
     @property
     def aligner_id(self) -> str:
-        """The name it was asked for."""
+        """Return the name it was asked for."""
         return self._plan.aligner_id
 
     @property
     def loaded(self) -> bool:
-        """Whether the weights are in memory."""
+        """True if the weights are in memory."""
         return self._runtime is not None
 
     def locate(self) -> None:
@@ -92,7 +92,7 @@ class QwenAligner:
         return int(len(item.audio) / _SAMPLES_PER_TOKEN + len(item.text.encode()) / _BYTES_PER_TOKEN) + 2 * words
 
     def align(self, items: Sequence[AlignItem]) -> list[Alignment | AsrError]:
-        """All items in one pass, or in halves where that fails, down to the item that is at fault. Raises
+        """Align all items in one pass, or in halves where that fails, down to the item that is at fault. Raises
         `EngineFailed`."""
         assert self._runtime is not None, "align() before load()"
         try:

@@ -1,7 +1,7 @@
 """A loaded aligner and its one forward pass. Lives as long as the weights do.
 
-The prompt is the audio and then every word with two stamps behind it; the head says at each stamp in which time slot
-the word begins and ends. Rows are padded behind their end, where causal attention never looks, so no row needs a mask.
+The prompt is the audio and then every word with two stamps after it; the head says at each stamp in which time slot the
+word begins and ends. Rows are padded after their end, where causal attention never looks, so no row needs a mask.
 """
 
 from __future__ import annotations
@@ -19,30 +19,32 @@ from torch.nn import functional as F
 from asr_server.core.audio import SAMPLE_RATE, samples_to_whole_ms
 from asr_server.core.errors import UnsupportedLanguage, UnsupportedValue
 from asr_server.engine.protocol import AlignedPiece, AlignItem, Alignment
-from asr_server.engine.qwen import faults, loading, memory, monotonic_decode
+from asr_server.engine.qwen import faults, loading, memory
 from asr_server.engine.qwen.device import prepare
 from asr_server.engine.qwen.encoder import WindowedEncoder
 from asr_server.engine.qwen.frontend import LogMel
 from asr_server.engine.qwen.language_model import Attend, LanguageModel
 from asr_server.engine.qwen.sdk import Qwen3ForceAlignProcessor
 
-# What the released aligner was trained on; its own configuration wins where it names languages.
+# The languages of the released aligner; those that a checkpoint's configuration names are used in place of them.
 LANGUAGES = (
     *("Chinese", "English", "Cantonese", "French", "German", "Italian", "Japanese", "Korean", "Portuguese", "Russian"),
     "Spanish",
 )
 # The SDK's own limit: beyond it the times collapse.
 LONGEST_S = 180.0
+# Certainty has limits: a stamp that is sure of a place its neighbours exclude is overruled, and nothing is impossible.
+_LEAST_CERTAINTY = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Row:
-    """One item: its features (128, T), its words, and the ids behind the audio, two stamps after each word."""
+    """An item as the model reads it."""
 
-    mel: torch.Tensor
+    mel: torch.Tensor  # features (128, T)
     words: tuple[str, ...]
-    before: torch.Tensor
-    after: torch.Tensor
+    before: torch.Tensor  # ids (n,) before the audio
+    after: torch.Tensor  # ids (n,) after the audio: each word with two stamps after it
 
 
 class AlignerRuntime:
@@ -73,8 +75,8 @@ class AlignerRuntime:
             self._encoder.on_layer = self._language_model.on_layer = on_progress
 
     def align(self, items: Sequence[AlignItem]) -> list[Alignment]:
-        """All items in one pass. Raises `UnsupportedLanguage` or `UnsupportedValue` when one cannot be aligned, or the
-        error that the failure of a pass means."""
+        """Align all items in one pass. Raises `UnsupportedLanguage` or `UnsupportedValue` when one cannot be aligned,
+        or the error that the failure of a pass means."""
         try:
             return self._align(items)
         except Exception as error:
@@ -103,7 +105,7 @@ class AlignerRuntime:
         return torch.tensor(self._parts.processor.tokenizer(text).input_ids, dtype=torch.long)
 
     def _chances(self, rows: Sequence[_Row]) -> list[torch.Tensor]:
-        """What the head says of every stamp of each row, (2 x words, slots), not normalised."""
+        """Return the head's scores of the time slots at every stamp of each row, (2 x words, slots), not normalised."""
         windows = [self._encoder.windows(memory.upload(row.mel, self._device)) for row in rows]
         encoded = iter(self._encoder([window for own in windows for window in own]))
         embed = self._language_model.embed
@@ -145,8 +147,44 @@ def _causal(rows: int) -> Attend:
 
 
 def _in_order(chances: torch.Tensor, inside: torch.Tensor) -> NDArray[np.floating]:
-    """The likeliest slot of each stamp, which is the SDK's answer, if they are in order; else the chain's medians."""
+    """Return the likeliest slot of each stamp, which is the SDK's answer, if they are in order; else the chain's
+    medians."""
     likeliest = chances.argmax(-1).cpu().numpy()
     if (np.diff(likeliest) >= 0).all():
         return likeliest.astype(np.float64)
-    return monotonic_decode.medians(inside.float().softmax(-1).cpu().numpy())
+    return medians(inside.float().softmax(-1).cpu().numpy())
+
+
+def medians(weights: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Turn (n, slots) probabilities of each stamp alone into (n,) medians in slots, never falling, with fractions.
+
+    The likeliest slots of the stamps may run backwards, and then something has to be repaired by rule. Here the stamps
+    are a chain instead, t(1) <= t(2) <= ..., each link as likely as the head says and no order preferred among those
+    that do not run backwards; the marginals of the chain are found by the forward-backward recursion (Rabiner, Proc.
+    IEEE 77(2), 1989). The median of a marginal is the time with the least expected distance from the truth; medians of
+    an ordered chain are in order themselves.
+
+    A stamp that is certain, at a place that its neighbours allow, keeps its slot exactly.
+    """
+    marginal = _marginals(np.log(np.maximum(weights.astype(np.float64), _LEAST_CERTAINTY)))
+    reached = marginal.cumsum(axis=1)
+    slot = (reached < 0.5).sum(axis=1)
+    rows = np.arange(len(slot))
+    inside = marginal[rows, slot]
+    # A slot stands for the time half a slot to either side of it.
+    return slot - 0.5 + (0.5 - (reached[rows, slot] - inside)) / inside
+
+
+def _marginals(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Turn (n, slots) logarithms into probabilities of each link of the chain.
+
+    The recursion is in logarithms, since the weight of a place that many neighbours exclude is no number any more.
+    """
+    before, behind = np.zeros_like(logs), np.zeros_like(logs)
+    for n in range(1, len(logs)):
+        before[n] = np.logaddexp.accumulate(before[n - 1] + logs[n - 1])
+        behind[-1 - n] = np.logaddexp.accumulate((behind[-n] + logs[-n])[::-1])[::-1]
+    marginal = before + logs + behind
+    marginal = np.exp(marginal - marginal.max(axis=1, keepdims=True))
+    scaled: NDArray[np.float64] = marginal / marginal.sum(axis=1, keepdims=True)
+    return scaled

@@ -28,7 +28,7 @@ def _loaded(aligner_id="demo"):
 
 
 def test_a_long_pass_says_that_it_moves(items):
-    """At the convolutions and each layer of the audio tower and of the language model."""
+    """Progress is told at the convolutions and each layer of the audio tower and of the language model."""
     beats = []
     aligner = QwenAligner(Plan("qwen", "demo", "cpu", "float32", 4, 0, (), "demo"), lambda: beats.append(1))
     aligner.locate()
@@ -50,7 +50,8 @@ def items(clips):
 
 
 def test_it_equals_the_sdk_where_that_needs_no_repair(aligner, items, speech):
-    """Up to 8 s, where the SDK's missing mask does not matter: its own `align`, where its likeliest slots are in order.
+    """Up to 8 s, where the SDK's missing mask does not matter, times are those of its `align` if its likeliest slots
+    are in order.
 
     Where they run backwards, as for words that nobody says, ours are in order by the chain.
     """
@@ -98,7 +99,8 @@ def test_what_cannot_be_aligned_fails_alone(aligner, items):
 
 
 def test_out_of_memory_halves_the_batch(aligner, items, monkeypatch):
-    """With memory for two rows at a time all are aligned as before; with none for one, that one says so."""
+    """With memory for two rows at a time all are aligned as before; without memory for a single one, that one fails
+    with it."""
     whole = aligner.align(items)
     make, sizes = aligner_runtime.AlignerRuntime._chances, []
 
@@ -134,7 +136,7 @@ def test_a_load_without_memory_says_so(monkeypatch):
 
 
 def test_unload_gives_the_weights_back_and_load_brings_them(items):
-    """After unload nothing holds the weights; after load the times are the same."""
+    """Nothing holds the weights after unload; after load the times are the same."""
     aligner = _loaded()
     before = aligner.align(items[:2])
     weights = weakref.ref(aligner._runtime._parts.head)
@@ -166,7 +168,8 @@ def test_a_checkpoint_that_names_no_languages_has_those_of_the_release(tmp_path)
 
 @pytest.mark.parametrize("text", ["hello turn on the kitchen lights and play music", "打开电灯你好今天明天谢谢", ""])
 def test_the_cost_of_an_item_is_about_its_tokens(aligner, speech, text):
-    """What passes are planned by is what they take, to a half: the bundled tokenizer splits words finer than most."""
+    """The tokens that passes are planned by are what they take, to a half: the bundled tokenizer splits words finer
+    than most."""
     row = aligner._runtime._row(AlignItem(speech, text, "English"))
     true = aligner._runtime._encoder.tokens(row.mel.shape[1]) + len(row.before) + len(row.after)
     assert true * 0.5 <= aligner.cost(AlignItem(speech, text, "English")) <= true * 1.5

@@ -11,24 +11,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from asr_server.engine import loops
 from asr_server.engine.qwen.prompt import ASR_TEXT
 from asr_server.engine.qwen.sdk import bytes_to_unicode, parse_asr_output
-from asr_server.text import repetition
 
 # Byte-level BPE spells bytes as printable characters; this is the way back.
 _BYTES = {char: byte for byte, char in bytes_to_unicode().items()}
-# What a decoder writes for bytes that are no character.
+# The character that a decoder writes for bytes that are none.
 _UNKNOWN = "\ufffd"
 
 
 @dataclass(frozen=True, slots=True)
 class ParsedAnswer:
-    """What ids say; the fields are those of `Hypothesis`."""
+    """The content of some ids, as in `Hypothesis`."""
 
-    language: str
+    language: str  # the model's name, "" for no speech
     text: str
-    offsets: tuple[int, ...]
-    pieces: tuple[bytes, ...]
+    offsets: tuple[int, ...]  # the length of `text` with each id
+    pieces: tuple[bytes, ...]  # the bytes that each id writes
 
 
 class AnswerReader:
@@ -40,13 +40,13 @@ class AnswerReader:
         self._added = {token.content: token.special for token in tokenizer.added_tokens_decoder.values()}
 
     def read(self, ids: Sequence[int], language: str | None) -> ParsedAnswer:
-        """Generated ids, behind a forced `language` or none. Loops are folded to one turn.
+        """Read generated ids that follow a forced `language`, or none. A loop is folded to one repetition.
 
         An answer that was cut off inside a character ends before it.
         """
         raw = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         found, text = parse_asr_output(raw.rstrip(_UNKNOWN), user_language=language)
-        text = repetition.collapse(text)
+        text = loops.collapse(text)
         start = self.text_start(ids, forced=language is not None) or 0
         tokens = self._tokenizer.convert_ids_to_tokens(ids[start:])
         offsets = _offsets([self._decoded(token) for token in tokens], text)
@@ -54,17 +54,18 @@ class AnswerReader:
         return ParsedAnswer(found, text, () if offsets is None else (*[0] * start, *offsets), (*[b""] * start, *pieces))
 
     def text_start(self, ids: Sequence[int], *, forced: bool) -> int | None:
-        """Where the text begins: behind the tag, None where there is none yet; at once if the language was forced."""
+        """Return where the text begins: after the tag, None where there is none yet, at 0 if the language was
+        forced."""
         if forced:
             return 0
         return ids.index(self._tag) + 1 if self._tag in ids else None
 
     def decoded(self, ids: Sequence[int]) -> bytes:
-        """The bytes that the tokenizer decodes ids to."""
+        """Return the bytes that the tokenizer decodes ids to."""
         return b"".join(map(self._decoded, self._tokenizer.convert_ids_to_tokens(ids)))
 
     def _decoded(self, token: str | None) -> bytes:
-        # The vocabulary is padded: ids behind the tokenizer's last have no token, and an untrained row may still win.
+        # The vocabulary is padded: ids after the tokenizer's last have no token, and an untrained row may still win.
         if token is None or self._added.get(token, False):
             return b""
         return bytes(_BYTES[char] for char in token) if _BYTES.keys() >= set(token) else token.encode()
@@ -83,7 +84,8 @@ class AnswerStream:
         self._given = False
 
     def feed(self, ids: Sequence[int]) -> str:
-        """The text that is certain with `ids`, the next of the answer. All of it, joined, is the text of the answer."""
+        """Return the text that is certain with `ids`, the next of the answer. All of it, joined, is the text of the
+        answer."""
         if not self._in_text:
             start = self._reader.text_start(ids, forced=self._forced)
             if start is None:
@@ -99,7 +101,7 @@ class AnswerStream:
 
 
 def _offsets(pieces: Sequence[bytes], text: str) -> tuple[int, ...] | None:
-    """For each piece the length of `text` once it is there; None when `text` is not what they say letter by letter.
+    """Return for each piece the length of `text` with it; None if the pieces do not write `text` letter by letter.
 
     A character whose bytes are spread over several pieces counts with the last of them.
     """

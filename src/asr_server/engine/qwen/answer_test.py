@@ -15,7 +15,7 @@ pytestmark = pytest.mark.torch
 
 TEXTS = ("turn on the lights", "打开电灯", "naïve 😀 end", "")
 UNKNOWN = "\ufffd"
-# Control tokens, the tag, ids without a token, and bytes of which characters are made: 0 to 255 in both vocabularies.
+# Control tokens, the tag, ids without a token, and the bytes of characters: 0 to 255 in both vocabularies.
 RELEASED_IDS = st.one_of(st.integers(0, 255), st.integers(0, 151_642), st.integers(151_643, 151_720))
 DEMO_IDS = st.one_of(st.integers(0, 255), st.integers(0, 700))
 
@@ -40,7 +40,7 @@ def _text_ids(tokenizer, ids, forced):
 
 
 def _offsets(tokenizer, ids, text, forced):
-    """The same by decoding every beginning of the ids."""
+    """Return the offsets found by decoding every beginning of the ids."""
     decode, text_ids = tokenizer.backend_tokenizer.decode, _text_ids(tokenizer, ids, forced)
     whole = decode(text_ids).rstrip(UNKNOWN)
     if whole.strip() != text:
@@ -103,7 +103,7 @@ def test_a_sentence_of_every_language_comes_back(released_tokenizer, language, f
 
 @pytest.mark.parametrize("language", SENTENCES)
 def test_an_answer_cut_off_anywhere_ends_with_a_whole_character(released_tokenizer, language):
-    """Its text is a beginning of the sentence, and what was streamed is all of it."""
+    """The text is a beginning of the sentence, and what was streamed is all of it."""
     sentence = SENTENCES[language]
     ids = _ids(released_tokenizer, sentence, language=language)
     for end in range(len(_ids(released_tokenizer, "", language=language)), len(ids)):
@@ -126,7 +126,7 @@ def test_offsets_end_where_characters_end(tokenizer, text, forced):
 
 
 def test_text_that_was_cleaned_up_has_no_offsets(tokenizer):
-    """Where a loop was folded, ids no longer map to places in the text."""
+    """Ids no longer map to places in the text where a loop was folded."""
     answer = AnswerReader(tokenizer).read(_ids(tokenizer, "no " * 30), None)
     assert answer.language == "English"
     assert len(answer.text) < 10
@@ -135,7 +135,7 @@ def test_text_that_was_cleaned_up_has_no_offsets(tokenizer):
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_pieces_are_the_bytes_of_the_text(tokenizer, text):
-    """What the ids write, joined, is the text in UTF-8; the language words write nothing."""
+    """The bytes that the ids write, joined, are the text in UTF-8; the language words write nothing."""
     ids = _ids(tokenizer, text)
     found = AnswerReader(tokenizer).read(ids, None).pieces
     assert len(found) == len(ids)

@@ -20,12 +20,12 @@ _SHORTEST = 256
 
 @dataclass(frozen=True, slots=True)
 class AttentionShape:
-    """Layers, heads of queries, heads of keys and values, and the size of a head."""
+    """The sizes of a language model's attention."""
 
     layers: int
-    heads: int
-    kv_heads: int
-    dim: int
+    heads: int  # heads of queries
+    kv_heads: int  # heads of keys and of values
+    dim: int  # the size of a head
 
     @property
     def groups(self) -> int:
@@ -34,7 +34,7 @@ class AttentionShape:
 
     @classmethod
     def of(cls, config: Any) -> AttentionShape:
-        """That of a language model's configuration."""
+        """Read the shape from a language model's configuration."""
         heads = config.num_attention_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // heads
         return cls(config.num_hidden_layers, heads, config.num_key_value_heads, int(dim))
@@ -55,7 +55,7 @@ class Arena:
 
     @property
     def device(self) -> torch.device:
-        """Where the buffer is."""
+        """Return where the buffer is."""
         return self._flat.device
 
     @property
@@ -65,7 +65,7 @@ class Arena:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The format of keys and values."""
+        """Return the format of keys and values."""
         return self._flat.dtype
 
     def divide(self, slots: int, columns: int, held: Sequence[int]) -> None:
@@ -76,7 +76,7 @@ class Arena:
         for layer, old in zip(divided, self._divided, strict=True):
             # A layer at a time, all of it read before it is written: old and new slots overlap.
             kept = [old[:, slot, :, :tokens].clone() for slot, tokens in enumerate(held)]
-            # What is no number must not stay where a mask only hides it.
+            # A NaN must not stay where only a mask hides it.
             for slot, tokens in enumerate(held):
                 old[:, slot, :, :tokens] = 0
             for slot, (tokens, part) in enumerate(zip(held, kept, strict=True)):
@@ -110,16 +110,16 @@ class Arena:
         self.put(other, kept)
 
     def copy(self, slot: int, tokens: int) -> torch.Tensor:
-        """The first `tokens` of a slot, (layers, 2, kv_heads, tokens, dim)."""
+        """Return the first `tokens` of a slot, (layers, 2, kv_heads, tokens, dim)."""
         return self._divided[:, :, slot, :, :tokens].clone()
 
     def put(self, slot: int, kept: torch.Tensor) -> None:
-        """What `copy` gave, at the start of a slot."""
+        """Write keys and values that `copy` returned to the start of a slot."""
         self._divided[:, :, slot, :, : kept.shape[3]] = kept
 
 
 def rounded(tokens: int) -> int:
-    """The length that `tokens` are padded to: 256, 512, 768, 1024, 1536, 2048, 3072, ..."""
+    """Return the length that `tokens` are padded to: 256, 512, 768, 1024, 1536, 2048, 3072, ..."""
     if tokens <= _SHORTEST:
         return _SHORTEST
     power = 1 << (tokens - 1).bit_length()
@@ -128,7 +128,7 @@ def rounded(tokens: int) -> int:
 
 
 def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """On a CPU without touching it: most of it is needed by long prompts only."""
+    """Return zeros. On a CPU the memory is not touched: most of it is needed by long prompts only."""
     if device.type != "cpu":
         return torch.zeros(shape, device=device, dtype=dtype)
     size = int(np.prod(shape)) * dtype.itemsize

@@ -23,19 +23,14 @@ from asr_server.engine.qwen.windowed_audio import Clip, CopyKv
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CausalPrefix:
-    """State of one session after a partial.
+    """The state of a session after a partial."""
 
-    `before`: the prompt's token ids ahead of the audio. `samples`: how many the encoded frames depend on. `probe`: the
-    last of them. `loudest`: the largest log10_mel so far. `state`: of the encoder. `kv`: keys and values (layers, 2,
-    heads, n, dim) of `before` and of all tokens so far.
-    """
-
-    before: tuple[int, ...]
-    samples: int
-    probe: NDArray[np.float32]
-    loudest: float
-    state: EncoderState
-    kv: torch.Tensor
+    before: tuple[int, ...]  # the prompt's token ids ahead of the audio
+    samples: int  # how many the encoded frames depend on
+    probe: NDArray[np.float32]  # the last of those samples
+    loudest: float  # the largest log10_mel so far
+    state: EncoderState  # of the encoder
+    kv: torch.Tensor  # keys and values (layers, 2, heads, n, dim) of `before` and of all tokens so far
 
     @property
     def nbytes(self) -> int:
@@ -43,34 +38,33 @@ class CausalPrefix:
         return self.probe.nbytes + self.state.nbytes + self.kv.nbytes
 
     def continues(self, audio: NDArray[np.float32], before: tuple[int, ...]) -> bool:
-        """Whether `audio` is the same recording, gone on, behind the same prompt."""
+        """True if `audio` is the same recording, continued, after the same prompt."""
         same = np.array_equal(prefix_cache.probe(audio, self.samples), self.probe)
         return before == self.before and len(audio) >= self.samples and same
 
 
 @dataclass(slots=True, eq=False)
 class CausalClip:
-    """`mel` (128, T): the new frames of whole tokens, clamped. `loudest`: the largest log10_mel up to their end.
-    `stream`: where its encoding has come to."""
+    """A clip whose new frames are to be encoded."""
 
     encoder: CausalEncoder
-    mel: torch.Tensor
-    loudest: float
-    cached: CausalPrefix | None
-    stream: Stream
+    mel: torch.Tensor  # the new frames of whole tokens, clamped, (128, T)
+    loudest: float  # the largest log10_mel up to their end
+    cached: CausalPrefix | None  # the session's last partial, None at its first
+    stream: Stream  # where the encoding of the clip has come to
 
     @property
     def tokens(self) -> int:
-        """Of the whole clip."""
+        """Return the tokens of the whole clip."""
         return self.encoder.tokens(self._begin.frames + self.mel.shape[1])
 
     @property
     def kv(self) -> torch.Tensor | None:
-        """Of the tokens so far."""
+        """Return keys and values of the tokens so far."""
         return self.cached.kv if self.cached is not None else None
 
     def windows(self) -> Sequence[StreamWindow]:
-        """The new frames, from the kept state on, also where the row starts again."""
+        """Return the new frames, from the kept state on, also where the row starts again."""
         self.stream = Stream(self._begin)
         return self.encoder.stream_windows(self.mel, self.stream)
 
@@ -86,7 +80,7 @@ class CausalAudio:
         self._encoder, self._mel, self._cache = encoder, mel, cache
 
     def prepare(self, work: Utterance, before: tuple[int, ...]) -> CausalClip:
-        """Its new frames behind those of the session's last partial."""
+        """Return the clip's new frames after those of the session's last partial."""
         cached = self._cache.get(work.session) if work.session is not None else None
         if not isinstance(cached, CausalPrefix) or not cached.continues(work.audio, before):
             cached = None

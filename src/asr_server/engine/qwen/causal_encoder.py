@@ -1,7 +1,7 @@
 """The encoder of checkpoints that were tuned to hear no further than a token's own 80 ms: audio is encoded once.
 
 A token's eight frames are all that the convolutions look at ahead of it, and a piece of 100 frames is padded with zeros
-at both ends whatever is beside it. Attention sees the token and those before it, as many as the checkpoint was tuned
+at both ends whatever is next to it. Attention sees the token and those before it, as many as the checkpoint was tuned
 for. So a token never changes once its frames are there, and a stream needs the last column of each convolution's input
 and the keys and values of the last tokens to go on.
 """
@@ -25,15 +25,12 @@ TOKEN_FRAMES = 8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncoderState:
-    """What a stream needs to go on behind `frames` frames.
+    """The state that a stream needs to be continued."""
 
-    `columns`: of the open piece, the last input column of each convolution, (1, channels, bins, 1); () where no piece
-    is open. `kv`: keys and values (layers, 2, heads, n, dim) of the last tokens.
-    """
-
-    frames: int = 0
+    frames: int = 0  # frames that were encoded
+    # The last input column of each convolution for the open piece, (1, channels, bins, 1); () where no piece is open.
     columns: tuple[torch.Tensor, ...] = ()
-    kv: torch.Tensor | None = None
+    kv: torch.Tensor | None = None  # keys and values (layers, 2, heads, n, dim) of the last tokens
 
     @property
     def nbytes(self) -> int:
@@ -43,9 +40,9 @@ class EncoderState:
 
 @dataclass(slots=True, eq=False)
 class Stream:
-    """One clip while its windows are encoded, in their order."""
+    """A clip while its windows are encoded, in their order."""
 
-    state: EncoderState
+    state: EncoderState  # what the encoding so far leaves
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +53,7 @@ class StreamWindow(Window):
 
 
 class CausalEncoder(WindowedEncoder):
-    """`tower` as for `WindowedEncoder`. A window is no limit of attention here, only how much is encoded at a time."""
+    """the clip that the frames belong to"""
 
     def __init__(self, tower: Any, make_linear: MakeLinear = plain) -> None:
         super().__init__(tower, make_linear)
@@ -64,17 +61,17 @@ class CausalEncoder(WindowedEncoder):
         self.frames_encoded = 0
 
     def tokens(self, frames: int) -> int:
-        """How many tokens a clip of that many mel frames becomes: those whose frames are all there."""
+        """Return how many tokens a clip of that many mel frames becomes: those whose frames are all there."""
         pieces, rest = divmod(frames, self.piece_frames)
         return pieces * self.piece_tokens + rest // TOKEN_FRAMES
 
     def whole_frames(self, frames: int) -> int:
-        """How many of the first `frames` belong to tokens."""
+        """Return how many of the first `frames` belong to tokens."""
         pieces, rest = divmod(frames, self.piece_frames)
         return pieces * self.piece_frames + rest // TOKEN_FRAMES * TOKEN_FRAMES
 
     def stream_windows(self, mel: torch.Tensor, stream: Stream) -> list[StreamWindow]:
-        """The next windows of a stream: frames (128, T) of whole tokens, clamped."""
+        """Return the next windows of a stream: frames (128, T) of whole tokens, clamped."""
         found, start, before = list[StreamWindow](), 0, stream.state.frames
         while start < mel.shape[1]:
             end = min(mel.shape[1], start + self.window_frames - (before + start) % self.window_frames)
@@ -99,7 +96,8 @@ class CausalEncoder(WindowedEncoder):
         return found
 
     def step(self, state: EncoderState, mel: torch.Tensor) -> tuple[torch.Tensor, EncoderState]:
-        """Embeddings (t, output_dim) of the next frames (128, T), which are whole tokens, and the state behind them."""
+        """Return embeddings (t, output_dim) of the next frames (128, T), which are whole tokens, and the state after
+        them."""
         weight, size = self._convolutions[0].weight, self.piece_frames
         mel = mel.to(weight.device, weight.dtype)
         states, columns, place = list[torch.Tensor](), state.columns, state.frames % size
@@ -153,7 +151,8 @@ class CausalEncoder(WindowedEncoder):
 
 
 def strided(x: torch.Tensor, convolution: Any) -> torch.Tensor:
-    """The convolution of (1, channels, bins, columns), whose first and last column are there, at every second column.
+    """Return the convolution of (1, channels, bins, columns), whose first and last column are there, at every second
+    column.
 
     Never of a single column: with AMX, oneDNN 3.12 of torch 2.13 (`brg_conv_fwd:avx10_1_512_amx`, bfloat16, stride 2)
     then reads memory that nobody has written, and gives NaN or wrong numbers (2026-11-24). A column of zeros more gives

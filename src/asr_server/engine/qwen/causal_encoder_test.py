@@ -74,7 +74,7 @@ def _encoded(audio, samples):
 
 @pytest.mark.parametrize("samples", [8_000, 8_001, 20_000, 47_999, 48_200, 100_123])
 def test_longer_audio_never_changes_a_token_that_was_there(audio, recording, samples):
-    """From the samples on: frames, clamp, convolutions and attention."""
+    """The test goes from the samples on, through frames, clamp, convolutions and attention."""
     begin, whole = _encoded(audio, recording[:samples]), _encoded(audio, recording)
     assert len(begin) >= samples // 160 // 8 - 1
     assert_close(whole[: len(begin)], begin, atol=1e-4, rtol=1e-4)
@@ -98,7 +98,7 @@ def test_audio_far_back_is_not_attended_to(audio, recording):
 @pytest.mark.parametrize("step", [8, 24, 56, 100, 344, 999])
 @torch.inference_mode()
 def test_a_stream_is_what_the_clip_is_at_once(audio, step):
-    """In float32 but for rounding, in pieces of any length."""
+    """The numbers are equal in float32 but for rounding, in pieces of any length."""
     encoder, mel = audio._encoder, torch.rand(128, 1704) * 2 - 1
     whole = torch.cat(encoder(encoder.stream_windows(mel, Stream(EncoderState()))))
     stream, found, at = Stream(EncoderState()), [], 0
@@ -110,7 +110,7 @@ def test_a_stream_is_what_the_clip_is_at_once(audio, step):
 
 
 def test_a_pass_that_fails_moves_no_stream(audio, monkeypatch):
-    """It may be tried again."""
+    """The pass may be tried again."""
     encoder, stream = audio._encoder, Stream(EncoderState())
     windows = encoder.stream_windows(torch.rand(128, 1600), stream)
     assert len(windows) == 2

@@ -1,4 +1,5 @@
-"""From a model name to a directory that is fit to load, or an error that says what to do. Loads nothing heavy."""
+"""Locates and checks checkpoints: a model's name becomes a directory that can be loaded, or an error that says what to
+do."""
 
 from __future__ import annotations
 
@@ -27,17 +28,13 @@ _SDK_NEEDED = ("preprocessor_config.json",)
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What is looked for: `setting`, the variable that names it, its value, and whether it is to be an aligner.
+    """A checkpoint that is looked for."""
 
-    `revision`: of a hub id, "" for the one in the cache, or the newest. `update`: the hub is asked even if there is one
-    in the cache.
-    """
-
-    setting: str
+    setting: str  # the variable that names it
     value: str
-    aligner: bool = False
-    revision: str = ""
-    update: bool = False
+    aligner: bool = False  # it is to be an aligner
+    revision: str = ""  # of a hub id, "" for the one in the cache, or the newest
+    update: bool = False  # ask the hub even if there is one in the cache
 
     def __str__(self) -> str:
         return f"{self.setting}={self.value}" + (f" ({self.revision})" if self.revision else "")
@@ -50,7 +47,7 @@ Check = Callable[[Path, Wanted], None]
 def locate(
     model_id: str, on_download: OnDownload = lambda size_bytes: None, *, revision: str = "", update: bool = False
 ) -> Path:
-    """The local directory of a model: the bundled one, a directory given by path, or a hub snapshot.
+    """Return the local directory of a model: the bundled one, a directory given by path, or a hub snapshot.
 
     A snapshot in the cache is taken as it is, so that the model never changes by itself; `update` fetches the newest.
     `revision`: commit, tag or branch. `on_download` is called about once a second, on another thread, with the bytes
@@ -62,7 +59,7 @@ def locate(
 
 
 def on_disk(model_id: str, *, revision: str = "") -> bool:
-    """Whether the model is on this machine and whole. Asks no hub."""
+    """True if the model is on this machine and whole. Asks no hub."""
     wanted = Wanted("MODEL_ID", model_id, revision=revision)
     if model_id != DEMO and not os.path.isdir(model_id):
         return is_hub_id(model_id) and cached(wanted) is not None
@@ -70,13 +67,13 @@ def on_disk(model_id: str, *, revision: str = "") -> bool:
 
 
 def locate_aligner(aligner_id: str, on_download: OnDownload = lambda size_bytes: None, *, revision: str = "") -> Path:
-    """The same for a forced aligner."""
+    """Return the directory of a checked aligner, downloaded if it has to be. Raises `ModelUnavailable`."""
     wanted = Wanted("FORCED_ALIGNER_ID", aligner_id, aligner=True, revision=revision)
     return _located(wanted, demo.aligner_path(), on_download)
 
 
 def local(name: str, *, aligner: bool = False, revision: str = "") -> Path | None:
-    """The directory of a model or an aligner if it is on this machine and whole. Asks no hub."""
+    """Return the directory of a model or an aligner if it is on this machine and whole. Asks no hub."""
     wanted = Wanted("FORCED_ALIGNER_ID" if aligner else "MODEL_ID", name, aligner=aligner, revision=revision)
     if name != DEMO and not os.path.isdir(name):
         return cached(wanted) if is_hub_id(name) else None
@@ -87,7 +84,7 @@ def local(name: str, *, aligner: bool = False, revision: str = "") -> Path | Non
 
 
 def revision_of(directory: Path) -> str:
-    """The commit of a hub snapshot, "" for other directories."""
+    """Return the commit of a hub snapshot, "" for other directories."""
     return directory.name if directory.parent.name == "snapshots" else ""
 
 
@@ -106,7 +103,7 @@ def _located(wanted: Wanted, bundled: Path, on_download: OnDownload) -> Path:
 
 
 def is_hub_id(name: str) -> bool:
-    """Whether a name has the shape owner/name, and is no path."""
+    """True if a name has the shape owner/name, and is no path."""
     return not name.startswith((".", "/", "~")) and name.count("/") == 1
 
 
@@ -119,7 +116,7 @@ def check(directory: Path, name: str) -> None:
 
 
 def problem(directory: Path, name: str) -> str:
-    """Why the checkpoint cannot be loaded, "" if it can."""
+    """Return why the checkpoint cannot be loaded, "" if it can."""
     try:
         check(directory, name)
     except ModelUnavailable as error:
@@ -128,8 +125,8 @@ def problem(directory: Path, name: str) -> str:
 
 
 def fetch(wanted: Wanted, on_download: OnDownload, check: Check | None = None) -> Path:
-    """The snapshot of a hub id: the one in the cache if `check` finds it whole and nothing newer is wanted, else a
-    download, which is not checked. Raises `ModelUnavailable`."""
+    """Return the snapshot of a hub id: the one in the cache if `check` finds it whole and nothing newer is wanted, else
+    a download, which is not checked. Raises `ModelUnavailable`."""
     from huggingface_hub import constants, snapshot_download
     from huggingface_hub.file_download import repo_folder_name
 
@@ -152,8 +149,8 @@ def fetch(wanted: Wanted, on_download: OnDownload, check: Check | None = None) -
 
 
 def cached(wanted: Wanted, check: Check | None = None) -> Path | None:
-    """The whole snapshot in the cache, without a question to the hub. `check` raises `ModelUnavailable` where it is not
-    whole; without one it is to be a recogniser or an aligner."""
+    """Return the whole snapshot in the cache, without a question to the hub. `check` raises `ModelUnavailable` where it
+    is not whole; without one it is to be a recogniser or an aligner."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 
@@ -167,7 +164,7 @@ def cached(wanted: Wanted, check: Check | None = None) -> Path | None:
 
 @contextmanager
 def _growth_of(directory: Path, report: OnDownload) -> Iterator[None]:
-    """Until the block ends, report by how many bytes the files of a directory have grown, whenever they have.
+    """Report, until the block ends, by how many bytes the files of a directory have grown, whenever they have.
 
     The hub's client reports the bytes of a file to the terminal alone.
     """
@@ -187,7 +184,7 @@ def _growth_of(directory: Path, report: OnDownload) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        watcher.join()  # a report behind the end would be taken for a download under way
+        watcher.join()  # a report after the end would be taken for a download under way
 
 
 def _size(directory: Path) -> int:
@@ -235,7 +232,7 @@ def _is_aligner(config: dict[str, Any]) -> bool:
 
 
 def missing_weights(directory: Path, wanted: Wanted) -> list[str]:
-    """The names of weight files that are not there."""
+    """Return the names of weight files that are not there."""
     index = directory / "model.safetensors.index.json"
     if index.is_file():
         shards = set(read_json(index, wanted).get("weight_map", {}).values())
@@ -244,7 +241,7 @@ def missing_weights(directory: Path, wanted: Wanted) -> list[str]:
 
 
 def read_json(path: Path, wanted: Wanted) -> dict[str, Any]:
-    """The object in a file. Raises `ModelUnavailable`."""
+    """Return the object in a file. Raises `ModelUnavailable`."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:

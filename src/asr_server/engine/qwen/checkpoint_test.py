@@ -66,7 +66,7 @@ def test_a_missing_shard_is_named(copy):
 
 
 def test_another_architecture_is_named(copy):
-    """A Whisper checkpoint is told apart before anything is loaded."""
+    """A Whisper checkpoint is recognised before anything is loaded."""
     _edit(copy, model_type="whisper")
     assert "'whisper'" in _refusal(copy)
 
@@ -134,7 +134,7 @@ def test_a_damaged_config_is_told_apart(copy, content):
 
 
 def test_a_name_that_cannot_be_fetched_says_what_to_do(monkeypatch):
-    """Without network and cache, the message names the other way."""
+    """The message names the other way, without network and cache."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     assert "directory" in _refusal("nobody/no-such-model")

@@ -29,9 +29,10 @@ class NoRoom(MemoryError):
 
 
 class RowInput:
-    """What is left of a row's prompt, in embeddings (n, d); those of audio are made when they are needed.
+    """The part of a row's prompt that is not run yet, in embeddings (n, d); those of audio are made when they are
+    needed.
 
-    `ready`: those that are made; `windows`: the audio behind them; `after`: what follows the audio. The last `tail`
+    `ready` are those that are made, `windows` the audio after them, and `after` what follows the audio. The last `tail`
     tokens have to be run in one pass.
     """
 
@@ -42,7 +43,7 @@ class RowInput:
         self.add([])
 
     def missing(self, count: int) -> list[Window]:
-        """The windows without which the next `count` tokens cannot be run."""
+        """Return the windows without which the next `count` tokens cannot be run."""
         wanted, length = [], len(self.ready)
         for window in self.windows:
             if length >= min(count, self.left - len(self._after)):
@@ -66,24 +67,18 @@ class RowInput:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class SlotRow(Row):
-    """A row in a slot. `generator`: the source of chance where it is sampled. `watched`: the probability that nobody
-    speaks is wanted. `expected`: new tokens that it will hardly exceed. `urgent`: its prompt is run before those of
-    others.
+    """A row in a slot."""
 
-    Set by the decoder: `length`, tokens in the arena; `no_speech_logprob`, if it is wanted; `input`, what is left of
-    its prompt with the tokens `proposed` behind it, None once it decodes; `reserved`, tokens that its slot has to have
-    room for.
-    """
-
-    generator: torch.Generator | None = None
-    watched: bool = False
-    expected: int = 0
-    urgent: bool = False
-    length: int = 0
-    no_speech_logprob: float | None = None
+    generator: torch.Generator | None = None  # the source of chance where it is sampled
+    watched: bool = False  # the probability that nobody speaks is wanted
+    expected: int = 0  # new tokens that it will hardly exceed
+    urgent: bool = False  # its prompt is run before those of others
+    length: int = 0  # set by the decoder: tokens in the arena
+    no_speech_logprob: float | None = None  # set by the decoder, if it is wanted
+    # set by the decoder: what is left of its prompt with the tokens `proposed` after it, None once it decodes
     input: RowInput | None = None
     proposed: list[int] = field(default_factory=list)
-    reserved: int = 0
+    reserved: int = 0  # set by the decoder: tokens that its slot has to have room for
 
 
 class SlotDecoder:
@@ -111,12 +106,12 @@ class SlotDecoder:
         return [row for row in self.rows if row.input is None]
 
     def fits(self, rows: int, tokens: int) -> bool:
-        """Whether `rows` more rows, the longest of `tokens`, can be seated now."""
+        """True if `rows` more rows, the longest of `tokens`, can be seated now."""
         total = len(self.rows) + rows
         return total <= self._capacity.rows and self._division(total, tokens) is not None
 
     def seat(self, row: SlotRow, given: RowInput, cached: torch.Tensor | None) -> None:
-        """Give a row a slot. `given` is its prompt behind the tokens whose keys and values are in `cached`, if any.
+        """Give a row a slot. `given` is its prompt after the tokens whose keys and values are in `cached`, if any.
 
         What the row proposes is the end of it.
         """
@@ -129,16 +124,16 @@ class SlotDecoder:
         self.rows.append(row)
 
     def next_input(self, tokens: int) -> list[tuple[SlotRow, int]]:
-        """Rows whose prompts should be run next, and how many tokens of each, about `tokens` in all.
+        """Return rows whose prompts should be run next, and how many tokens of each, about `tokens` in all.
 
-        Those that come to their end are first.
+        Rows whose prompts are then at their end are first.
         """
         left, found = tokens, list[tuple[SlotRow, int]]()
         waiting = [(row, row.input) for row in self.rows if row.input is not None]
         for row, given in sorted(waiting, key=lambda pair: (not pair[0].urgent, pair[0].key)):
             count = given.left
             if count > left:
-                # At least one token, and what is left behind them is more than the tail.
+                # At least one token, and what is left after them is more than the tail.
                 count = min(left, given.left - given.tail)
                 count = given.left if count < 1 and not found else count
             if count < 1 or left < 1:
@@ -148,7 +143,7 @@ class SlotDecoder:
         return sorted(found, key=lambda pair: pair[1] < _left(pair[0]))
 
     def prefill(self, parts: Sequence[tuple[SlotRow, int]]) -> None:
-        """Run so many tokens of those rows' prompts, which must be ready, in one pass.
+        """Run a number of tokens of each of those rows' prompts, which must be ready, in one pass.
 
         Rows that come to the end of theirs decode from then on.
         """
@@ -188,13 +183,14 @@ class SlotDecoder:
         return hidden, choose(self._head, hidden, self._no_speech_id)
 
     def step(self) -> None:
-        """One pass for all rows that decode and are unfinished: one new token each, more where a draft comes true."""
+        """Run one pass for all rows that decode and are unfinished: one new token each, more where a draft comes
+        true."""
         rows = self.decoding
         fed = [row.proposal() for row in rows]
         needed = [row.length + 1 + len(own) for row, own in zip(rows, fed, strict=True)]
         for row, tokens in zip(rows, needed, strict=True):
             if tokens > row.reserved:
-                # Some more, also where there is no room: nobody may take a place beside it meanwhile.
+                # Some more, also where there is no room: no other row may be seated meanwhile.
                 row.reserved = tokens + _GROWTH
         self._make_room(len(self.rows), max(needed))
         spans = [Span(slot, row.length, 1 + len(own)) for slot, (row, own) in enumerate(zip(rows, fed, strict=True))]
@@ -268,7 +264,7 @@ class SlotDecoder:
         # A sampled row has no draft: only the last of its states is open.
         sampled = [(row, end - 1) for row, end in zip(rows, ends, strict=True) if row.temperature]
         draws = [Draw(place, row.temperature, row.generator) for row, place in sampled]
-        # Of forced tokens too the log-probability is asked: they are words that callers see.
+        # The log-probability of forced tokens is asked too: they are words that callers see.
         first = [(row, begin) for row, begin in zip(rows, begins, strict=False) if not row.ids]
         forced = {begin + n: token for row, begin in first for n, token in enumerate(row.forced)}
         known = Known(forced, _allowed(rows, begins, proposals))
@@ -290,7 +286,7 @@ class SlotDecoder:
 def _allowed(
     rows: Sequence[SlotRow], begins: Sequence[int], proposals: Sequence[list[int]]
 ) -> dict[int, tuple[int, ...]]:
-    """Return the ids of which one comes at a place, for the places where not every id may."""
+    """Return, for the places where not every id may come, the ids that may."""
     limited = [(row, begin, own) for row, begin, own in zip(rows, begins, proposals, strict=False) if row.beginnings]
     return {
         begin + n: tuple(sorted(ids))
@@ -301,9 +297,9 @@ def _allowed(
 
 
 def _overflow(row: SlotRow) -> int:
-    """How many columns of its slot may hold what is no number, which a mask does not hide from the next row there: all
-    that its passes may have written, those that failed included. Of a row whose prompt is not at its end nothing is
-    known yet."""
+    """Return how many columns of a slot may hold numbers that are not finite, which a mask does not hide from the
+    slot's next row: all that its passes may have written, those that failed included. Nothing is known yet of a row
+    whose prompt is not at its end."""
     return max(row.reserved, row.length + _left(row)) if row.overflowed or row.input is not None else 0
 
 

@@ -16,7 +16,7 @@ DEVICE = torch.device("cpu")
 
 
 def test_answers_longer_than_expected_grow_and_change_no_id(run, clips, alone, monkeypatch):
-    """With room for one token at first, everyone gets the ids that it has alone."""
+    """A row that has room for one token at first gets the ids that it has alone."""
     monkeypatch.setattr("asr_server.engine.qwen.runtime.expected_tokens", lambda samples: 1)
     monkeypatch.setattr("asr_server.engine.qwen.capacity.ROW_TOKENS", 160)
     monkeypatch.setattr("asr_server.engine.qwen.decoder.rounded", lambda tokens: -(-tokens // 4) * 4)

@@ -1,4 +1,4 @@
-"""What is decided of a GPU once torch is imported: whether it can be used, the number format, the kernels."""
+"""The choices for a GPU once torch is imported: if it can be used, the number format, the kernels."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def tune() -> None:
 
 
 def kernels() -> list[str]:
-    """The kernels that attention may use, torch's first choice first."""
+    """Return the kernels that attention may use, torch's first choice first."""
     backends = torch.backends.cuda
     enabled = {
         "flash": backends.flash_sdp_enabled(),
@@ -61,7 +61,7 @@ def kernels() -> list[str]:
 
 
 def _capability(device: str) -> tuple[int, int]:
-    """The compute capability, of a GPU for which the installed torch has kernels."""
+    """Return the compute capability, of a GPU for which the installed torch has kernels."""
     if not torch.cuda.is_available():
         raise ModelUnavailable(
             f"DEVICE={device}: this torch build ({torch.__version__}) or driver offers no CUDA. Run "

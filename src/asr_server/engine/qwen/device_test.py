@@ -1,4 +1,4 @@
-"""What is decided of a GPU when torch is there. torch.cuda is the border: it is told what a card would say."""
+"""The choices for a GPU when torch is there. torch.cuda is the border: the tests say what a card would answer."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ BUILT_FOR = ["sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "compute_90"]
 
 @pytest.fixture(autouse=True)
 def _switches():
-    """They are the process' own: put back."""
+    """Put the process' own switches back."""
     backends = torch.backends
     before = (backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32, backends.cudnn.benchmark)
     yield
@@ -35,7 +35,8 @@ def card(monkeypatch):
 
 
 def test_the_switches_of_a_gpu(card):
-    """No search for algorithms at new shapes, no TF32, no plans of cuDNN for attention; another kernel is there."""
+    """There is no search for algorithms at new shapes, no TF32, no plans of cuDNN for attention; another kernel is
+    there."""
     torch.backends.cudnn.benchmark = torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
     card((9, 0))
     _, options = device.prepare("cuda", "auto")
@@ -74,7 +75,7 @@ def test_the_number_format_follows_the_compute_capability(card, capability, hip,
 
 
 def test_a_format_that_is_set_is_taken_and_called_slow(card):
-    """bfloat16 on a T4 is emulated; an operator who asks for it is told, and no more."""
+    """bfloat16 on a T4 is emulated; an operator who asks for it gets a warning, and no more."""
     card((7, 5))
     chosen, (option, *_) = device.prepare("cuda", "bfloat16")
     assert (chosen, option.name) == (torch.bfloat16, "dtype")
@@ -107,7 +108,7 @@ def test_a_build_without_kernels_for_the_card_is_noticed_before_weights_are_read
 
 
 def test_a_gpu_that_is_not_there_is_refused_by_its_name():
-    """On the build and the machine as they are: torch itself is asked, and no machine has a hundred."""
+    """The build and the machine are as they are: torch itself is asked, and no machine has a hundred."""
     with pytest.raises(ModelUnavailable, match=r"DEVICE=cuda:99: \w+"):
         device.prepare("cuda:99", "auto")
 

@@ -26,11 +26,11 @@ _PIECES = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
-    """Weights of one transformer layer."""
+    """The weights of a transformer layer."""
 
     norm: nn.LayerNorm
-    qkv: Linear
-    scale: float
+    qkv: Linear  # queries, keys and values in one product
+    scale: float  # of the queries
     heads: int
     out: Linear
     mlp_norm: nn.LayerNorm
@@ -72,7 +72,7 @@ class WindowedEncoder(Encoder):
         return [row[: window.tokens] for row, window in zip(encoded, windows, strict=True)]
 
     def _pieces(self, windows: Sequence[Window]) -> tuple[torch.Tensor, list[int]]:
-        """All pieces (n, 1, 128, 100), and how many frames of each the convolutions may see."""
+        """Return all pieces (n, 1, 128, 100), and how many frames of each the convolutions may see."""
         weight, size = self._convolutions[0].weight, self.piece_frames
         pieces, widths = list[torch.Tensor](), list[int]()
         for window in windows:
@@ -131,7 +131,7 @@ class WindowedEncoder(Encoder):
         return self.project(x)
 
     def project(self, x: torch.Tensor) -> torch.Tensor:
-        """The last layer's states (W, n, d_model) to embeddings (W, n, output_dim)."""
+        """Return the last layer's states (W, n, d_model) to embeddings (W, n, output_dim)."""
         first, second = self._projections
         return second(self._activation(first(self._norm(x))))
 
@@ -143,7 +143,7 @@ def attention_inputs(layer: Layer, x: torch.Tensor) -> tuple[torch.Tensor, torch
 
 
 def layer_output(layer: Layer, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
-    """What the layer makes of (W, n, d); `h` (W, heads, n, dim) is what its attention has found."""
+    """Return the layer's output for `x` (W, n, d); `h` (W, heads, n, dim) is the result of its attention."""
     x = x + layer.out(h.transpose(1, 2).flatten(2))
     x = x + layer.down(layer.activation(layer.up(layer.mlp_norm(x))))
     if x.dtype == torch.float16:  # as in the SDK: deep layers of the released encoders overflow half precision

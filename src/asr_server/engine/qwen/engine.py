@@ -22,7 +22,7 @@ from asr_server.engine.loops import without_loop
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
 from asr_server.engine.qwen import checkpoint
-from asr_server.engine.qwen.row_limit import RowLimit
+from asr_server.engine.qwen.capacity import RowLimit
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from asr_server.engine.qwen.decoder import SlotRow
     from asr_server.engine.qwen.runtime import Prepared, Runtime
 
-# Of each batch at the end of a load: its prompts, and two steps.
+# Steps of each batch at the end of a load: its prompts, and two steps.
 _WARM_UP_STEPS = 3
 # The log says so often how far a download is.
 _LOG_DOWNLOAD_S = 5.0
@@ -38,19 +38,19 @@ _LOG_DOWNLOAD_S = 5.0
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """One admitted utterance. `row` is None while it has no slot; `sent` tokens were handed out, read by `stream`."""
+    """One admitted utterance."""
 
     key: int
     utterance: Utterance
     prepared: Prepared
-    urgent: bool = False
-    row: SlotRow | None = None
-    stream: AnswerStream | None = None
-    sent: int = 0
+    urgent: bool = False  # it goes before work that is not
+    row: SlotRow | None = None  # None while it has no slot
+    stream: AnswerStream | None = None  # reads the tokens that were handed out; None where no text is asked for
+    sent: int = 0  # tokens that were handed out
 
     @property
     def waits(self) -> bool:
-        """Whether its prompt is not run to its end."""
+        """True if its prompt is not run to its end."""
         return self.row is None or self.row.input is not None
 
 
@@ -88,29 +88,29 @@ class QwenEngine:
 
     @property
     def info(self) -> EngineInfo:
-        """As of the last load, unload or finished row; during a download, as of the last second."""
+        """Return the facts as of the last load, unload or finished row; during a download, as of the last second."""
         return self._info
 
     @property
     def loaded(self) -> bool:
-        """Whether the weights are in memory."""
+        """True if the weights are in memory."""
         return self._runtime is not None
 
     @property
     def fits(self) -> bool:
-        """Whether the weights seem to fit into the free memory; true where their size is not known."""
+        """True if the weights seem to fit into the free memory, and where their size is not known."""
         from asr_server.engine.qwen import footprint
 
         return footprint.fits(self._plan)
 
     @property
     def free_slots(self) -> int:
-        """How many more utterances the next steps can start; 0 while as much waits as one step may prefill."""
+        """Return how many more utterances the next steps can start; 0 while as much waits as one step may prefill."""
         return self._slots_beside([work for work in self._work.values() if work.waits])
 
     @property
     def urgent_slots(self) -> int:
-        """How many more urgent ones: those are prefilled first."""
+        """Return how many more urgent ones the next steps can start: those are prefilled first."""
         return self._slots_beside([work for work in self._work.values() if work.waits and work.urgent])
 
     def _slots_beside(self, waiting: Sequence[_Work]) -> int:
@@ -138,7 +138,7 @@ class QwenEngine:
         directory = self._locate()
         self._revision = checkpoint.revision_of(directory)
         logger.info("checkpoint", model=self._plan.model_id, revision=self._revision)
-        # OpenMP threads spin at every barrier by default. A decode step has hundreds of barriers: beside any other busy
+        # OpenMP threads spin at every barrier by default. A decode step has hundreds of barriers: with another busy
         # process on the same cores that made a 7 s clip take 2.6 s instead of 40 ms (2 cores, 2026-11). Read at import.
         settings.prefer("OMP_WAIT_POLICY", "PASSIVE")
         from asr_server.engine.qwen.runtime import Runtime
@@ -162,7 +162,8 @@ class QwenEngine:
         self._publish()
 
     def _locate(self) -> Path:
-        """The directory of the checkpoint. After an idle time it is the same one, whatever the hub has by then."""
+        """Return the directory of the checkpoint. After an idle time it is the same one, whatever the hub has by
+        then."""
         model_id, revision = self._plan.model_id, self._plan.model_revision
         try:
             if self._directory is None or checkpoint.problem(self._directory, model_id):
@@ -173,8 +174,8 @@ class QwenEngine:
         return self._directory
 
     def _warm_up(self, runtime: Runtime) -> None:
-        """What first passes set up would otherwise be waited for, and count against ENGINE_HANG_S. Raises what a row
-        that is alone fails with."""
+        """Run what first passes set up, which would otherwise be waited for, and count against ENGINE_HANG_S. Raises
+        the error that a row which is alone fails with."""
         for seconds, rows in runtime.warm_up_batches:
             for key in range(rows):
                 if self.free_slots > 0:
@@ -258,7 +259,8 @@ class QwenEngine:
             yield from self._new_tokens(row)
 
     def _new_tokens(self, row: SlotRow) -> Iterator[Outcome]:
-        """What a row has generated and not yet handed out. A row that started again repeats nothing."""
+        """Yield the tokens that a row has generated and not yet handed out. A row that started again repeats
+        nothing."""
         work = self._work[row.key]
         if len(row.ids) > work.sent:
             new = tuple(row.ids[work.sent :])
@@ -316,7 +318,7 @@ class QwenEngine:
         )
 
     def _back_off(self, failure: AsrError) -> Iterator[Outcome]:
-        """A step failed: take the younger half of the rows out, to start again later with fewer beside them.
+        """Take the younger half of the rows out after a failed step, to start again later in a smaller batch.
 
         A row that was alone is at fault and fails.
         """

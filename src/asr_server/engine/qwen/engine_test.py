@@ -12,9 +12,9 @@ from asr_server import demo
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Finish, Utterance
+from asr_server.engine.qwen.capacity import RowLimit
 from asr_server.engine.qwen.engine import QwenEngine
 from asr_server.engine.qwen.language_model import LanguageModel
-from asr_server.engine.qwen.row_limit import RowLimit
 from asr_server.engine.qwen.sampling import Choice
 from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
 
@@ -65,7 +65,7 @@ def test_it_hears_what_was_said(make_engine, run, speech):
     [{}, {"language": "English"}, {"context": "kitchen, lights"}, {"language": "English", "context": "the bedroom"}],
 )
 def test_ids_are_the_sdks_up_to_one_window(make_engine, run, reference, clips, options):
-    """Up to 8 s, where the SDK's missing mask does not show, the greedy ids are the SDK's, prompt options included."""
+    """The greedy ids are the SDK's up to 8 s, where its missing mask does not show, prompt options included."""
     short = [clip for clip in clips if len(clip) <= 8 * 16_000]
     assert len(short) >= 3
     for clip in short:
@@ -101,7 +101,7 @@ def test_control_tokens_in_a_context_do_not_get_through(make_engine, run, speech
 
 
 def test_end_tokens_come_from_the_checkpoint(make_engine):
-    """All of them, and the released ids (151645, 151643) are not built in."""
+    """All of them are read, and the released ids (151645, 151643) are not built in."""
     written = json.loads((demo.checkpoint_path() / "generation_config.json").read_text())["eos_token_id"]
     assert len(written) == 2
     assert make_engine(1)._runtime._parts.end_ids == set(written)
@@ -111,7 +111,7 @@ def test_end_tokens_come_from_the_checkpoint(make_engine):
 def test_without_end_tokens_in_its_configuration_a_checkpoint_ends_at_those_with_a_known_name(
     tmp_path, run, speech, content
 ):
-    """With the file or without it the answer is what it is with the ids."""
+    """The answer is what it is with the ids, with the file or without it."""
     copy = tmp_path / "copy"
     shutil.copytree(demo.checkpoint_path(), copy)
     path = copy / "generation_config.json"
@@ -271,7 +271,7 @@ def test_a_row_without_memory_fails_alone(make_engine, clips, alone, monkeypatch
 
 
 def test_a_finished_row_is_handed_out_before_others_are_prefilled(make_engine, clips, monkeypatch):
-    """In the step in which it finishes; in the rest of it one of those takes its place."""
+    """The row is handed out in the step in which it finishes; in the rest of that step another takes its place."""
     engine, prefills, before = make_engine(1), [], []
     decoder = engine._runtime.decoder
     prefill = decoder.prefill
@@ -312,7 +312,7 @@ def test_urgent_rows_are_prefilled_first(make_engine, clips, monkeypatch):
 
 
 def test_a_loop_is_stopped_and_one_turn_kept(make_engine, run, monkeypatch, clips):
-    """When the ids have repeated for 48 tokens, the row ends at once, says so, and gives one turn of the loop."""
+    """A row whose ids have repeated for 48 tokens ends at once, says so, and keeps one turn of the loop."""
     start, turn = [11, 12, 13], [21, 22, 23, 24]
     _say(monkeypatch, start + turn * 40)
     (hypothesis,) = run(make_engine(1), [Utterance(clips[3])])
@@ -341,7 +341,8 @@ def test_the_cache_is_planned_once_and_told(make_engine, run, clips):
 
 
 def test_a_long_pass_says_that_it_moves(run, speech):
-    """At the convolutions, and each layer of the audio tower and of the language model: slow is no hang."""
+    """Progress is told at the convolutions and each layer of the audio tower and of the language model: slow is no
+    hang."""
     beats = []
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 1, 0, ()), lambda: beats.append(1))
     engine.load()
@@ -354,7 +355,8 @@ def test_a_long_pass_says_that_it_moves(run, speech):
 
 
 def test_a_row_longer_than_planned_takes_the_place_of_several_and_gives_it_back(run, clips, alone):
-    """A long prompt beside ordinary rows stays within the planned memory, changes nobody, and leaves no trace."""
+    """A long prompt in a batch of ordinary rows stays within the planned memory, changes no other row, and leaves no
+    trace."""
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, FOUR_ROWS_MB, ()))
     engine.load()
     runtime = engine._runtime
@@ -386,7 +388,7 @@ def test_after_running_out_of_memory_the_batch_stays_smaller(make_engine, clips,
 
 
 def test_a_small_budget_means_fewer_rows_and_the_same_answers(run, clips, alone):
-    """With room for two rows, eight are wanted and two run at a time; ids stay."""
+    """There is room for two rows of eight that are wanted: two run at a time, and the ids stay."""
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 8, 5, ()))
     engine.load()
     assert 1 <= engine.free_slots < 8
@@ -395,7 +397,7 @@ def test_a_small_budget_means_fewer_rows_and_the_same_answers(run, clips, alone)
 
 
 def test_a_loaded_model_has_run_once(monkeypatch):
-    """So that no caller waits for what a first pass sets up; where that pass fails, the model is not loaded."""
+    """No caller waits for what a first pass sets up; where that pass fails, the model is not loaded."""
     passes = []
     forward = LanguageModel.__call__
     monkeypatch.setattr(LanguageModel, "__call__", lambda self, *a: passes.append(a) or forward(self, *a))

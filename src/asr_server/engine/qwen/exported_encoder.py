@@ -1,4 +1,4 @@
-"""What encoders that were exported to files have in common: whose weights they hold, and how far they are from torch's.
+"""The common part of encoders that were exported to files: their origin, and how far they are from torch's.
 
 An exported encoder belongs to one checkpoint. Its file states a hash of the weights of that checkpoint's encoder, and
 when it is loaded its output is compared with torch's in float32, on windows that are always the same.
@@ -34,34 +34,34 @@ INPUTS, OUTPUT = ("pieces", "widths", "tokens"), "embeddings"
 
 _PREFIX = "thinker.audio_tower."
 # In float32 the largest difference of a number from torch's. In formats of fewer bits the length of the difference
-# beside the length of torch's: with 8-bit matrices the demonstration model differs by 0.020, random weights of the
+# relative to the length of torch's: with 8-bit matrices the demonstration model differs by 0.020, random weights of the
 # released shape by 0.033 (2026-11-23).
 EXACT_BOUND, SHORT_BOUND = 1e-3, 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where embeddings are needed and in which format, and how many threads may compute on a CPU."""
+    """The device and format in which embeddings are needed."""
 
     device: torch.device
     dtype: torch.dtype
-    threads: int
+    threads: int  # the most that may compute on a CPU
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where an exported encoder comes from. `weights`: the hash of the checkpoint's. `format`: of its numbers."""
+    """The origin of an exported encoder."""
 
-    weights: str
-    format: str
+    weights: str  # hash of the checkpoint's encoder weights
+    format: str  # of its numbers
 
     def dumps(self) -> str:
-        """As metadata of a file."""
+        """Return the origin as metadata of a file."""
         return json.dumps(asdict(self))
 
     @classmethod
     def loads(cls, text: str, file: str) -> Origin:
-        """From metadata. Raises `ModelUnavailable`."""
+        """Read the origin from the metadata of a file. Raises `ModelUnavailable`."""
         try:
             return cls(**json.loads(text))
         except (ValueError, TypeError) as error:
@@ -77,10 +77,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """How far embeddings are from torch's: the largest difference, and the length of all of them beside torch's."""
+    """The distance of embeddings from torch's."""
 
-    largest: float
-    relative: float
+    largest: float  # the largest difference
+    relative: float  # the length of all differences divided by that of torch's embeddings
 
     def __str__(self) -> str:
         return (
@@ -103,7 +103,8 @@ class ExportedEncoder(Encoder):
 
 
 def load(plan: Plan, directory: Path, parts: loading.Parts) -> tuple[Encoder | None, tuple[Option, ...]]:
-    """The encoder that the plan names, compared with that of `parts`, which is of no use afterwards; None for torch's.
+    """Return the encoder that the plan names, compared with that of `parts`, which is of no use afterwards; None for
+    torch's.
 
     Returns what was measured too, as the option of the plan. Raises `ModelUnavailable`.
     """
@@ -130,7 +131,7 @@ def _tensorrt(file: Path, plan: Plan, parts: loading.Parts) -> ExportedEncoder:
 
 @torch.inference_mode()
 def compared(encoder: ExportedEncoder, directory: Path, tower: Any) -> str:
-    """What the comparison with torch's encoder has shown, which takes the layers of the SDK's `tower`.
+    """Compare the encoder with torch's, made from the layers of the SDK's `tower`, and return what was found.
 
     Raises `ModelUnavailable`.
     """
@@ -144,7 +145,7 @@ def compared(encoder: ExportedEncoder, directory: Path, tower: Any) -> str:
 
 
 def seconds(encoder: Encoder, window: Window) -> float:
-    """The least that one window took in three calls."""
+    """Return the least that one window took in three calls."""
     took = []
     for _ in range(3):
         began_s = time.perf_counter()
@@ -163,7 +164,7 @@ def weights_hash(directory: Path) -> str:
 
 
 def exact_encoder(tower: Any, directory: Path, make_linear: MakeLinear = plain) -> WindowedEncoder:
-    """The encoder in float32 with the weights as they are stored, in place of those of `tower`, on the CPU."""
+    """Return the encoder in float32 with the weights as they are stored, in place of those of `tower`, on the CPU."""
     tower = tower.to("cpu", torch.float32)
     tower.load_state_dict(dict(_stored(directory)))
     return WindowedEncoder(tower, make_linear)
@@ -181,7 +182,7 @@ def _stored(directory: Path) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def fixed_windows(encoder: Encoder) -> list[Window]:
-    """A whole window, the beginning of one, and a clip that is shorter than a piece."""
+    """Return a whole window, the beginning of one, and a clip that is shorter than a piece."""
     generator = torch.Generator().manual_seed(0)
     frames = encoder.window_frames
     long, short = (torch.rand(128, count, generator=generator) * 2 - 1 for count in (frames + frames // 3, 37))
@@ -189,7 +190,7 @@ def fixed_windows(encoder: Encoder) -> list[Window]:
 
 
 def deviation(expected: Sequence[torch.Tensor], found: Sequence[torch.Tensor]) -> Deviation:
-    """Of embeddings (tokens, output_dim) of some windows."""
+    """Return the deviation of embeddings (tokens, output_dim) of some windows."""
     want, got = (torch.cat([own.float().cpu() for own in parts]) for parts in (expected, found))
     if want.shape != got.shape:
         return Deviation(float("inf"), float("inf"))
@@ -210,7 +211,7 @@ def failures(file: str) -> Iterator[None]:
 
 
 def tensors(encoder: Encoder, windows: Sequence[Window]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The inputs of the exported graph: pieces (W, P, 128, 100) in float32, the others (W,) in int64."""
+    """Return the inputs of the exported graph: pieces (W, P, 128, 100) in float32, the others (W,) in int64."""
     size = encoder.piece_frames
     count = max(-(-window.mel.shape[1] // size) for window in windows)
     pieces = torch.zeros(len(windows), 128, count * size)

@@ -142,7 +142,7 @@ def test_a_prefill_and_a_step_stay_on_the_gpu(parts, monkeypatch):
 
 @pytest.mark.parametrize("rows", [1, 5])
 def test_a_step_has_few_operations_whatever_the_batch(parts, monkeypatch, rows):
-    """At most 24 in a layer; none of them is a product of matrices in float32 where the model is not."""
+    """A layer has at most 24 operations; none of them is a product of matrices in float32 where the model is not."""
     _, model, head = parts
     monkeypatch.setattr("asr_server.engine.qwen.decoder.choices", lambda found: [Choice(5, -0.1, -9.0)] * len(found))
     decoder = SlotDecoder(model, head, frozenset(), Capacity(8, 8 * 512 * 64, 0, 64))

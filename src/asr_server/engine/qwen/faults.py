@@ -1,4 +1,4 @@
-"""What an exception of a pass means: a fault of its row, too little memory, or an accelerator that is lost."""
+"""The meaning of an exception of a pass: a fault of its row, too little memory, or an accelerator that is lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AGAIN = "The server starts again; try again."
 
 
 def failure(error: BaseException, subject: str = "this audio") -> AsrError:
-    """The error that its callers get; `EngineFailed` if no later pass of this process can succeed.
+    """Return the error that its callers get; `EngineFailed` if no later pass of this process can succeed.
 
     `error` becomes its cause, its traceback a note: the frames would keep all tensors of the failed pass.
     """
@@ -42,7 +42,7 @@ def failure(error: BaseException, subject: str = "this audio") -> AsrError:
 
 
 def load_failure(error: Exception) -> AsrError:
-    """The error of a load that raised `error`."""
+    """Return the error of a load that raised `error`."""
     found = failure(error, "the model")
     if isinstance(found, EngineOutOfMemory):
         return EngineOutOfMemory("No memory is left for the model; free some or choose a smaller one.")
@@ -52,8 +52,8 @@ def load_failure(error: Exception) -> AsrError:
 
 
 def _release(error: BaseException | None) -> None:
-    """Replace the traceback by its text, also of the exceptions behind it. (`traceback.clear_frames` is not enough:
-    frames of closures keep what these refer to.)"""
+    """Replace the traceback by its text, also of its causes. (`traceback.clear_frames` is not enough: frames of
+    closures keep what these refer to.)"""
     while error is not None and error.__traceback__ is not None:
         error.add_note("".join(traceback.format_tb(error.__traceback__)))
         error.__traceback__ = None
@@ -80,7 +80,8 @@ def _classified(error: BaseException, subject: str) -> AsrError:
 
 
 def _of_device(words: str, code: int | None, no_memory: AsrError) -> AsrError:
-    """By the code, which errors of CUDA's driver API lack: these have their words alone."""
+    """Classify an error of the device by its code, which errors of CUDA's driver API lack: these have their words
+    alone."""
     if code == _MEMORY or (code is None and "out of memory" in words):
         return no_memory
     if code in _REFUSED:

@@ -41,7 +41,7 @@ def _ended(engine, utterances):
 
 
 def test_a_row_that_needs_more_than_the_whole_arena_is_refused(speech):
-    """As it comes, and before its audio is encoded; with less context it is heard."""
+    """The row is refused as it comes, before its audio is encoded; with less context it is transcribed."""
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 2, ()))
     engine.load()
     with pytest.raises(EngineOutOfMemory, match="KV_BUDGET_MB"):
@@ -64,7 +64,7 @@ def test_a_session_that_cannot_be_kept_costs_nobody_an_answer(engine, clips, alo
 
 
 def test_numbers_out_of_range_fail_their_row_and_leave_nothing_behind(engine, speech, clips, alone):
-    """A row whose logits are no numbers is told as failed, and the next rows in all slots have their own ids."""
+    """A row whose logits are no numbers fails, and the next rows in all slots have their own ids."""
     lost = Utterance(np.full(len(speech), np.nan, np.float32))
     outcomes = _ended(engine, [Utterance(speech), lost, Utterance(clips[1]), lost])
     assert [isinstance(outcomes[key].error, TranscriptionFailed) for key in (1, 3)] == [True, True]
@@ -94,7 +94,7 @@ def test_a_model_that_does_not_fit_says_so(monkeypatch):
 
 
 def _cuda(code, words):
-    """What torch raises for an error of CUDA: the constructor takes the message, the code is set from C++."""
+    """Return torch's error of CUDA: the constructor takes the message, and the code is set from C++."""
     error = torch.AcceleratorError(
         f"CUDA error: {words}\nSearch for `cudaError' in https://docs.nvidia.com\nCUDA kernel errors might be "
         "asynchronously reported at some other API call, so the stacktrace below might be incorrect.\n"
@@ -139,7 +139,7 @@ def _cpu_allocation():
     ids=str,
 )
 def test_what_an_error_of_torch_means(error, meaning):
-    """By type, code and words, as torch 2.13 raises them: fatal, memory, the row's own, or no usable GPU."""
+    """Type, code and words, as torch 2.13 raises them, mean: fatal, memory, the row's own, or no usable GPU."""
     failure = faults.failure(error)
     assert type(failure) is meaning
     assert failure.__cause__ is error

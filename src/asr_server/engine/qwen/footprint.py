@@ -1,4 +1,4 @@
-"""How much memory a model or an aligner will take, before it is loaded. Asks no hub and reads no weights."""
+"""The memory that a model or an aligner will take, estimated before it is loaded. Asks no hub and reads no weights."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def aligner_bytes(plan: Plan, item_bytes: int) -> int:
 
 
 def fits(plan: Plan) -> bool:
-    """Whether the model of the plan seems to fit into the free memory; true where its size is not known."""
+    """True if the model of the plan seems to fit into the free memory, and where its size is not known."""
     directory = checkpoint.local(plan.model_id, revision=plan.model_revision)
     if directory is None:
         return True
@@ -40,7 +40,7 @@ def fits(plan: Plan) -> bool:
 
 
 def parameters(directory: Path) -> int:
-    """By the headers of the weight files: their formats may differ from the one that is loaded."""
+    """Count the parameters by the headers of the weight files: their formats may differ from the one that is loaded."""
     from safetensors import safe_open
 
     total = 0

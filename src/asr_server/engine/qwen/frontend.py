@@ -60,7 +60,7 @@ class LogMel:
 
 
 def floor(log10_mel: torch.Tensor) -> float:
-    """The clamp of a clip: 8 log10_mel below its loudest value."""
+    """Return the clamp of a clip: 8 log10_mel below its loudest value."""
     return float(log10_mel.max()) - _RANGE
 
 
@@ -70,8 +70,9 @@ def features(log10_mel: torch.Tensor, lowest: float) -> torch.Tensor:
 
 
 def causal_features(log10_mel: torch.Tensor, loudest: float) -> tuple[torch.Tensor, float]:
-    """The same for an encoder that hears the past alone: each frame of (128, T) is clamped relative to the loudest
-    value up to it, `loudest` among them. Returns the loudest value up to the end too."""
+    """Clamp features as `features` does, but for an encoder that hears the past alone: each frame of (128, T) is
+    clamped relative to the loudest value up to it, `loudest` among them. Returns the loudest value up to the end too.
+    """
     if log10_mel.shape[1] == 0:
         return log10_mel, loudest
     so_far = log10_mel.amax(0).cummax(0).values.clamp(min=loudest)

@@ -41,7 +41,7 @@ def test_a_part_of_the_frames_is_that_part_of_the_whole(extractor, speech, first
 
 
 def test_frames_away_from_the_end_do_not_change_when_the_recording_grows(extractor, speech):
-    """Only the last frames see the reflection at the end: this is what lets closed windows be kept."""
+    """The last frames alone see the reflection at the end: this is what lets closed windows be kept."""
     audio = np.resize(speech, 16_000 * 10)
     mel = frontend.LogMel(extractor)
     at = 800 * mel.hop + mel.reach

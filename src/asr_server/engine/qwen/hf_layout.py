@@ -21,22 +21,22 @@ KEYS = {
     r"^model\.language_model\.": "model.thinker.model.",
     r"^(lm_head|score)\.": "model.thinker.lm_head.",
 }
-# Of the processor's settings for features, those that its class for the SDK has too.
+# The processor's settings for features that its class for the SDK has too.
 _FEATURES = ("chunk_length", "dither", "feature_size", "hop_length", "n_fft", "padding_value", "sampling_rate")
 
 
 def is_hf(config: dict[str, Any]) -> bool:
-    """Whether config.json is of this layout."""
+    """True if config.json is of this layout."""
     return "thinker_config" not in config and isinstance(config.get("audio_config"), dict)
 
 
 def is_aligner(config: dict[str, Any]) -> bool:
-    """Whether it is a forced aligner's, given that it is of this layout."""
+    """True if config.json, given that it is of this layout, is that of a forced aligner."""
     return _ALIGNER in (config.get("architectures") or ())
 
 
 def sdk_config(config: dict[str, Any], processor: dict[str, Any]) -> dict[str, Any]:
-    """What config.json would be in the SDK's layout. `processor`: the content of processor_config.json."""
+    """Return config.json in the SDK's layout. `processor`: the content of processor_config.json."""
     text = dict(config["text_config"])
     rope = text.pop("rope_parameters", None) or {}
     text["rope_theta"] = rope.get("rope_theta", text.get("rope_theta", 1_000_000.0))
@@ -73,7 +73,7 @@ def sdk_config(config: dict[str, Any], processor: dict[str, Any]) -> dict[str, A
 
 
 def load(directory: Path) -> tuple[Any, Any]:
-    """The SDK's configuration and processor for a checked directory of this layout."""
+    """Return the SDK's configuration and processor for a checked directory of this layout."""
     from asr_server.engine.qwen.sdk import (
         Qwen2TokenizerFast,
         Qwen3ASRConfig,
@@ -92,7 +92,7 @@ def load(directory: Path) -> tuple[Any, Any]:
 
 
 def _tokenizer(directory: Path, kind: Any) -> Any:
-    """Its special tokens have a list and names in this layout, and one table in the other."""
+    """Return the tokenizer. In this layout its special tokens have a list and names, in the other one table."""
     settings = _read(directory / "tokenizer_config.json")
     named = settings.get("model_specific_special_tokens", {})
     ordinary = {name: settings.get(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}

@@ -23,19 +23,19 @@ Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Layer:
-    """Weights of one layer. `head_weights` (heads + kv_heads, dim) are those of the norms of queries and of keys."""
+    """The weights of a layer."""
 
     norm: torch.Tensor
-    qkv: Linear
-    head_weights: torch.Tensor
+    qkv: Linear  # queries, keys and values in one product
+    head_weights: torch.Tensor  # (heads + kv_heads, dim): of the norms of queries and of keys
     out: Linear
     mlp_norm: torch.Tensor
-    gate_up: Linear
+    gate_up: Linear  # gate and up in one product
     down: Linear
 
 
 class _SmallOperations:
-    """What lies between matrix products and attention, where the calls cost more than the numbers.
+    """The operations between matrix products and attention, where the calls cost more than the numbers.
 
     `compiled`: each is fused to one operation by torch.compile, for all numbers of tokens, and for a single one.
     """
@@ -87,12 +87,12 @@ class LanguageModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Return where the weights are."""
         return self._embedding.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The format of activations, keys and values."""
+        """Return the format of activations, keys and values."""
         return self._embedding.dtype
 
     def embed(self, ids: torch.Tensor) -> torch.Tensor:

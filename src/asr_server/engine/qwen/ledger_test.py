@@ -1,4 +1,4 @@
-"""What passes are made of: of which shapes, with how many transfers. Counted, not timed."""
+"""The shapes and transfers of passes. They are counted, not timed."""
 
 import random
 
@@ -73,7 +73,7 @@ def test_mixed_work_has_few_shapes(engine, speech, clips, monkeypatch):
 
 
 def test_a_step_takes_one_transfer_each_way(engine, speech, monkeypatch):
-    """What it runs goes to the device in one piece, and what was chosen comes back in one."""
+    """The numbers that a step runs with go to the device in one piece, and what was chosen comes back in one."""
     _decoding(engine, 3, speech)
     up, down = [], []
     upload, to_list = memory.upload, torch.Tensor.tolist
@@ -88,7 +88,7 @@ def test_a_step_takes_one_transfer_each_way(engine, speech, monkeypatch):
 
 
 def test_keys_and_values_stay_where_they_are(speech, clips):
-    """From the load on, whatever comes, also where long prompts divide the arena anew."""
+    """Their place is the same from the load on, also where long prompts divide the arena anew."""
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 16, ()))
     engine.load()
     arena = engine._runtime.decoder.arena
@@ -105,7 +105,7 @@ def test_keys_and_values_stay_where_they_are(speech, clips):
 
 
 def test_few_logits_are_held_at_a_time(engine, speech, monkeypatch):
-    """Of a draft of 200 tokens, those of 64 states."""
+    """A draft of 200 tokens holds those of 64 states."""
     decoder, asked = engine._runtime.decoder, []
     head = decoder._head
     monkeypatch.setattr(decoder, "_head", lambda states: asked.append(len(states)) or head(states))

@@ -26,7 +26,7 @@ _GROUP = 128
 
 
 def plain(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
-    """The layer as its weights (out, in) are."""
+    """Return the layer as its weights (out, in) are."""
     return partial(F.linear, weight=weight, bias=bias)
 
 
@@ -124,7 +124,7 @@ class Int8Head:
 
 
 def largest(logits: torch.Tensor, count: int) -> torch.Tensor:
-    """Where the `count` largest of each row are, (n, words) to (n, count), in no order.
+    """Return where the `count` largest of each row are, (n, words) to (n, count), in no order.
 
     They are in the groups with the `count` largest maxima: for eight rows of the released vocabulary a tenth of the
     time of `topk` over all.

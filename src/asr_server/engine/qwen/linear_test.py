@@ -31,7 +31,7 @@ def _relative_error(found, expected):
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_eight_bits_are_off_by_about_a_hundredth(shape, biased, dtype):
-    """On normally distributed numbers, in any leading shape; the result has the dtype of the input."""
+    """The numbers are normally distributed, in any leading shape; the result has the dtype of the input."""
     weight, bias = torch.randn(shape[1], shape[0]) * 0.02, torch.randn(shape[1]) if biased else None
     x = (torch.randn(3, 5, shape[0]) * torch.rand(3, 5, 1) * 10).to(dtype)
     made = linear.Int8Linear(weight.to(dtype), bias if bias is None else bias.to(dtype))
@@ -44,7 +44,7 @@ def test_eight_bits_are_off_by_about_a_hundredth(shape, biased, dtype):
 @pytest.mark.parametrize("rows", [2, 3, 8, 13, 16, 32, 104, 410])
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_row_yields_the_same_bits_in_any_batch(shape, rows):
-    """Alone and among others, of which one is a million times as large, by either kernel; by both nearly the same."""
+    """The row is alone and among others, one of them a million times as large; both kernels yield nearly the same."""
     weight, bias = torch.randn(shape[1], shape[0]), torch.randn(shape[1])
     x = torch.randn(rows, shape[0])
     x[-1] *= 1e6
@@ -57,7 +57,7 @@ def test_a_row_yields_the_same_bits_in_any_batch(shape, rows):
 
 
 def test_without_the_kernel_for_few_rows_the_other_serves_all(monkeypatch):
-    """As in builds of torch for other processors."""
+    """Builds of torch for other processors lack that kernel."""
     monkeypatch.setattr(torch.backends, "quantized", SimpleNamespace(supported_engines=["onednn"]))
     weight, x = torch.randn(64, 128), torch.randn(2, 128)
     for many in (True, False):
@@ -65,7 +65,7 @@ def test_without_the_kernel_for_few_rows_the_other_serves_all(monkeypatch):
 
 
 def test_one_large_value_costs_other_rows_nothing():
-    """With one scale for a whole pass the first row would be rounded to nothing."""
+    """The first row would be rounded to nothing with one scale for a whole pass."""
     weight = torch.randn(64, 128)
     x = torch.randn(2, 128)
     x[1, 0] = 1e5
@@ -100,7 +100,7 @@ def near_ties():
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_near_ties_are_those_of_the_heads_own_weights(near_ties, dtype):
-    """In 8 bits alone they flip."""
+    """The near ties flip in 8 bits alone."""
     weight, hidden, _ = near_ties
     weight = weight.to(dtype)
     best = F.linear(hidden, weight.float()).argmax(-1)
@@ -109,7 +109,7 @@ def test_near_ties_are_those_of_the_heads_own_weights(near_ties, dtype):
 
 
 def test_log_probabilities_are_nearly_those_of_the_heads_own_weights(near_ties):
-    """Of the best word, and of one that is named; the probabilities still add up to one."""
+    """Probabilities are asked for the best word, and for one that is named; all together still add up to one."""
     weight, hidden, logits = near_ties
     found = linear.Int8Head(weight)(hidden).log_softmax(-1)
     expected = logits.log_softmax(-1)
@@ -120,7 +120,7 @@ def test_log_probabilities_are_nearly_those_of_the_heads_own_weights(near_ties):
 
 @pytest.mark.parametrize("words", [33, 1000, 1024, 128 * 40])
 def test_the_largest_are_those_of_topk(words):
-    """In any order, for vocabularies that are and are not whole groups."""
+    """The largest may be in any order, for vocabularies that are and are not whole groups."""
     logits = torch.randn(9, words)
     logits[0, 128:160] += 9  # all in one group, if there are groups
     found = linear.largest(logits, 16)

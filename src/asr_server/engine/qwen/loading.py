@@ -17,50 +17,42 @@ from asr_server.engine.qwen.sdk import Qwen3ASRForConditionalGeneration, Qwen3AS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """What a loaded checkpoint consists of.
+    """The parts of a loaded checkpoint."""
 
-    `tower`: the audio encoder. `text`: the language model without its head. `head`: hidden (…, d) to logits
-    (…, vocabulary). `end_ids`: the tokens that end an answer.
-    """
-
-    tower: Any
-    text: Any
-    head: nn.Linear
+    tower: Any  # the audio encoder
+    text: Any  # the language model without its head
+    head: nn.Linear  # hidden (…, d) to logits (…, vocabulary)
     processor: Any
-    end_ids: frozenset[int]
-    audio_id: int
+    end_ids: frozenset[int]  # the tokens that end an answer
+    audio_id: int  # the token that stands for audio in a prompt
 
     @property
     def tokenizer(self) -> Any:
-        """The processor's tokenizer."""
+        """Return the processor's tokenizer."""
         return self.processor.tokenizer
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Return where the weights are."""
         return self.head.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The number format of activations, and of weights that are not in 8 bits."""
+        """Return the number format of activations, and of weights that are not in 8 bits."""
         return self.head.weight.dtype
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlignerParts:
-    """What a loaded aligner consists of.
+    """The parts of a loaded aligner."""
 
-    `head`: hidden (…, d) to logits (…, slots), each slot `slot_ms` long. `stamp_id`: the token at whose places the
-    slots are read. `languages`: the model's names, () where the checkpoint names none.
-    """
-
-    tower: Any
-    text: Any
-    head: nn.Linear
+    tower: Any  # the audio encoder
+    text: Any  # the language model without its head
+    head: nn.Linear  # hidden (…, d) to logits (…, slots)
     processor: Any
-    stamp_id: int
-    slot_ms: float
-    languages: tuple[str, ...]
+    stamp_id: int  # the token at whose places the slots are read
+    slot_ms: float  # how long a slot is
+    languages: tuple[str, ...]  # the model's names, () where the checkpoint names none
 
 
 def load(directory: Path, *, device: str, dtype: torch.dtype) -> Parts:
@@ -73,7 +65,7 @@ def load(directory: Path, *, device: str, dtype: torch.dtype) -> Parts:
 
 
 def load_aligner(directory: Path, *, device: str, dtype: torch.dtype) -> AlignerParts:
-    """The same for a checked aligner."""
+    """Load a checked aligner."""
     model, processor = _load(directory, device=device, dtype=dtype)
     config, thinker = model.config, model.thinker
     stamp_id, slot_ms = getattr(config, "timestamp_token_id", None), getattr(config, "timestamp_segment_time", None)
@@ -93,7 +85,7 @@ def load_aligner(directory: Path, *, device: str, dtype: torch.dtype) -> Aligner
 
 
 def _load(directory: Path, *, device: str, dtype: torch.dtype) -> tuple[Any, Any]:
-    """The SDK's model on its device, and its processor."""
+    """Return the SDK's model on its device, and its processor."""
     try:
         layout: dict[str, Any] = {}
         if hf_layout.is_hf(json.loads((directory / "config.json").read_text(encoding="utf-8"))):
@@ -134,7 +126,8 @@ def _parts(model: Any, processor: Any) -> Parts:
 
 
 def _end_ids(model: Any, tokenizer: Any) -> frozenset[int]:
-    """Those of the generation config. Where it names none, the tokens whose ids the SDK has built in."""
+    """Return the end tokens of the generation config. Where it names none, the tokens whose ids the SDK has built
+    in."""
     ends = model.generation_config.eos_token_id
     if ends is None:
         vocabulary = tokenizer.get_added_vocab()

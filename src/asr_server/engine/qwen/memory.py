@@ -1,4 +1,4 @@
-"""How much memory is free and used, and giving it back. The device's side of planning; decides nothing."""
+"""The memory that is free and used, and its return to the system. Decides nothing."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def gpu_figures(device: torch.device) -> dict[str, Any]:
 
 
 def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A host tensor on the device; to a GPU from pinned memory, without waiting for the copy."""
+    """Return a host tensor on the device; to a GPU from pinned memory, without waiting for the copy."""
     if device.type != "cuda":
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True)

@@ -8,8 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from asr_server.core.errors import EngineOutOfMemory
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Utterance
+from asr_server.engine.qwen.capacity import RowLimit
 from asr_server.engine.qwen.engine import QwenEngine
-from asr_server.engine.qwen.row_limit import RowLimit
 from asr_server.scheduling.ports import RowDelta
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
@@ -28,7 +28,7 @@ def _on_cpu():
 
 
 class Shortage(TorchDispatchMode):
-    """From `begin` on, memory runs out `times` times, each at the `at`-th operation of a pass.
+    """Memory runs out `times` times from `begin` on, each at the `at`-th operation of a pass.
 
     `left`: for each time, how many of the tensors that the pass had made were alive when the next operation ran.
     """
@@ -87,7 +87,7 @@ def _ends(engine, count):
 
 @pytest.mark.parametrize(("fail", "at"), [(_on_gpu, 120), (_in_numpy, 3), (_on_cpu, 60)])
 def test_a_failed_pass_is_gone_before_the_next_one(engine, clips, alone, fail, at):
-    """All that it had made; then fewer rows decode together, and each has the ids that it has alone."""
+    """Everything that it had made is gone; then fewer rows decode together, and each has the ids that it has alone."""
     with Shortage(fail) as shortage:
         for key, clip in enumerate(clips):
             engine.admit(key, Utterance(clip))
@@ -124,7 +124,7 @@ def test_what_is_kept_of_sessions_is_given_back_first(engine, clips, alone):
 
 
 def test_the_rows_come_back_when_there_is_memory_again(engine, clips, alone, run):
-    """After a shortage one row decodes alone; some answers later eight do again."""
+    """One row decodes alone after a shortage; some answers later eight do again."""
     with Shortage(_on_gpu) as shortage:
         for key in range(2):
             engine.admit(key, Utterance(clips[key]))

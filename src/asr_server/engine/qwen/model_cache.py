@@ -21,27 +21,27 @@ RELEASED = ("Qwen/Qwen3-ASR-0.6B", "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ForcedAlig
 
 @dataclass(frozen=True, slots=True)
 class CachedModel:
-    """One model. `name` is what MODEL_ID may say. `problem`: why it cannot be loaded, "" when it can. `downloaded`: it
-    came from the hub; the others came with the server."""
+    """A model on this machine."""
 
-    name: str
+    name: str  # a value of MODEL_ID
     directory: Path
     size_bytes: int
-    problem: str
-    downloaded: bool = False
+    problem: str  # why it cannot be loaded, "" when it can
+    downloaded: bool = False  # it came from the hub; the others came with the server
 
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What the weight files hold: `parameters` numbers in `tensors` tensors, by number format the most first."""
+    """The content of weight files."""
 
     tensors: int
     parameters: int
-    formats: tuple[str, ...]
+    formats: tuple[str, ...]  # number formats, the most frequent first
 
 
 def listed() -> list[CachedModel]:
-    """What came with the server, and the checkpoints of this architecture in the hub's cache, whole or not."""
+    """Return the models that came with the server, and the checkpoints of this architecture in the hub's cache, whole
+    or not."""
     cached = [found for repo in _cached_repos() if _ours(found := _stored(repo))]
     bundled = [_in_directory(checkpoint.DEMO, demo.checkpoint_path())]
     bundled += [_moonshine()] if moonshine.installed() else []
@@ -49,7 +49,7 @@ def listed() -> list[CachedModel]:
 
 
 def find(model_id: str, revision: str = "") -> CachedModel | None:
-    """The checkpoint of that name, hub id or directory, or None where it would have to be downloaded first.
+    """Return the checkpoint of that name, hub id or directory, or None where it would have to be downloaded first.
 
     `revision`: of a hub id: a commit, tag or branch.
 
@@ -97,7 +97,7 @@ def remove(model_id: str) -> int:
         raise ModelUnavailable(f"{model_id} is not in the hub's cache.")
     from huggingface_hub import scan_cache_dir
 
-    # Of this one alone: the library goes by commits, and a copy of a repository holds the same ones.
+    # Delete this one alone: the library goes by commits, and a copy of a repository holds the same ones.
     cache = replace(scan_cache_dir(), repos=frozenset({repo}))
     strategy = cache.delete_revisions(*(revision.commit_hash for revision in repo.revisions))
     strategy.execute()
@@ -105,7 +105,7 @@ def remove(model_id: str) -> int:
 
 
 def cache_directory() -> Path:
-    """Where downloads go; it may not be there yet."""
+    """Return where downloads go; it may not be there yet."""
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE)
@@ -133,7 +133,7 @@ def _cached_repos() -> list[Any]:
 
 
 def _stored(repo: Any, wanted: str = "") -> CachedModel:
-    # What the engine takes is `main`; without it, what came last.
+    # The engine takes `main`; without it, the revision that came last.
     revision = _revision(repo, wanted or "main") or max(repo.revisions, key=lambda r: r.last_modified)
     return replace(_checked(repo.repo_id, Path(revision.snapshot_path), int(repo.size_on_disk)), downloaded=True)
 
@@ -143,7 +143,7 @@ def _has(repo: Any, revision: str) -> bool:
 
 
 def _revision(repo: Any, name: str) -> Any:
-    """The snapshot of a branch, tag or commit; None if it is not in the cache."""
+    """Return the snapshot of a branch, tag or commit; None if it is not in the cache."""
     return repo.refs.get(name) or next((found for found in repo.revisions if found.commit_hash == name), None)
 
 
@@ -171,7 +171,7 @@ def _ours(stored: CachedModel) -> bool:
 
 
 def _read_header(file: Path, name: str, parameters: Counter[str]) -> set[str]:
-    """The names of its tensors; their sizes are added up by number format."""
+    """Return the names of its tensors; their sizes are added up by number format."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -1,4 +1,4 @@
-"""What lies in a hub cache: laid out here as the hub's library does it, from the bundled checkpoint."""
+"""A hub cache, laid out here as the hub's library does it, from the bundled checkpoint."""
 
 import json
 import shutil
@@ -92,7 +92,7 @@ def test_a_path_that_cannot_be_looked_at_is_no_directory(what):
 
 
 def test_a_model_is_found_by_name_directory_or_hub_id(cache):
-    """And one that would have to be downloaded is None."""
+    """A model that would have to be downloaded is None."""
     snapshot = _downloaded(cache, "o/whole")
     assert model_cache.find("demo").directory == demo.checkpoint_path()
     assert model_cache.find(str(snapshot)).name == str(snapshot)
@@ -129,7 +129,8 @@ def test_a_shard_without_its_tensors_is_found(cache):
 
 @pytest.mark.parametrize("gone", ["o/one", "o/two", "o/three"])
 def test_what_is_removed_is_gone_and_its_neighbours_stay(cache, gone):
-    """Also those of the same commit, as copies of a repository are; the bytes that became free are the files'."""
+    """Neighbours of the same commit stay too, as copies of a repository are; the bytes that became free are the
+    files'."""
     names = {"o/one", "o/two", "o/three"}
     for name in names:
         _downloaded(cache, name)
@@ -140,7 +141,7 @@ def test_what_is_removed_is_gone_and_its_neighbours_stay(cache, gone):
 
 @pytest.mark.parametrize("name", ["demo", "o/none", "."])
 def test_only_what_was_downloaded_can_be_removed(cache, name):
-    """Not the bundled one, no directory of the user's, and nothing that is not there."""
+    """The bundled model, a directory of the user's, and a model that is not there are refused."""
     with pytest.raises(ModelUnavailable, match="cache"):
         model_cache.remove(name)
     assert demo.checkpoint_path().is_dir()
@@ -163,7 +164,8 @@ def test_a_model_of_the_cache_is_taken_as_it_is(cache, monkeypatch):
 
 @pytest.mark.parametrize("revision", ["", "c" * 40])
 def test_the_hub_is_asked_for_what_is_missing_or_to_be_updated(cache, monkeypatch, revision):
-    """For a snapshot that was cut short, for a revision that is not there, and by `asr-server models download`."""
+    """The hub is asked for a snapshot that was cut short, for a revision that is not there, and by `asr-server models
+    download`."""
     _downloaded(cache, "o/model", without=() if revision else ("model.safetensors",))
     asked = []
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
@@ -178,7 +180,7 @@ def test_the_hub_is_asked_for_what_is_missing_or_to_be_updated(cache, monkeypatc
 
 
 def _no_hub(asked):
-    """In the place of the hub's client: notes which revision it is asked for, and is not connected."""
+    """Return a hub's client that notes the revision that it is asked for, and is not connected."""
 
     class Disconnected:
         def __init__(self, *_, **__):

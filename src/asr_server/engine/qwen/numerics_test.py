@@ -1,4 +1,4 @@
-"""What QUANTIZE and CPU_THREADS do to a loaded engine, on the bundled checkpoint."""
+"""QUANTIZE and CPU_THREADS in a loaded engine, on the bundled checkpoint."""
 
 import re
 
@@ -39,7 +39,8 @@ def test_eight_bits_keep_the_words_and_move_the_probabilities(int8, make_engine,
 
 
 def test_the_engine_says_how_far_its_layers_are_from_theirs(int8):
-    """As the option of the plan, which `/health` shows: four matrices a layer, and those of the encoder."""
+    """The figure stands in the option of the plan, which `/health` shows: four matrices a layer, and those of the
+    encoder."""
     (option,) = (option for option in int8.info.options if option.name == "quantize")
     assert (option.active, option.value) == (True, "int8")
     told = r"the outputs of 31 layers differ by at most [0-3]\.\d% from those of the layers they replace"
@@ -47,7 +48,7 @@ def test_the_engine_says_how_far_its_layers_are_from_theirs(int8):
 
 
 def test_weights_that_eight_bits_replace_are_freed(int8):
-    """Of the linear layers none keeps its own; embeddings, which are the head too, stay."""
+    """No linear layer keeps its own weights; embeddings, which are the head too, stay."""
     parts = int8._runtime._parts
     assert not any(isinstance(m, torch.nn.Linear) for part in (parts.tower, parts.text) for m in part.modules())
     assert parts.head.weight.data_ptr() == parts.text.embed_tokens.weight.data_ptr()
@@ -62,7 +63,7 @@ def test_sampling_and_the_probability_of_no_speech_work_in_eight_bits(int8, run,
 
 
 def test_the_plans_number_of_threads_is_torchs(run, speech):
-    """As many as planned compute, not one for each logical CPU of the machine."""
+    """The planned number of threads computes, not one for each logical CPU of the machine."""
     before = torch.get_num_threads()
     try:
         _loaded(cpu_threads=before + 1)

@@ -18,10 +18,10 @@ _GPU_WINDOWS = 16
 
 
 class OnnxEncoder(ExportedEncoder):
-    """`tower`: the SDK's, of which only the division into windows is used. Raises `ModelUnavailable`.
+    """An encoder in onnxruntime. `tower` is the SDK's, used for its division into windows alone.
 
     On a CPU each window is a call of its own: a larger call is not faster, and the numbers of a window are those that
-    it has alone, also where 8-bit activations have one scale for a whole call.
+    it has alone, also where 8-bit activations have one scale for a whole call. Raises `ModelUnavailable`.
     """
 
     def __init__(self, file: Path, tower: Any, target: Target) -> None:
@@ -48,7 +48,7 @@ class OnnxEncoder(ExportedEncoder):
 
 
 def origin(file: Path) -> Origin:
-    """What a file says of itself. Raises `ModelUnavailable`."""
+    """Return the origin that a file states. Raises `ModelUnavailable`."""
     with exported_encoder.failures(str(file)):
         metadata = _session(file, Target(torch.device("cpu"), torch.float32, 1)).get_modelmeta().custom_metadata_map
     return Origin.loads(metadata.get(METADATA_KEY, ""), str(file))

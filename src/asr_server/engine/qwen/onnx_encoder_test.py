@@ -70,7 +70,7 @@ def test_its_numbers_are_torchs_for_any_length_and_those_that_a_window_has_alone
 
 @torch.inference_mode()
 def test_the_graph_takes_any_number_of_windows(file):
-    """Of different lengths in one call, as on a GPU."""
+    """Windows of different lengths share a call, as on a GPU."""
     encoder = OnnxEncoder(file, _tower(), CPU)
     windows = [window for frames in LENGTHS for window in encoder.windows(_mel(frames))]
     alone = encoder(windows)
@@ -106,7 +106,7 @@ def test_torchs_weights_are_freed(file, monkeypatch):
 
 
 def test_another_checkpoint_is_refused(file, tmp_path):
-    """The same shapes and other numbers."""
+    """The other checkpoint has the same shapes and other numbers."""
     other = tmp_path / "other"
     shutil.copytree(demo.checkpoint_path(), other)
     weights = load_file(other / "model.safetensors")
@@ -117,7 +117,7 @@ def test_another_checkpoint_is_refused(file, tmp_path):
 
 
 def test_other_numbers_are_refused_with_the_difference(file, tmp_path):
-    """Of a file that claims to be of this checkpoint."""
+    """The file claims to be of this checkpoint."""
     model = onnx.load(str(file))
     bias = next(own for own in model.graph.initializer if list(own.dims) == [32])
     bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + 0.01, bias.name))
@@ -131,7 +131,7 @@ def test_other_numbers_are_refused_with_the_difference(file, tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"no model at all"])
 def test_what_is_no_exported_encoder_is_refused(tmp_path, content):
-    """With the name of the file."""
+    """The error has the name of the file."""
     path = tmp_path / "x.onnx"
     path.write_bytes(content)
     with pytest.raises(ModelUnavailable, match=r"x\.onnx cannot be loaded"):

@@ -1,4 +1,4 @@
-"""What one forward pass is about: which tokens, where their keys and values go, and what each of them sees."""
+"""The layout of one forward pass: its tokens, where their keys and values go, and what each of them sees."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _QUERIES = (1, 4, 13, 64)
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """`count` tokens of the row in `slot`, from position `start` on."""
+    """Tokens of one row that are run in a pass."""
 
     slot: int
-    start: int
-    count: int
+    start: int  # position of the first token
+    count: int  # tokens from there on
 
 
 class Layout:
-    """Tokens of rows in neighbouring slots, packed one behind the other, in the host's memory.
+    """Tokens of rows in neighbouring slots, packed one after the other, in the host's memory.
 
-    Packed, so that only attention pays for rows of different lengths. `ids`: those of the tokens, if they are not
-    given as embeddings. Rows and queries are padded to few different shapes. Padding looks at something that is there,
-    and nobody looks at what comes of it.
+    They are packed, so that only attention pays for rows of different lengths. `ids`: those of the tokens, if they are
+    not given as embeddings. Rows and queries are padded to few different shapes. Padding looks at something that is
+    there, and nobody looks at what comes of it.
 
     `numbers` (n,) int64, in parts of `lengths`: ids, positions, columns, slots, the token at each padded place, the
     place of each token.
@@ -43,7 +43,7 @@ class Layout:
         self.batch = min(_power_of_two(len(spans)), arena.slots - self.first)
         self.query = next((query for query in _QUERIES if query >= max(counts)), 0) or rounded(max(counts))
         self.width = min(rounded(max(span.start + span.count for span in spans)), arena.columns)
-        # Of single tokens, rows are padded here and not in attention: a step then has one of few numbers of tokens.
+        # With single tokens, rows are padded here and not in attention: a step then has one of few numbers of tokens.
         padding = self.batch - len(spans) if self.query == 1 else 0
         dummies, last = self.first + len(spans) + np.arange(padding), np.full(padding, arena.columns - 1)
         slots = np.concatenate([*(np.full(span.count, span.slot) for span in spans), dummies])
@@ -74,7 +74,8 @@ class Pass:
         self._mask = self._visible(arena.dtype)
 
     def _visible(self, dtype: torch.dtype) -> torch.Tensor:
-        """What is added to scores (batch, 1, query * groups, width): 0 where a query may look and -inf elsewhere."""
+        """Return what is added to scores (batch, 1, query * groups, width): 0 where a query may look and -inf
+        elsewhere."""
         positions = self.positions[self._gather] if self.query > 1 else self.positions
         hidden = torch.arange(self.width, device=positions.device) > positions[:, None]
         mask = (
@@ -102,7 +103,7 @@ class Pass:
 
 
 def _places(counts: Sequence[int], batch: int, query: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """For each place of (batch, query) the token that stands there, the first one where there is none; for each token
+    """Return for each place of (batch, query) the token there, the first one where there is none, and for each token
     its place."""
     tokens, places, begin = np.zeros((batch, query), np.int64), [], 0
     for row, count in enumerate(counts):

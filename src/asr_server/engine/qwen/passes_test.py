@@ -1,4 +1,4 @@
-"""What a pass writes where, and what its tokens see. The keys are positions, so that a mix-up shows."""
+"""The places that a pass writes to, and what its tokens see. The keys are positions, so that a mix-up shows."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ def arena():
 
 
 def _run(arena, *spans):
-    """One pass in which each token's key and value is its position."""
+    """Run a pass in which each token's key and value is its position."""
     ids = range(sum(span.count for span in spans)) if all(span.count == 1 for span in spans) else ()
     made = Pass(arena, Layout(arena, spans, ids))
     held = made.positions[:, None, None].float().expand(-1, 1, 4)
@@ -36,7 +36,7 @@ def _held(arena, slot, tokens):
 
 @pytest.mark.parametrize("last", [126, 255, 256, 300])
 def test_tokens_see_what_is_before_them_and_themselves(arena, last):
-    """Of rows that end at different places and have different numbers of queries, one of which is padded."""
+    """The rows end at different places and have different numbers of queries, and one query is padded."""
     _run(arena, Span(0, 0, last), Span(1, 0, last))
     made = _run(arena, Span(0, last, 1), Span(1, last - 3, 3))
     visible = (made._mask == 0).sum(-1)[:, 0]
@@ -48,7 +48,7 @@ def test_tokens_see_what_is_before_them_and_themselves(arena, last):
 
 @pytest.mark.parametrize("tokens", [1, 200, 256])
 def test_padding_never_lies_on_a_token(arena, tokens):
-    """A step of three rows is padded to four, beside a row whose prompt is not run to its end."""
+    """A step of three rows is padded to four, next to a row whose prompt is not run to its end."""
     _run(arena, *(Span(slot, 0, 200) for slot in range(3)), Span(3, 0, tokens))
     made = _run(arena, *(Span(slot, 200, 1) for slot in range(3)))
     assert (made.batch, made.query, len(made.ids)) == (4, 1, 4)

@@ -1,4 +1,4 @@
-"""How many tokens one step may prefill, by the measured speed of this process. Pure.
+"""The number of tokens that one step may prefill, by the measured speed of this process. Pure.
 
 Rows that decode, and live work that comes, wait while a step prefills, so a step may prefill for a time. How many
 tokens that is has to be measured: a GPU prefills a hundred times as many as a small CPU.
@@ -27,23 +27,24 @@ class PrefillPolicy:
 
     def __init__(self) -> None:
         self._step_s = 0.0
-        # Of prefills, older ones counting less. As sums, so that short ones, which tell little, count little.
+        # Sums over prefills, older ones counting less. Short prefills, which tell little, count little in a sum.
         self._tokens = self._seconds = 0.0
 
     def note_prefill(self, tokens: int, took_s: float) -> None:
-        """A pass has prefilled so many tokens."""
+        """Note that a pass has prefilled that many tokens."""
         self._tokens = _KEPT * self._tokens + tokens
         self._seconds = _KEPT * self._seconds + max(0.0, took_s - self._step_s)
 
     def note_step(self, took_s: float) -> None:
-        """All rows have decoded once."""
+        """Note that all rows have decoded once."""
         self._step_s = _KEPT * self._step_s + (1 - _KEPT) * took_s if self._step_s else took_s
 
     def tokens(self, limit_s: float | None) -> int:
-        """What a step may prefill in `limit_s`, at least 32; None: in as long as is fair to rows that decode.
+        """Return how many tokens a step may prefill in `limit_s`, at least 32; None: in as long as is fair to rows that
+        decode.
 
-        What a pass costs whatever its length is not counted: the shorter the parts, the more it would take from them.
-        Before anything is measured it is 32 too.
+        The fixed cost of a pass is not counted: the shorter the parts, the more it would take from them. Before
+        anything is measured the number is 32 too.
         """
         if not self._tokens:
             return _LEAST_TOKENS

@@ -1,4 +1,4 @@
-"""How many tokens one step may prefill."""
+"""The number of tokens that one step may prefill."""
 
 import pytest
 
@@ -9,7 +9,7 @@ MACHINES = {"cpu": (0.05, 350), "small gpu": (0.02, 5_000), "large gpu": (0.004,
 
 
 def policy(step_s, tokens_per_s, lengths=(500,)):
-    """One that has measured such a machine with prefills of these lengths."""
+    """Return a policy that has measured such a machine with prefills of these lengths."""
     made = PrefillPolicy()
     for number in range(30):
         made.note_step(step_s)
@@ -21,13 +21,14 @@ def policy(step_s, tokens_per_s, lengths=(500,)):
 @pytest.mark.parametrize("lengths", [(500,), (20, 70), (40, 40, 2000)])
 @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
 def test_a_step_takes_the_time_that_it_may(machine, lengths):
-    """On every machine, whatever lengths were measured; what each pass costs in any case comes on top."""
+    """The time is kept on every machine, whatever lengths were measured; the fixed cost of a pass comes on top."""
     _, tokens_per_s = machine
     assert policy(*machine, lengths).tokens(0.1) == pytest.approx(0.1 * tokens_per_s, rel=0.05)
 
 
 def test_live_work_nearby_makes_steps_shorter():
-    """On two cores two rows of 30 s (500 tokens) share a step, and beside live work a part of one; on a GPU many."""
+    """On two cores two rows of 30 s (500 tokens) share a step, and while live work waits a part of one; on a GPU
+    many."""
     slow, fast = policy(*MACHINES["cpu"]), policy(*MACHINES["large gpu"])
     assert slow.tokens(None) == pytest.approx(1050, abs=1)
     assert slow.tokens(0.25) == pytest.approx(87, abs=1)
@@ -36,7 +37,7 @@ def test_live_work_nearby_makes_steps_shorter():
 
 
 def test_something_is_always_prefilled():
-    """Before anything is measured, and where one token takes longer than the limit."""
+    """The tokens are at least 32 before anything is measured, and where one token takes longer than the limit."""
     assert PrefillPolicy().tokens(None) == 32
     assert policy(1.0, 3).tokens(0.25) == 32
 

@@ -25,7 +25,7 @@ _UNUSED_S = 60.0
 
 
 class SessionState(Protocol):
-    """What is kept of a session."""
+    """The state that is kept of a session."""
 
     @property
     def nbytes(self) -> int:
@@ -34,23 +34,17 @@ class SessionState(Protocol):
 
 @dataclass(slots=True, eq=False)
 class CachedPrefix:
-    """State of one session after a partial.
+    """The state of a session after a partial."""
 
-    `before`: the prompt's token ids ahead of the audio. `samples`: how many the closed windows are; `reach`: how many
-    more their frames depend on. `probe`: the last samples of the closed part. `log10_mel`:
-    unclamped log-mel (128, T) of the closed windows, `lowest` their smallest value, `floor` the clamp they were
-    encoded with. `kv`: keys and values (layers, 2, heads, n, dim) of `before` and the `windows` closed windows.
-    """
-
-    before: tuple[int, ...]
-    samples: int
-    reach: int
-    probe: NDArray[np.float32]
-    log10_mel: torch.Tensor
-    lowest: float
-    floor: float
-    windows: int
-    kv: torch.Tensor
+    before: tuple[int, ...]  # the prompt's token ids ahead of the audio
+    samples: int  # how many the closed windows are
+    reach: int  # how many more samples their frames depend on
+    probe: NDArray[np.float32]  # the last samples of the closed part
+    log10_mel: torch.Tensor  # unclamped log-mel (128, T) of the closed windows
+    lowest: float  # the smallest value of `log10_mel`
+    floor: float  # the clamp that they were encoded with
+    windows: int  # how many windows are closed
+    kv: torch.Tensor  # keys and values (layers, 2, heads, n, dim) of `before` and of the closed windows
 
     @property
     def nbytes(self) -> int:
@@ -58,35 +52,35 @@ class CachedPrefix:
         return self.probe.nbytes + self.log10_mel.nbytes + self.kv.nbytes
 
     def continues(self, audio: NDArray[np.float32], before: tuple[int, ...]) -> bool:
-        """Whether `audio` is the same recording, gone on, behind the same prompt."""
+        """True if `audio` is the same recording, continued, after the same prompt."""
         tail = audio[max(0, self.samples - len(self.probe)) : self.samples]
         long_enough = len(audio) >= self.samples + self.reach
         return before == self.before and long_enough and np.array_equal(tail, self.probe)
 
     def exact_under(self, floor: float) -> bool:
-        """Whether the closed windows would be encoded the same with another clamp."""
+        """True if the closed windows would be encoded the same with another clamp."""
         return floor == self.floor or self.lowest >= max(floor, self.floor)
 
 
 def probe(audio: NDArray[np.float32], samples: int) -> NDArray[np.float32]:
-    """The samples by which `audio` up to `samples` is recognised."""
+    """Return the samples by which `audio` up to `samples` is recognised."""
     return audio[max(0, samples - _PROBE_SAMPLES) : samples].copy()
 
 
 @dataclass(slots=True)
 class PrefixCache:
-    """Kept states by session key, at most `limit_bytes` in all; the least recently used leave first, and those that
-    nobody used for a minute with them. `clock`: monotonic seconds."""
+    """Kept states by session key; the least recently used leave first, and with them those that nobody used for a
+    minute."""
 
-    limit_bytes: int
-    clock: Callable[[], float] = time.monotonic
-    held_bytes: int = 0
-    evictions: int = 0
+    limit_bytes: int  # of all states together
+    clock: Callable[[], float] = time.monotonic  # monotonic seconds
+    held_bytes: int = 0  # bytes that are held now
+    evictions: int = 0  # states that left for want of room, so far
     _cached: OrderedDict[str, SessionState] = field(default_factory=OrderedDict)
     _used_s: dict[str, float] = field(default_factory=dict)
 
     def get(self, key: str) -> SessionState | None:
-        """The state of a session, now the most recently used."""
+        """Return the state of a session, now the most recently used."""
         if key in self._cached:
             self._cached.move_to_end(key)
             self._used_s[key] = self.clock()

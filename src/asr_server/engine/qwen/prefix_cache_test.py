@@ -19,7 +19,7 @@ def _state():
 
 @pytest.fixture
 def store():
-    """With room for three states."""
+    """Return a cache with room for three states."""
     return PrefixCache(limit_bytes=3 * STATE_BYTES, clock=lambda: 0.0)
 
 
@@ -40,7 +40,7 @@ def test_the_least_recently_used_session_leaves_first(store):
 
 
 def test_a_new_state_of_a_session_takes_the_place_of_the_old_one(store):
-    """It counts once, and the session is the last to leave."""
+    """The state counts once, and the session is the last to leave."""
     for key in "abca":
         store.put(key, _state())
     assert (len(store), store.held_bytes, store.evictions) == (3, 3 * STATE_BYTES, 0)
@@ -49,7 +49,7 @@ def test_a_new_state_of_a_session_takes_the_place_of_the_old_one(store):
 
 
 def test_a_state_that_is_too_large_is_not_kept_and_pushes_nobody_out(store):
-    """Its session is slower, and no other."""
+    """The state's own session is slower, and no other."""
     store.put("a", _state())
     large = _state()
     large.log10_mel = torch.zeros(STATE_BYTES)

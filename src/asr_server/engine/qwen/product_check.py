@@ -34,17 +34,17 @@ _TOKENS_BEFORE = 51
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The sizes that decide the shapes of a checkpoint's products. `d_model`, `ffn`, `channels`: of the encoder."""
+    """The sizes that decide the shapes of a checkpoint's products."""
 
-    d_model: int
-    ffn: int
+    d_model: int  # width of the encoder
+    ffn: int  # width inside the encoder's layers
     encoder_heads: int
-    channels: int
-    hidden: int
-    intermediate: int
-    heads: int
-    kv_heads: int
-    dim: int
+    channels: int  # of the encoder's convolutions
+    hidden: int  # width of the language model
+    intermediate: int  # width inside the language model's layers
+    heads: int  # of queries
+    kv_heads: int  # of keys and of values
+    dim: int  # size of a head
 
     @classmethod
     def of(cls, checkpoint: Path) -> Sizes:
@@ -70,12 +70,12 @@ RELEASED = Sizes(896, 3584, 14, 480, 1024, 3072, 16, 8, 128)
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A product that is wrong. `wrong`: how many of its numbers are further from float32 than rounding explains."""
+    """A product that is wrong."""
 
     product: str
-    rows: int
-    wrong: int
-    not_finite: int
+    rows: int  # rows with which it was computed
+    wrong: int  # how many of its numbers are further from float32 than rounding explains
+    not_finite: int  # how many of its numbers are not finite
 
     def __str__(self) -> str:
         return f"{self.product}, {self.rows} rows: {self.wrong} numbers wrong, {self.not_finite} of them not finite"
@@ -83,18 +83,18 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Product:
-    """`run` of the first rows gives what is compared with the first rows of `exact`, to `bound`.
+    """A product to check, computed for some rows.
 
-    A row's numbers do not depend on those behind it, so one computation in float32 serves all numbers of rows.
+    A row's numbers do not depend on those after it, so one computation in float32 serves all numbers of rows.
     """
 
     name: str
-    run: Callable[[int], torch.Tensor]
-    exact: torch.Tensor
-    bound: torch.Tensor
+    run: Callable[[int], torch.Tensor]  # computes the first rows
+    exact: torch.Tensor  # their numbers in float32
+    bound: torch.Tensor  # how far each number may be from `exact`
 
     def fault(self, rows: int) -> Fault | None:
-        """The fault with this number of rows, None where it is right."""
+        """Return the fault with this number of rows, None where it is right."""
         _poison()
         got = self.run(rows).float()
         right = (got - self.exact[:rows]).abs() <= self.bound[:rows]
@@ -104,14 +104,14 @@ class _Product:
 
 
 def instruction_set() -> str:
-    """The instructions that torch uses on this processor, such as "AVX512 with AMX"."""
+    """Return the instructions that torch uses on this processor, such as "AVX512 with AMX"."""
     amx = " with AMX" if torch.cpu._is_amx_tile_supported() else ""
     return torch.backends.cpu.get_cpu_capability() + amx
 
 
 @torch.inference_mode()
 def faults(sizes: Sizes, rows: Sequence[int] = FEW_ROWS) -> list[Fault]:
-    """The products of a model of these sizes that are wrong, each with the first of `rows` that shows it."""
+    """Return the products of a model of these sizes that are wrong, each with the first of `rows` that shows it."""
     found = []
     for product in _products(sizes, max(rows)):
         columns = range(1, len(product.exact) + 1)
@@ -216,7 +216,7 @@ def _convolutions(source: torch.Generator, channels: int, out: int) -> Iterator[
 
 
 def _convolved(x: torch.Tensor, layer: nn.Conv2d, padding: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The convolution in float32, and its bound, as that of a linear layer."""
+    """Return the convolution in float32, and its bound, as that of a linear layer."""
     weight, bias = layer.weight.float(), layer.bias.float() if layer.bias is not None else None
     assert bias is not None
     given: dict[str, Any] = {"stride": 2, "padding": padding}

@@ -18,13 +18,13 @@ def sizes():
 
 
 def test_the_products_of_the_demonstration_model_are_right(sizes):
-    """In bfloat16 and 8 bits, to what the formats round, with memory full of NaN."""
+    """Products are right in bfloat16 and 8 bits, to what the formats round, with memory full of NaN."""
     assert product_check.faults(sizes) == []
 
 
 @pytest.mark.nightly
 def test_they_are_right_for_every_number_of_rows(sizes):
-    """From 1 to 600."""
+    """The numbers of rows are 1 to 600."""
     assert product_check.faults(sizes, product_check.ALL_ROWS) == []
 
 

@@ -13,10 +13,10 @@ ASR_TEXT = "<asr_text>"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """Token ids before and after the audio embeddings, each (n,)."""
+    """The token ids of a prompt around the audio."""
 
-    before: torch.Tensor
-    after: torch.Tensor
+    before: torch.Tensor  # (n,), before the audio embeddings
+    after: torch.Tensor  # (n,), after them
 
 
 class PromptBuilder:
@@ -28,7 +28,8 @@ class PromptBuilder:
         self._control = control_tokens(self._tokenizer)
 
     def build(self, *, context: str, language: str | None) -> Prompt:
-        """The prompt for one clip. `context` goes into the system turn; `language` (the model's name) forces it."""
+        """Return the prompt for one clip. `context` goes into the system turn; `language` (the model's name) forces
+        it."""
         messages = [
             {"role": "system", "content": clean(self._control, context)},
             {"role": "user", "content": [{"type": "audio", "audio": ""}]},
@@ -40,8 +41,8 @@ class PromptBuilder:
         return Prompt(self._ids(before), self._ids(after))
 
     def answer(self, text: str, language: str, *, forced: bool) -> tuple[int, ...]:
-        """Ids of the answer that says `text` in `language`, behind a forced language or none; () where the language
-        would have to be named and is not known."""
+        """Return the ids of the answer that says `text` in `language`, after a forced language or none; () where the
+        language would have to be named and is not known."""
         text = clean(self._control, text)
         if forced:
             return tuple(self._tokenizer(text).input_ids)
@@ -54,7 +55,7 @@ class PromptBuilder:
 
     @property
     def no_speech_id(self) -> int:
-        """The token behind "language" that says that there is no speech."""
+        """Return the token behind "language" that says that there is no speech."""
         return int(self._ids("language None")[1])
 
     def _ids(self, text: str) -> torch.Tensor:
@@ -62,7 +63,7 @@ class PromptBuilder:
 
 
 def control_tokens(tokenizer: Any) -> list[str]:
-    """The names of tokens that are no text, longest first, so that none is left over from a piece of another."""
+    """Return the names of tokens that are no text, longest first, so that none is left over from a piece of another."""
     return sorted(tokenizer.get_added_vocab(), key=len, reverse=True)
 
 

@@ -25,7 +25,7 @@ def prompts(processor):
 
 
 def _sdk_ids(processor, context, language):
-    """What the package feeds its model for a second of audio."""
+    """Return what the package feeds its model for a second of audio."""
     messages = [{"role": "system", "content": context}, {"role": "user", "content": [{"type": "audio", "audio": ""}]}]
     text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     text += f"language {language}<asr_text>" if language else ""
@@ -35,7 +35,7 @@ def _sdk_ids(processor, context, language):
 @pytest.mark.parametrize("context", ["", "Names: Ελένη, हिमांशु, 王小明, Åse. 😀"])
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_ids_are_those_of_the_sdks_processor(processor, prompts, context, language):
-    """With one audio token for each of the audio's, forced and free, with a context in several scripts."""
+    """There is one audio token for each of the audio's, forced and free, with a context in several scripts."""
     prompt = prompts.build(context=context, language=language)
     ids = list(_sdk_ids(processor, context, language))
     assert ids.count(AUDIO_PAD) == 13

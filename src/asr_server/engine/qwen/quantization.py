@@ -1,4 +1,9 @@
-"""Which linear layers the model gets in 8 bits, and how far they are from those that they replace."""
+"""The linear layers that the model gets in 8 bits, and how far they are from those that they replace.
+
+On GPUs libraries bring the kernels: bitsandbytes (int8) and torchao (fp8). Both scale each row of the input and each
+output of the weights by itself, so that a row's numbers are those that it has alone.
+`linear.py` has the layers for CPUs.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +12,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from asr_server.engine.protocol import Option
-from asr_server.engine.qwen import gpu_linear
 from asr_server.engine.qwen.linear import Int8Head, Int8Linear, Linear, MakeLinear, plain
 
 # Rows of the input on which a layer is compared.
@@ -19,15 +24,16 @@ _ROWS = 16
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """How layers are made. `head`: from its weights (vocabulary, d); None keeps the model's own."""
+    """The functions that make the layers."""
 
     encoder: MakeLinear = plain
     language_model: MakeLinear = plain
+    # from the head's weights (vocabulary, d); None keeps the model's own
     head: Callable[[torch.Tensor], Linear] | None = None
-    measured: Measured | None = None
+    measured: Measured | None = None  # how far the layers are from those that they replace; None where none is replaced
 
     def options(self, quantize: str) -> tuple[Option, ...]:
-        """What making the layers has shown; called behind it."""
+        """Return what was measured while the layers were made; called after that."""
         if self.measured is None:
             return ()
         count, largest = self.measured.count, self.measured.largest
@@ -62,13 +68,44 @@ class Measured:
 
 
 def layers(quantize: str, device: str) -> Layers:
-    """Those of the plan: `quantize` is "int8", "fp8" or "" for none."""
+    """Return the functions for a plan: `quantize` is "int8", "fp8" or "" for none."""
     if not quantize:
         return Layers()
     measured = Measured()
     if device.startswith("cuda"):
-        make = measured.of({"int8": gpu_linear.int8, "fp8": gpu_linear.fp8}[quantize])
+        make = measured.of({"int8": gpu_int8, "fp8": gpu_fp8}[quantize])
         return Layers(make, make, measured=measured)
     # A clip of half a second has more audio tokens than what is few rows.
     encoder = measured.of(partial(Int8Linear, few=False))
     return Layers(encoder, measured.of(Int8Linear), Int8Head, measured)
+
+
+def gpu_int8(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
+    """Return a copy of the layer with weights (out, in) as integers, on the device of `weight`.
+
+    Without the outliers that the library can compute in 16 bits: which columns those are depends on the input, so that
+    a step would wait for the GPU, and could not be recorded.
+    """
+    from bitsandbytes.nn import Int8Params, Linear8bitLt
+
+    outputs, inputs = weight.shape
+    layer = Linear8bitLt(inputs, outputs, bias=bias is not None, has_fp16_weights=False, threshold=0.0, device="meta")
+    # The library converts weights when they are moved to the device, from main memory.
+    layer.weight = Int8Params(weight.detach().cpu(), requires_grad=False, has_fp16_weights=False)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().clone(), requires_grad=False)
+    return layer.to(weight.device).eval()
+
+
+def gpu_fp8(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
+    """Return a copy of the layer in floating point of 8 bits (e4m3), which GPUs multiply from compute capability 8.9
+    on."""
+    from torchao.quantization import Float8DynamicActivationFloat8WeightConfig, PerRow, quantize_
+
+    outputs, inputs = weight.shape
+    layer = nn.Linear(inputs, outputs, bias=bias is not None, device="meta")
+    layer.weight = nn.Parameter(weight.detach(), requires_grad=False)
+    if bias is not None:
+        layer.bias = nn.Parameter(bias.detach().clone(), requires_grad=False)
+    quantize_(layer, Float8DynamicActivationFloat8WeightConfig(granularity=PerRow()))
+    return layer.eval()

@@ -34,7 +34,7 @@ def by_rank():
 
 
 def test_the_files_are_those_of_a_released_checkpoint(released_checkpoint):
-    """No `tokenizer.json`, weights under `thinker.`, and the ids at their places."""
+    """There is no `tokenizer.json`, weights are under `thinker.`, and the ids are at their places."""
     from safetensors import safe_open
 
     names = {path.name for path in released_checkpoint.iterdir()}
@@ -62,7 +62,7 @@ def test_the_merges_make_the_ranks():
 @pytest.mark.nightly
 @pytest.mark.parametrize("language", SENTENCES)
 def test_ids_are_those_of_a_tokenizer_without_merges(released_tokenizer, by_rank, language):
-    """So the merges that were found are the right ones, as far as a sentence of each language tells."""
+    """The merges that were found are then the right ones, as far as a sentence of each language tells."""
     text = SENTENCES[language]
     assert released_tokenizer(text).input_ids == by_rank.encode(text)
 
@@ -70,7 +70,7 @@ def test_ids_are_those_of_a_tokenizer_without_merges(released_tokenizer, by_rank
 @pytest.mark.nightly
 @pytest.mark.parametrize("language", [None, "Hindi"])
 def test_what_is_streamed_is_the_answer(engine, language):
-    """Of random tokens of any script behind a beginning that is forced."""
+    """The tokens are random, of any script, after a beginning that is forced."""
     words = "language Hindi<asr_text>" if language is None else ""
     forced = engine._runtime._parts.tokenizer(words + SENTENCES["Hindi"]).input_ids
     audio = np.random.default_rng(1).normal(0, 0.1, 16_000).astype(np.float32)
@@ -88,14 +88,14 @@ def test_what_is_streamed_is_the_answer(engine, language):
 
 
 def test_the_end_tokens_known_by_name_are_those_that_the_sdk_has_built_in(released_tokenizer):
-    """What a released checkpoint without `eos_token_id` gets."""
+    """A released checkpoint without `eos_token_id` gets these."""
     model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=None))
     assert loading._end_ids(model, released_tokenizer) == {151_645, 151_643}
 
 
 @pytest.mark.nightly
 def test_an_aligner_of_the_released_layout_loads():
-    """It has the released slots, languages and stamp."""
+    """The aligner has the released slots, languages and stamp."""
     directory = random_aligner(SHAPES["small"])
     assert checkpoint.locate_aligner(str(directory)) == directory
     aligner = loading.load_aligner(directory, device="cpu", dtype="float32")

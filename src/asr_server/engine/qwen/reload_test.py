@@ -43,7 +43,8 @@ def _downloaded(cache, name, files, commit):
 
 @pytest.mark.nightly
 def test_a_reload_asks_no_hub_and_takes_the_same_model(cache, speech, run):
-    """Also if a newer one has come to the cache meanwhile; if the files are gone, they are looked for again."""
+    """The model stays if a newer one has come to the cache meanwhile; if the files are gone, they are looked for
+    again."""
     _downloaded(cache, "o/model", demo.checkpoint_path(), FIRST)
     engine = QwenEngine(Plan("qwen", "o/model", "cpu", "float32", 2, 0, ()))
     engine.load()
@@ -59,7 +60,7 @@ def test_a_reload_asks_no_hub_and_takes_the_same_model(cache, speech, run):
 
 
 def test_the_aligner_is_reloaded_without_the_hub_too(cache, speech):
-    """The same one, for the second alignment after an idle time."""
+    """The second alignment after an idle time uses the same aligner."""
     _downloaded(cache, "o/aligner", demo.aligner_path(), FIRST)
     aligner = QwenAligner(Plan("qwen", "demo", "cpu", "float32", 2, 0, (), aligner_id="o/aligner"))
     aligner.locate()
@@ -74,7 +75,8 @@ def test_the_aligner_is_reloaded_without_the_hub_too(cache, speech):
 
 
 def test_the_aligners_memory_is_known_before_it_is_loaded(cache):
-    """From its weights where they are on this machine, at the size that they will have; else the released one's."""
+    """The memory follows from the weights where they are on this machine, at the size that they will have; else it is
+    the released one's."""
 
     def planned(aligner_id, item_bytes=4):
         plan = Plan("qwen", "demo", "cpu", "float32", 2, 0, (), aligner_id=aligner_id)

@@ -81,7 +81,7 @@ def test_closed_windows_are_not_run_again(make_engine, run, recording):
 
 
 def test_every_window_that_closes_is_kept(make_engine, run, speech, monkeypatch):
-    """Not the first one alone: after three windows a partial prefills as much as it did after one."""
+    """After three windows a partial prefills as much as it did after one."""
     monkeypatch.setattr("asr_server.engine.qwen.engine.token_budget", lambda samples: 3)
     # As loud in every window, or what is kept would be made anew with the new clamp.
     sentence = speech[: len(speech) // 160 * 160]
@@ -98,7 +98,7 @@ def test_every_window_that_closes_is_kept(make_engine, run, speech, monkeypatch)
 
 
 def test_another_recording_or_context_is_not_taken_for_the_old_one(make_engine, run, recording, fresh):
-    """The same key with other audio, or with another prompt, starts from scratch."""
+    """A key with other audio, or with another prompt, starts from scratch."""
     engine = make_engine(1)
     part = _partials(recording)[7]
     run(engine, [Utterance(part, session="key")])
@@ -111,7 +111,7 @@ def test_another_recording_or_context_is_not_taken_for_the_old_one(make_engine, 
 
 @pytest.mark.parametrize("extra", [1, 40, 159, 160, 199, 200])
 def test_hardly_more_than_the_closed_windows_is_heard_as_without_them(make_engine, run, recording, extra):
-    """A shorter clip than the last, cut behind a window: its end is mirrored into that window's last frame."""
+    """A shorter clip than the last is cut after a window: its end is mirrored into that window's last frame."""
     engine = make_engine(1)
     run(engine, [Utterance(recording[: 9 * RATE], session="shorter")])
     cut = recording[: 8 * RATE + extra]
@@ -121,7 +121,7 @@ def test_hardly_more_than_the_closed_windows_is_heard_as_without_them(make_engin
 
 
 def test_evicted_means_slower_never_different(make_engine, run, recording, fresh, monkeypatch):
-    """With room for hardly one state, sessions push each other out, the bound holds, and the ids stay."""
+    """Sessions push each other out where there is room for hardly one state; the bound holds, and the ids stay."""
     engine = make_engine(1)
     store = engine._runtime.prefix_cache
     for key in list(store._cached):

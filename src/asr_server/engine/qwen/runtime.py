@@ -50,12 +50,12 @@ from asr_server.engine.qwen.windows import Encoder
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """One row's work before its audio is encoded. `budget`: most new tokens."""
+    """One row's work before its audio is encoded."""
 
     utterance: Utterance
     prompt: prompt.Prompt
     clip: Clip
-    budget: int
+    budget: int  # the most new tokens
 
 
 class Runtime:
@@ -138,7 +138,7 @@ class Runtime:
 
     @property
     def warm_up_batches(self) -> tuple[tuple[float, int], ...]:
-        """What to run once before the model counts as loaded: seconds of audio, and rows.
+        """Return the batches to run once before the model counts as loaded: seconds of audio, and rows.
 
         On a CPU the first pass alone takes longer than those after it. On a GPU kernels are loaded, and chosen, for
         each kind of shape: prompts of some lengths, and steps of ever more rows.
@@ -205,7 +205,7 @@ class Runtime:
 
     @torch.inference_mode()
     def prefill(self, parts: Sequence[tuple[SlotRow, int]]) -> None:
-        """Encode and run so many tokens of the prompts of those rows; see `SlotDecoder.next_input`."""
+        """Encode and run that many tokens of the prompts of those rows; see `SlotDecoder.next_input`."""
         began_s = time.perf_counter()
         inputs = [(row.input, count) for row, count in parts if row.input is not None]
         missing = [given.missing(count) for given, count in inputs]
@@ -240,7 +240,7 @@ class Runtime:
 
     @torch.inference_mode()
     def step(self) -> None:
-        """One forward pass for all rows."""
+        """Run one forward pass for all rows."""
         began_s = time.perf_counter()
         self.decoder.step()
         self.prefill_policy.note_step(time.perf_counter() - began_s)
@@ -254,17 +254,17 @@ class Runtime:
             raise faults.failure(error) from error
 
     def beginnings(self, work: Utterance) -> tuple[tuple[int, ...], ...]:
-        """Return the ids of which some begin the answer; none where its language is forced, or may be any."""
+        """Return the beginnings that the answer may have, in ids; () where its language is forced, or may be any."""
         return self._prompts.beginnings(work.languages) if work.languages and work.language is None else ()
 
     def generator(self, work: Utterance) -> torch.Generator | None:
-        """The source of chance for a sampled row; None for a greedy one."""
+        """Return the source of chance for a sampled row; None for a greedy one."""
         if work.temperature == 0:
             return None
         return torch.Generator(self._parts.device).manual_seed(work.seed)
 
     def read(self, ids: Sequence[int], language: str | None) -> answer.ParsedAnswer:
-        """What generated ids say."""
+        """Read generated ids."""
         return self._answers.read(ids, language)
 
     def answer_stream(self, language: str | None) -> answer.AnswerStream:
@@ -280,7 +280,7 @@ class Runtime:
         return prepared.clip.tokens
 
     def figures(self) -> dict[str, Any]:
-        """The fields of `EngineInfo` that are known once the model is loaded."""
+        """Return the fields of `EngineInfo` that are known once the model is loaded."""
         return {
             "dtype": str(self._parts.dtype).removeprefix("torch."),
             "options": self._options,

@@ -1,4 +1,4 @@
-"""From hidden states to tokens: the likeliest or a drawn one, and how likely it was."""
+"""The choice of tokens from hidden states: the likeliest or a drawn one, and how likely it was."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ _COLDEST = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """The state at `place` is sampled, at `temperature` above 0."""
+    """A place where a token is drawn."""
 
-    place: int
-    temperature: float
+    place: int  # number of the hidden state
+    temperature: float  # above 0
     generator: torch.Generator | None
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A token id, its natural log-probability, and that of the id that was watched."""
+    """A token that was chosen."""
 
     token: int
-    logprob: float
-    watched: float
+    logprob: float  # its natural log-probability
+    watched: float  # natural log-probability of the id that was watched
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,9 @@ class Known:
     """Known facts about the tokens at some places, before they are chosen."""
 
     forced: Mapping[int, int] = field(default_factory=dict)  # the token at a place
-    allowed: Mapping[int, Sequence[int]] = field(default_factory=dict)  # the tokens of which one comes at a place
+    allowed: Mapping[int, Sequence[int]] = field(
+        default_factory=dict
+    )  # the tokens that may come at a place; any at the others
 
 
 _NOTHING = Known()
@@ -88,5 +90,5 @@ def _only(logits: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
 
 
 def choices(chosen: torch.Tensor) -> list[Choice]:
-    """What `choose` found, in the host's memory: one transfer."""
+    """Return what `choose` found in the host's memory, with one transfer."""
     return [Choice(int(token), logprob, other) for token, logprob, other in chosen.tolist()]

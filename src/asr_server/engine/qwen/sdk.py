@@ -1,4 +1,4 @@
-"""What comes from the SDK and from transformers, imported without what they load and nothing here ever calls.
+"""The names that come from the SDK and from transformers, imported without the libraries that are never called here.
 
 Their imports pull in a Japanese tokenizer with its model, scikit-learn, pandas and SciPy: half of the time to the first
 word of a fresh process, and 300 MB that stay. Every other module of the engine takes these names from here.

@@ -1,4 +1,4 @@
-"""What the SDK need not load, it does not load, in a process that has imported nothing yet."""
+"""Libraries that the SDK need not load are not loaded, in a process that has imported nothing yet."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ print(json.dumps([unloaded, "nagisa" in sys.modules, words]))
 
 
 def test_the_engine_comes_without_what_it_never_calls():
-    """And Japanese is split all the same, and whoever wants the others gets them."""
+    """Japanese is split all the same, and the other libraries can be imported."""
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True, timeout=110)
     unloaded, loaded, words = json.loads(done.stdout)
     assert (unloaded, loaded) == (list(SPARED), True)
@@ -29,6 +29,6 @@ def test_the_engine_comes_without_what_it_never_calls():
 
 
 def test_the_sdk_loads_behind_transformers_too():
-    """Which by then knows whether scikit-learn is there."""
+    """transformers knows by then whether scikit-learn is there."""
     program = "from transformers import AutoTokenizer; from asr_server.engine.qwen import sdk"
     subprocess.run([sys.executable, "-c", program], check=True, timeout=110)

@@ -21,11 +21,11 @@ Capture = Callable[[Callable[[], Computed]], tuple[Callable[[], None], Computed]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Recorded:
-    """`replay` reads `numbers`, a layout's, and writes `computed`."""
+    """A recorded step."""
 
-    numbers: torch.Tensor
+    numbers: torch.Tensor  # a layout's, which `replay` reads
     replay: Callable[[], None]
-    computed: Computed
+    computed: Computed  # what `replay` writes
 
 
 class StepGraphs:
@@ -51,7 +51,7 @@ class StepGraphs:
         return len(self._recorded)
 
     def run(self, layout: Layout) -> Computed | None:
-        """What the step computes, which the next one overwrites. None if it was not recorded."""
+        """Return what the step computes, which the next one overwrites; None if it was not recorded."""
         if layout.query > 1 or (self._arena.slots, self._arena.columns) != self._division:
             return None
         recorded = self._recorded.get((layout.batch, layout.width))

@@ -65,7 +65,7 @@ def test_recorded_steps_answer_as_others_do(engine, run, clips, alone, monkeypat
 
 
 def test_a_sampled_row_reads_what_was_replayed(engine, run, clips, monkeypatch):
-    """Its token is drawn from the hidden states of the recorded step."""
+    """The row's token is drawn from the hidden states of the recorded step."""
     works = [Utterance(clips[0], temperature=0.8, seed=3), Utterance(clips[1])]
     expected = run(engine, works)
     eager = _recorded(engine, monkeypatch)
@@ -104,7 +104,7 @@ def test_what_is_recorded_is_recorded_on_the_engines_gpu(monkeypatch):
     [(RuntimeError("operation not permitted"), ModelUnavailable), (torch.OutOfMemoryError(), EngineOutOfMemory)],
 )
 def test_a_gpu_that_cannot_record_stops_the_load(monkeypatch, error, expected):
-    """With what to set, and nothing is left loaded."""
+    """The error says what to set, and nothing is left loaded."""
     monkeypatch.setattr("asr_server.engine.qwen.runtime.CudaCapture", Mock(side_effect=error))
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 1, 0, (Option("use_cuda_graphs", True, "", ""),)))
     with pytest.raises(expected, match="USE_CUDA_GRAPHS" if expected is ModelUnavailable else "memory"):

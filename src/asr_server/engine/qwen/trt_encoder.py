@@ -17,19 +17,19 @@ from asr_server.engine.qwen import exported_encoder, memory
 from asr_server.engine.qwen.exported_encoder import INPUTS, OUTPUT, ExportedEncoder, Origin, Target
 from asr_server.engine.qwen.windows import Window
 
-# The first line of a file: JSON behind this. TensorRT's own format has no place for what the engine was made from.
+# The first line of a file: JSON after this. TensorRT's own format has no place for what the engine was made from.
 _MAGIC = b"asr-server encoder "
 _MOST_HEADER_BYTES = 4096
 
 
 def pack(origin: Origin, version: str, max_windows: int, engine: bytes) -> bytes:
-    """The content of a file. `version`: TensorRT's."""
+    """Return the content of a file. `version`: TensorRT's."""
     header = {"origin": origin.dumps(), "tensorrt": version, "max_windows": max_windows}
     return _MAGIC + json.dumps(header).encode() + b"\n" + engine
 
 
 def unpack(content: bytes, file: str) -> tuple[dict[str, Any], bytes]:
-    """The header and the engine. Raises `ModelUnavailable`."""
+    """Return the header and the engine. Raises `ModelUnavailable`."""
     end = content[:_MOST_HEADER_BYTES].find(b"\n")
     try:
         if not content.startswith(_MAGIC) or end < 0:
@@ -41,7 +41,8 @@ def unpack(content: bytes, file: str) -> tuple[dict[str, Any], bytes]:
 
 
 class TrtEncoder(ExportedEncoder):
-    """`tower`: the SDK's, of which only the division into windows is used. Raises `ModelUnavailable`."""
+    """An encoder in TensorRT. `tower` is the SDK's, used for its division into windows alone. Raises
+    `ModelUnavailable`."""
 
     def __init__(self, file: Path, tower: Any, target: Target) -> None:
         super().__init__(tower)
@@ -85,7 +86,7 @@ class TrtEncoder(ExportedEncoder):
         output = torch.empty(tuple(context.get_tensor_shape(OUTPUT)), device=device)
         context.set_tensor_address(OUTPUT, output.data_ptr())
         with torch.cuda.device(device):
-            # On torch's stream: what comes behind waits for it, and torch gives `given` to nobody else before it ran.
+            # On torch's stream: what comes after it waits for it, and torch gives `given` to nobody else before it ran.
             stream = torch.cuda.current_stream().cuda_stream
             if not context.execute_async_v3(stream):
                 raise RuntimeError("TensorRT could not run the encoder")

@@ -53,7 +53,7 @@ class _Context:
 
 
 class _Library:
-    """What is used of `tensorrt`."""
+    """The part of `tensorrt` that is used."""
 
     __version__ = "10.0"
     BuilderFlag = SimpleNamespace(TF32="tf32")
@@ -124,7 +124,7 @@ def test_what_is_built_is_run_in_calls_of_at_most_so_many_windows(library, onnx_
 
 
 def test_another_version_of_the_library_is_named(library, onnx_file, tmp_path):
-    """Its engines cannot be read."""
+    """Engines of another version cannot be read."""
     output = tmp_path / "encoder.engine"
     trt_export.export(onnx_file, output, max_windows=3)
     library.__version__ = "11.4"
@@ -133,7 +133,7 @@ def test_another_version_of_the_library_is_named(library, onnx_file, tmp_path):
 
 
 def test_what_tensorrt_cannot_read_is_said(library, onnx_file, tmp_path):
-    """With its own words, and nothing is left behind."""
+    """The error has TensorRT's own words, and nothing is left behind."""
     library.problem = "no such operator"
     with pytest.raises(ModelUnavailable, match="no such operator"):
         trt_export.export(onnx_file, tmp_path / "x", max_windows=3)
@@ -141,14 +141,14 @@ def test_what_tensorrt_cannot_read_is_said(library, onnx_file, tmp_path):
 
 
 def test_without_the_library_the_command_says_so(onnx_file, tmp_path, capsys):
-    """As on this machine."""
+    """This machine has no such library."""
     assert main(["export", "tensorrt", "--onnx", str(onnx_file), "--output", str(tmp_path / "x")]) == 1
     assert "the package tensorrt is not installed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("windows", [1, 3, 32])
 def test_the_usual_shape_is_between_the_least_and_the_largest(windows):
-    """As TensorRT requires of a profile."""
+    """TensorRT requires it of a profile."""
     for least, usual, largest in trt_export.profile(windows).values():
         assert all(a <= b <= c for a, b, c in zip(least, usual, largest, strict=True))
         assert largest[0] == windows
@@ -156,6 +156,6 @@ def test_the_usual_shape_is_between_the_least_and_the_largest(windows):
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"asr-server encoder {}\n", b"asr-server encoder x\nengine"])
 def test_what_is_no_engine_of_ours_is_refused(content):
-    """Before TensorRT sees it."""
+    """The file is refused before TensorRT sees it."""
     with pytest.raises(ModelUnavailable, match="no encoder that `asr-server export tensorrt` made"):
         unpack(content, "file")

@@ -15,7 +15,7 @@ from asr_server.engine.qwen.exported_encoder import INPUTS
 from asr_server.engine.qwen.trt_encoder import pack
 
 MOST_WINDOWS = 256
-# What a window consists of: pieces of 100 frames with 128 bins.
+# A window consists of pieces of 100 frames with 128 bins.
 _PIECES, _BINS, _FRAMES = 8, 128, 100
 # A clip of half a minute: the engine is fastest with as many windows.
 _USUAL_WINDOWS = 4
@@ -49,7 +49,7 @@ def export(onnx_file: Path, output: Path, *, max_windows: int) -> None:
 
 
 def profile(max_windows: int) -> dict[str, tuple[Shape, Shape, Shape]]:
-    """The least, the usual and the largest shape of each input."""
+    """Return the least, the usual and the largest shape of each input."""
     usual = min(_USUAL_WINDOWS, max_windows)
     pieces = tuple(
         (windows, count, _BINS, _FRAMES) for windows, count in ((1, 1), (usual, _PIECES), (max_windows, _PIECES))

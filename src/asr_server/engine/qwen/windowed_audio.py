@@ -14,7 +14,7 @@ from asr_server.engine.qwen.frontend import LogMel, features, floor
 from asr_server.engine.qwen.prefix_cache import CachedPrefix, PrefixCache
 from asr_server.engine.qwen.windows import Encoder, Window
 
-# So many tokens from the start of a row: their keys and values (layers, 2, heads, n, dim), copied.
+# Takes a number of tokens from the start of a row: their keys and values (layers, 2, heads, n, dim), copied.
 CopyKv = Callable[[int], torch.Tensor]
 
 
@@ -29,14 +29,14 @@ class Clip(Protocol):
     def kv(self) -> torch.Tensor | None: ...
 
     def windows(self) -> Sequence[Window]:
-        """What is to be encoded behind `kv`, each time from the start."""
+        """Return the windows to encode after `kv`, each time from the start."""
 
 
 class AudioInput(Protocol):
     """Makes clips, and keeps of them what the session's next partial can use."""
 
     def prepare(self, work: Utterance, before: tuple[int, ...]) -> Clip:
-        """The clip of an utterance; `before`: the ids of the prompt before its audio."""
+        """Return the clip of an utterance; `before`: the ids of the prompt before its audio."""
 
     def keep(self, work: Utterance, before: tuple[int, ...], clip: Clip, copy: CopyKv) -> None:
         """Called when the prompt of a session's row was run."""
@@ -44,26 +44,25 @@ class AudioInput(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowedClip:
-    """`log10_mel` (128, T) are the unclamped frames of the whole clip, `clamp` its lower bound, `cached` what an
-    earlier partial of the session left of its first windows."""
+    """A clip whose windows are to be encoded."""
 
     encoder: Encoder
-    log10_mel: torch.Tensor
-    clamp: float
-    cached: CachedPrefix | None
+    log10_mel: torch.Tensor  # the unclamped frames of the whole clip, (128, T)
+    clamp: float  # its lower bound
+    cached: CachedPrefix | None  # what an earlier partial of the session left of its first windows
 
     @property
     def tokens(self) -> int:
-        """Of the whole clip."""
+        """Return the tokens of the whole clip."""
         return self.encoder.tokens(self.log10_mel.shape[1])
 
     @property
     def kv(self) -> torch.Tensor | None:
-        """Of the closed windows that were kept."""
+        """Return keys and values of the closed windows that were kept."""
         return self.cached.kv if self.cached is not None else None
 
     def windows(self) -> Sequence[Window]:
-        """The windows behind them."""
+        """Return the windows after those that were kept."""
         done = self.cached.log10_mel.shape[1] if self.cached is not None else 0
         return self.encoder.windows(features(self.log10_mel[:, done:], self.clamp), continued=self.cached is not None)
 
@@ -75,7 +74,8 @@ class WindowedAudio:
         self._encoder, self._mel, self._cache = encoder, mel, cache
 
     def prepare(self, work: Utterance, before: tuple[int, ...]) -> WindowedClip:
-        """Its frames, those of closed windows from the session's last partial where they are still exact."""
+        """Return the clip's frames, those of closed windows from the session's last partial where they are still
+        exact."""
         cached = self._cache.get(work.session) if work.session is not None else None
         if not isinstance(cached, CachedPrefix) or not cached.continues(work.audio, before):
             cached = None

@@ -12,14 +12,12 @@ import torch
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
-    """Log-mel frames (128, T) of at most 8 s, from the start of a window of their clip on.
+    """A window of at most 8 s of a clip, from its start on."""
 
-    `whole`: they are the whole clip. A clip that is shorter than a piece is convolved in its own width, as in the SDK.
-    """
-
-    mel: torch.Tensor
+    mel: torch.Tensor  # log-mel frames (128, T)
+    # It is the whole clip. A clip that is shorter than a piece is convolved in its own width, as in the SDK.
     whole: bool
-    tokens: int
+    tokens: int  # how many it becomes
 
 
 class Encoder(ABC):
@@ -43,12 +41,12 @@ class Encoder(ABC):
         """Embeddings (tokens, output_dim) of each window, on the device and in the format of the language model."""
 
     def tokens(self, frames: int) -> int:
-        """How many tokens a clip of that many mel frames becomes."""
+        """Return how many tokens a clip of that many mel frames becomes."""
         whole, rest = divmod(frames, self.piece_frames)
         return whole * self.piece_tokens + conv_tokens(rest)
 
     def windows(self, mel: torch.Tensor, *, continued: bool = False) -> list[Window]:
-        """The windows of log-mel frames (128, T); `continued` if they are the rest of a longer clip."""
+        """Return the windows of log-mel frames (128, T); `continued` if they are the rest of a longer clip."""
         parts = mel.split(self.window_frames, dim=1)
         return [Window(part, not continued and len(parts) == 1, self.tokens(part.shape[1])) for part in parts]
 

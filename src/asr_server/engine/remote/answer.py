@@ -13,25 +13,25 @@ from asr_server.core.errors import InvalidInput
 from asr_server.text import languages
 
 _LANGUAGE, _TEXT = "language ", "<asr_text>"
-# What may stand before the mark of the text; longer, it is text.
+# The most characters before the mark of the text; if more come, they are text.
 _MAX_HEAD_CHARS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What is known of an answer. `raw`: everything that was written. `language`: the model's name, "" if it was not
-    told. `is_cut`: it ended because it was as long as it may be. Of the tokens 0 if they were not told."""
+    """An answer as far as it is known. Numbers of tokens are 0 if the server does not tell them."""
 
-    raw: str = ""
-    language: str = ""
-    is_whole: bool = False
-    is_cut: bool = False
+    raw: str = ""  # everything that was written
+    language: str = ""  # the model's name, "" if the server did not tell it
+    is_whole: bool = False  # its end has come
+    is_cut: bool = False  # it ended because it was as long as it may be
     prompt_tokens: int = 0
     audio_tokens: int = 0
 
     @property
     def text(self) -> str:
-        """The text without the language before it and blanks around it; "" while it is not known where it begins."""
+        """Return the text without the language before it and blanks around it; "" while it is not known where it
+        begins."""
         if (head := self._head) is not None:
             return self.raw[len(head) + len(_TEXT) :].strip()
         may_be_head = self.raw.startswith(_LANGUAGE[: len(self.raw)]) and len(self.raw) < _MAX_HEAD_CHARS
@@ -39,13 +39,13 @@ class Answer:
 
     @property
     def spoken_language(self) -> str:
-        """The model's name of the language, "" if it was not told."""
+        """Return the model's name of the language, "" if it was not told."""
         head = self._head
         return self.language if head is None else _name(head.removeprefix(_LANGUAGE))
 
     @property
     def _head(self) -> str | None:
-        """What stands before the mark of the text."""
+        """Return what stands before the mark of the text; None without a mark."""
         head, mark, _ = self.raw[:_MAX_HEAD_CHARS].partition(_TEXT)
         return head if mark and head.startswith(_LANGUAGE) else None
 
@@ -55,7 +55,7 @@ class Refused(Exception):
 
 
 def whole(body: bytes) -> Answer:
-    """A JSON answer. Raises `ValueError` for anything else."""
+    """Return a JSON answer. Raises `ValueError` for anything else."""
     content = json.loads(body)
     if not isinstance(content, dict) or not isinstance(content.get("text"), str):
         raise ValueError("no transcription")
@@ -63,7 +63,8 @@ def whole(body: bytes) -> Answer:
 
 
 def added(answer: Answer, line: str) -> Answer:
-    """The answer with the next line of an event stream. Raises `ValueError` for a line that is none, `Refused`."""
+    """Return the answer with the next line of an event stream. Raises `ValueError` for a line that is none,
+    `Refused`."""
     name, _, data = line.partition(":")
     if name != "data" or not data.strip():
         return answer
@@ -77,7 +78,7 @@ def added(answer: Answer, line: str) -> Answer:
     if event.get("type") == "transcript.text.delta":
         return replace(answer, raw=answer.raw + _string(event.get("delta")))
     if event.get("type") == "transcript.text.done":
-        # What was streamed stands; a server that streams nothing has the text here.
+        # Text that was streamed is kept; a server that streams nothing has the text here.
         rest = _string(event.get("text"))
         return _with_facts(replace(answer, raw=answer.raw or rest, is_whole=True), event)
     for choice in event.get("choices") or ():
@@ -88,7 +89,7 @@ def added(answer: Answer, line: str) -> Answer:
 
 
 def _with_facts(answer: Answer, content: dict[str, Any]) -> Answer:
-    """With the language and the usage, as OpenAI's newer models, whisper's and vLLM tell them."""
+    """Return the answer with the language and the usage, as OpenAI's newer models, whisper's and vLLM tell them."""
     listed = content.get("languages") or ()
     told = listed[0].get("code") if listed and isinstance(listed[0], dict) else content.get("language")
     usage = content.get("usage")

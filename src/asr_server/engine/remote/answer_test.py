@@ -35,14 +35,14 @@ def _read(*lines):
     ],
 )
 def test_a_whole_answer_has_the_text_and_the_language(body, text, language):
-    """As far as the server tells it."""
+    """The answer has them as far as the server tells them."""
     answer = whole(json.dumps(body).encode())
     assert (answer.text, answer.spoken_language, answer.is_whole) == (text, language, True)
 
 
 @pytest.mark.parametrize("body", [b"", b"turn on", b"[]", b'"text"', b'{"error": {}}', b'{"text": null}', b"\xff"])
 def test_what_is_no_transcription_is_no_answer(body):
-    """It is an error and not an empty text."""
+    """The body is an error and not an empty text."""
     with pytest.raises(ValueError, match=r"."):
         whole(body)
 
@@ -64,7 +64,7 @@ def test_streamed_text_only_grows(head, text, data):
 
 
 def test_events_of_openai_bring_language_and_usage():
-    """With the last event; its text counts where nothing was streamed."""
+    """The last event brings them; its text counts where nothing was streamed."""
     usage = {"type": "tokens", "input_token_details": {"text_tokens": 9, "audio_tokens": 120}}
     done = {"type": "transcript.text.done", "text": "turn on", "languages": [{"code": "en"}], "usage": usage}
     deltas = ['data: {"type": "transcript.text.delta", "delta": "turn"}', "", ": ping", "event: x"]
@@ -76,7 +76,7 @@ def test_events_of_openai_bring_language_and_usage():
 
 
 def test_chunks_of_vllm_say_if_the_answer_was_cut():
-    """And how many tokens the prompt had."""
+    """Chunks say how many tokens the prompt had, too."""
     last = _chunk("", finish_reason="length")
     answer = _read(_chunk("turn"), last, 'data: {"choices": [], "usage": {"prompt_tokens": 40}}', "data: [DONE]")
     assert (answer.text, answer.is_cut, answer.is_whole, answer.prompt_tokens) == ("turn", True, True, 40)
@@ -91,7 +91,7 @@ def test_an_error_in_the_stream_is_one(event):
 
 
 def test_that_an_answer_was_cut_stays_true_whatever_follows():
-    """Some servers send a last chunk with an empty choice behind the one that says so."""
+    """Some servers send a last chunk with an empty choice after the one that says so."""
     answer = _read(_chunk("turn", finish_reason="length"), _chunk(""), _chunk("", finish_reason=None), "data: [DONE]")
     assert answer.is_cut
     two = {"choices": [{"delta": {"content": "a"}, "finish_reason": "length"}, {"delta": {"content": "b"}}]}

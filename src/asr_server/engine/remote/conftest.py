@@ -30,7 +30,7 @@ _PAUSE_S = 0.01
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """One request as it arrived. `number` counts them from 0; `samples`: int16 (n,) of its WAV file."""
+    """A request as it arrived. `number` counts them from 0; `samples`: int16 (n,) of its WAV file."""
 
     number: int
     fields: dict[str, str]
@@ -52,8 +52,11 @@ class Call:
 
 @dataclass(frozen=True)
 class Reply:
-    """What goes over the wire: `parts` of the body, with a pause before each. `waits_for`: set when it may begin.
-    `breaks`: the connection ends without the end of the body."""
+    """The bytes that go over the wire.
+
+    `parts` are those of the body, with a pause before each. `waits_for`: set when it may begin. `breaks`: the
+    connection ends without the end of the body.
+    """
 
     parts: Sequence[bytes] = ()
     status: int = 200
@@ -79,7 +82,7 @@ def events(*contents: dict[str, Any], pause_s: float = 0.0, done: bool = True, b
 
 
 def openai(call: Call) -> Reply:
-    """As OpenAI's newer models: words one by one, then the whole text, the language and the usage."""
+    """Answer as OpenAI's newer models do: words one by one, then the whole text, the language and the usage."""
     words = [word if number == 0 else f" {word}" for number, word in enumerate(call.text.split())]
     deltas = [{"type": "transcript.text.delta", "delta": word} for word in words]
     audio, prompt = len(call.samples) // 1280, 9 + len(call.fields.get("prompt", "").split())
@@ -90,7 +93,7 @@ def openai(call: Call) -> Reply:
 
 
 def vllm(call: Call) -> Reply:
-    """As `vllm serve` of Qwen3-ASR 0.14: what the model writes, in pieces that split its marks."""
+    """Answer as `vllm serve` of Qwen3-ASR 0.14 does: the model's output, in pieces that split its marks."""
     written = call.text if "to_language" in call.fields else f"language English<asr_text>{call.text}"
     chunks = [
         {"object": "transcription.chunk", "choices": [{"delta": {"content": written[at : at + 7]}}]}
@@ -102,7 +105,7 @@ def vllm(call: Call) -> Reply:
 
 
 def whole(call: Call) -> Reply:
-    """As servers that do not stream."""
+    """Answer as servers do that do not stream."""
     return Reply([json.dumps({"text": call.text}).encode()], headers={"content-type": "application/json"})
 
 

@@ -38,44 +38,43 @@ _DENIED = {
     404: "does not know the path or the model (404): check VLLM_BASE_URL and MODEL_ID",
     405: "takes no transcriptions at this path (405): check VLLM_BASE_URL",
 }
-# What a pooled connection that the other side has closed meanwhile looks like; a new one may work.
+# Errors of a pooled connection that the other side has closed meanwhile; a new one may work.
 _BROKEN = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
 
 @dataclass(frozen=True, slots=True)
 class EndpointConfig:
-    """`url`: with its `/v1`. `model`: its name at the server, "" for the first that it lists. `connections`: at once.
-    `uses_proxies`: those of the environment."""
+    """The server's address, and how it is connected to."""
 
-    url: str
+    url: str  # with its `/v1`
     key: str = field(default="", repr=False)
-    model: str = ""
-    connections: int = 32
-    uses_proxies: bool = True
+    model: str = ""  # its name at the server, "" for the first that it lists
+    connections: int = 32  # most at once
+    uses_proxies: bool = True  # use the proxies of the environment
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """One recording. `language`: ISO code, "" to detect it. `most_tokens`: those that its answer may have."""
+    """A recording to transcribe."""
 
-    audio: NDArray[np.float32]
-    language: str
+    audio: NDArray[np.float32]  # float32 (n,), mono, 16 kHz
+    language: str  # ISO code, "" to detect it
     prompt: str
     temperature: float
     seed: int
-    most_tokens: int
+    most_tokens: int  # the most that its answer may have
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What the server has. `is_vllm`: it is vLLM, which takes fields of its own."""
+    """The server as it was found."""
 
     model: str
-    is_vllm: bool
+    is_vllm: bool  # it is vLLM, which takes fields of its own
 
 
 class Unreachable(ModelUnavailable):
-    """No connection can be made, or each one breaks."""
+    """The server cannot be connected to, or each connection breaks."""
 
 
 class Endpoint:
@@ -108,7 +107,7 @@ class Endpoint:
         return self._served
 
     async def transcribe(self, request: Request, on_progress: Callable[[Answer], None]) -> Answer:
-        """The whole answer; `on_progress` gets it as it grows. Cancelling closes the connection.
+        """Return the whole answer; `on_progress` gets it as it grows. Cancelling closes the connection.
 
         A busy server is waited for, and asked again. Raises `AsrError`.
         """
@@ -190,7 +189,7 @@ class _Busy(Exception):
 
 
 async def _read(response: httpx.Response, on_progress: Callable[[Answer], None]) -> Answer:
-    """The answer, whole or as a stream, of a bounded length."""
+    """Return the answer, whole or as a stream, of a bounded length."""
     answer, body, is_stream = Answer(), b"", "event-stream" in response.headers.get("content-type", "")
     size = 0
     try:
@@ -217,7 +216,7 @@ async def _read(response: httpx.Response, on_progress: Callable[[Answer], None])
 
 
 def _models(response: httpx.Response) -> dict[str, str]:
-    """Who owns each model, by its name; empty where the server has no such list."""
+    """Return the owner of each model by its name; empty where the server has no such list."""
     try:
         listed = response.json()["data"]
         return {str(entry["id"]): str(entry.get("owned_by")) for entry in listed}
@@ -228,7 +227,7 @@ def _models(response: httpx.Response) -> dict[str, str]:
 def _refusal(status: int) -> AsrError:
     if status in _DENIED:
         return ModelUnavailable(f"The remote engine {_DENIED[status]}.")
-    if status in (502, 503, 504):  # its model, or what is behind a proxy
+    if status in (502, 503, 504):  # its model, or the server of a proxy
         return ModelUnavailable(f"The remote engine does not serve now ({status}).")
     return TranscriptionFailed(
         f"The remote engine {'failed on' if status >= 500 else 'refused'} this audio ({status})."

@@ -1,4 +1,5 @@
-"""The `remote` engine: a server with OpenAI's transcriptions behind the contract of an engine. Called from one thread.
+"""The `remote` engine: the contract of an engine, fulfilled by a server with OpenAI's transcriptions. Called from one
+thread.
 
 Each row is a request on an event loop in a thread of its own; `step` hands out what has come meanwhile. A server cannot
 be told how an answer begins. So words that stand are kept, and what follows them is taken from the place in the
@@ -29,7 +30,7 @@ from asr_server.text.stable_merge import continued
 # How long a step waits for something to come. Jobs that arrive meanwhile are admitted after it.
 _WAIT_S = 0.01
 _CLOSE_S = 5.0
-# Twice the budget of tokens, each of which is a character or more in every language.
+# Twice the budget of tokens, since each is a character or more in every language.
 _CHARACTERS_PER_S = 80.0
 # A word with the blanks before it; a character of scripts that are written without blanks.
 _UNIT = re.compile(rf"\s*(?:[{LETTERS}]|[^\s{LETTERS}]+)")
@@ -37,13 +38,13 @@ _UNIT = re.compile(rf"\s*(?:[{LETTERS}]|[^\s{LETTERS}]+)")
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """One request. `kept`: the text that the answer has to begin with; `sent`: characters that were handed out."""
+    """A request."""
 
     key: int
     utterance: Utterance
-    kept: str
-    budget: int
-    sent: int = 0
+    kept: str  # the text that the answer has to begin with
+    budget: int  # most tokens of the answer
+    sent: int = 0  # characters that were handed out
 
 
 class RemoteEngine:
@@ -70,17 +71,17 @@ class RemoteEngine:
 
     @property
     def info(self) -> EngineInfo:
-        """As of the last load, unload or lost connection."""
+        """Return the facts as of the last load, unload or lost connection."""
         return self._info
 
     @property
     def loaded(self) -> bool:
-        """Whether the server answered, and no connection to it has failed since."""
+        """True if the server answered, and no connection to it has failed since."""
         return not self._is_lost
 
     @property
     def fits(self) -> bool:
-        """It takes no memory here."""
+        """True: it takes no memory here."""
         return True
 
     @property
@@ -90,7 +91,7 @@ class RemoteEngine:
 
     @property
     def urgent_slots(self) -> int:
-        """The same: each row begins at once."""
+        """Return `free_slots`: each row begins at once."""
         return self.free_slots
 
     def load(self) -> None:
@@ -153,7 +154,7 @@ class RemoteEngine:
         return EndpointConfig(self._remote.url, self._remote.key, self._remote.model, self._plan.max_batch)
 
     def _await_server(self, endpoint: Endpoint, calls: RowCalls[Answer]) -> Served:
-        """What the server has; a process of ours is given the time that it needs to start."""
+        """Return the server as it was found; a process of ours is given the time that it needs to start."""
         while True:
             try:
                 return calls.run(endpoint.find())
@@ -210,7 +211,7 @@ async def _transcribe(endpoint: Endpoint, item: Utterance, tell: Callable[[Answe
 
 
 def _shown(row: _Row, answer: Answer) -> tuple[str, Finish]:
-    """The text of an answer as far as it goes, and why it ends if it does.
+    """Return the text of an answer as far as it goes, and why it ends if it does.
 
     An answer that repeats itself or grows too long is ended here, whatever the server would do.
     """

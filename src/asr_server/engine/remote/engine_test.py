@@ -1,4 +1,4 @@
-"""What only the remote engine guarantees: what goes over the wire, and what becomes of a server's failures."""
+"""The remote engine's own guarantees: the bytes that go over the wire, and the handling of a server's failures."""
 
 import threading
 import time
@@ -92,7 +92,7 @@ def test_the_server_gets_the_samples_and_every_field_that_counts(remote, engine_
 
 
 def test_vllm_gets_fields_of_its_own(engine_for):
-    """Its Qwen3-ASR is forced to a language by `to_language`; an answer may have as many tokens as one of ours."""
+    """vLLM's Qwen3-ASR is forced to a language by `to_language`; an answer may have as many tokens as one of ours."""
     with ScriptedRemote(wire.vllm, owner="vllm") as server:
         engine = engine_for(server)
         answer = _answer(engine, Utterance(TONE, language="German"))
@@ -104,7 +104,7 @@ def test_vllm_gets_fields_of_its_own(engine_for):
 
 
 def test_servers_that_do_not_stream_answer_too(engine_for):
-    """Those that ignore the field, and those that refuse it, which are not asked for it again."""
+    """Some ignore the field, and some refuse it, which are not asked for it again."""
 
     def strict(call):
         return wire.refusal(422) if "stream" in call.fields else wire.whole(call)
@@ -148,7 +148,7 @@ def test_text_arrives_while_it_is_written(remote, engine_for):
 
 
 def test_words_that_stand_are_kept_whatever_the_server_says(remote, engine_for):
-    """Where it has changed its mind, what follows comes from the place in its answer that fits best."""
+    """If the server has changed its mind, what follows comes from the place in its answer that fits best."""
     engine = engine_for(remote)
     kept = tuple(map(ord, "turn on the kitchen lights"))
     for said, expected in (
@@ -164,7 +164,8 @@ def test_words_that_stand_are_kept_whatever_the_server_says(remote, engine_for):
 
 
 def test_an_answer_that_repeats_itself_is_ended(remote, engine_for):
-    """In words and in scripts without blanks; the server's stream is left. One turn of the loop stays."""
+    """A loop is found in words and in scripts without blanks; the server's stream is left. One turn of the loop
+    stays."""
     engine = engine_for(remote)
     for text, kept in (("so " + "very " * 4_000, "so very"), ("好" + "的" * 4_000, "好的")):
         deltas = [{"type": "transcript.text.delta", "delta": text[at : at + 50]} for at in range(0, len(text), 50)]
@@ -175,7 +176,7 @@ def test_an_answer_that_repeats_itself_is_ended(remote, engine_for):
 
 
 def test_an_answer_that_the_server_cut_says_so(engine_for):
-    """As one that used up its budget here."""
+    """The answer ends as one that used up its budget here."""
     cut = {"choices": [{"delta": {"content": "turn"}, "finish_reason": "length"}]}
     with ScriptedRemote(lambda call: wire.events(cut), owner="vllm") as server:
         assert _answer(engine_for(server), Utterance(TONE)).finish is Finish.BUDGET
@@ -186,7 +187,7 @@ def test_an_answer_that_the_server_cut_says_so(engine_for):
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_busy_server_is_waited_for(remote, engine_for, status):
-    """And asked again after the time that it says."""
+    """The server is asked again after the time that it says."""
     remote.script = lambda call: wire.refusal(status, Retry_After="0") if call.number < 2 else wire.openai(call)
     assert _answer(engine_for(remote), Utterance(TONE)).text == remote.calls[0].text
     assert len(remote.calls) == 3
@@ -231,7 +232,7 @@ def test_a_failure_is_that_of_its_row(remote, engine_for, reply, kind, word):
 
 
 def test_a_dropped_row_closes_its_request(remote, engine_for):
-    """Whether it is being answered or waits for its turn at the server."""
+    """The row may be in its answer or wait for its turn at the server."""
     engine = engine_for(remote)
     words = [{"type": "transcript.text.delta", "delta": f" {number}"} for number in range(2_000)]
     remote.script = lambda call: wire.events(*words, pause_s=0.01)
@@ -299,7 +300,7 @@ def test_a_server_without_a_model_is_not_loaded(remote, engine_for, models, mode
 
 
 def test_the_key_is_shown_nowhere(remote):
-    """Not in the plan, which tests and tools print."""
+    """The plan does not have the key either, which tests and tools print."""
     values = settings.load(_env_file=None, vllm_base_url=remote.url, vllm_api_key=KEY)
     assert KEY not in repr(plan.resolve(values, MACHINE))
 

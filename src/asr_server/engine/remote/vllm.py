@@ -72,7 +72,7 @@ class VllmProcess:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
+        """True if the process runs."""
         return self._process.poll() is None
 
     def wait(self) -> None:

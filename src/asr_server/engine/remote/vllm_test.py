@@ -16,7 +16,7 @@ from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.protocol import Utterance
 from asr_server.scheduling.ports import RowDone, RowFailed
 
-# Answers with its arguments, to who has the key; `crash` in the prompt ends it. Says its process id in the file beside.
+# Answers with its arguments, to a caller with the key; `crash` in the prompt ends it. Writes its process id to a file.
 PROGRAM = """#!{python}
 import json, os, sys, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -90,7 +90,7 @@ def _end(engine, utterance=AUDIO):
 
 
 def _gone(pid):
-    """Whether no such process runs; one that nobody waits for has ended too."""
+    """True if no such process runs; one that nobody waits for has ended too."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
     except OSError:
@@ -98,7 +98,7 @@ def _gone(pid):
 
 
 def test_it_runs_while_the_model_is_loaded(command, engine_for):
-    """With the arguments that follow from the settings, reached with a key that nobody else has."""
+    """The process has the arguments that follow from the settings, and is reached with a key that nobody else has."""
     path, pids = command("time.sleep(1)")
     engine = engine_for(path)
     engine.load()
@@ -131,7 +131,7 @@ def test_it_is_started_again_after_a_crash(command, engine_for):
     ],
 )
 def test_why_it_did_not_start_is_told(command, engine_for, first, word):
-    """By the last line of its output that names an error."""
+    """The error has the last line of its output that names an error."""
     path, _ = command(first)
     with pytest.raises(ModelUnavailable, match=word):
         engine_for(path).load()
@@ -160,7 +160,7 @@ def test_it_ends_with_this_process(command):
 
 
 def test_a_file_that_cannot_be_run_is_reported(tmp_path, engine_for):
-    """It is gone since the start of the server."""
+    """The file is gone since the start of the server."""
     with pytest.raises(ModelUnavailable, match="vllm ended with code"):
         engine_for(tmp_path / "none").load()
 

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SpeechTimes:
-    """Where the time of a sentence went, in seconds: waiting for the engine, for the model to be loaded, and inside."""
+    """The time that a sentence took, in parts."""
 
-    queue_s: float
-    load_s: float
-    infer_s: float
+    queue_s: float  # waiting for the engine
+    load_s: float  # waiting for the model to be loaded
+    infer_s: float  # inside the engine
 
 
 class SpeechClient:
@@ -49,12 +49,12 @@ class SpeechClient:
         self._model = model
 
     def snapshot(self) -> EngineSnapshot:
-        """The present state of the thread; never waits."""
+        """Return the present state of the thread; never waits."""
         return self._thread.snapshot()
 
     @property
     def status(self) -> ModelStatus:
-        """Whether the engine is loaded; never waits."""
+        """Return the state of the engine's model; never waits."""
         return self.snapshot().models[self._model]
 
     def lease(self) -> AbstractContextManager[None]:
@@ -64,7 +64,7 @@ class SpeechClient:
     def speak(
         self, sentence: Sentence, *, priority: Priority, duration_s: float, deadline_s: float | None = None
     ) -> SpeechStream:
-        """The samples as they come; the sentence is queued at once. `duration_s`: about how long it will be.
+        """Return the samples as they come; the sentence is queued at once. `duration_s`: about how long it will be.
 
         Raises `ShuttingDown` when no new work is taken, and `EngineFailed`.
         """
@@ -83,7 +83,7 @@ class SpeechStream:
         self._changed = asyncio.Event()
         job.on_delta = lambda block: cast(None, loop.call_soon_threadsafe(self._add, block))  # on the engine thread
         self._future = asyncio.wrap_future(thread.submit(job))
-        # The result crosses over by `call_soon_threadsafe` too, so this runs behind `_add` of every delta.
+        # The result crosses over by `call_soon_threadsafe` too, so this runs after `_add` of every delta.
         self._future.add_done_callback(self._on_done)
 
     def __aiter__(self) -> SpeechStream:
@@ -99,7 +99,7 @@ class SpeechStream:
         return self._blocks.popleft()
 
     async def result(self) -> SpokenSentence:
-        """How the sentence ended. Raises `AsrError`."""
+        """Return how the sentence ended. Raises `AsrError`."""
         return await self._future
 
     @property

@@ -1,6 +1,6 @@
 """The contract of `engine.speech.protocol`, held against every speech engine of the registry.
 
-What only one engine guarantees has tests beside it. `ask` speaks sentences together; `alone` has what each is when the
+Guarantees of a single engine have tests next to it. `ask` speaks sentences together; `alone` has what each is when the
 engine has no other, which no company may change.
 """
 
@@ -50,7 +50,7 @@ _keys = count(1)
 
 
 def ask(engine, *wanted):
-    """What the sentences are, in the order given: samples and answer, with as many at a time as fit."""
+    """Return the sentences in the order given, samples and answer, spoken as many at a time as fit."""
     waiting = list(enumerate(wanted))
     places, blocks, done = {}, [[] for _ in wanted], {}
     while len(done) < len(wanted):
@@ -116,7 +116,8 @@ def test_rows_do_not_change_each_other(engine, sentences, alone):
 
 
 def test_a_dropped_row_has_no_outcome_and_its_slot_is_free(engine, sentences, alone):
-    """Before its first step, and as a neighbour of one that stays. A key that is not known is ignored."""
+    """The row is dropped before its first step, and as a neighbour of one that stays. A key that is not known is
+    ignored."""
     slots = engine.free_slots
     assert slots
     engine.admit(10_001, sentences[1])
@@ -133,7 +134,7 @@ def test_a_dropped_row_has_no_outcome_and_its_slot_is_free(engine, sentences, al
 
 
 def test_a_step_without_rows_does_nothing(engine):
-    """Also twice."""
+    """A second such step does nothing either."""
     assert [list(engine.step()), list(engine.step())] == [[], []]
 
 

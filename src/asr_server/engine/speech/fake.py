@@ -42,11 +42,11 @@ _QUIET, _LOUD = 0.1, 0.4
 
 @dataclass(slots=True, eq=False)
 class _Row:
-    """One sentence on its way. `samples`: all of it, of which `given` were handed out."""
+    """One sentence on its way."""
 
-    rule: SpeechRule
-    samples: NDArray[np.float32]
-    given: int = 0
+    rule: SpeechRule  # the rule that decides its answer
+    samples: NDArray[np.float32]  # all of them
+    given: int = 0  # how many were handed out
     struck: bool = False  # its fault has happened
 
 
@@ -54,8 +54,8 @@ class FakeSpeechEngine:
     """A `SpeechEngine`: a block of samples a step for every row, and what its script says.
 
     A voice is the frequency of a tone; a sample is imitated by a tone of its strongest frequency. Instructions make the
-    tone louder, and the seed shifts its phase. A character takes 50 ms. `script`: one of which a test changes its
-    `speech` by `scripts.replace`, or the path of a file.
+    tone louder, and the seed shifts its phase. A character takes 50 ms. `script`: a script in memory, or the path of a
+    file.
     """
 
     fits = True  # it takes no memory
@@ -84,7 +84,7 @@ class FakeSpeechEngine:
 
     @property
     def loaded(self) -> bool:
-        """Whether `load` has succeeded."""
+        """True if `load` has succeeded."""
         return self._loaded
 
     @property
@@ -94,7 +94,7 @@ class FakeSpeechEngine:
 
     @property
     def urgent_slots(self) -> int:
-        """The same: all rows begin with the next step."""
+        """Return `free_slots`: all rows begin with the next step."""
         return self.free_slots
 
     def load(self) -> None:
@@ -123,7 +123,7 @@ class FakeSpeechEngine:
         self._rows[key] = row
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
-        """A block for every row. Raises if the script breaks the step."""
+        """Give every row a block. Raises if the script breaks the step."""
         if not self._rows:
             return
         time.sleep(self._script().step_s)
@@ -153,7 +153,7 @@ class FakeSpeechEngine:
         return script
 
     def _rule(self, item: Sentence, script: SpeechScript) -> SpeechRule:
-        """The first rule that applies; one without any effect if none does."""
+        """Return the first rule that applies; one without any effect if none does."""
         for rule in script.rules:
             if rule.matches(item.text, self._calls) and not (rule.times and self._applied[rule] >= rule.times):
                 self._applied[rule] += 1
@@ -173,13 +173,13 @@ def _spoken(item: Sentence, rule: SpeechRule) -> NDArray[np.float32]:
 
 
 def strongest_hz(sample: VoiceSample) -> float:
-    """The frequency that has the most power in the sample."""
+    """Return the frequency that has the most power in the sample."""
     power = np.abs(np.fft.rfft(sample.audio * np.hanning(len(sample.audio))))
     return float(power.argmax() * SPEECH_RATE / len(sample.audio))
 
 
 def _strike(row: _Row) -> AsrError | None:
-    """The error of the row, or None if it goes on."""
+    """Return the error of the row, or None if it goes on."""
     row.struck = True
     no_memory = EngineOutOfMemory("No memory is left for this sentence.")
     return strike(row.rule, SpeechFailed("The engine failed on this sentence."), no_memory)

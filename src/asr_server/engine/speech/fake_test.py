@@ -40,7 +40,7 @@ def test_a_row_fails_after_some_blocks_and_its_neighbour_does_not():
 
 
 def test_a_rule_applies_as_often_as_it_says():
-    """And only to the call that it names."""
+    """The rule applies to the call that it names, and to no other."""
     engine = scripted(SpeechRule(fault=Fault.MEMORY, at="admission", times=1), SpeechRule(call=3, fault=Fault.RAISE))
     with pytest.raises(EngineOutOfMemory):
         engine.admit(1, LONG)
@@ -49,7 +49,7 @@ def test_a_rule_applies_as_often_as_it_says():
 
 
 def test_a_sentence_ends_at_its_budget():
-    """With half of its samples."""
+    """The sentence has half of its samples."""
     done = outcomes(scripted(SpeechRule(finish=SpeechFinish.BUDGET)), LONG)[-1].value
     assert (done.finish, done.samples) == (SpeechFinish.BUDGET, SPEECH_RATE)
 

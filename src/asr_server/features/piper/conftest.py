@@ -17,7 +17,7 @@ def packaged():
 
 @pytest.fixture(scope="session")
 def network(packaged):
-    """The same, loaded."""
+    """Return the network of the packaged voice, loaded."""
     return PiperNetwork(packaged)
 
 

@@ -1,12 +1,14 @@
 """The engine `piper`: sentences in one voice, each in short pieces of work, and the one that has least is next.
 
 Rows are not computed together: a voice's vocoder is bound by arithmetic, so that four rows in one call take the time of
-four calls, and the end of a row would depend on the row beside it.
+four calls, and the end of a row would depend on the row next to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,16 +24,19 @@ from asr_server.engine.speech.espeak.script_runs import script_runs
 from asr_server.engine.speech.espeak.wire import Clause
 from asr_server.engine.speech.protocol import Sentence, SpeechFinish, SpeechInfo, SpeechTraits, SpokenSentence
 from asr_server.features.piper.network import PiperNetwork, Utterance
-from asr_server.features.piper.phonemes import utterances
-from asr_server.features.piper.voice import PiperVoice
+from asr_server.features.piper.voice import END, PAD, START, PiperVoice
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
-# More than a few callers have under way: who comes last has heard least, and is next. A row holds at most 4 MB.
+# More than a few callers have under way: the one that comes last has heard least, and is next. A row has at most 4 MB.
 _SLOTS = 16
-# Of a sentence without anything that the voice can say.
+# The samples of a sentence without anything that the voice can say.
 _SILENCE = np.zeros(SPEECH_RATE // 10, np.float32)
 
 Samples = NDArray[np.float32]
+# Some 15 s of speech. The work grows with the square of it, and nothing else of the server's speech runs meanwhile.
+MAX_PHONEMES = 200
+# eSpeak NG's marks of a change of language, such as "(en)".
+_LANGUAGE_MARK = re.compile(r"\([a-z-]{2,12}\)")
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +44,7 @@ class _Row:
     """A sentence on its way."""
 
     work: Iterator[Samples]  # each item is a bounded piece of work, and may be empty
-    urgent: bool
+    urgent: bool  # it is the next before those that are not
     samples: int = 0  # handed out
 
 
@@ -146,3 +151,29 @@ class PiperEngine:
         self._process = self._process or EspeakProcess(library)
         own = language in voice.languages
         return self._process.clauses(text, voice.espeak_voice if own else voices.languages(library.data)[language])
+
+
+def utterances(clauses: Iterable[Clause], known: Collection[str]) -> list[list[str]]:
+    """Return the phonemes that a voice knows, of whole clauses where these are short enough.
+
+    Utterances with no phoneme but signs of punctuation are left out.
+    """
+    found: list[list[str]] = [[]]
+    for clause in clauses:
+        signs = unicodedata.normalize("NFD", _LANGUAGE_MARK.sub("", clause.phonemes).strip() + clause.ending)
+        phonemes = [sign for sign in signs if sign in known and sign not in (START, END, PAD)]
+        for piece in _pieces(phonemes):
+            if found[-1] and len(found[-1]) + 1 + len(piece) > MAX_PHONEMES:
+                found.append([])
+            found[-1] += [" ", *piece] if found[-1] else piece
+    return [one for one in found if any(unicodedata.category(sign).startswith("L") for sign in one)]
+
+
+def _pieces(phonemes: list[str]) -> Iterable[list[str]]:
+    """Cut a clause that is too long, between two words where it has several."""
+    while len(phonemes) > MAX_PHONEMES:
+        spaces = [place for place in range(1, MAX_PHONEMES) if phonemes[place] == " "]
+        cut = spaces[-1] if spaces else MAX_PHONEMES
+        yield phonemes[:cut]
+        phonemes = phonemes[cut:]
+    yield phonemes

@@ -10,9 +10,10 @@ import pytest
 from asr_server.core.errors import SpeechFailed
 from asr_server.engine.speech.conformance_test import ask, samples
 from asr_server.engine.speech.espeak.process import EspeakProcess
+from asr_server.engine.speech.espeak.wire import Clause
 from asr_server.engine.speech.protocol import Sentence
 from asr_server.features.piper import DEFAULT, FEATURE, voice
-from asr_server.features.piper.engine import PiperEngine
+from asr_server.features.piper.engine import MAX_PHONEMES, PiperEngine, utterances
 from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
 
 VOICE = "en_us-joe-medium"
@@ -29,7 +30,7 @@ def engine():
 
 
 def outcomes(engine, steps=200):
-    """What comes of the rows that are inside."""
+    """Return the outcomes of the rows that are inside."""
     found = []
     for _ in range(steps):
         found += engine.step()
@@ -47,7 +48,7 @@ def test_who_has_heard_least_is_next(engine):
 
 
 def test_a_lost_process_costs_one_sentence(engine, monkeypatch):
-    """Those that have their phonemes go on, and the next one starts a process again."""
+    """Sentences that have their phonemes go on, and the next one starts a process again."""
     (first,) = samples(engine, SHORT)
     os.kill(engine.info.pid, signal.SIGKILL)
     time.sleep(0.2)
@@ -63,7 +64,7 @@ def test_a_lost_process_costs_one_sentence(engine, monkeypatch):
 
 
 def test_words_of_another_script_are_spoken(engine):
-    """In the phonemes of their language, as far as the voice has them."""
+    """The words are spoken in the phonemes of their language, as far as the voice has them."""
     plain, mixed = samples(engine, Sentence("I say.", VOICE), Sentence("I say Привет.", VOICE))
     assert len(mixed) > len(plain) + 5_000
 
@@ -75,7 +76,7 @@ def test_a_text_without_phonemes_is_a_silence(engine):
 
 
 def test_no_piece_of_work_is_long(engine):
-    """A hostile text is many pieces: the rows beside it go on."""
+    """A hostile text is many pieces: the rows next to it go on."""
     engine.admit(1, Sentence("9" * 400, VOICE))
     pieces = [one for one in outcomes(engine) if isinstance(one, RowDelta)]
     assert max(len(one.value) for one in pieces) < 2 * 24_000
@@ -95,3 +96,32 @@ def test_a_voice_that_reads_letters_gets_letters(voice_file):
     np.testing.assert_array_equal(first, second)
     assert made.info.pid is None
     made.unload()
+
+
+KNOWN = frozenset("abcde ,.!ˈ_^$\u0303")
+
+
+def spoken(*clauses):
+    return ["".join(one) for one in utterances([Clause(*one) for one in clauses], KNOWN)]
+
+
+def test_clauses_keep_their_signs():
+    assert spoken(("ab", ","), ("cˈde", "!")) == ["ab, cˈde!"]
+
+
+def test_what_the_voice_does_not_know_is_left_out():
+    """The signs of the start, the end and the gaps are no phonemes; letters with marks are taken apart."""
+    assert spoken(("a^x_b$", "?"), ("(fr)ã", ".")) == ["ab a\u0303."]
+
+
+def test_a_text_without_a_phoneme_has_no_utterance():
+    assert spoken() == spoken(("", "!"), ("xyz", ".")) == []
+
+
+def test_utterances_are_bounded():
+    """Utterances end between two clauses, else between two words, else anywhere."""
+    assert [len(one) for one in spoken(*[("abcd " * 15, ",")] * 4)] == [151, 151]
+    words = spoken(("abcd " * 100, "."))
+    assert max(map(len, words)) <= MAX_PHONEMES
+    assert {one.split()[-1] for one in words} <= {"abcd", "abcd."}
+    assert [len(one) for one in spoken(("a" * 450, ""))] == [200, 200, 50]

@@ -35,15 +35,12 @@ class UnknownGraph(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class DividedGraph:
-    """Two models as ONNX files.
+    """Two models as ONNX files, which are the parts of one."""
 
-    `acoustic`: from the inputs of the voice and the random numbers `NOISES`, float32 (1, channels, at least as many as
-    it needs), to `FRAMES`, float32 (1, channels, frames). `vocoder`: from `FRAMES`, and the speaker where the voice has
-    several, to `OUTPUT`.
-    """
-
+    # From the inputs of the voice and the random numbers `NOISES`, float32 (1, channels, at least as many as it needs),
+    # to `FRAMES`, float32 (1, channels, frames).
     acoustic: bytes
-    vocoder: bytes
+    vocoder: bytes  # From `FRAMES`, and the speaker where the voice has several, to `OUTPUT`.
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +48,7 @@ class _Node:
     operation: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    message: bytes
+    message: bytes  # the node as it is in the file
 
 
 def divide(model: bytes | mmap) -> DividedGraph:
@@ -124,7 +121,7 @@ def _input_of_vocoder(nodes: list[_Node]) -> str:
 def _needed_for(output: str, nodes: list[_Node], given: set[str]) -> list[_Node]:
     """Return the nodes that the output depends on, in order, as far as it is not given."""
     wanted, needed = {output}, []
-    for node in reversed(nodes):  # they are sorted: each behind what it needs
+    for node in reversed(nodes):  # they are sorted: each after what it needs
         if not wanted.isdisjoint(node.outputs):
             needed.append(node)
             wanted |= set(node.inputs) - given

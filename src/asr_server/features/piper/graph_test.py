@@ -32,7 +32,7 @@ def values(scale):
 
 
 def test_the_parts_make_the_samples_of_the_whole(divided):
-    """Without random numbers, which the whole draws itself."""
+    """The random numbers are left out, which the whole draws itself."""
     whole = run(voice.packaged().read_bytes(), **values(0.0))
     frames = run(divided.acoustic, **values(0.0))
     np.testing.assert_allclose(run(divided.vocoder, frames=frames), whole, atol=1e-5)
@@ -51,7 +51,7 @@ def test_the_random_numbers_are_inputs(divided):
 
 
 def test_numbers_beyond_those_that_are_needed_change_nothing(divided):
-    """How many frames there will be is not known before."""
+    """The number of frames is not known before."""
     more = values(0.7)
     more[graph.NOISES[1]] = np.concatenate([more[graph.NOISES[1]], np.ones((1, 192, 300), np.float32)], 2)
     np.testing.assert_array_equal(run(divided.acoustic, **more), run(divided.acoustic, **values(0.7)))
@@ -61,7 +61,7 @@ def test_numbers_beyond_those_that_are_needed_change_nothing(divided):
     "content", [b"", b"\x00", b"RIFF" * 100, b"\x3a\xff\xff\xff\xff\x0f", b"\x3a\x04\x0a\x02\x22\x00", b"\xff" * 64]
 )
 def test_another_file_is_refused(content):
-    """One that is cut off, too."""
+    """A file that is cut off is refused, too."""
     with pytest.raises(graph.UnknownGraph):
         graph.divide(content)
     with pytest.raises(graph.UnknownGraph):

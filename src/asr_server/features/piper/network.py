@@ -24,19 +24,19 @@ _CONTEXT = 16
 # Windows are short at first, so that the first samples are soon there, and then longer, since the frames around a
 # window are computed for it alone.
 _WINDOWS = (24, 96)
-# Of the random numbers: of the two flows of a duration, and of the features of a frame.
+# Channels of the random numbers: of the two flows of a duration, and of the features of a frame.
 _CHANNELS = {graph.NOISES[0]: 2, graph.NOISES[1]: 192}
-# Random numbers are drawn for so many frames: this many for a phoneme, of which a voice speaks 15 a second or more
+# Random numbers are drawn for this many frames for a phoneme, while a voice speaks 15 phonemes a second or more
 # with 86 frames, and as many more.
 _FRAMES_OF_A_PHONEME, _FRAMES_MORE = 32, 256
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """What is to be said how."""
+    """A sentence that a voice is to speak."""
 
     phonemes: Sequence[str]
-    speaker: int
+    speaker: int  # its number in the voice
     speed: float  # 2 takes half of the time
     seed: Sequence[int]
 

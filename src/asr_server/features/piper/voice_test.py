@@ -3,12 +3,12 @@
 import pytest
 
 from asr_server.engine.speech.protocol import OPENAI_VOICES
-from asr_server.features.piper import FEATURE, download, voice
+from asr_server.features.piper import FEATURE, voice
 from asr_server.features.piper.voice import UnusableVoice
 
 
 def test_the_packaged_voice(packaged):
-    """Its card says where it is from, and OpenAI's names mean it."""
+    """The voice's card says where it is from, and OpenAI's names mean it."""
     (listed,) = packaged.traits.voices
     assert (listed.id, listed.languages, listed.licence) == ("en_us-joe-medium", ("en-us", "en"), "CC0")
     assert "NabuCasa" in listed.model_card
@@ -39,7 +39,7 @@ def test_each_speaker_is_a_voice(voice_file):
     ],
 )
 def test_a_configuration_that_cannot_be_used_is_refused(voice_file, changes, reason):
-    """By a sentence for the operator."""
+    """The reason is a sentence for the operator."""
     file = voice_file(**changes)
     with pytest.raises(UnusableVoice, match=reason):
         voice.read(file)
@@ -59,7 +59,7 @@ def test_a_file_that_is_not_there(tmp_path, voice_file):
 
 
 def test_a_directory_has_several_voices(tmp_path, voice_file):
-    """In the order of their paths; two of one name would hide each other."""
+    """The voices are in the order of their paths; two of one name would hide each other."""
     voice_file("en_US-zoe-low")
     voice_file("de_DE-karl-low", card="* Licence: CC BY 4.0\n")
     first, second = voice.read_all(tmp_path)
@@ -92,4 +92,4 @@ def test_a_voice_of_the_hub_is_found_in_its_cache(tmp_path, monkeypatch, voice_f
     assert FEATURE.speech.missing(name) == ""
     assert FEATURE.speech.download("Qwen/Qwen3-ASR-0.6B") is None
     with pytest.raises(UnusableVoice, match="en_US-joe-medium"):
-        download.stored("piper/../../etc")
+        voice.stored("piper/../../etc")

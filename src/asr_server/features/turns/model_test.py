@@ -44,7 +44,7 @@ def test_the_input_is_that_of_the_package(speech, reference, seconds):
 
 
 def test_silence_has_an_input_without_a_hole():
-    """Its variance is 0."""
+    """The variance of silence is 0."""
     assert np.isfinite(model.log_mels(np.zeros(16_000, np.float32))).all()
     assert np.isfinite(model.log_mels(np.zeros(0, np.float32))).all()
 

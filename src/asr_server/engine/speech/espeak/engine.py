@@ -17,7 +17,7 @@ from asr_server.engine.speech.espeak.script_runs import script_runs
 from asr_server.engine.speech.protocol import Sentence, SpeechFinish, SpeechInfo, SpeechTraits, SpokenSentence
 from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
 
-# What comes together is handed out together: the library's blocks are 60 ms. The first goes out at once.
+# Blocks that come together are handed out together: the library's are 60 ms. The first goes out at once.
 _DELTA_SAMPLES = SPEECH_RATE // 2
 
 
@@ -84,7 +84,7 @@ class EspeakEngine:
             yield RowDone(key, SpokenSentence(SpeechFinish.END, count))
 
     def _spoken(self, sentence: Sentence) -> Iterator[NDArray[np.float32]]:
-        """The samples at `SPEECH_RATE`, in [-1, 1]."""
+        """Yield the samples at `SPEECH_RATE`, in [-1, 1]."""
         if self._process is None:
             raise ModelUnavailable("eSpeak NG is not loaded.")
         resampler = soxr.ResampleStream(wire.RATE, SPEECH_RATE, 1, dtype="float32", quality="HQ")
@@ -96,7 +96,7 @@ class EspeakEngine:
 
 
 def _joined(blocks: Iterable[NDArray[np.float32]]) -> Iterator[NDArray[np.float32]]:
-    """The first block, then blocks of `_DELTA_SAMPLES` or more, then the rest."""
+    """Yield the first block, then blocks of `_DELTA_SAMPLES` or more, then the rest."""
     held: list[NDArray[np.float32]] = []
     size, least = 0, 1
     for block in blocks:

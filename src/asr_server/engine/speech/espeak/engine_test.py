@@ -18,7 +18,7 @@ def test_a_code_is_the_language_whose_file_ranks_it_first(code, name):
 
 
 def failed_languages(text, languages=None):
-    """Those that a process of its own cannot speak the text in."""
+    """Return the languages in which a process of its own cannot speak the text."""
     engine, failed = EspeakEngine(), []
     engine.load()
     for language in languages or engine.traits.languages:
@@ -30,14 +30,14 @@ def failed_languages(text, languages=None):
 
 
 def test_every_language_speaks_words_and_numbers():
-    """Each has a voice of the library behind its code."""
+    """Each code has a voice of the library."""
     assert len(EspeakEngine().traits.languages) > 100  # as the documentation says
     assert not failed_languages("Hello, 7")
 
 
 def test_signs_without_a_word_in_the_language_are_spoken():
-    """They have an English one, for which the library reads another dictionary. In the sandbox it cannot, and crashes,
-    though not at every layout of its memory: several processes are tried."""
+    """The signs have an English word, for which the library reads another dictionary. In the sandbox it cannot, and
+    crashes, though not at every layout of its memory: several processes are tried."""
     for _ in range(3):
         for text in ("x & y = 5 % @ # € $ * / ~", "...hello..."):
             assert not failed_languages(text, ("az", "cy", "fi", "id", "is", "sl"))

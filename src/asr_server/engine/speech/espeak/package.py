@@ -1,4 +1,4 @@
-"""Where the library and the voices of eSpeak NG are: in an installed Python package, or in the system's.
+"""The library and the voices of eSpeak NG: in an installed Python package, or in the system's.
 
 The library is loaded in child processes only. It is under the GPL and so stays a program of its own; and it is C code
 that reads the callers' text.
@@ -22,15 +22,15 @@ _SYSTEM_DATA = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """`path`: of the shared library. `data`: the directory with languages and voices."""
+    """The files of eSpeak NG."""
 
-    path: str
-    data: Path
+    path: str  # of the shared library
+    data: Path  # the directory with languages and voices
 
 
 @cache
 def find() -> Library | None:
-    """That of the Python package, else that of the system; None if there is neither."""
+    """Return the library of the Python package, else that of the system; None if there is neither."""
     spec = find_spec("espeakng_loader")
     if spec is not None and spec.origin is not None:
         directory = Path(spec.origin).parent
@@ -43,7 +43,7 @@ def find() -> Library | None:
 
 
 def missing() -> str:
-    """Why this machine cannot speak with it; "" if it can."""
+    """Return why this machine cannot speak with it; "" if it can."""
     if find() is not None:
         return ""
     return f"eSpeak NG is not there: pip install {PACKAGE}, or install the system's package espeak-ng"

@@ -105,7 +105,7 @@ class EspeakProcess:
                 pipe.close()
 
     def _read(self, size: int, limit_s: float) -> bytes:
-        """As many bytes. Ends the process and raises `SpeechFailed` if they do not come in time."""
+        """Read that many bytes. Ends the process and raises `SpeechFailed` if they do not come in time."""
         assert self._process.stdout is not None
         fd, give_up_s, parts = self._process.stdout.fileno(), time.monotonic() + limit_s, []
         poll = select.poll()

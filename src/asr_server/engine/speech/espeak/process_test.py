@@ -47,12 +47,12 @@ def spoken(one, request=HELLO):
     ],
 )
 def test_clauses_have_the_sign_that_ends_them(shared, text, voice, endings):
-    """It says how they are intoned. The dot of an abbreviation ends nothing."""
+    """The sign says how they are intoned. The dot of an abbreviation ends nothing."""
     assert [clause.ending for clause in shared.clauses(text, voice) if clause.phonemes] == endings
 
 
 def test_phonemes_are_those_of_the_voices_language(shared):
-    """In the International Phonetic Alphabet."""
+    """Phonemes are written in the International Phonetic Alphabet."""
     assert shared.clauses("Hello there.", "en-us") == [Clause("həlˈoʊ ðˈɛɹ", ".")]
     assert shared.clauses("Hello there.", "de")[0].phonemes != "həlˈoʊ ðˈɛɹ"
     assert "".join(clause.phonemes for clause in shared.clauses("...", "en-us")) == ""
@@ -60,7 +60,7 @@ def test_phonemes_are_those_of_the_voices_language(shared):
 
 
 def test_a_sentence_is_the_same_each_time(shared):
-    """As long as the words take, whatever was spoken before."""
+    """The sentence is as long as its words take, whatever was spoken before."""
     first = spoken(shared)
     assert 0.5 < len(first) / RATE < 2
     spoken(shared, SpeakRequest("Something else, much longer than that.", "de+f1"))
@@ -68,7 +68,7 @@ def test_a_sentence_is_the_same_each_time(shared):
 
 
 def test_a_sentence_is_the_same_in_another_process(shared, request):
-    """Also in a voice with noise: a text that is spoken again after a restart is the same."""
+    """A text that is spoken again after a restart is the same, also in a voice with noise."""
     time.sleep(1.1)  # so that it is another second than that of `shared`, whose number the library would take as seed
     another = EspeakProcess(package.find())
     request.addfinalizer(another.end)
@@ -92,13 +92,13 @@ def test_a_voice_that_is_not_there_fails_its_own_sentence(shared, request_):
     "library", [Library("/no/such.so", package.find().data), Library(package.find().path, Path("/"))]
 )
 def test_what_cannot_be_loaded_is_refused(library):
-    """With the place, at once."""
+    """The refusal comes at once, with the place."""
     with pytest.raises(ModelUnavailable, match="cannot be loaded"):
         EspeakProcess(library)
 
 
 def test_a_process_that_was_killed_is_told(espeak):
-    """Before a sentence and in the middle of one."""
+    """The process is killed before a sentence and in the middle of one."""
     os.kill(espeak.pid, signal.SIGKILL)
     with pytest.raises(SpeechFailed, match="lost"):
         spoken(espeak)
@@ -106,7 +106,7 @@ def test_a_process_that_was_killed_is_told(espeak):
 
 
 def test_the_child_that_speaks_ends_with_its_process(espeak):
-    """Which is killed in the middle of a sentence: nothing goes on speaking."""
+    """The process is killed in the middle of a sentence: nothing goes on speaking."""
     speaking = espeak.speak(SpeakRequest("This is a long sentence. " * 40, "en-US+m3"))
     next(speaking)  # the pipe is full before the end, and so the child waits
     (child,) = Path(f"/proc/{espeak.pid}/task/{espeak.pid}/children").read_text().split()
@@ -120,7 +120,7 @@ def test_the_child_that_speaks_ends_with_its_process(espeak):
 
 
 def test_a_process_that_hangs_is_ended(espeak, monkeypatch):
-    """After the time for one block of sound."""
+    """The process ends after the time for one block of sound."""
     monkeypatch.setattr(process, "_FRAME_S", 0.2)
     os.kill(espeak.pid, signal.SIGSTOP)
     with pytest.raises(SpeechFailed):

@@ -44,10 +44,10 @@ _MAX_RUNS = 16
 
 
 def script_runs(text: str, language: str) -> list[tuple[str, str]]:
-    """The text in order, cut where the script of its letters changes, each part with its language.
+    """Return the text in order, cut where the script of its letters changes, each part with its language.
 
-    What is not a letter belongs to the part before it. Letters of a script without a language stay with their
-    neighbours, and so do all letters behind the `_MAX_RUNS`th change.
+    Characters that are no letters belong to the part before them. Letters of a script without a language stay with
+    their neighbours, and so do all letters after the `_MAX_RUNS`th change.
     """
     own = _own_letters(language)
     runs: list[tuple[str, str]] = []

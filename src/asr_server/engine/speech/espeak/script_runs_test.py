@@ -26,7 +26,7 @@ from asr_server.engine.speech.espeak.script_runs import script_runs
     ],
 )
 def test_runs(text, language, expected):
-    """What is no letter belongs to the part before it."""
+    """Characters that are no letters belong to the part before them."""
     assert script_runs(text, language) == expected
 
 

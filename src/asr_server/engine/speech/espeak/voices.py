@@ -46,7 +46,7 @@ OPENAI_VOICES = {
 # It cannot read Chinese characters as Japanese.
 _PARTLY_READ = {"ja"}
 _CODE = re.compile(r"[a-z]{2,3}(-([a-z]{2}|\d{3}))?")
-# Of English the files prefer the British one.
+# For English the files prefer the British voice.
 _DEFAULT_DIALECTS = {"en": "en-us"}
 _USUAL_RANK = 5  # voice.c
 # Two cores of 2026 make some hundred seconds of speech in one.
@@ -55,7 +55,7 @@ _LICENCE = "GPL-3.0-or-later"
 
 
 def traits(data: Path) -> SpeechTraits:
-    """What the engine can do with this data."""
+    """Return what the engine can do with this data."""
     voices = tuple(
         Voice(name, what, licence=_LICENCE)
         for name, what in _VARIANTS.items()
@@ -71,7 +71,8 @@ def traits(data: Path) -> SpeechTraits:
 
 @cache
 def languages(data: Path) -> dict[str, str]:
-    """The library's name of the language for each code that requests can name: dialects, and languages without one.
+    """Return the library's name of the language for each code that requests can name: dialects, and languages without
+    one.
 
     That name is a file's. Of several files with a code, the one that ranks it lowest is meant.
     """
@@ -86,7 +87,7 @@ def languages(data: Path) -> dict[str, str]:
 
 
 def _of(path: Path) -> Iterator[tuple[tuple[int, int], str, str]]:
-    """The language tags of a file as (rank, code, name of the file); shorter names first among equals."""
+    """Yield the language tags of a file as (rank, code, name of the file); shorter names first among equals."""
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         match line.split():
             case ["language", tag, *rank] if _CODE.fullmatch(tag.lower()):

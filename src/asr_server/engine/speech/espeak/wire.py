@@ -24,11 +24,11 @@ SPOKEN, FAILED = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class SpeakRequest:
-    """One text to speak, or to write in phonemes."""
+    """A text to speak, or to write in phonemes."""
 
     text: str
     voice: str  # the library's name: a language, or a language and a variant
-    phonemes: bool = False
+    phonemes: bool = False  # write it instead of speaking it
 
     def to_bytes(self) -> bytes:
         body = json.dumps(asdict(self)).encode()
@@ -42,7 +42,7 @@ class SpeakRequest:
 
 
 class Clause(NamedTuple):
-    """A part of a text in phonemes of the International Phonetic Alphabet, and the sign that ends it, or ""."""
+    """A part of a text in phonemes."""
 
-    phonemes: str
-    ending: str
+    phonemes: str  # of the International Phonetic Alphabet
+    ending: str  # the sign that ends it, or ""

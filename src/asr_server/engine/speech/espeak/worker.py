@@ -34,7 +34,7 @@ from asr_server.engine.speech.espeak.wire import (
 # speak_lib.h
 _AUDIO_OUTPUT_SYNCHRONOUS, _POS_CHARACTER, _CHARS_UTF8, _IPA = 2, 1, 1, 2
 _ENDINGS = frozenset(",.;:!?")
-# Those of other scripts that compatibility forms do not make one of them.
+# Signs of other scripts that compatibility forms do not make one of `,.;:!?`.
 _SIGNS = {
     "。": ".",
     "।": ".",
@@ -136,8 +136,8 @@ def _clauses(library: ctypes.CDLL, text: ctypes.Array[ctypes.c_char]) -> list[Cl
 def _ending(text: str, is_last: bool) -> str:
     """Return the sign at the end of the last clause of the text so far: one of `,.;:!?`, or "".
 
-    The library has read one character of the next clause. A dot between two clauses ends a sentence behind a long word
-    only: behind a short one it belongs to an abbreviation such as "Mr.".
+    The library has read one character of the next clause. A dot between two clauses ends a sentence after a long word
+    only: after a short one it belongs to an abbreviation such as "Mr.".
     """
     spoken = text.rstrip(_BEHIND_ENDINGS)
     if not is_last and not _sign(spoken):
@@ -167,7 +167,7 @@ def _send(data: bytes) -> None:
 
 
 def _read(size: int) -> bytes:
-    """As many bytes, or fewer at the end of the requests."""
+    """Read that many bytes, or fewer at the end of the requests."""
     parts = []
     while size and (part := os.read(0, size)):
         parts.append(part)

@@ -1,4 +1,4 @@
-"""What the child that speaks a caller's text can and cannot do."""
+"""The abilities of the child that speaks a caller's text, and their limits."""
 
 import os
 import re
@@ -52,7 +52,8 @@ worker._speak(Library(), SpeakRequest("Hello.", "en").to_bytes()[4:], os.getppid
 
 
 def test_a_child_can_do_nothing_but_write_its_samples():
-    """It chose its voice from a file before; afterwards it opens, connects, starts, signals and reads nothing."""
+    """The child chose its voice from a file before; afterwards it opens, connects, starts, signals and reads
+    nothing."""
     env = {"PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], stdin=subprocess.DEVNULL, capture_output=True, env=env, timeout=60, check=False
@@ -70,7 +71,7 @@ def espeak():
 
 
 def test_the_child_that_speaks_is_confined(espeak):
-    """As the kernel sees it: filter, no privileges, limits; and it is ended first if memory runs short."""
+    """The kernel shows filter, no privileges and limits; the child is ended first if memory runs short."""
     speaking = espeak.speak(SpeakRequest("This is a long sentence. " * 40, "en-US+m3"))
     next(speaking)  # the pipe is full before the end, and so the child waits
     (child,) = Path(f"/proc/{espeak.pid}/task/{espeak.pid}/children").read_text().split()
@@ -85,7 +86,7 @@ def test_the_child_that_speaks_is_confined(espeak):
 
 
 def test_a_child_whose_process_has_ended_does_not_begin():
-    """It would have nobody to speak to, and nothing would end it."""
+    """The child would have nobody to speak to, and nothing would end it."""
     script = SCRIPT.replace("os.getppid())\n", "1)\n")
     env = {"PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=env, timeout=60, check=False)
@@ -93,6 +94,6 @@ def test_a_child_whose_process_has_ended_does_not_begin():
 
 
 def test_ctrl_c_does_not_end_the_process(espeak):
-    """It reaches the server, which drains first."""
+    """The signal reaches the server, which drains first."""
     os.kill(espeak.pid, signal.SIGINT)
     assert sum(map(len, espeak.speak(SpeakRequest("Hello.", "en-US+m3")))) > 0

@@ -14,18 +14,18 @@ from asr_server.text.syllables import syllables
 
 FRAME_SAMPLES = 1_920
 _FRAME_S = 0.08
-# What the SDK itself stops at unless a checkpoint says otherwise: 164 s.
+# The SDK itself stops here unless a checkpoint says otherwise: 164 s.
 MAX_FRAMES = 2_048
-# Silence before and behind the words, and a short text spoken slowly: 4 s.
+# Silence before and after the words, and a short text spoken slowly: 4 s.
 _LEAST = 50
 # A third of the slowest of the measured languages, Mandarin with 5.2 syllables a second (Pellegrino, Coupé and Marsico
 # 2011), so that slow speech with pauses is not cut.
 _SYLLABLES_PER_S = 1.7
-# Of scripts without spaces a piece at a time: the estimates of words are kept.
+# A text in a script without spaces is read piece by piece: the estimates of words are kept.
 _PIECE = re.compile(r"\S{1,16}")
 
 
 def frame_budget(text: str, language: str = "") -> int:
-    """Most frames of 80 ms for `text` in `language` (its English name)."""
+    """Return the most frames of 80 ms for `text` in `language` (its English name)."""
     count = sum(syllables(piece, language) for piece in _PIECE.findall(text))
     return min(MAX_FRAMES, _LEAST + math.ceil(count / _SYLLABLES_PER_S / _FRAME_S))

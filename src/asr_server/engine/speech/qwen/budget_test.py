@@ -1,4 +1,4 @@
-"""How long a sentence may become."""
+"""The length that a sentence may reach."""
 
 import pytest
 
@@ -19,7 +19,7 @@ PIECES = {
 
 @pytest.mark.parametrize("language", READ_ALOUD)
 def test_speech_at_half_the_speed_of_reading_aloud_is_not_cut(language):
-    """And speech without an end is stopped within five times its length, and 4 s."""
+    """Speech without an end is stopped within five times its length, and 4 s."""
     text = (PIECES[language] * 100)[:120]
     length_s = len(text) * 60 / READ_ALOUD[language]
     assert 2 * length_s <= frame_budget(text, language) * FRAME_S <= 5 * length_s + 4.1
@@ -37,5 +37,5 @@ def test_numbers_have_time_to_be_read_out():
 
 
 def test_no_sentence_takes_more_than_the_sdk_allows():
-    """Also the longest, in the script that takes longest."""
+    """The longest sentence is tried, in the script that takes longest."""
     assert frame_budget("字" * MAX_SENTENCE_CHARS, "Chinese") == MAX_FRAMES

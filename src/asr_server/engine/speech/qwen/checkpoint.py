@@ -1,4 +1,4 @@
-"""From a name of Qwen3-TTS to a directory that is fit to load, or an error that says what to do. Loads nothing big."""
+"""Locates and checks checkpoints of Qwen3-TTS: a name becomes a directory that can be loaded, or an error."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Checkpoint:
 
     directory: Path
     abilities: Abilities
-    generation: dict[str, Any]
+    generation: dict[str, Any]  # content of generation_config.json
 
 
 def locate(wanted: Wanted, on_download: Callable[[int], None] = lambda size_bytes: None) -> Checkpoint:
-    """The checkpoint of a directory or a hub id, fetched if need be. Raises `ModelUnavailable`."""
+    """Return the checkpoint of a directory or a hub id, fetched if need be. Raises `ModelUnavailable`."""
     if os.path.isdir(wanted.value):
         return checked(Path(wanted.value), wanted)
     if not is_hub_id(wanted.value):
@@ -41,7 +41,7 @@ def locate(wanted: Wanted, on_download: Callable[[int], None] = lambda size_byte
 
 
 def local(wanted: Wanted) -> Checkpoint | None:
-    """The same if it is on this machine and whole. Asks no hub."""
+    """Return the checkpoint if it is on this machine and whole; None if not. Asks no hub."""
     try:
         if os.path.isdir(wanted.value):
             return checked(Path(wanted.value), wanted)
@@ -52,7 +52,7 @@ def local(wanted: Wanted) -> Checkpoint | None:
 
 
 def checked(directory: Path, wanted: Wanted) -> Checkpoint:
-    """What is in `directory`. Raises `ModelUnavailable` unless it is a whole checkpoint that this engine runs."""
+    """Check what is in `directory`. Raises `ModelUnavailable` unless it is a whole checkpoint that this engine runs."""
     if not (directory / "config.json").is_file():
         raise ModelUnavailable(f"{wanted}: not a checkpoint, it has no config.json.")
     config = read_json(directory / "config.json", wanted)

@@ -1,4 +1,4 @@
-"""What is refused before anything heavy is loaded, and with which words."""
+"""Checkpoints that are refused before anything heavy is loaded, and the words of the refusal."""
 
 import json
 
@@ -39,7 +39,7 @@ def _without_a_weight(path):
     ],
 )
 def test_another_configuration_is_refused(make_checkpoint, changed, message):
-    """By what it is, and what to name in its place."""
+    """The message says what it is, and what to name in its place."""
     directory = make_checkpoint(changes={"config.json": changed})
     with pytest.raises(ModelUnavailable, match=message) as raised:
         checkpoint.locate(Wanted("SPEECH", str(directory)))
@@ -51,7 +51,7 @@ def test_another_configuration_is_refused(make_checkpoint, changed, message):
     ["tokenizer_config.json", "generation_config.json", "model.safetensors", "speech_tokenizer/model.safetensors"],
 )
 def test_a_missing_file_is_named(make_checkpoint, name):
-    """With the advice to download the checkpoint again; nothing of it counts as on this machine."""
+    """The message advises to download the checkpoint again; nothing of it counts as on this machine."""
     directory = make_checkpoint()
     (directory / name).unlink()
     with pytest.raises(ModelUnavailable, match=rf"incomplete, it lacks {name}\. Download it again"):
@@ -67,7 +67,7 @@ def test_a_missing_file_is_named(make_checkpoint, name):
     ],
 )
 def test_another_codec_is_refused(make_checkpoint, changed, message):
-    """That of 25 frames a second, or one that was tuned to another rate."""
+    """The codec is that of 25 frames a second, or one that was tuned to another rate."""
     directory = make_checkpoint(changes={"speech_tokenizer/config.json": changed})
     with pytest.raises(ModelUnavailable, match=message):
         checkpoint.locate(Wanted("SPEECH", str(directory)))
@@ -99,7 +99,7 @@ def test_damage_that_only_loading_finds_is_said(make_checkpoint, file, damage, m
 
 
 def test_the_purpose_of_a_checkpoint_is_in_its_configuration(make_checkpoint):
-    """Not in the name of its directory."""
+    """The name of its directory does not decide."""
     named, base = (
         QwenSpeechEngine(SpeechModel(str(make_checkpoint(kind)))).traits for kind in ("custom_voice", "base")
     )

@@ -59,12 +59,12 @@ class CodePredictor:
     def completed(
         self, hidden: torch.Tensor, first: torch.Tensor, chances: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The codes, and the sum of their embeddings."""
+        """Return the codes, and the sum of their embeddings."""
         codes = self(hidden, first, chances)
         return codes, self.embeds(codes)
 
     def embeds(self, codes: torch.Tensor) -> torch.Tensor:
-        """The sum (n, d) of the embeddings of codes (n, codebooks - 1)."""
+        """Return the sum (n, d) of the embeddings of codes (n, codebooks - 1)."""
         parts = [F.embedding(codes[:, number], weight) for number, weight in enumerate(self._embeddings)]
         return torch.stack(parts).sum(0)
 

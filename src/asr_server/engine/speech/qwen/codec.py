@@ -20,11 +20,12 @@ _SAMPLE_FRAMES = 16
 
 @dataclass(slots=True, eq=False)
 class StreamState:
-    """What the layers keep of one stream: `frames` so far; of each layer of attention the last keys and values (2,
-    heads, window - 1, dim); of each convolution the last columns that it has read (channels, columns)."""
+    """The state of the layers after a stream's frames."""
 
-    frames: int = 0
+    frames: int = 0  # frames so far
+    # of each layer of attention the last keys and values (2, heads, window - 1, dim)
     attention: list[torch.Tensor] = field(default_factory=list)
+    # of each convolution the last columns that it has read (channels, columns)
     columns: list[torch.Tensor] = field(default_factory=list)
 
     @property
@@ -34,7 +35,7 @@ class StreamState:
 
 
 class _Pass:
-    """States of the streams of a pass, those before and those behind it, read and made in the order of the layers."""
+    """The states of the streams of a pass, before and after it, read and made in the order of the layers."""
 
     def __init__(self, states: Sequence[StreamState], frames: int) -> None:
         self._states, self._frames = states, frames
@@ -42,7 +43,7 @@ class _Pass:
         self._columns: list[torch.Tensor] = []
 
     def extended(self, x: torch.Tensor, count: int) -> torch.Tensor:
-        """`x` (n, channels, columns) behind the last `count` columns of what the layer has read; zeros at first."""
+        """Return `x` (n, channels, columns) after the last `count` columns that the layer has read; zeros at first."""
         if count == 0:
             return x
         at = len(self._columns)
@@ -52,7 +53,7 @@ class _Pass:
         return x
 
     def remembered(self, kv: torch.Tensor, count: int) -> torch.Tensor:
-        """`kv` (2, n, heads, frames, dim) behind that of the last `count` frames; zeros at first."""
+        """Return `kv` (2, n, heads, frames, dim) after that of the last `count` frames; zeros at first."""
         at, fresh = len(self._attention), kv.new_zeros(2, *kv.shape[2:3], count, kv.shape[-1])
         before = [state.attention[at] if state.frames else fresh for state in self._states]
         kv = torch.cat([torch.stack(before, dim=1), kv], dim=-2)
@@ -61,11 +62,11 @@ class _Pass:
 
     @property
     def begins(self) -> list[int]:
-        """How many frames each stream has had."""
+        """Return how many frames each stream has had."""
         return [state.frames for state in self._states]
 
     def states(self) -> list[StreamState]:
-        """Those behind the pass."""
+        """Return the states after the pass."""
         return [
             StreamState(
                 state.frames + self._frames,
@@ -85,13 +86,13 @@ class StreamingDecoder:
         self.frame_samples = int(decoder.total_upsample)
 
     def __call__(self, codes: torch.Tensor, states: Sequence[StreamState]) -> tuple[torch.Tensor, list[StreamState]]:
-        """The next frames of some streams, codes (n, frames, codebooks), to samples (n, frames * `frame_samples`) in
-        [-1, 1], and the states behind them. The states given stay as they are."""
+        """Turn the next frames of some streams, codes (n, frames, codebooks), into samples (n, frames *
+        `frame_samples`) in [-1, 1], and return the states after them. The states given stay as they are."""
         run = _Pass(states, codes.shape[1])
         return self._samples(self._latents(codes, run), run), run.states()
 
     def primed(self, codes: torch.Tensor) -> StreamState:
-        """The state of a stream behind frames (frames, codebooks) whose samples nobody wants."""
+        """Return the state of a stream behind frames (frames, codebooks) whose samples nobody wants."""
         run = _Pass([StreamState()], len(codes))
         latents = self._latents(codes[None], run)
         self._samples(latents[..., -_SAMPLE_FRAMES:], run)
@@ -117,13 +118,13 @@ class StreamingDecoder:
         return _convolved(last, activation(x), run).squeeze(1).clamp(-1, 1)
 
     def _transformed(self, x: torch.Tensor, run: _Pass) -> torch.Tensor:
-        """The decoder's transformer, (n, frames, d) to (n, frames, d)."""
+        """Return the decoder's transformer, (n, frames, d) to (n, frames, d)."""
         model, frames, before = self._decoder.pre_transformer, x.shape[1], self._window - 1
         x = model.input_proj(x)
         begins = torch.tensor(run.begins, device=x.device)[:, None]
         queries = torch.arange(frames, device=x.device)
         cos, sin = (part[:, None] for part in model.rotary_emb(x, begins + queries))
-        # Of the keys the first are those of frames before this pass, as far as there were any.
+        # The first keys are those of frames before this pass, as far as there were any.
         keys = torch.arange(-before, frames, device=x.device)
         distance = queries[:, None] - keys
         visible = ((distance >= 0) & (distance <= before)) & (keys >= -begins[:, :, None])

@@ -30,7 +30,7 @@ def test_parts_of_any_length_give_the_samples_of_the_whole(codec, parts):
 
 
 def test_streams_at_different_places_share_a_pass(codec):
-    """One at its beginning, one far behind it; what a stream keeps does not grow."""
+    """One stream is at its beginning, another far on; what a stream keeps does not grow."""
     whole, stream = codec
     codes = torch.randint(2048, (2, 30, 4), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode():
@@ -43,7 +43,7 @@ def test_streams_at_different_places_share_a_pass(codec):
 
 
 def test_a_stream_can_go_on_behind_frames_that_nobody_hears(codec):
-    """Their samples are left out where they do not matter any more."""
+    """The samples of those frames are left out where they do not matter any more."""
     whole, stream = codec
     codes = torch.randint(2048, (1, 60, 4), generator=torch.Generator().manual_seed(2))
     with torch.inference_mode():

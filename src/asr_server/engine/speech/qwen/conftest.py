@@ -65,7 +65,7 @@ def greedy(make_engine, greedy_checkpoint):
 
 @pytest.fixture(scope="session")
 def engine(make_engine, make_checkpoint):
-    """One with named voices that draws its codes."""
+    """Return an engine with named voices that draws its codes."""
     return make_engine(make_checkpoint())
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loguru import logger
@@ -37,12 +38,12 @@ _WARM_UP_STEPS = 6
 
 @dataclass(slots=True, eq=False)
 class _Work:
-    """One admitted sentence. `row` is None while it has no slot."""
+    """One admitted sentence."""
 
     key: int
     prepared: Prepared
-    urgent: bool
-    row: SpokenRow | None = None
+    urgent: bool  # it goes before work that is not
+    row: SpokenRow | None = None  # None while it has no slot
 
 
 class QwenSpeechEngine:
@@ -68,37 +69,35 @@ class QwenSpeechEngine:
 
     @property
     def traits(self) -> SpeechTraits:
-        """By the checkpoint; before it is on this machine, those of a released one of that name."""
+        """Return the traits of the checkpoint; before it is on this machine, those of a released one of that name."""
         abilities = self._found.abilities if self._found is not None else Abilities.of_name(self._model.model_id)
         return abilities.traits
 
     @property
     def info(self) -> SpeechInfo:
-        """As of the last load or unload."""
+        """Return the facts as of the last load or unload."""
         return self._info
 
     @property
     def loaded(self) -> bool:
-        """Whether the weights are in memory."""
+        """True if the weights are in memory."""
         return self._runtime is not None
 
     @property
     def fits(self) -> bool:
-        """Whether the weights seem to fit into the free memory; true where their size is not known."""
+        """True if the weights seem to fit into the free memory, and where their size is not known."""
         if self._found is None:
             return True
-        from asr_server.engine.speech.qwen import footprint
-
-        return footprint.fits(self._found.directory, self._model)
+        return _fits(self._found.directory, self._model)
 
     @property
     def free_slots(self) -> int:
-        """How many more sentences the next steps can start; 0 while as much waits as one step may begin."""
+        """Return how many more sentences the next steps can start; 0 while as much waits as one step may begin."""
         return self._slots_beside([work for work in self._work.values() if work.row is None])
 
     @property
     def urgent_slots(self) -> int:
-        """How many more urgent ones: those begin first."""
+        """Return how many more urgent ones the next steps can start: those begin first."""
         return self._slots_beside([work for work in self._work.values() if work.row is None and work.urgent])
 
     def _slots_beside(self, waiting: Sequence[_Work]) -> int:
@@ -137,7 +136,8 @@ class QwenSpeechEngine:
         self._info = self._bare_info()
 
     def _warm_up(self) -> None:
-        """What first passes set up would otherwise be waited for. A model that imitates voices has none to speak in."""
+        """Run what first passes set up, which would otherwise be waited for; not for a model that imitates, which has
+        no voice."""
         if self.traits.imitates:
             return
         self.admit(0, Sentence("one", self.traits.voices[0].id, self.traits.languages[0]))
@@ -172,8 +172,8 @@ class QwenSpeechEngine:
         self._work[key] = _Work(key, self._runtime.prepare(item), urgent)
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
-        """One frame of every sentence that has begun, and the samples that are due; then begin others, urgent ones
-        first, for about `begin_s` if that is given."""
+        """Run one frame of every sentence that has begun, and hand out the samples that are due; then begin others,
+        urgent ones first, for about `begin_s` if that is given."""
         assert self._runtime is not None, "step() before load()"
         seated = [self._work[row.key] for row in self._runtime.talker.rows]
         if seated:
@@ -274,3 +274,16 @@ def _spoken(work: _Work, row: SpokenRow) -> SpokenSentence:
         text_tokens=len(work.prepared.ids.text),
         frames=frames,
     )
+
+
+def _fits(directory: Path, model: SpeechModel) -> bool:
+    """True if the model seems to fit into the free memory, by the headers of its files. The codec is in float32."""
+    import torch
+
+    from asr_server.engine.qwen import memory
+    from asr_server.engine.qwen.footprint import PASS_BYTES, parameters
+
+    # In 8 bits the layers are there twice while they are made, which is as much as once in 16 bits.
+    item_bytes = 4 if model.dtype == "float32" and not model.quantize else 2
+    needed = parameters(directory) * item_bytes + parameters(directory / checkpoint.CODEC) * 4 + PASS_BYTES
+    return memory.free_bytes(torch.device(model.device)) >= needed

@@ -1,4 +1,4 @@
-"""Sentences through the engine, beside the SDK's own model, with small random weights."""
+"""Sentences through the engine, compared with the SDK's own model, with small random weights."""
 
 import sys
 
@@ -32,7 +32,7 @@ SENTENCES = [
     Sentence("Well, yes.", "sohee", seed=4),
 ]
 SDK_LANGUAGES = {"en": "English", "zh": "Chinese", "de": "German"}
-# Of samples between -1 and 1; convolutions of other shapes add up in another order.
+# Tolerance of samples between -1 and 1; convolutions of other shapes add up in another order.
 CLOSE = 1e-4
 
 
@@ -58,7 +58,7 @@ def _same(got, expected):
     ],
 )
 def test_named_voices_are_those_of_the_sdk(greedy, sdk, speak, sentence, instructions):
-    """All samples, and so all codes: in a dialect too, with instructions and without."""
+    """All samples, and so all codes, are equal: in a dialect too, with instructions and without."""
     spoken = Sentence(sentence.text, sentence.voice, sentence.language, instructions)
     ((expected,), _) = sdk["custom_voice"].generate_custom_voice(
         sentence.text, sentence.voice, SDK_LANGUAGES[sentence.language], instructions or None
@@ -71,7 +71,7 @@ def test_named_voices_are_those_of_the_sdk(greedy, sdk, speak, sentence, instruc
 
 @pytest.mark.parametrize("words", ["the words of it", ""])
 def test_imitated_voices_are_those_of_the_sdk(greedy, sdk, speak, voice, words):
-    """With the words of the recording, of which it goes on, and by the embedding of the voice alone."""
+    """A voice is imitated with the words of its recording, which the sentence continues, or by its embedding alone."""
     sample = voice[words]
     ((expected,), _) = sdk["base"].generate_voice_clone(
         "Hello there, my friend.", "English", (sample.audio, 24_000), words or None, x_vector_only_mode=not words
@@ -121,7 +121,7 @@ def test_rows_join_and_leave_at_any_step(engine, alone):
 
 
 def test_a_seed_repeats_its_sentence(engine, speak):
-    """And another gives another one."""
+    """Another seed gives another sentence."""
     one, again, other = speak(engine, *(Sentence("Good morning.", "aiden", seed=seed) for seed in (1, 1, 2)))
     np.testing.assert_allclose(one.audio, again.audio, atol=CLOSE)
     assert one.audio.tobytes() != other.audio.tobytes()
@@ -138,7 +138,7 @@ def test_samples_come_while_the_sentence_is_made(engine, speak):
 
 
 def test_a_sentence_that_does_not_end_is_stopped_and_says_so(engine, speak):
-    """At its budget, others before."""
+    """The sentence ends at its budget, others before."""
     budget, finishes = frame_budget("Hi.", "English"), set()
     for spoken in speak(engine, *(Sentence("Hi.", "ryan", seed=seed) for seed in range(8))):
         stopped = spoken.answer.finish is SpeechFinish.BUDGET
@@ -149,14 +149,15 @@ def test_a_sentence_that_does_not_end_is_stopped_and_says_so(engine, speak):
 
 @pytest.mark.nightly
 def test_less_memory_means_fewer_rows_and_the_same_samples(make_engine, make_checkpoint, speak, alone):
-    """Also where a row has to wait for another."""
+    """A row may have to wait for another."""
     small = make_engine(make_checkpoint(), kv_budget_mb=1)
     assert small.info.slots == 1
     _same(speak(small, SENTENCES[2], SENTENCES[0])[1], alone[0])
 
 
 def test_numbers_out_of_range_fail_their_own_sentence(greedy, speak, voice):
-    """Here by a recording that is none. Who is beside it gets what they get alone, and so does who comes later."""
+    """The recording of the voice is not a number here. A sentence next to it, and one after it, get what they get
+    alone."""
     sample = voice[""]
     broken = VoiceSample(np.full_like(sample.audio, np.nan), "", "broken")
     sentence = Sentence("Hello there, my friend.", sample=sample)
@@ -169,7 +170,7 @@ def test_numbers_out_of_range_fail_their_own_sentence(greedy, speak, voice):
 
 
 def test_a_dropped_sentence_frees_its_slot_at_once(engine):
-    """Before its prompt was run, and in the middle of it."""
+    """The sentence is dropped before its prompt was run, and in the middle of it."""
     for steps in (0, 1, 6):
         engine.admit(1, SENTENCES[0])
         for _ in range(steps):
@@ -198,7 +199,7 @@ def test_what_is_kept_of_voices_is_bounded(greedy, speak, voice):
 
 
 def test_control_tokens_in_a_text_are_not_read_as_such(greedy, speak):
-    """They would end the turn."""
+    """The tokens would end the turn."""
     plain, marked = speak(
         greedy["custom_voice"],
         Sentence("Hello.", "ryan"),
@@ -227,7 +228,7 @@ def test_control_tokens_in_a_text_are_not_read_as_such(greedy, speak):
     ids=lambda value: getattr(value, "__name__", None),
 )
 def test_what_is_wrong_with_a_sentence_is_said_at_once(greedy, kind, sentence, error, param):
-    """By the field of the request, before the sentence takes a slot."""
+    """The error names the field of the request, before the sentence takes a slot."""
     with pytest.raises(error) as raised:
         greedy[kind].admit(1, sentence)
     assert raised.value.param == param
@@ -249,7 +250,7 @@ def test_instructions_longer_than_the_models_positions_are_refused(greedy):
 
 @pytest.mark.nightly
 def test_a_text_for_which_there_is_never_room_is_refused(make_engine, make_checkpoint):
-    """Here for the memory: one row of 1,024 tokens."""
+    """The memory is too small here: one row of 1,024 tokens."""
     small = make_engine(make_checkpoint("custom_voice", {"config.json": {"tts_model_size": "1b7"}}), kv_budget_mb=1)
     with pytest.raises(EngineOutOfMemory, match="KV_BUDGET_MB"):
         small.admit(1, Sentence("Hello.", "ryan", instructions="sadly " * 1_000))
@@ -259,7 +260,7 @@ def test_a_text_for_which_there_is_never_room_is_refused(make_engine, make_check
 
 
 def test_without_the_sdk_loading_says_what_to_install(make_checkpoint, monkeypatch):
-    """It is no dependency of the package: its own pins name another transformers."""
+    """The SDK is no dependency of the package: its own pins name another transformers."""
     monkeypatch.setitem(sys.modules, "qwen_tts", None)
     with pytest.raises(ModelUnavailable, match="make speech"):
         QwenSpeechEngine(SpeechModel(str(make_checkpoint()))).load()
@@ -268,7 +269,7 @@ def test_without_the_sdk_loading_says_what_to_install(make_checkpoint, monkeypat
 @pytest.mark.nightly
 @pytest.mark.parametrize("values", [{"dtype": "bfloat16"}, {"quantize": "int8"}])
 def test_other_number_formats_speak_too(make_engine, make_checkpoint, speak, values):
-    """Rows beside each other, to their ends."""
+    """Rows are spoken together, to their ends."""
     loaded = make_engine(make_checkpoint(), **values)
     for spoken in speak(loaded, *SENTENCES):
         assert np.isfinite(spoken.audio).all()
@@ -277,7 +278,7 @@ def test_other_number_formats_speak_too(make_engine, make_checkpoint, speak, val
 
 @pytest.mark.nightly
 def test_an_engine_can_be_unloaded_and_loaded_again(make_engine, make_checkpoint, speak, alone):
-    """With the same samples; its traits are known all the time."""
+    """The samples are the same; the engine's traits are known all the time."""
     again = make_engine(make_checkpoint(), slots=2)
     traits = again.traits
     again.unload()

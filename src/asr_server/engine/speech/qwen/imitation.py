@@ -1,4 +1,4 @@
-"""What is known of voices to imitate: made of their recordings once, and kept within a bound."""
+"""The data of voices to imitate: made of their recordings once, and kept within a bound."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ _MEL = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Imitation:
-    """`stream`: the codec behind the voice's own recording, from where it goes on in that voice."""
+    """A voice to imitate, ready for use."""
 
     prompt: VoicePrompt
-    stream: StreamState
+    stream: StreamState  # the codec's state after the voice's own recording, from where it continues in that voice
 
     @property
     def nbytes(self) -> int:
@@ -50,7 +50,7 @@ def check(sample: VoiceSample) -> None:
 
 
 def frames(sample: VoiceSample) -> int:
-    """The frames that the recording takes in the prompt: none where its words are not known."""
+    """Return the frames that the recording takes in the prompt: none where its words are not known."""
     return -(-len(sample.audio) // FRAME_SAMPLES) if sample.text else 0
 
 
@@ -73,7 +73,7 @@ class Imitations:
         self._held.clear()
 
     def of(self, sample: VoiceSample) -> Imitation:
-        """That of a recording, which was checked."""
+        """Return the imitation of a recording, which was checked."""
         found = self._held.pop(sample.key, None) or self._made(sample)
         self._held[sample.key] = found
         while self.held_bytes > self._limit_bytes:

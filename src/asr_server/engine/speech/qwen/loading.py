@@ -21,27 +21,23 @@ from asr_server.engine.speech.qwen.sdk import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """What a loaded checkpoint consists of.
-
-    `talker`: makes the first code of a frame; `talker.code_predictor` the others. `speaker_encoder`: a recording to the
-    embedding of its voice, None for CustomVoice. `codec`: recordings to frames and frames to samples, in float32.
-    """
+    """The parts of a loaded checkpoint."""
 
     config: Any
-    talker: Any
-    speaker_encoder: Any
-    codec: Any
+    talker: Any  # makes the first code of a frame; `talker.code_predictor` the others
+    speaker_encoder: Any  # a recording to the embedding of its voice, None for CustomVoice
+    codec: Any  # recordings to frames and frames to samples, in float32
     tokenizer: Any
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Return where the weights are."""
         found: torch.device = self.talker.codec_head.weight.device
         return found
 
     @property
     def dtype(self) -> torch.dtype:
-        """The number format of activations, and of weights that are not in 8 bits."""
+        """Return the number format of activations, and of weights that are not in 8 bits."""
         found: torch.dtype = self.talker.codec_head.weight.dtype
         return found
 

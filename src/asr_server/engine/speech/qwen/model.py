@@ -1,4 +1,4 @@
-"""Which model of Qwen3-TTS, and on what it runs."""
+"""The choice of a Qwen3-TTS model, and the device it runs on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _NEEDED = ("torch", "qwen_asr", "qwen_tts")
 
 
 def missing() -> str:
-    """Why this installation cannot run Qwen3-TTS; "" if it can."""
+    """Return why this installation cannot run Qwen3-TTS; "" if it can."""
     try:
         found = all(find_spec(name) is not None for name in _NEEDED)
     except ValueError:  # of a module that stands for another
@@ -19,20 +19,17 @@ def missing() -> str:
 
 @dataclass(frozen=True, slots=True)
 class SpeechModel:
-    """`model_id`: a directory or a hub id, `revision` of a hub id ("" for any). `setting`: the variable that names it,
-    for messages. `device`, `dtype`, `quantize`, `cpu_threads`, `cuda_graphs`: as in the plan. `slots`: the most
-    sentences that share a step. `kv_budget_mb`: for keys and values, 0 for a share of what is free; `shares`: models
-    that share the memory.
-    """
+    """A model of Qwen3-TTS, and how it runs. `device`, `dtype`, `quantize`, `cpu_threads` and `cuda_graphs` are as in
+    the plan."""
 
-    model_id: str
-    revision: str = ""
-    setting: str = "SPEECH"
+    model_id: str  # a directory or a hub id
+    revision: str = ""  # of a hub id, "" for any
+    setting: str = "SPEECH"  # the variable that names it, for messages
     device: str = "cpu"
     dtype: str = "float32"
-    slots: int = 4
-    kv_budget_mb: int = 0
-    shares: int = 1
+    slots: int = 4  # the most sentences that share a step
+    kv_budget_mb: int = 0  # for keys and values, 0 for a share of what is free
+    shares: int = 1  # models that share the memory
     quantize: str = ""
     cpu_threads: int = 0
     cuda_graphs: bool = False

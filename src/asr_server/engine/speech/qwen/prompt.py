@@ -1,4 +1,4 @@
-"""From a sentence to what the talker reads, as `generate` of the SDK composes it.
+"""The talker's prompt for a sentence, as `generate` of the SDK composes it.
 
 Two streams are added up: text and codes. For a named voice all of the text comes first, and codes afterwards. For a
 voice to imitate text and codes go side by side, as the SDK has it for each of the two.
@@ -19,38 +19,37 @@ from asr_server.engine.speech.protocol import Sentence
 from asr_server.engine.speech.qwen.loading import Parts
 from asr_server.engine.speech.qwen.voices import BASE, LANGUAGES, Abilities
 
-# "<|im_start|>", "assistant" and a newline before a text; "<|im_end|>" and a newline behind it, and the former again.
+# "<|im_start|>", "assistant" and a newline before a text; "<|im_end|>" and a newline after it, and the former again.
 _ROLE, _TURN, _TURNS = 3, 2, 5
 _CHINESE = "chinese"
 
 
 @dataclass(frozen=True, slots=True)
 class PromptIds:
-    """A sentence in ids of text tokens and of codes. `reference`: the words of the voice to imitate, () without them.
-    `header`: codes that name language and voice; None stands for the embedding of a voice to imitate."""
+    """A sentence in ids of text tokens and of codes."""
 
     role: tuple[int, ...]
     text: tuple[int, ...]
     instructions: tuple[int, ...]
-    reference: tuple[int, ...]
+    reference: tuple[int, ...]  # the words of the voice to imitate, () without them
+    # codes that name language and voice; None stands for the embedding of a voice to imitate
     header: tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VoicePrompt:
-    """What is known of a voice to imitate: its embedding (d,), and its recording as frames (n, codebooks) if its words
-    are known."""
+    """The data of a voice to imitate."""
 
-    embedding: torch.Tensor
-    frames: torch.Tensor | None
+    embedding: torch.Tensor  # (d,)
+    frames: torch.Tensor | None  # its recording (n, codebooks), if its words are known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prompt:
-    """`embeds` (n, d), run before the first frame; `trailing` (m, d): text that is added to the frames, one by one."""
+    """A prompt in embeddings."""
 
-    embeds: torch.Tensor
-    trailing: torch.Tensor
+    embeds: torch.Tensor  # (n, d), run before the first frame
+    trailing: torch.Tensor  # (m, d), text that is added to the frames, one by one
 
 
 class PromptBuilder:
@@ -113,7 +112,7 @@ class PromptBuilder:
         return (*named, codes.codec_think_eos_id, speaker, codes.codec_pad_id, codes.codec_bos_id)
 
     def build(self, ids: PromptIds, voice: VoicePrompt | None) -> Prompt:
-        """The embeddings; `voice` where the sentence has a voice to imitate."""
+        """Return the embeddings; `voice` where the sentence has a voice to imitate."""
         header = self._header_embeds(ids.header, voice)
         before = [self._text((*ids.instructions, *ids.role))]
         before += [torch.cat([self.pad.expand(len(header) - 2, -1), self._begin]) + header[:-1]]
@@ -140,7 +139,7 @@ class PromptBuilder:
     def _side_by_side(
         self, ids: PromptIds, frames: torch.Tensor, begin: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The voice's words and frames, then as much of the text as there is room for; the rest is trailing."""
+        """Return the voice's words and frames, then as much of the text as there is room for; the rest is trailing."""
         text = torch.cat([self._text((*ids.reference, *ids.text)), self._end])
         codes = torch.cat([begin, self._frame_embeds(frames)])
         beside, trailing = text[: len(codes)], text[len(codes) :]

@@ -33,7 +33,7 @@ from asr_server.engine.speech.qwen.sampling import SamplingPair
 from asr_server.engine.speech.qwen.talker import Talker, TalkerRow
 from asr_server.engine.speech.qwen.voices import LANGUAGES
 
-# Of a voice to imitate about 5 MiB, nearly all of it the codec's state.
+# A voice to imitate takes about 5 MiB, nearly all of it the codec's state.
 _IMITATIONS_BYTES = 64 * memory.MIB
 # The first samples go out early; then few passes of the codec matter more.
 _FIRST_FRAMES, _NEXT_FRAMES = 4, 8
@@ -45,11 +45,11 @@ _AROUND = 16
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """A sentence in ids. `budget`: most frames."""
+    """A sentence in ids."""
 
     sentence: Sentence
     ids: PromptIds
-    budget: int
+    budget: int  # the most frames
 
     @property
     def tokens(self) -> int:
@@ -61,16 +61,16 @@ class Prepared:
 
 @dataclass(slots=True, eq=False)
 class SpokenRow:
-    """A seated sentence. `sent`: frames that were decoded; `samples`: those of the last of them."""
+    """A seated sentence."""
 
     talker: TalkerRow
-    stream: StreamState = field(default_factory=StreamState)
-    sent: int = 0
-    samples: NDArray[np.float32] | None = None
+    stream: StreamState = field(default_factory=StreamState)  # of the codec
+    sent: int = 0  # frames that were decoded
+    samples: NDArray[np.float32] | None = None  # of the last frames that were decoded
 
     @property
     def due(self) -> int:
-        """How many frames the codec should decode now."""
+        """Return how many frames the codec should decode now."""
         waiting = len(self.talker.frames) - self.sent
         enough = _NEXT_FRAMES if self.sent else _FIRST_FRAMES
         return waiting if waiting >= enough or self.talker.finished else 0
@@ -115,7 +115,7 @@ class Runtime:
 
     @property
     def dtype(self) -> str:
-        """The number format of the talker."""
+        """Return the number format of the talker."""
         return str(self._parts.dtype).removeprefix("torch.")
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
@@ -170,7 +170,7 @@ class Runtime:
         return Prepared(sentence, ids, min(prepared.budget, room))
 
     def fits(self, prepared: Prepared) -> bool:
-        """Whether it can be seated now."""
+        """True if the sentence can be seated now."""
         return self.talker.fits(prepared.tokens + prepared.budget)
 
     def seat(self, key: int, prepared: Prepared) -> SpokenRow:
@@ -184,14 +184,14 @@ class Runtime:
         return SpokenRow(row, voice.stream if voice is not None else StreamState())
 
     def prefill(self, rows: Sequence[SpokenRow]) -> None:
-        """Run the prompts of rows that were seated one behind the other."""
+        """Run the prompts of rows that were seated one after the other."""
         began_s = time.perf_counter()
         self.talker.prefill([row.talker for row in rows])
         tokens = sum(len(row.talker.prompt.embeds) for row in rows)
         self.prefill_policy.note_prefill(tokens, time.perf_counter() - began_s)
 
     def step(self, rows: Sequence[SpokenRow]) -> None:
-        """One frame more of each of rows in neighbouring slots."""
+        """Run one frame more of each of rows in neighbouring slots."""
         began_s = time.perf_counter()
         self.talker.step([row.talker for row in rows])
         self.prefill_policy.note_step(time.perf_counter() - began_s)

@@ -1,4 +1,4 @@
-"""From logits to codes: the likeliest, or one drawn, in the order of transformers' processors.
+"""The choice of codes from logits: the likeliest, or one drawn, in the order of transformers' processors.
 
 Chance comes as numbers in [0, 1) made beforehand, one for each code. So a row draws the same in every company, and
 again when a pass is repeated.
@@ -15,13 +15,12 @@ import torch
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How codes are drawn. `temperature`: 0 is greedy. `top_k`: 0 is all. `repetition_penalty`: of codes that the row
-    has had."""
+    """The way in which codes are drawn."""
 
-    temperature: float = 0.9
-    top_k: int = 50
+    temperature: float = 0.9  # 0 is greedy
+    top_k: int = 50  # 0 is all
     top_p: float = 1.0
-    repetition_penalty: float = 1.0
+    repetition_penalty: float = 1.0  # of codes that the row has had
 
     def draw(self, logits: torch.Tensor, chances: torch.Tensor) -> torch.Tensor:
         """Logits (n, codes) and chances (n,) to codes (n,)."""
@@ -45,14 +44,14 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class SamplingPair:
-    """That of the first code of a frame, and that of the others."""
+    """The sampling of a frame's codes."""
 
-    first: Sampling
-    others: Sampling
+    first: Sampling  # of the first code
+    others: Sampling  # of the others
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> SamplingPair:
-        """By a checkpoint's `generation_config.json`, with the SDK's defaults."""
+        """Read a checkpoint's `generation_config.json`, with the SDK's defaults."""
 
         def sampling(prefix: str, do_sample: str, penalty: float) -> Sampling:
             greedy = not config.get(do_sample, True)

@@ -28,7 +28,7 @@ def test_the_distribution_is_that_of_transformers(sampling):
 
 
 def test_codes_that_were_had_are_less_likely():
-    """By the processor of transformers; other codes keep their logits."""
+    """The processor of transformers decides; other codes keep their logits."""
     from transformers import RepetitionPenaltyLogitsProcessor
 
     logits = torch.randn(2, 50, generator=torch.Generator().manual_seed(0))
@@ -46,7 +46,7 @@ def test_the_largest_chance_is_a_code_too():
 
 
 def test_a_checkpoint_says_how_it_is_sampled():
-    """Where it says nothing it is as the SDK has it."""
+    """The SDK's defaults hold where it says nothing."""
     assert SamplingPair.of_config({}) == SamplingPair(Sampling(0.9, 50, 1.0, 1.05), Sampling(0.9, 50, 1.0, 1.0))
     greedy = {"do_sample": False, "subtalker_dosample": False}
     assert SamplingPair.of_config(greedy).first.temperature == 0

@@ -1,4 +1,4 @@
-"""What comes from the SDK of Qwen3-TTS, imported without what it loads and nothing here ever calls.
+"""The names that come from the SDK of Qwen3-TTS, imported without the libraries that are never called here.
 
 The package is installed without its dependencies: it pins another transformers than the recogniser, and torchaudio,
 sox, gradio and librosa are there for its older codec, its demonstration and for reading files. It is given samples.
@@ -18,14 +18,14 @@ from asr_server.engine.stand_ins import Unused, replaced
 
 
 def _mel_filters(*, sr: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> NDArray[np.float32]:
-    """What `librosa.filters.mel` gives: filters (mels, bins) on Slaney's scale, of equal area."""
+    """Return the filters (mels, bins) of `librosa.filters.mel`, on Slaney's scale, of equal area."""
     from transformers.audio_utils import mel_filter_bank
 
     filters: Any = mel_filter_bank(1 + n_fft // 2, n_mels, fmin, fmax, sr, norm="slaney", mel_scale="slaney")
     return filters.T.astype(np.float32)
 
 
-# Of the codec of 25 Hz, which no released checkpoint names, and of what reads files.
+# Modules of the codec of 25 Hz, which no released checkpoint names, and of what reads files.
 _STAND_INS = (
     Unused("qwen_tts.core.tokenizer_25hz.modeling_qwen3_tts_tokenizer_v1"),
     Unused("librosa"),

@@ -1,4 +1,4 @@
-"""What the SDK need not load, it does not load, in a process that has imported nothing yet."""
+"""Libraries that the SDK need not load are not loaded, in a process that has imported nothing yet."""
 
 import subprocess
 import sys

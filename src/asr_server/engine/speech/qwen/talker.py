@@ -20,37 +20,32 @@ from asr_server.engine.qwen.capacity import Capacity
 from asr_server.engine.qwen.language_model import LanguageModel
 from asr_server.engine.qwen.linear import MakeLinear, plain
 from asr_server.engine.qwen.passes import Layout, Pass, Span
-from asr_server.engine.qwen.step_graphs import Capture
+from asr_server.engine.qwen.step_graphs import Capture, Computed
 from asr_server.engine.speech.qwen.code_predictor import CodePredictor
-from asr_server.engine.speech.qwen.frame_graphs import FrameGraphs
 from asr_server.engine.speech.qwen.prompt import Prompt
 from asr_server.engine.speech.qwen.sampling import SamplingPair
 
-# As the SDK: no sentence ends before its second frame, and of the codes behind the codebook only the end is ever meant.
+# As in the SDK: no sentence ends before its second frame, and the end is the only code after the codebook that is used.
 _LEAST_FRAMES = 2
 _SPECIAL_CODES = 1024
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class TalkerRow:
-    """`budget`: most frames. `generator`: its source of chance, on the host.
-
-    Set by the talker: `length`, tokens in the arena; `hidden` (d,), the state that `code` follows from; `frames`, all
-    codes of each; `ended`, the model ended the sentence; `overflowed`, its numbers left the range of their format.
-    """
+    """One sentence on its way. What follows `generator` is set by the talker."""
 
     key: int
-    budget: int
+    budget: int  # the most frames
     prompt: Prompt
-    generator: torch.Generator
-    length: int = 0
-    hidden: torch.Tensor | None = None
-    code: int = 0
-    frames: list[list[int]] = field(default_factory=list)
+    generator: torch.Generator  # its source of chance, on the host
+    length: int = 0  # tokens in the arena
+    hidden: torch.Tensor | None = None  # (d,), the state that `code` follows from
+    code: int = 0  # the first code of the next frame
+    frames: list[list[int]] = field(default_factory=list)  # all codes of each
     chances: list[float] | None = None
     had: torch.Tensor | None = None
-    ended: bool = False
-    overflowed: bool = False
+    ended: bool = False  # the model ended the sentence
+    overflowed: bool = False  # its numbers left the range of their format
 
     @property
     def needed(self) -> int:
@@ -59,14 +54,14 @@ class TalkerRow:
 
     @property
     def finished(self) -> bool:
-        """Whether no more steps are wanted."""
+        """True if no more steps are wanted."""
         return self.ended or self.overflowed or len(self.frames) >= self.budget
 
 
 class Talker:
     """Takes the layers out of `model`, the SDK's module. Rows sit in slots 0..n-1 without a gap.
 
-    `pad` (1, d): the text that is added to frames behind the end of the text.
+    `pad` (1, d): the text that is added to frames after the end of the text.
     """
 
     def __init__(self, model: Any, sampling: SamplingPair, capacity: Capacity, make_linear: MakeLinear = plain) -> None:
@@ -107,7 +102,7 @@ class Talker:
         return self.layers.embed(frames[:, 0]) + self.predictor.embeds(frames[:, 1:])
 
     def fits(self, needed: int) -> bool:
-        """Whether a row of so many tokens can be seated now."""
+        """True if a row of that many tokens can be seated now."""
         return len(self.rows) < self._capacity.rows and self._division(needed) is not None
 
     def seat(self, row: TalkerRow) -> None:
@@ -166,17 +161,17 @@ class Talker:
             self._note(row, state, code)
 
     def _text(self, row: TalkerRow) -> torch.Tensor:
-        """What is added to the row's frame (1, d)."""
+        """Return what is added to the row's frame, (1, d)."""
         number, trailing = len(row.frames), row.prompt.trailing
         return trailing[number : number + 1] if number < len(trailing) else self.pad
 
     def _first_codes(self, rows: Sequence[TalkerRow], hidden: torch.Tensor, chances: torch.Tensor) -> torch.Tensor:
-        """The codes (n,) that follow; -1 where there are numbers out of range."""
+        """Return the codes (n,) that follow; -1 where there are numbers out of range."""
         logits = F.linear(hidden, self._head).float()
         valid = logits.isfinite().all(-1)
         scores = self._sampling.penalized(logits, torch.stack([row.had for row in rows if row.had is not None]))
         scores = scores.masked_fill(self._banned, -torch.inf)
-        # A row that has its first code at hand has none of its frames; behind the next step it has one.
+        # A row that has its first code at hand has none of its frames; after the next step it has one.
         early = torch.tensor([row.hidden is None or len(row.frames) + 1 < _LEAST_FRAMES for row in rows])
         scores[:, self._end_id].masked_fill_(memory.upload(early, scores.device), -torch.inf)
         codes = self._sampling.draw(torch.where(valid[:, None], scores, torch.zeros_like(scores)), chances)
@@ -199,9 +194,50 @@ class Talker:
         """Take a row out and close the gap."""
         slot, last = self.rows.index(row), len(self.rows) - 1
         if row.overflowed or row.hidden is None:
-            # What is no number is not hidden by a mask from the next row there.
+            # A mask does not hide a NaN from the next row there.
             self.arena.clear(slot, max(len(row.prompt.embeds), row.length + 1))
         if slot != last:
             moved = self.rows[slot] = self.rows[last]
             self.arena.move(last, slot, moved.length)
         self.rows.pop()
+
+
+class FrameGraphs:
+    """The code predictor's passes recorded once: the rest of a frame is then one call of the driver, not a thousand.
+
+    A graph is `compute` of tensors like `inputs` (n, size), for powers of two of up to `rows` rows. Rows are padded.
+    """
+
+    def __init__(
+        self,
+        compute: Callable[..., Computed],
+        inputs: Sequence[torch.Tensor],
+        rows: int,
+        capture: Capture,
+        on_each: Callable[[], None],
+    ) -> None:
+        self._recorded: dict[int, tuple[list[torch.Tensor], Callable[[], None], Computed]] = {}
+        # The largest first: the others find room in its memory.
+        for count in sorted({min(1 << n, rows) for n in range(rows.bit_length() + 1)}, reverse=True):
+            on_each()
+            given = [part.new_zeros(count, part.shape[-1]) for part in inputs]
+            self._recorded[count] = given, *_record(compute, given, capture)
+
+    def __len__(self) -> int:
+        return len(self._recorded)
+
+    def run(self, *inputs: torch.Tensor) -> Computed:
+        """Return what `compute` gives for the rows of `inputs`; the next run overwrites it."""
+        count = len(inputs[0])
+        given, replay, computed = self._recorded[min(size for size in self._recorded if size >= count)]
+        for kept, new in zip(given, inputs, strict=True):
+            kept[:count].copy_(new)
+        replay()
+        first, second = computed
+        return first[:count], second[:count]
+
+
+def _record(
+    compute: Callable[..., Computed], given: Sequence[torch.Tensor], capture: Capture
+) -> tuple[Callable[[], None], Computed]:
+    return capture(lambda: compute(*given))

@@ -31,22 +31,22 @@ LANGUAGES = {
     **{"ru": "russian", "pt": "portuguese", "es": "spanish", "it": "italian"},
 }
 CUSTOM_VOICE, BASE = "custom_voice", "base"
-# Of the checkpoints that were not trained to follow instructions; the SDK drops what it is told there.
+# The size of the checkpoints that were not trained to follow instructions; the SDK drops instructions there.
 _SMALL = "0b6"
 
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a checkpoint is for. `speakers`: its own names of voices. `languages`: its own names."""
+    """The abilities of a checkpoint."""
 
-    kind: str
+    kind: str  # CustomVoice or Base, in the words of the configuration
     follows_instructions: bool
-    speakers: tuple[str, ...]
-    languages: tuple[str, ...]
+    speakers: tuple[str, ...]  # its own names of voices
+    languages: tuple[str, ...]  # its own names of languages
 
     @classmethod
     def of_config(cls, config: Mapping[str, Any]) -> Abilities:
-        """Those of a checkpoint's `config.json`, which was checked."""
+        """Read the abilities from a checkpoint's `config.json`, which was checked."""
         kind, talker = str(config["tts_model_type"]), config["talker_config"]
         named = kind == CUSTOM_VOICE
         return cls(
@@ -58,7 +58,7 @@ class Abilities:
 
     @classmethod
     def of_name(cls, model_id: str) -> Abilities:
-        """Those that a released checkpoint of this name has, for one that is not downloaded yet."""
+        """Return the abilities of a released checkpoint of this name, for one that is not downloaded yet."""
         name = model_id.lower()
         kind = BASE if name.endswith("-base") else CUSTOM_VOICE
         named = kind == CUSTOM_VOICE
@@ -66,7 +66,7 @@ class Abilities:
 
     @property
     def traits(self) -> SpeechTraits:
-        """As the contract has them."""
+        """Return the traits in the terms of the contract."""
         return SpeechTraits(
             voices=tuple(_KNOWN.get(name, Voice(name, "A voice of this checkpoint.")) for name in self.speakers),
             openai_voices={other: own for other, own in _OPENAI.items() if own in self.speakers},

@@ -1,4 +1,4 @@
-"""What a checkpoint can do, by its configuration or its name."""
+"""The abilities of a checkpoint, by its configuration or its name."""
 
 import pytest
 
@@ -31,13 +31,13 @@ def test_the_nine_voices_have_descriptions_and_openais_names():
     ],
 )
 def test_released_checkpoints_are_known_by_name(name, imitates, follows):
-    """Before they are downloaded."""
+    """The abilities are known before the checkpoint is downloaded."""
     traits = Abilities.of_name(name).traits
     assert (traits.imitates, traits.follows_instructions, bool(traits.voices)) == (imitates, follows, not imitates)
 
 
 def test_a_tuned_checkpoint_has_the_voices_that_it_names():
-    """And of OpenAI's names those alone that mean one of them."""
+    """OpenAI's names stand for those voices alone."""
     talker = {"spk_id": {"marie": 3000, "ryan": 3061}, "codec_language_id": {"french": 2061, "beijing_dialect": 2074}}
     config = {"tts_model_type": "custom_voice", "tts_model_size": "1b7", "talker_config": talker}
     traits = Abilities.of_config(config).traits

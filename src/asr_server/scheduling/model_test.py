@@ -15,7 +15,7 @@ IDLE_S = 10.0
 
 
 class Memory:
-    """So many models fit; what was done with them, in order."""
+    """Memory for a number of models; it notes what was done with them, in order."""
 
     def __init__(self, fits=9):
         self.fits, self.loaded, self.log = fits, set(), []
@@ -95,7 +95,7 @@ class Bench:
         return self.thread.submit(Job(steps, priority, model="" if model == "a" else model, **values))
 
     def run(self, *models):
-        """One job for each, one after the other, a second apart."""
+        """Run one job for each, one after the other, a second apart."""
         for model in models:
             future = self.submit(model)
             self.thread.turn()
@@ -117,7 +117,7 @@ def test_a_job_runs_on_its_model_which_alone_is_loaded_for_it():
 
 
 def test_a_model_without_a_free_slot_keeps_no_other_waiting():
-    """What waits for it waits alone, and keeps its place."""
+    """A job for that model waits alone, and keeps its place."""
     bench = Bench()
     waiting = [bench.submit("a", 5) for _ in range(3)]
     late = bench.submit("b")
@@ -149,7 +149,7 @@ def test_the_queue_is_one_for_all_models():
 
 
 def test_each_model_idles_by_its_own_rule():
-    """Its timer counts from its own last work or lease, whatever the others do."""
+    """A model's timer counts from its own last work or lease, whatever the others do."""
     bench = Bench()
     bench.run("a", "b")
     with bench.thread.lease(model="b"):
@@ -167,14 +167,14 @@ def test_each_model_idles_by_its_own_rule():
 
 @pytest.mark.parametrize("raises", [False, True], ids=["known before", "noticed while loading"])
 def test_where_memory_is_short_the_least_recently_used_model_goes(raises):
-    """One at a time, and it comes back when it is asked for."""
+    """One model goes at a time, and it comes back when it is asked for."""
     bench = Bench("abc", fits=2, raises=raises)
     bench.run("a", "b", "a", "c", "b")
     assert [entry for entry in bench.memory.log if len(entry) == 2] == ["+a", "+b", "-b", "+c", "-a", "+b"]
 
 
 def test_a_model_with_rows_is_never_unloaded_for_another():
-    """Where every other has rows, the one that does not fit fails, alone."""
+    """The model that does not fit fails, alone, where every other has rows."""
     bench = Bench("ab", fits=1, raises=True)
     first = bench.submit("a", 1)
     bench.thread.turn()
@@ -212,7 +212,7 @@ def test_a_broken_step_fails_only_the_rows_of_its_model():
 
 
 def test_a_cancelled_row_leaves_the_batch_of_its_model():
-    """And no other one."""
+    """The batches of other models keep theirs."""
     bench = Bench()
     gone, kept = bench.submit("b", 5), bench.submit("a", 5)
     bench.thread.turn()
@@ -223,7 +223,7 @@ def test_a_cancelled_row_leaves_the_batch_of_its_model():
 
 
 def test_a_job_may_take_the_place_of_an_earlier_one():
-    """One that goes on with the work of another does not wait again."""
+    """A job that goes on with the work of another does not wait again."""
     bench = Bench()
     bench.now_s = 5.0
     bench.submit("a", 0)

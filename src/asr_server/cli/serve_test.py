@@ -1,4 +1,4 @@
-"""What `serve` says when it listens."""
+"""The lines that `serve` prints when it listens."""
 
 import io
 import sys
@@ -6,7 +6,7 @@ import sys
 import pytest
 from loguru import logger
 
-from asr_server.cli.announcement import announce
+from asr_server.cli.serve import announce
 from asr_server.core.settings import Settings
 
 
@@ -51,7 +51,7 @@ class _Terminal(io.StringIO):
     ],
 )
 def test_a_terminal_shows_the_address_to_open_and_the_missing_model(monkeypatch, changed, page):
-    """With what downloads it. An address that stands for all is not one to open."""
+    """The lines say what downloads it. An address that stands for all is not one to open."""
     monkeypatch.setattr(sys, "stderr", shown := _Terminal())
     announce(_settings(**changed), 8202)
     assert page in shown.getvalue()
@@ -60,7 +60,7 @@ def test_a_terminal_shows_the_address_to_open_and_the_missing_model(monkeypatch,
 
 
 def test_the_log_warns_of_a_model_that_is_not_there(log):
-    """Also of a worker, whose address nobody opens; a directory that is missing is said so."""
+    """A worker is warned too, whose address nobody opens; a directory that is missing is said so."""
     announce(_settings(), 8202)
     announce(_settings(preload=True), None)
     announce(_settings(model_id="/none"), None)

@@ -1,4 +1,4 @@
-"""What callers are told of a recording that fails, and of models that cannot be loaded. The process is a script."""
+"""The errors of a recording that fails, and of models that cannot be loaded. The process is a script."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from asr_server.audio import worker_process
 from asr_server.core.errors import SpeakersUnavailable
-from asr_server.speakers.process import SpeakerProcess, Work
+from asr_server.speakers.client import SpeakerProcess, Work
 from asr_server.speakers.wire import SpeakerRequest
 
 # Analysis 13 fails, and there are no models for 14.

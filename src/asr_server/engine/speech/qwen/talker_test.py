@@ -30,7 +30,7 @@ def _traced(run):
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_recorded_frames_are_those_of_passes(make_checkpoint, speak, monkeypatch):
-    """For one row and for two, which come and go."""
+    """The frames are equal for one row and for two, which come and go."""
     engine = QwenSpeechEngine(SpeechModel(str(make_checkpoint()), slots=2))
     engine.load()
     sentences = [Sentence(text, "ryan", seed=3) for text in ("Hello.", "Good morning to you.", "Well, well.")]
@@ -51,7 +51,7 @@ def test_recorded_frames_are_those_of_passes(make_checkpoint, speak, monkeypatch
     ],
 )
 def test_a_gpu_that_cannot_record_stops_the_load(make_checkpoint, monkeypatch, error, expected, message):
-    """With what to set, and nothing is left loaded."""
+    """The error says what to set, and nothing is left loaded."""
     monkeypatch.setattr("asr_server.engine.speech.qwen.runtime.CudaCapture", Mock(side_effect=error))
     engine = QwenSpeechEngine(SpeechModel(str(make_checkpoint()), cuda_graphs=True))
     with pytest.raises(expected, match=message):

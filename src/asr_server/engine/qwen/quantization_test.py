@@ -19,9 +19,9 @@ def int8(tmp_path_factory):
     subprocess.run([*pip, "bitsandbytes==0.50.2"], check=True)
     sys.path.insert(0, str(folder))
     try:
-        from asr_server.engine.qwen import gpu_linear
+        from asr_server.engine.qwen import quantization
 
-        yield gpu_linear.int8
+        yield quantization.gpu_int8
     finally:
         sys.path.remove(str(folder))
 
