@@ -116,21 +116,21 @@ def test_what_the_docs_name_exists(page):
 
 def test_operations_quotes_messages_that_exist():
     """A sentence in backticks is a message of the server, word for word."""
-    quoted = re.findall(r"`([A-Z][^`]* [^`]*\.)`", (ROOT / "docs" / "operations.md").read_text("utf-8"))
+    quoted = re.findall(r"`([A-Z][^`]* [^`]*\.)`", (ROOT / "docs" / "run" / "operations.md").read_text("utf-8"))
     assert quoted
     assert {message for message in quoted if message not in CODE} == set()
 
 
 def test_every_option_of_the_engine_is_explained():
-    """docs/engine-options.md has a paragraph for each option of the plan, and for no other."""
-    page = (ROOT / "docs" / "engine-options.md").read_text("utf-8")
+    """docs/run/engine-options.md has a paragraph for each option of the plan, and for no other."""
+    page = (ROOT / "docs" / "run" / "engine-options.md").read_text("utf-8")
     options = plan.resolve(Settings(_env_file=None), Capabilities(gpu=False, torch_cuda=False)).options
     assert set(re.findall(r"\*\*`(\w+)`\*\*", page)) == {option.name for option in options}
 
 
 def test_the_deployment_page_fits_the_settings():
     """What it sets exists; proxies and units wait and take as much as the server does by default."""
-    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    page = (ROOT / "docs" / "run" / "deployment.md").read_text("utf-8")
     unit = " ".join(re.findall(r"^Environment=(.*)$", page, re.MULTILINE))
     assert {name.lower() for name in re.findall(r"(\w+)=", unit)} - {"hf_home"} <= set(Settings.model_fields)
     upload_mb, timeout_s = (Settings.model_fields[n].default for n in ("max_upload_mb", "request_timeout"))
@@ -143,8 +143,8 @@ def test_the_deployment_page_fits_the_settings():
 
 
 def test_every_cell_about_another_server_has_its_source():
-    """docs/comparison.md: a link whose name begins with the project's, or the word unknown; links say what was read."""
-    page = (ROOT / "docs" / "comparison.md").read_text("utf-8")
+    """docs/start/comparison.md: a link whose name begins with the project's, or unknown; links say what was read."""
+    page = (ROOT / "docs" / "start" / "comparison.md").read_text("utf-8")
     sources = set(re.findall(r'^\[([a-z-]+)\]: https://\S+ "[^"]+"$', page, re.MULTILINE))
     assert sources == set(re.findall(r"\]\[([a-z-]+)\]", page))
     tables = [
@@ -176,8 +176,8 @@ def test_make_targets_of_the_docs_exist():
         assert set(named) <= targets | {"what"}, page
 
 
-# E2Etest/cli/test_docs.py runs those of docs/cli.md; a test below those of the README, without `make`.
-ELSEWHERE_RUN = {ROOT / "docs" / "cli.md", ROOT / "README.md"}
+# E2Etest/cli/test_docs.py runs those of docs/use/cli.md; a test below those of the README, without `make`.
+ELSEWHERE_RUN = {ROOT / "docs" / "use" / "cli.md", ROOT / "README.md"}
 RUN_HERE = [(page, text) for page, reason, text in _shell_blocks() if not reason and page not in ELSEWHERE_RUN]
 
 

@@ -1,4 +1,4 @@
-"""The runner of other programs judges rightly, and README and docs/clients.md say what it ran."""
+"""The runner of other programs judges rightly, and README and docs/change/clients.md say what it ran."""
 
 import re
 

@@ -1,7 +1,7 @@
 """The same app under Granian: its HTTP and WebSocket protocols run in Rust, the app on one event loop as ever.
 
 What `http_protocol.py` and `socket_protocol.py` bound is bounded here by Granian's settings and by the kernel's, as far
-as these go: docs/deployment.md lists the differences. Granian is given sockets that are bound already.
+as these go: docs/run/deployment.md lists the differences. Granian is given sockets that are bound already.
 """
 
 from __future__ import annotations
