@@ -142,7 +142,7 @@ TABLES = {
     "errors": ("use/errors.md", error_table),
     "live": ("use/websocket.md", live_table),
     "options": ("run/engine-options.md", options_table),
-    "step costs": ("run/sizing.md", step_costs),
+    "step costs": ("run/cluster.md", step_costs),
     "client events": ("use/realtime.md", client_events),
     "server events": ("use/realtime.md", server_events),
     "speech client messages": ("use/speech.md", speech_client_messages),
