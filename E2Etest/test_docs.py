@@ -23,7 +23,10 @@ from E2Etest.process import ServerProcess
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = ROOT / "docs"
+# The entries of the log say what was true on their day.
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if DOCS / "log" not in page.parents]
+PAGES += [ROOT / "README.md", ROOT / "examples" / "README.md"]
 CODE = "".join(p.read_text("utf-8") for p in sorted((ROOT / "src").rglob("*")) if p.suffix in {".py", ".js"})
 # Names of other programs (terminals, Prometheus, pip, uvicorn, LiteLLM, SpeechRecognition), and of these tests.
 ELSEWHERE = {"api_base", "recognize_openai", "beam_size", "vad_filter", "NO_COLOR", "rule_files", "FORWARDED_ALLOW_IPS"}
@@ -70,7 +73,8 @@ def test_the_changelog_has_this_version():
 
 def _links():
     found = re.compile(r"\]\(((?!https?:)[^)]+)\)")
-    pages = [*PAGES, *(ROOT / name for name in ("CLAUDE.md", "CONTRIBUTING.md", "SECURITY.md"))]
+    names = ("CHANGELOG.md", "CLAUDE.md", "CONTRIBUTING.md", "LEARNING_LOG.md", "ROADMAP.md", "SECURITY.md")
+    pages = [*PAGES, *(ROOT / name for name in names)]
     return [(page, target) for page in pages for target in found.findall(page.read_text("utf-8"))]
 
 
@@ -95,11 +99,12 @@ def _leads(page, target):
     return not anchor or anchor in {_anchor(heading) for heading in headings}
 
 
-def test_the_readme_leads_to_every_page():
-    """No page of the docs is an island."""
-    assert {str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")} <= set(
-        re.findall(r"\]\(([^)#]+)", README)
-    )
+def test_the_index_has_a_line_for_each_page():
+    """README leads to the index, which names no page twice."""
+    listed = re.findall(r"^- \[[^\]]*\]\(([^)]+)\): ", (DOCS / "README.md").read_text("utf-8"), re.MULTILINE)
+    pages = [page.relative_to(DOCS).as_posix() for page in PAGES if DOCS in page.parents]
+    assert sorted(name for name in listed if not name.startswith("../")) == sorted(set(pages) - {"README.md"})
+    assert "](docs/README.md)" in README
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_named)
@@ -162,9 +167,18 @@ def test_every_cell_about_another_server_has_its_source():
             assert cell == "unknown" or (linked and set(linked) == {project}), (server, cell)
 
 
-def test_claude_md_is_short():
-    """It points, it does not repeat."""
-    assert len((ROOT / "CLAUDE.md").read_text(encoding="utf-8").splitlines()) <= 60
+@pytest.mark.parametrize(("page", "most_lines"), [("CLAUDE.md", 60), ("README.md", 90), ("LEARNING_LOG.md", 130)])
+def test_the_first_pages_are_short(page, most_lines):
+    """They point, they do not repeat."""
+    assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= most_lines
+
+
+def test_the_learning_log_is_fifty_results_of_the_months():
+    """Each of the fifty has an entry of its day in the file of its month."""
+    results = re.findall(r"^- (\d{4}-\d\d)(-\d\d) · ", (ROOT / "LEARNING_LOG.md").read_text("utf-8"), re.MULTILINE)
+    assert len(results) == 50
+    months = {month: (DOCS / "log" / f"{month}.md").read_text("utf-8") for month, _ in results}
+    assert [month + day for month, day in results if f"\n## {month}{day} · " not in months[month]] == []
 
 
 def test_make_targets_of_the_docs_exist():
