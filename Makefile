@@ -12,7 +12,7 @@
 # make pictures   pictures of the page for the docs
 # make nightly    every test, with more examples and longer fuzzing; SOAK=1 adds the soak
 # make fuzz       random input, FUZZ_S seconds of it
-# make guarantees  measure the guarantees and write docs/guarantees.md
+# make guarantees  measure the guarantees and write docs/change/guarantees.md
 # make soak       20 minutes of load and faults
 # make mutants    put known faults into a copy of the code; the tests must catch each (MUTANTS="--only ID")
 # make coverage   the share of each module that its own tests cover
@@ -20,7 +20,7 @@
 # make gpu        everything that needs a GPU, as one JSON file (GPU="--shape 1.7b")
 #
 # make docs       write the tables of the docs and the settings of the Helm chart's schema from the code
-# make clients    run OpenAI's clients and others, write docs/openai-compatibility.md and docs/clients.md
+# make clients    run OpenAI's clients and others, write docs/change/openai-compatibility.md and docs/change/clients.md
 # make image      build the images for CPUs, as root, without a container engine (IMAGES=slim for one)
 # make lock       write the lock file, from which everything is installed
 # make sbom       write a list of the installed packages to build/sbom.json
@@ -146,7 +146,7 @@ browser:
 firefox:
 	@command -v firefox-esr >/dev/null || command -v firefox >/dev/null || test "$$(id -u)" != 0 || { apt-get update -qq && apt-get install -yqq firefox-esr; }
 
-# Every state of the page, light and dark, in three sizes, for docs/page.md.
+# Every state of the page, light and dark, in three sizes, for docs/use/page.md.
 pictures: $(VENV)/.dev browser
 	E2E_PICTURES=docs/images/page $(PYTEST) E2Etest/browser/test_looks.py E2Etest/browser/test_live_panel.py -m nightly -k "axe_finds_nothing and not firefox"
 
@@ -201,7 +201,7 @@ clients: $(VENV)/.dev $(VENV)/.tools
 	$(if $(CLIENTS),,$(PY) -m tools.clients.openai)
 	$(PY) -m tools.clients $(CLIENTS)
 
-# Measures all guarantees and writes docs/guarantees.md, or some of them: make guarantees GUARANTEES="drain crash"
+# Measures all guarantees and writes docs/change/guarantees.md, or some of them: make guarantees GUARANTEES="drain crash"
 guarantees: $(VENV)/.dev postgres haproxy
 	$(PY) -m tools.guarantees $(GUARANTEES)
 

@@ -77,7 +77,7 @@ def _reason_to_skip(item):
     if "E2E_BASE_URL" in os.environ and (reason := _reason_to_start(item)):
         return reason
     if item.get_closest_marker("uvicorn") and os.environ.get("USE_GRANIAN") == "true":
-        return "about uvicorn's protocols; docs/deployment.md says what Granian does"
+        return "about uvicorn's protocols; docs/run/deployment.md says what Granian does"
     if item.get_closest_marker("requires_gpu"):
         found = capabilities.probe()
         return "" if found.gpu and found.torch_cuda else "needs an NVIDIA driver and a CUDA build of torch"

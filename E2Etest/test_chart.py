@@ -22,7 +22,7 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
 COMPOSE = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))["services"]["asr"]
 TOOLS = Path(sys.prefix) / "tools" / "bin"
 
-BLOCKS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "kubernetes.md").read_text("utf-8"), re.DOTALL)
+BLOCKS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "run" / "cluster.md").read_text("utf-8"), re.DOTALL)
 OF_THE_PAGE = [yaml.safe_load(block) for block in BLOCKS if block.startswith("# values.yaml\n")]
 OTHERS = [yaml.safe_load(block) for block in BLOCKS if not block.startswith("# values.yaml\n")]
 (ADAPTER,) = (block["rules"]["external"] for block in OTHERS if "rules" in block)
@@ -313,7 +313,7 @@ def test_an_image_is_exact():
 
 @pytest.mark.nightly
 def test_both_ways_of_scaling_ask_the_same():
-    """KEDA's queries are the adapter's rules in docs/kubernetes.md, which the other metrics are named after."""
+    """KEDA's queries are the adapter's rules in docs/run/cluster.md, which the other metrics are named after."""
     (scaled,) = (each for each in _rendered("keda") if each["kind"] == "ScaledObject")
     (hpa,) = (each for each in _rendered("everything") if each["kind"] == "HorizontalPodAutoscaler")
     matchers = 'namespace="speech",service="asr-asr-server"'

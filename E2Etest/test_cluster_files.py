@@ -1,4 +1,4 @@
-"""The files of docs/cluster/, as far as they can be checked without a cluster."""
+"""The files of docs/run/cluster/, as far as they can be checked without a cluster."""
 
 import tomllib
 from pathlib import Path
@@ -21,7 +21,7 @@ _OTHERS = {
 
 
 def _read(name):
-    return yaml.safe_load((ROOT / "docs" / "cluster" / name).read_text(encoding="utf-8"))
+    return yaml.safe_load((ROOT / "docs" / "run" / "cluster" / name).read_text(encoding="utf-8"))
 
 
 def _service():

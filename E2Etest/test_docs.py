@@ -24,7 +24,10 @@ from tools import docs_tables
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCS = ROOT / "docs"
+# The entries of the log say what was true on their day.
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if DOCS / "log" not in page.parents]
+PAGES += [ROOT / "README.md", ROOT / "examples" / "README.md"]
 SOURCES = [path for folder in ("src", "extras") for path in sorted((ROOT / folder).rglob("*"))]
 CODE = "".join(path.read_text("utf-8") for path in SOURCES if path.suffix in {".py", ".js"})
 # Names of other programs (terminals, Prometheus, pip, uvicorn, LiteLLM, SpeechRecognition), and of these tests.
@@ -72,7 +75,8 @@ def test_the_changelog_has_this_version():
 
 def _links():
     found = re.compile(r"\]\(((?!https?:)[^)]+)\)")
-    pages = [*PAGES, *(ROOT / name for name in ("CLAUDE.md", "CONTRIBUTING.md", "SECURITY.md"))]
+    names = ("CHANGELOG.md", "CLAUDE.md", "CONTRIBUTING.md", "LEARNING_LOG.md", "ROADMAP.md", "SECURITY.md")
+    pages = [*PAGES, *(ROOT / name for name in names)]
     return [(page, target) for page in pages for target in found.findall(page.read_text("utf-8"))]
 
 
@@ -97,11 +101,12 @@ def _leads(page, target):
     return not anchor or anchor in {_anchor(heading) for heading in headings}
 
 
-def test_the_readme_leads_to_every_page():
-    """No page of the docs is an island."""
-    assert {str(page.relative_to(ROOT)) for page in (ROOT / "docs").glob("*.md")} <= set(
-        re.findall(r"\]\(([^)#]+)", README)
-    )
+def test_the_index_has_a_line_for_each_page():
+    """README leads to the index, which names no page twice."""
+    listed = re.findall(r"^- \[[^\]]*\]\(([^)]+)\): ", (DOCS / "README.md").read_text("utf-8"), re.MULTILINE)
+    pages = [page.relative_to(DOCS).as_posix() for page in PAGES if DOCS in page.parents]
+    assert sorted(name for name in listed if not name.startswith("../")) == sorted(set(pages) - {"README.md"})
+    assert "](docs/README.md)" in README
 
 
 def test_what_the_docs_name_exists():
@@ -118,21 +123,21 @@ def test_what_the_docs_name_exists():
 
 def test_operations_quotes_messages_that_exist():
     """A sentence in backticks is a message of the server, word for word."""
-    quoted = re.findall(r"`([A-Z][^`]* [^`]*\.)`", (ROOT / "docs" / "operations.md").read_text("utf-8"))
+    quoted = re.findall(r"`([A-Z][^`]* [^`]*\.)`", (ROOT / "docs" / "run" / "operations.md").read_text("utf-8"))
     assert quoted
     assert {message for message in quoted if message not in CODE} == set()
 
 
 def test_every_option_of_the_engine_is_explained():
-    """docs/engine-options.md has a paragraph for each option of the plan, and for no other."""
-    page = (ROOT / "docs" / "engine-options.md").read_text("utf-8")
+    """docs/run/engine-options.md has a paragraph for each option of the plan, and for no other."""
+    page = (ROOT / "docs" / "run" / "engine-options.md").read_text("utf-8")
     options = plan.resolve(Settings(_env_file=None), Capabilities(gpu=False, torch_cuda=False)).options
     assert set(re.findall(r"\*\*`(\w+)`\*\*", page)) == {option.name for option in options}
 
 
 def test_the_deployment_page_fits_the_settings():
     """What it sets exists; proxies and units wait and take as much as the server does by default."""
-    page = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    page = (ROOT / "docs" / "run" / "deployment.md").read_text("utf-8")
     unit = " ".join(re.findall(r"^Environment=(.*)$", page, re.MULTILINE))
     assert {name.lower() for name in re.findall(r"(\w+)=", unit)} - {"hf_home"} <= set(Settings.model_fields)
     upload_mb, timeout_s = (Settings.model_fields[n].default for n in ("max_upload_mb", "request_timeout"))
@@ -145,8 +150,8 @@ def test_the_deployment_page_fits_the_settings():
 
 
 def test_every_cell_about_another_server_has_its_source():
-    """docs/comparison.md: a link whose name begins with the project's, or the word unknown; links say what was read."""
-    page = (ROOT / "docs" / "comparison.md").read_text("utf-8")
+    """docs/start/comparison.md: a link whose name begins with the project's, or unknown; links say what was read."""
+    page = (ROOT / "docs" / "start" / "comparison.md").read_text("utf-8")
     sources = set(re.findall(r'^\[([a-z-]+)\]: https://\S+ "[^"]+"$', page, re.MULTILINE))
     assert sources == set(re.findall(r"\]\[([a-z-]+)\]", page))
     tables = [
@@ -164,9 +169,18 @@ def test_every_cell_about_another_server_has_its_source():
             assert cell == "unknown" or (linked and set(linked) == {project}), (server, cell)
 
 
-def test_claude_md_is_short():
-    """It points, it does not repeat."""
-    assert len((ROOT / "CLAUDE.md").read_text(encoding="utf-8").splitlines()) <= 60
+@pytest.mark.parametrize(("page", "most_lines"), [("CLAUDE.md", 60), ("README.md", 90), ("LEARNING_LOG.md", 130)])
+def test_the_first_pages_are_short(page, most_lines):
+    """They point, they do not repeat."""
+    assert len((ROOT / page).read_text(encoding="utf-8").splitlines()) <= most_lines
+
+
+def test_the_learning_log_is_fifty_results_of_the_months():
+    """Each of the fifty has an entry of its day in the file of its month."""
+    results = re.findall(r"^- (\d{4}-\d\d)(-\d\d) · ", (ROOT / "LEARNING_LOG.md").read_text("utf-8"), re.MULTILINE)
+    assert len(results) == 50
+    months = {month: (DOCS / "log" / f"{month}.md").read_text("utf-8") for month, _ in results}
+    assert [month + day for month, day in results if f"\n## {month}{day} · " not in months[month]] == []
 
 
 def test_make_targets_of_the_docs_exist():
@@ -178,8 +192,8 @@ def test_make_targets_of_the_docs_exist():
         assert set(named) <= targets | {"what"}, page
 
 
-# E2Etest/cli/test_docs.py runs those of docs/cli.md; a test below those of the README, without `make`.
-ELSEWHERE_RUN = {ROOT / "docs" / "cli.md", ROOT / "README.md"}
+# E2Etest/cli/test_docs.py runs those of docs/use/cli.md; a test below those of the README, without `make`.
+ELSEWHERE_RUN = {ROOT / "docs" / "use" / "cli.md", ROOT / "README.md"}
 RUN_HERE = [(page, text) for page, reason, text in _shell_blocks() if not reason and page not in ELSEWHERE_RUN]
 
 

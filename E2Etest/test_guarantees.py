@@ -1,4 +1,4 @@
-"""docs/guarantees.md: every guarantee has a test, and no figure exceeds its bound."""
+"""docs/change/guarantees.md: every guarantee has a test, and no figure exceeds its bound."""
 
 import re
 from dataclasses import replace

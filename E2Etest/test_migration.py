@@ -1,4 +1,4 @@
-"""docs/migration.md: the command lines and the socket exchange of the earlier server, as its documents show them.
+"""docs/start/migration.md: the command lines and the socket exchange of the earlier server, as its documents show them.
 
 They run against a process with the English model, or the server at `E2E_BASE_URL`.
 """
@@ -22,7 +22,7 @@ from E2Etest.process import RunningServer, ready
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_server]
 
-PAGE = (Path(__file__).parents[1] / "docs" / "migration.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "start" / "migration.md").read_text(encoding="utf-8")
 SECTION = re.search(r"^## From the earlier.*?(?=^## )", PAGE, re.MULTILINE | re.DOTALL)[0]
 ADDRESS = "http://localhost:8100"
 CHUNK = 14_400  # bytes, 450 ms: what its clients send at once

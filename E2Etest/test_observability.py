@@ -11,9 +11,9 @@ import yaml
 from asr_server.api.metrics.spec import MetricKind
 from asr_server.api.metrics.table import METRICS, VALUES
 
-PLACE = Path(__file__).parents[1] / "docs" / "observability"
+PLACE = Path(__file__).parents[1] / "docs" / "run" / "observability"
 DOC = (PLACE.parent / "observability.md").read_text(encoding="utf-8")
-KUBERNETES = (PLACE.parent / "kubernetes.md").read_text(encoding="utf-8")
+KUBERNETES = (PLACE.parent / "cluster.md").read_text(encoding="utf-8")
 DASHBOARD = json.loads((PLACE / "grafana-dashboard.json").read_text(encoding="utf-8"))
 RULES = [rule for group in yaml.safe_load((PLACE / "alerts.yml").read_text())["groups"] for rule in group["rules"]]
 

@@ -1,4 +1,4 @@
-"""docs/sizing.md: its plan for 10,000 live sessions is what the command prints today."""
+"""docs/run/cluster.md: its plan for 10,000 live sessions is what the command prints today."""
 
 import json
 import re
@@ -13,7 +13,7 @@ from asr_server_sizing.planning import rank
 from asr_server_sizing.simulation import Servers, Speaker, Trace, simulate
 from asr_server_sizing.speech import LiveRules
 
-PAGE = (Path(__file__).parents[1] / "docs" / "sizing.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[1] / "docs" / "run" / "cluster.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.nightly

@@ -77,7 +77,7 @@ def test_conversations_of_two_to_four_people():
 @pytest.mark.nightly
 @pytest.mark.timeout(3600)
 def test_words_of_people_who_speak_in_sentences(english):
-    """The English model dates digits too badly to be measured by them; docs/speakers.md has the figure with them."""
+    """The English model dates digits too badly to be measured by them: docs/use/speakers.md has that figure."""
     talks = [usual(FIRST_SEED + place, among=SENTENCES) for place in range(WORD_CONVERSATIONS)]
     words = reduce(add, (speaker_words(talk.words, transcribed_words(english, talk)) for talk in talks))
     assert words.recognized > 0.5 * sum(len(talk.words) for talk in talks)

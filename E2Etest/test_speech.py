@@ -101,7 +101,7 @@ def test_the_packaged_voice_is_understood(person):
 
 @pytest.mark.timeout(900)
 def test_openai_voices_are_understood(talker):
-    """Each better than half of the words; printed for the table of docs/speech.md, best first."""
+    """Each better than half of the words; printed, best first."""
     texts = SENTENCES[1::4]
     counts = {voice: _heard(talker, ENGLISH, texts, voice) for voice in OPENAI_VOICES}
     rates = {voice: errors / words for voice, (errors, words) in counts.items()}

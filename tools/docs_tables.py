@@ -137,16 +137,16 @@ def step_costs() -> str:
 
 
 TABLES = {
-    "metrics": ("observability.md", metrics_table),
-    "settings": ("configuration.md", settings_table),
-    "errors": ("errors.md", error_table),
-    "live": ("websocket.md", live_table),
-    "options": ("engine-options.md", options_table),
-    "step costs": ("sizing.md", step_costs),
-    "client events": ("realtime.md", client_events),
-    "server events": ("realtime.md", server_events),
-    "speech client messages": ("speech.md", speech_client_messages),
-    "speech server messages": ("speech.md", speech_server_messages),
+    "metrics": ("run/observability.md", metrics_table),
+    "settings": ("run/configuration.md", settings_table),
+    "errors": ("use/errors.md", error_table),
+    "live": ("use/websocket.md", live_table),
+    "options": ("run/engine-options.md", options_table),
+    "step costs": ("run/cluster.md", step_costs),
+    "client events": ("use/realtime.md", client_events),
+    "server events": ("use/realtime.md", server_events),
+    "speech client messages": ("use/speech.md", speech_client_messages),
+    "speech server messages": ("use/speech.md", speech_server_messages),
 }
 
 

@@ -1,4 +1,4 @@
-"""docs/cli.md: its commands and its Python run as they stand there, against a server on the port that they mean."""
+"""docs/use/cli.md: its commands and its Python run as they stand there, against a server on the port that they mean."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from E2Etest.process import ServerProcess
 
 pytestmark = pytest.mark.integration
 
-PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "use" / "cli.md").read_text(encoding="utf-8")
 PORT = 8100
 
 

@@ -1,4 +1,4 @@
-"""The runner of other programs judges rightly, and README and docs/clients.md say what it ran."""
+"""The runner of other programs judges rightly, and the pages of the docs say what it ran."""
 
 import re
 
@@ -11,7 +11,7 @@ from E2Etest.process import ready
 from tools.clients import page, running
 from tools.clients.catalogue import CLIENTS
 
-README = (running.ROOT / "README.md").read_text(encoding="utf-8")
+WORKS_WITH = (running.ROOT / "docs" / "start" / "works-with.md").read_text(encoding="utf-8")
 WORDS = "Ask not what."
 SRT = "1\n00:00:00,100 --> 00:00:01,000\nAsk\n\n2\n00:00:01,000 --> 00:00:02,000\nnot what"
 VTT = "WEBVTT\n\n00:00:00.100 --> 00:00:01.000\nAsk\n\n00:00:01.000 --> 00:00:02.000\nnot what"
@@ -48,13 +48,13 @@ def test_what_is_wrong(printed):
     assert list(_verdict(printed).values()) == [False]
 
 
-def test_the_page_and_the_readme_name_the_versions_that_ran():
-    """A client whose pin changes must run again; README names each with its version."""
+def test_both_pages_name_the_versions_that_ran():
+    """A client whose pin changes must run again; docs/start/works-with.md names each with its version."""
     rows = page.read()
     assert set(rows) <= {client.name for client in CLIENTS}
     pinned = {client.name: client.pinned for client in CLIENTS if client.pinned}
     assert {name: rows[name].version for name in pinned} == pinned
-    table = " ".join(re.findall(r"^\|.*", README, re.MULTILINE))
+    table = " ".join(re.findall(r"^\|.*", WORKS_WITH, re.MULTILINE))
     assert [name for name, row in rows.items() if f"{name} {row.version}" not in table] == []
 
 

@@ -1,4 +1,4 @@
-"""Live sessions that go on with another server: the protocol of docs/websocket.md, on two servers in this process."""
+"""Live sessions that go on with another server: the protocol of docs/use/websocket.md, on two servers here."""
 
 import json
 import random

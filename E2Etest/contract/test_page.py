@@ -131,7 +131,7 @@ def test_the_package_carries_the_page_and_not_its_tests():
 
 def test_the_pictures_of_the_docs_are_small_and_shown():
     """Each is under 150 KB, all are under 4 MB, and what lies beside those of every state is shown by some page."""
-    pages = "".join(page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+    pages = "".join(page.read_text(encoding="utf-8") for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
     folder = ROOT / "docs/images"
     sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*.*")}
     shown = set(re.findall(r"images/([\w./-]+)\)", pages))

@@ -1,4 +1,4 @@
-"""The least client of `WS /ws/transcribe` that moves between servers, by the rules of docs/websocket.md."""
+"""The least client of `WS /ws/transcribe` that moves between servers, by the rules of docs/use/websocket.md."""
 
 from __future__ import annotations
 

@@ -105,12 +105,12 @@ def test_javascript_with_a_wrong_key_in_a_browser(tls_server):
 
 
 def _example(language):
-    page = (clients.HERE.parents[1] / "docs" / "realtime.md").read_text(encoding="utf-8")
+    page = (clients.HERE.parents[1] / "docs" / "use" / "realtime.md").read_text(encoding="utf-8")
     return re.search(rf"```{language}\n(.*?)```", page, re.DOTALL)[1]
 
 
 def test_the_examples_of_the_docs_print_the_words(realtime_server, tls_server, said, tmp_path):
-    """Python and JavaScript as docs/realtime.md has them, but for the port."""
+    """Python and JavaScript as docs/use/realtime.md has them, but for the port."""
     (tmp_path / "speech.pcm").write_bytes(speech())
     python = _example("python").replace("127.0.0.1:8100", f"127.0.0.1:{realtime_server.port}")
     script = tmp_path / "example.cjs"

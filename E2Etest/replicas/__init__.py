@@ -1,1 +1,1 @@
-"""Several servers behind HAProxy, as docs/replicas.md describes them: replaced one by one, and killed, under load."""
+"""Several servers behind HAProxy, as docs/run/replicas.md describes them: replaced and killed under load."""

@@ -1,4 +1,4 @@
-"""Real servers behind a real HAProxy, with the configuration of docs/replicas.md; each can be replaced or killed."""
+"""Real servers behind a real HAProxy, as docs/run/replicas.md configures it; each can be replaced or killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from E2Etest.process import LOAD_TIMEOUT_S, START_TIMEOUT_S, Server, ServerProcess, free_port
 
-PAGE = Path(__file__).parents[2] / "docs" / "replicas.md"
+PAGE = Path(__file__).parents[2] / "docs" / "run" / "replicas.md"
 # The checks of the page are those of a site. Here they are faster, and with them the delay of the drain.
 CHECKS_ON_THE_PAGE, CHECKS_HERE = "inter 1s fall 2 rise 1", "inter 300ms fall 2 rise 1"
 DRAIN_DELAY_S = "2"

@@ -1,5 +1,5 @@
 """`python -m tools.clients [NAME ...]`: run the clients, or those named, against a server with the English model, and
-write what they did into docs/clients.md. Rows of clients that did not run stay, with their date."""
+write what they did into docs/change/clients.md. Rows of clients that did not run stay, with their date."""
 
 from __future__ import annotations
 

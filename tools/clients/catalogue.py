@@ -60,7 +60,7 @@ CLIENTS = (
     Client("PHP", ("php.php",), program=("php", "-r", "echo phpversion('curl');"), note="its curl extension"),
     Client("Ruby", ("ruby.rb",), program=("ruby", "--version"), note="its standard library"),
     Client("Perl's LWP", ("perl.pl",), program=("perl", "-MLWP", "-e", "print $LWP::VERSION")),
-    Client("HAProxy", ("haproxy.py",), program=("haproxy", "-v"), note="as docs/deployment.md configures it"),
+    Client("HAProxy", ("haproxy.py",), program=("haproxy", "-v"), note="as docs/run/deployment.md configures it"),
     Client("mpv", ("mpv.py",), program=("mpv", "--version"), note="subtitles beside a recording"),
     Client("VLC", ("vlc.py",), program=("vlc", "--version"), note="subtitles beside a recording"),
 )

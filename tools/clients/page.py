@@ -1,4 +1,4 @@
-"""docs/clients.md: what each client tried, and with what result."""
+"""docs/change/clients.md: what each client tried, and with what result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from tools.clients.catalogue import CLIENTS
 from tools.clients.running import Trial
 
-PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
+PAGE = Path(__file__).parents[2] / "docs" / "change" / "clients.md"
 _START = "| client | version | what was tried | result | date |\n| --- | --- | --- | --- | --- |\n"
 
 

@@ -2,7 +2,7 @@
 
 A test that demonstrates a guarantee carries the marker `guarantee("name")`. Its fixture `measured` records a quantity
 and asserts its limit; its fixture `note` records anything else that the page should show. The results are kept in
-`guarantees.json`; docs/guarantees.md is rendered from them and from `table.py`.
+`guarantees.json`; docs/change/guarantees.md is rendered from them and from `table.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from tools.guarantees.table import GUARANTEES
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "guarantees.md"
+PAGE = ROOT / "docs" / "change" / "guarantees.md"
 RESULTS = Path(__file__).parent / "guarantees.json"
 
 
@@ -95,11 +95,11 @@ figure is within its bound, and a test of every run compares the figures with th
 
 
 def page(records: Mapping[str, Record]) -> str:
-    """docs/guarantees.md."""
+    """docs/change/guarantees.md."""
     rows, figures = [], []
     for name, guarantee in GUARANTEES.items():
         record = records[name]
-        links = ", ".join(f"[{Path(file).stem}](../{file})" for file in record.files)
+        links = ", ".join(f"[{Path(file).stem}](../../{file})" for file in record.files)
         rows.append(f"| {guarantee.title} | {guarantee} | {'; '.join(record.notes)} | {record.day} | {links} |")
         figures += [
             f"| `{name}` | {b.quantity} | {b.kind} | {b} | {b.shown(b.asserted)} | {b.shown(record.values[key])} |"

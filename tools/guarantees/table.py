@@ -1,4 +1,4 @@
-"""The guarantees of docs/guarantees.md, with their bounds."""
+"""The guarantees of docs/change/guarantees.md, with their bounds."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ examples:
   asr-server cluster --replicas 4 --gpus 1
   asr-server cluster --replicas 1 --max-replicas 8 --gpus 1
 
-All other settings are environment variables, or lines of .env: docs/configuration.md. docs/cluster.md has the rest.
+All other settings are environment variables, or lines of .env: docs/run/configuration.md.
+docs/run/cluster.md has the rest.
 """
 
 _OPTIONS = ("replicas", "max_replicas", "apps", "cpus", "gpus", "upscale_delay_s", "downscale_delay_s")

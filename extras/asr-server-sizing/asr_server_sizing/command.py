@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     costs = parser.add_argument_group("what steps cost: one of these")
     source = costs.add_mutually_exclusive_group(required=True)
-    source.add_argument("--gpu", metavar="NAME", help="a GPU that was measured, with --model; see docs/sizing.md")
+    source.add_argument("--gpu", metavar="NAME", help="a GPU that was measured, with --model; see docs/run/cluster.md")
     source.add_argument("--costs", type=Path, metavar="FILE", help="made by --save, or by make gpu")
     source.add_argument("--measure", action="store_true", help="measure this machine with the environment's settings")
     arguments.add_server(source)

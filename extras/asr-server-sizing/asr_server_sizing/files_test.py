@@ -8,12 +8,12 @@ from asr_server_sizing import files
 from asr_server_sizing.files import ProfileError
 from asr_server_sizing.profile import Profile, StepCosts
 
-MEASURED = Path(__file__).parents[3] / "docs" / "benchmarks"
+MEASURED = Path(__file__).parents[3] / "docs" / "change" / "benchmarks"
 PROFILE = Profile("m", "h", "s", "2026-11-23", 8, 8, StepCosts(0.01, 0.001, 0.02, 1e-5), assumptions=("one",))
 
 
 def test_known_profiles_are_those_of_the_published_measurements():
-    """Nothing is planned with costs that no benchmark of docs/benchmarks has."""
+    """Nothing is planned with costs that no benchmark of docs/change/benchmarks has."""
     assert files.known()
     for profile in files.known():
         assert replace(files.read(MEASURED / Path(profile.source).name), source=profile.source) == profile

@@ -40,7 +40,7 @@ HOST = HostCosts(
 )
 HOST_SOURCE = (
     "The shares of the event loop and of voice detection were measured on two busy AMD EPYC cores, without an engine; "
-    "see docs/sizing.md."
+    "see docs/run/cluster.md."
 )
 
 

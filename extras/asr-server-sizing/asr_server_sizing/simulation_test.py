@@ -11,7 +11,7 @@ from asr_server_sizing.replica import HostCosts, Limits
 from asr_server_sizing.session import CHUNK_S
 from asr_server_sizing.simulation import Load, Servers, Speaker, Trace, Upload, simulate, steady
 
-BENCHMARKS = Path(__file__).parents[3] / "docs" / "benchmarks"
+BENCHMARKS = Path(__file__).parents[3] / "docs" / "change" / "benchmarks"
 UNLIMITED = Limits(live_sessions=10_000, queue_audio_s=1e9, request_timeout_s=1e9)
 
 

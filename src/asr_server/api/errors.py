@@ -1,7 +1,7 @@
 """How domain errors leave the server: one table, and one renderer for each protocol.
 
 The table maps an error code to an HTTP status, an OpenAI error type and a WebSocket close code. Routes raise domain
-errors and never name a status. `docs/errors.md` holds the same table.
+errors and never name a status. `docs/use/errors.md` holds the same table.
 """
 
 from __future__ import annotations

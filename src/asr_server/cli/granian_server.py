@@ -1,7 +1,7 @@
 """The app under Granian: its HTTP and WebSocket protocols run in Rust, the app on one event loop as ever.
 
 The limits of `http_protocol.py` and `socket_protocol.py` are set here by Granian's settings and by the kernel's, as far
-as these go: docs/deployment.md lists the differences. Granian is given sockets that are bound already.
+as these go: docs/run/deployment.md lists the differences. Granian is given sockets that are bound already.
 """
 
 from __future__ import annotations

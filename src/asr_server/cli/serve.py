@@ -40,7 +40,7 @@ examples:
   MODEL_ID=demo PORT=8202 asr-server serve
 
 The commands look for a server on port 8100; ASR_SERVER_URL=localhost:8202 names another.
-All other settings are environment variables, or lines of .env: docs/configuration.md.
+All other settings are environment variables, or lines of .env: docs/run/configuration.md.
 """
 # Clients keep idle connections for longer than uvicorn's default of 5 s, and would send on one that it closes.
 _KEEP_ALIVE_S = 75

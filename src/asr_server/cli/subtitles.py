@@ -22,7 +22,7 @@ EXAMPLES = (
     "asr-server subtitles talk.srt --burn-check",
 )
 _CODES = f"--burn-check: 1 also where a rule is violated\n{arguments.EXIT_CODES}"
-_CHECK_HELP = "list violations of the rules of docs/subtitles.md; a .srt or .vtt file is checked as it is"
+_CHECK_HELP = "list violations of the rules of docs/use/subtitles.md; a .srt or .vtt file is checked as it is"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +92,7 @@ def _validate(files: Sequence[Path], config: CueConfig) -> Exit:
 
 
 def _cue_config(parsed: argparse.Namespace) -> CueConfig:
-    """Return the default rules of docs/subtitles.md; with `--local` those of the settings."""
+    """Return the default rules of docs/use/subtitles.md; with `--local` those of the settings."""
     output = OutputOptions(max_line_chars=parsed.max_line_chars, max_lines=parsed.max_lines)
     if not parsed.local:
         return CueConfig(max_line_columns=output.max_line_chars, max_lines=output.max_lines)

@@ -15,7 +15,10 @@ EXAMPLES = (
     "asr-server translate -r recordings --to pt-BR --term kitchen=cozinha --output texts",
 )
 _FORMATS = tuple(one for one in Format if one is not Format.DIARIZED_JSON)
-NOTE = "The server needs a translation endpoint (docs/translation.md); with --local the environment's settings name it."
+NOTE = (
+    "The server needs a translation endpoint (docs/use/translation.md); "
+    "with --local the environment's settings name it."
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""Validates subtitle files against the rules of docs/subtitles.md."""
+"""Validates subtitle files against the rules of docs/use/subtitles.md."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The domain error tree. Errors are independent of HTTP and WebSockets; `api/errors.py` maps `code` to both.
 
-docs/errors.md lists the codes.
+docs/use/errors.md lists the codes.
 """
 
 from __future__ import annotations

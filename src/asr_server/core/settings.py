@@ -1,6 +1,6 @@
 """Settings from the environment (and a `.env` file), checked once at start. The only reader of the environment.
 
-Every field is an environment variable with the same name in upper case; `docs/configuration.md` is generated from
+Every field is an environment variable with the same name in upper case; `docs/run/configuration.md` is generated from
 this class and its bases. No setting is silently ignored: one that this machine cannot do
 stops the start with the reason (see `engine/plan.py`).
 """
@@ -31,7 +31,7 @@ class SettingsError(ValueError):
     """One or more settings are invalid; the message has a line for each: name, value, what is expected."""
 
 
-# Settings of the servers that people come from. docs/migration.md has them too.
+# Settings of the servers that people come from. docs/start/migration.md has them too.
 _SUPERSEDED = {
     "WS_WINDOW_MAX_S": "set WS_UTTERANCE_MAX_S",
     "WS_OVERLAP_SIZE": "utterances do not overlap; VAD_SUFFIX_MS is the audio behind the speech",

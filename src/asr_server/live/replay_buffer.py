@@ -1,7 +1,7 @@
 """Audio and control frames of a live session that may have to be sent again after a cut. Pure: no I/O, no clock.
 
-The gateway uses it towards its worker and the Python client towards its server. `docs/websocket.md` specifies the same
-rules for any client ("Resuming: the client's buffer").
+The gateway uses it towards its worker and the Python client towards its server. docs/use/websocket.md specifies the
+same rules for any client ("Resuming: the client's buffer").
 
 A position is a count of bytes of audio since the session began. The peer says how many bytes it has received; the bytes
 that it lacks are sent again, and the control frames between them in their places.

@@ -1,7 +1,7 @@
 """The transition table of a live session: from a state and a signal to an action and the next state. Data only.
 
 Everything that depends on the state is looked up here. A pair that is absent cannot happen, and raises `KeyError`.
-`docs/websocket.md` shows this table.
+`docs/use/websocket.md` shows this table.
 """
 
 from __future__ import annotations

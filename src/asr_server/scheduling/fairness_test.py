@@ -1,7 +1,7 @@
 """Live work and recordings on one engine thread, in virtual time: a batch whose steps cost what a small CPU's do.
 
 The costs are the 0.6B's with int8 weights on two cores: a decode step takes 37 ms alone and 76 ms for eight rows, and a
-span of 30 s 6.2 s in all, so its prompt of 500 tokens takes 2.3 s next to an answer of 105 (LEARNING_LOG.md). A partial
+span of 30 s 6.2 s in all, so its prompt of 500 tokens takes 2.3 s next to an answer of 105 (docs/log). A partial
 has what was said in the last seconds, and most of its answer comes true as a draft.
 """
 

@@ -32,7 +32,7 @@ from asr_server.speakers.turns import VoicePrint
 
 VOICES, UNREADABLE_VOICES, _LOCK = "speakers", "unreadable-speakers", ".lock"
 MAX_VOICES_EACH, MAX_VOICES = 200, 2_000
-# From this cosine of the angle between them on, two prints are of one person. docs/speakers.md says what was measured.
+# From this cosine of the angle between them on, two prints are of one person. docs/use/speakers.md has the figures.
 SAME_VOICE = 0.5
 
 _ID = re.compile(r"spk_[A-Za-z0-9_-]{24}")

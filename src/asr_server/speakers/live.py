@@ -27,7 +27,7 @@ _STEP_SAMPLES = SAMPLE_RATE
 # The network is unsure about the last moments of a window.
 _EDGE_SAMPLES = SAMPLE_RATE // 2
 # How much speech of a speaker there is when their voice is told, first and then more exactly. At 2 s a person is taken
-# for somebody else seven times as often as at 4 s (docs/speakers.md). After 12 s more speech changes little, and the
+# for somebody else seven times as often as at 4 s (see speakers.md). After 12 s more speech changes little, and the
 # beginning of a turn that goes on so long is about to pass the horizon, behind which no name is given any more.
 VOICE_PRINT_S = (3.0, 6.0, 12.0)
 # A voice that is not yet known becomes a speaker with so much speech. A sound that is no voice rarely lasts as long.

@@ -3,7 +3,7 @@
 //
 // Positions are bytes since recording began, across all connections and sessions. A session of the server counts only
 // its own bytes: `#base` is its start. A continuation is a place of the session from which any server can go on.
-// docs/websocket.md, "When the connection breaks" and "Moving to another server", specifies this.
+// docs/use/websocket.md, "When the connection breaks" and "Moving to another server", specifies this.
 
 import { ReplayBuffer } from "./replay-buffer.js";
 import { SpeakerIds } from "./speakers.js";

@@ -1,4 +1,4 @@
-// Errors with a code and a text: the server's (docs/errors.md) and the page's own.
+// Errors with a code and a text: the server's (docs/use/errors.md) and the page's own.
 //
 // new Problem(code, serverMessage)  its text is the message errors.CODE, else the server's
 // Problem.ofAnswer(status, body)    the error of an HTTP answer

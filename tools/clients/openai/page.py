@@ -9,7 +9,7 @@ from pathlib import Path
 from tools.clients.openai.cases import CASES, SECTIONS, Case
 from tools.clients.openai.clients import CLIENTS, Client, Result, cases_of
 
-PAGE = Path(__file__).parents[3] / "docs" / "openai-compatibility.md"
+PAGE = Path(__file__).parents[3] / "docs" / "change" / "openai-compatibility.md"
 
 _HEAD = """# OpenAI's clients
 
@@ -26,13 +26,13 @@ An answer states the language as each of OpenAI's models does:
 - `verbose_json` has `language`, the English name in lower case, as `whisper-1` has it: `english`.
 - `json` and the last event of a stream have `languages`, a list of codes, as `gpt-transcribe` has it: `[{"code":
   "en"}]`, or `[]` if no language was found. `verbose_json` has it too.
-- `json` has two more fields, which OpenAI's models do not have: `language`, the English name as clients of [the
-  earlier server](migration.md) expect it (`English`), and `language_code`. A code in `language` would break these
-  clients, and OpenAI's have no such field there.
+- `json` has two more fields, which OpenAI's models do not have: `language`, the English name as clients of
+  [the earlier server](../start/migration.md) expect it (`English`), and `language_code`. A code in `language` would
+  break these clients, and OpenAI's have no such field there.
 
 `usage` of a whole answer is `{"type": "duration", "seconds": 9}`: the length of the recording in seconds, rounded up.
 OpenAI's reference has 9 for a recording of 8.47 s. The last event of a stream counts tokens, since its type has no
-other form. The `completed` events of [realtime sessions](realtime.md) have the seconds of the turn with three
+other form. The `completed` events of [realtime sessions](../use/realtime.md) have the seconds of the turn with three
 decimals.
 """
 

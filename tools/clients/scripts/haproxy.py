@@ -1,4 +1,4 @@
-"""HAProxy with the block of docs/deployment.md: a file, a stream of events, a live WebSocket."""
+"""HAProxy with the block of docs/run/deployment.md: a file, a stream of events, a live WebSocket."""
 
 import json
 import re
@@ -11,7 +11,7 @@ import program
 from websockets.sync.client import connect
 
 recording, server = sys.argv[1:]
-page = Path(__file__).parents[3] / "docs" / "deployment.md"
+page = Path(__file__).parents[3] / "docs" / "run" / "deployment.md"
 (block,) = re.findall(r"```haproxy\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
 port = program.free_port()
 # Only the addresses are others than on the page, and there is no certificate.

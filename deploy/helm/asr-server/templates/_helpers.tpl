@@ -71,7 +71,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{ .Values.autoscaling.seriesLabels | default (dict "service" (include "asr-server.fullname" .)) | toYaml }}
 {{- end }}
 
-{{/* docs/kubernetes.md has both queries for prometheus-adapter. */}}
+{{/* docs/run/cluster.md has both queries for prometheus-adapter. */}}
 {{- define "asr-server.replicasInUse" -}}
 sum(asr_live_sessions{ {{- . -}} } / clamp_min(asr_live_sessions{ {{- . -}} } + asr_free_streams{ {{- . -}} }, 1))
 {{- end }}

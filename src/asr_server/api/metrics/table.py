@@ -1,4 +1,4 @@
-"""Every metric: its name, its meaning, its labels and buckets. Data only; `docs/observability.md` shows the same table.
+"""Every metric: its name, its meaning, its labels and buckets. Data only; `docs/run/observability.md` shows this table.
 
 The values of every label come from a closed set, so the number of series is bounded whatever callers send.
 """

@@ -1,6 +1,6 @@
 """The configuration of a realtime session: checked, merged with updates, and turned into a `TurnConfig`.
 
-It is kept in the GA shape of the wire, because an update names only what it changes. docs/realtime.md is its page.
+It is kept in the GA shape of the wire, because an update names only what it changes. docs/use/realtime.md is its page.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The supported events of the realtime protocol and their meaning: the tables of docs/realtime.md."""
+"""The supported events of the realtime protocol and their meaning: the tables of docs/use/realtime.md."""
 
 from __future__ import annotations
 

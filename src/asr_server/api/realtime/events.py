@@ -1,4 +1,4 @@
-"""The events of a realtime client, parsed: one class for each. docs/realtime.md has the table."""
+"""The events of a realtime client, parsed: one class for each. docs/use/realtime.md has the table."""
 
 from __future__ import annotations
 

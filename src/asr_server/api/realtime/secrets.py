@@ -33,7 +33,7 @@ class SecretRequest(BaseModel):
     """The body of `client_secrets`."""
 
     expires_after: Expiry = Expiry()
-    session: dict[str, Any] | None = Field(None, description="As in `session.update`; see docs/realtime.md.")
+    session: dict[str, Any] | None = Field(None, description="As in `session.update`; see docs/use/realtime.md.")
 
 
 class SecretBody(BaseModel):

@@ -1,4 +1,4 @@
-"""The messages of `WS /ws/speech` and their meaning: the tables of docs/speech.md."""
+"""The messages of `WS /ws/speech` and their meaning: the tables of docs/use/speech.md."""
 
 from __future__ import annotations
 

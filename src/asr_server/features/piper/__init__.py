@@ -1,4 +1,4 @@
-"""Voices of Piper, which sound like people: the packaged English one, and others by their files. docs/speech.md is
+"""Voices of Piper, which sound like people: the packaged English one, and others by their files. docs/use/speech.md is
 their page.
 
 The networks are those of https://github.com/rhasspy/piper; its code, which is under the GPL, is not used. This module

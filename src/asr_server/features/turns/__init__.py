@@ -1,4 +1,4 @@
-"""The end of a speaker's turn, estimated from the sound of the speech by Smart Turn. docs/turns.md is its page.
+"""The end of a speaker's turn, estimated from the sound of the speech by Smart Turn. docs/use/turns.md is its page.
 
 This module imports nothing heavy: the model is loaded by the first live session.
 """
