@@ -120,10 +120,11 @@ def test_nothing_else_is_served(server, name):
 def test_the_package_carries_the_page_and_not_its_tests():
     """A wheel would hold every file that is served and the licences, and nothing else of the folder but its module."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    patterns = tomllib.loads(text)["tool"]["setuptools"]["package-data"]["asr_server.web"]
+    left_out = [*tomllib.loads(text)["tool"]["hatch"]["build"]["targets"]["wheel"]["exclude"], "*.pyc", "__init__.py"]
     folder = ROOT / "src/asr_server/web"
-    names = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    packed = {name for name in names if any(fnmatch(name, pattern) for pattern in patterns)}
+    paths = [path for path in folder.rglob("*") if path.is_file()]
+    kept = [path for path in paths if not any(fnmatch(path.name, pattern) for pattern in left_out)]
+    packed = {path.relative_to(folder).as_posix() for path in kept}
     licences = {name for name in packed if re.fullmatch(r"vendor/(README\.md|[\w-]+\.txt)", name)}
     assert packed - licences == set(web.files())
     assert licences

@@ -257,7 +257,8 @@ def _products() -> Findings:
     for fault in found:
         yield Finding(Mark.FAIL, "products", f"{used}: {fault}. {_WRONG_PRODUCT}")
     if not found:
-        text = f"right in bfloat16 and 8 bits: those of the bundled model's sizes, for {rows} numbers of rows to 600"
+        formats = "bfloat16 and 8 bits" if product_check.has_8_bits() else "bfloat16"
+        text = f"right in {formats}: those of the bundled model's sizes, for {rows} numbers of rows to 600"
         yield Finding(Mark.OK, "products", f"{used}: {text}")
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.scheduling.job import Job, Priority
-from asr_server.scheduling.model import ModelState
-from asr_server.scheduling.models import Models
+from asr_server.scheduling.model import Models, ModelState
 from asr_server.scheduling.ports import RowDelta, RowDone
 from asr_server.scheduling.thread import LIVE_BEGIN_S, EngineThread
 

@@ -17,6 +17,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from asr_server.engine import cpu
+from asr_server.engine.machine_options import INT8_FLAGS
 from asr_server.engine.qwen.causal_encoder import strided
 from asr_server.engine.qwen.linear import Int8Linear
 
@@ -109,6 +111,11 @@ def instruction_set() -> str:
     return torch.backends.cpu.get_cpu_capability() + amx
 
 
+def has_8_bits() -> bool:
+    """Return True if the engine multiplies in 8 bits here. Elsewhere a product takes seconds, and no plan has it."""
+    return bool(cpu.flags().intersection(INT8_FLAGS))
+
+
 @torch.inference_mode()
 def faults(sizes: Sizes, rows: Sequence[int] = FEW_ROWS) -> list[Fault]:
     """Return the products of a model of these sizes that are wrong, each with the first of `rows` that shows it."""
@@ -139,7 +146,8 @@ def _products(sizes: Sizes, rows: int) -> Iterator[_Product]:
         x, weight = _random(source, rows, width), _random(source, out, width) / width**0.5
         bias = _random(source, out) if name.startswith("encoder") else None
         yield _linear(name, x, weight, bias)
-        for kernel in ("many",) if name.startswith("encoder") else ("many", "few"):
+        kernels = ("many",) if name.startswith("encoder") else ("many", "few")
+        for kernel in kernels if has_8_bits() else ():
             yield _int8_linear(name, x, weight, bias, kernel)
     yield _attention("encoder.attention", source, rows, (sizes.encoder_heads, sizes.d_model // sizes.encoder_heads))
     yield _attention("attention", source, rows, (sizes.kv_heads, sizes.dim))
