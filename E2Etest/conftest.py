@@ -11,7 +11,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from asr_server import demo
 from asr_server.engine import capabilities
-from asr_server.translator.conftest import ScriptedLlm
+from asr_server.features.translation.conftest import ScriptedLlm
 from E2Etest import recordings
 from E2Etest.contract import inprocess
 from E2Etest.live.session import pcm_of

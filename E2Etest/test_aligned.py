@@ -12,8 +12,8 @@ import soundfile
 from asr_server.core import settings
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.protocol import AlignItem
-from asr_server.scheduling.job import Job, Priority
-from asr_server.scheduling.thread import EngineThread
+from asr_server.schedule.job import Job, Priority
+from asr_server.schedule.thread import EngineThread
 from E2Etest import recordings
 
 pytestmark = pytest.mark.accuracy

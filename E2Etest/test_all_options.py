@@ -26,7 +26,7 @@ OPTIONS = {
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
-    from asr_server.engine.qwen import onnx_export  # imports torch
+    from asr_server.features.encoders import onnx_export  # imports torch
 
     folder = tmp_path_factory.mktemp("options")
     onnx_export.export(demo.checkpoint_path(), folder / "encoder.onnx", int8=False)

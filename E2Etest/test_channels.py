@@ -5,12 +5,12 @@ import tempfile
 import numpy as np
 import pytest
 
-from asr_server import server
+from asr_server import app as server
 from asr_server.core import settings
 from asr_server.engine import capabilities, plan
-from asr_server.engine.moonshine import package
-from asr_server.service.recordings.pipeline import RunOptions
-from asr_server.service.requests import ChannelMode, TranscriptionRequest
+from asr_server.features.moonshine import package
+from asr_server.recordings.pipeline import RunOptions
+from asr_server.recordings.requests import ChannelMode, TranscriptionRequest
 from E2Etest import recordings
 from E2Etest.channels import conversation, noisy, people, through_telephone, with_crosstalk
 

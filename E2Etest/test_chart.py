@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from asr_server import __version__
-from asr_server.api.ops import health
 from asr_server.core.settings import Settings
+from asr_server.ops import health
 from tools import chart_schema
 
 ROOT = Path(__file__).parents[1]

@@ -159,7 +159,7 @@ def test_nothing_of_the_build_is_left(server):
     assert not list(server.root.glob("etc/**/pip*"))
     assert [path.name for path in (server.root / "opt").iterdir()] == ["asr"]
     assert server.run("python3", "-c", "import pip")[0] == 1
-    code, written = server.run("python3", "-v", "-c", "import asr_server.server")
+    code, written = server.run("python3", "-v", "-c", "import asr_server.app")
     assert code == 0
     assert re.search(r"code object from '/opt/asr\S+\.pyc'", written)
     assert not re.search(r"code object from '/opt/asr\S+\.py'", written)

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asr_server.translator.conftest import ScriptedLlm
+from asr_server.features.translation.conftest import ScriptedLlm
 from E2Etest import recordings
 from E2Etest.live.session import act, data, open_session, pieces, receive, upto_flush
 from E2Etest.process import RunningServer, ready

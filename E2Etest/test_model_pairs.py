@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import soundfile
 
-from asr_server import server
+from asr_server import app as server
 from asr_server.core import settings
 from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen.checkpoint import locate
-from asr_server.scheduling.job import Priority
+from asr_server.engine.qwen_asr.checkpoint import locate
+from asr_server.schedule.job import Priority
 from E2Etest import recordings
 from E2Etest.live.session import data, finals, pcm_of, stream
 from E2Etest.process import ready, running

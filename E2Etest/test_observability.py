@@ -8,8 +8,8 @@ import promql_parser
 import pytest
 import yaml
 
-from asr_server.api.metrics.spec import MetricKind
-from asr_server.api.metrics.table import METRICS, VALUES
+from asr_server.ops.metric_spec import MetricKind
+from asr_server.ops.metric_table import METRICS, VALUES
 
 PLACE = Path(__file__).parents[1] / "docs" / "run" / "observability"
 DOC = (PLACE.parent / "observability.md").read_text(encoding="utf-8")

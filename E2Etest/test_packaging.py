@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from asr_server import __version__
 from asr_server.cli.conftest import tls
 from asr_server.engine import capabilities
-from asr_server.text import number_words
+from asr_server.features.speech_output import number_words
 from E2Etest.process import running
 from tools import requirements
 
@@ -257,7 +257,7 @@ for model_id in json.loads(sys.argv[1]):
     aligner.locate()
     aligner.load()
     if model_id == "demo":
-        from asr_server.engine.qwen import sdk
+        from asr_server.engine.qwen_asr import sdk
 
         for text, language in (("東京に行きます", "Japanese"), ("서울에 가요", "Korean")):
             sdk.Qwen3ForceAlignProcessor().encode_timestamp(text, language)

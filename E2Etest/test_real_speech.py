@@ -11,7 +11,7 @@ import pytest
 from wyoming.info import Describe, Info
 from wyoming.tts import Synthesize, SynthesizeVoice
 
-from asr_server.engine.moonshine import package
+from asr_server.features.moonshine import package
 from E2Etest import recordings
 from E2Etest.live.session import act, data, open_session, pcm_of, receive
 from E2Etest.process import ready

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from asr_server.core.errors import SpeakersUnavailable
-from asr_server.speakers import embedded_weights, package
-from asr_server.speakers.client import SpeakerClient
+from asr_server.features.speakers.diarization import embedded_weights, package
+from asr_server.features.speakers.diarization.client import SpeakerClient
 from E2Etest import recordings
 from E2Etest.live.session import pcm_of
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.engine.moonshine import package
+from asr_server.features.moonshine import package
 from E2Etest import recordings
 from E2Etest.process import ready
 from E2Etest.speakers.conversations import SpokenWord, conversation, film_music, usual

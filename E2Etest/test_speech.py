@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from asr_server.engine.moonshine import package
-from asr_server.engine.speech.espeak.voices import OPENAI_VOICES
-from asr_server.text.spoken_form import spoken_form
+from asr_server.features.moonshine import package
+from asr_server.features.speech_output.engines.espeak.voices import OPENAI_VOICES
+from asr_server.features.speech_output.spoken_form import spoken_form
 from E2Etest import recordings
 from E2Etest.process import ready
 from tools.training import phrases

@@ -9,11 +9,11 @@ import pytest
 from asr_server.audio.decode import Decoder
 from asr_server.audio.limits import DecodeLimits
 from asr_server.core.errors import InvalidReference
-from asr_server.service.enrolment import Candidate, Enrolment
-from asr_server.service.speaker_names import SpeakerNames
-from asr_server.service.voices import VoiceStore, named
-from asr_server.speakers import package
-from asr_server.speakers.client import SpeakerClient
+from asr_server.features.speakers.diarization import package
+from asr_server.features.speakers.diarization.client import SpeakerClient
+from asr_server.features.speakers.enrolment import Candidate, Enrolment
+from asr_server.features.speakers.speaker_names import SpeakerNames
+from asr_server.features.speakers.voices import VoiceStore, named
 from E2Etest import recordings
 from E2Etest.live.session import pcm_of
 

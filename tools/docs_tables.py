@@ -9,16 +9,16 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from asr_server.api.errors import TABLE
-from asr_server.api.metrics.table import METRICS
-from asr_server.api.realtime import event_reference
-from asr_server.api.speech_socket import reference as speech_messages
 from asr_server.core import errors
 from asr_server.core.settings import Settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
-from asr_server.live.table import TABLE as TRANSITIONS
+from asr_server.features.realtime import event_reference
+from asr_server.features.speech_output.text_socket import reference as speech_messages
+from asr_server.live.machine.table import TABLE as TRANSITIONS
+from asr_server.net.errors import TABLE
+from asr_server.ops.metric_table import METRICS
 from asr_server_sizing import files
 from tools import chart_schema
 

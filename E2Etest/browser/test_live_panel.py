@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import expect
 
 from asr_server.engine.fake_script import FakeScript
-from asr_server.translator.conftest import ScriptedLlm, refusal
+from asr_server.features.translation.conftest import ScriptedLlm, refusal
 from E2Etest.browser.conftest import PHONE, opened
 from E2Etest.browser.looking import looked_at
 from E2Etest.browser.speech import Speech

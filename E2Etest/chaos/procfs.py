@@ -51,7 +51,7 @@ def listening_files(pids: list[int]) -> list[Path]:
 
 def fork_server(server_pid: int) -> int | None:
     """The decoders' parent, if there is one."""
-    found = (pid for pid in family(server_pid) if b"asr_server.audio.fork_server" in _command_of(pid))
+    found = (pid for pid in family(server_pid) if b"asr_server.processes.fork_server" in _command_of(pid))
     return next(found, None)
 
 

@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 from websockets.sync.client import ClientConnection
 
-from asr_server.api.errors import TABLE
+from asr_server.net.errors import TABLE
 from E2Etest import recordings
 from E2Etest.live.session import act, data, finals, open_session, pieces, receive
 from E2Etest.process import ServerProcess

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from asr_server.service.requests import ResponseFormat
+from asr_server.recordings.requests import ResponseFormat
 from E2Etest import recordings
 from E2Etest.cli.commands import command, started
 

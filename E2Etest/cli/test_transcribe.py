@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from asr_server.engine.fake_script import FakeScript
-from asr_server.service.requests import ResponseFormat
+from asr_server.recordings.requests import ResponseFormat
 from E2Etest.cli.commands import COMMAND, command, environment, started
 from E2Etest.process import running
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from asr_server.translator.conftest import ScriptedLlm, translation
+from asr_server.features.translation.conftest import ScriptedLlm, translation
 from E2Etest.cli.commands import command
 
 pytestmark = pytest.mark.integration

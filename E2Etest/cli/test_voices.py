@@ -2,7 +2,7 @@
 
 import pytest
 
-from asr_server.speakers.conftest import ToneSpeakers, tone
+from asr_server.features.speakers.diarization.conftest import ToneSpeakers, tone
 from E2Etest import recordings
 from E2Etest.cli.commands import command
 

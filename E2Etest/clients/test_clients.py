@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from asr_server.engine.moonshine import package
+from asr_server.features.moonshine import package
 from E2Etest import recordings
 from E2Etest.live.session import pcm_of
 from E2Etest.process import ready

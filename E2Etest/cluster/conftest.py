@@ -4,7 +4,7 @@ import importlib.util
 
 import pytest
 
-from asr_server.translator.conftest import ScriptedLlm
+from asr_server.features.translation.conftest import ScriptedLlm
 from E2Etest.cluster import process
 from tools.clients.openai import rig
 

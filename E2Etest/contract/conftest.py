@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from asr_server.translator.conftest import ScriptedLlm
+from asr_server.features.translation.conftest import ScriptedLlm
 from E2Etest.live.session import data, finals, stream
 from E2Etest.process import RunningServer
 

@@ -7,8 +7,8 @@ import time
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from asr_server.speakers.conftest import ScriptedLiveSpeakers
-from asr_server.speakers.turns import Turn
+from asr_server.features.speakers.diarization.conftest import ScriptedLiveSpeakers
+from asr_server.features.speakers.diarization.turns import Turn
 from E2Etest.live.moving import MovingClient, Refused, connected
 from E2Etest.live.session import data, finals, receive, stream
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from asr_server.client.live import LiveClient, LiveOptions
-from asr_server.speakers.conftest import ScriptedLiveSpeakers, ToneSpeakers, tone
-from asr_server.speakers.turns import Turn
+from asr_server.features.speakers.diarization.conftest import ScriptedLiveSpeakers, ToneSpeakers, tone
+from asr_server.features.speakers.diarization.turns import Turn
 from E2Etest import recordings
 from E2Etest.contract.test_access import FIRST, SECOND
 from E2Etest.live.session import act, data, open_session, pieces, receive, stream, upto_flush

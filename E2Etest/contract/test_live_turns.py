@@ -77,7 +77,7 @@ def test_the_first_message_and_a_configuration_say_what_holds(server, asked, hol
 
 def test_a_server_without_the_model_refuses_it(start, monkeypatch):
     """In the middle of a session too, and the session goes on."""
-    monkeypatch.setattr("asr_server.features.FEATURES", ())
+    monkeypatch.setattr("asr_server.feature_list.FEATURES", ())
     with start(ENDPOINTING="auto") as server:
         with open_session(server, endpointing="semantic") as socket:
             assert (socket.hello["code"], socket.hello["error"]["param"]) == ("unsupported_value", "endpointing")

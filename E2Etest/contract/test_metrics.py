@@ -9,10 +9,10 @@ import httpx
 import numpy as np
 import pytest
 
-from asr_server.api.metrics.labels import NO_ROUTE
-from asr_server.api.metrics.spec import OF_GATEWAY, MetricKind
-from asr_server.api.metrics.table import METRICS, VALUES
 from asr_server.engine.fake_script import FakeScript, Fault, Rule
+from asr_server.ops.metric_labels import NO_ROUTE
+from asr_server.ops.metric_spec import OF_GATEWAY, MetricKind
+from asr_server.ops.metric_table import METRICS, VALUES
 from E2Etest import recordings
 from E2Etest.chaos import uploads
 from E2Etest.exposition import moved, scrape, total, value

@@ -4,8 +4,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from asr_server.api.http import sse
 from asr_server.engine.fake_script import FakeScript
+from asr_server.recordings import sse
 from tools.clients.openai import clients, rig
 
 CLIENT = clients.CLIENTS[0]

@@ -3,7 +3,7 @@
 import pytest
 
 from asr_server.engine.fake_script import FakeScript
-from asr_server.service.live_session import sessions
+from asr_server.live import sessions
 from E2Etest.proxy import Proxy
 from E2Etest.realtime.session import COMMITTED, COMPLETED, FAILED, encoded, open_session, speech, texts
 

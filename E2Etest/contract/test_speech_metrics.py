@@ -8,7 +8,7 @@ import pytest
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.engine.fake_script import FakeScript, SpeechRule, SpeechScript
-from asr_server.engine.speech.protocol import SpeechFinish
+from asr_server.features.speech_output.engines.protocol import SpeechFinish
 from E2Etest.exposition import moved, scrape, total, value
 
 URL = "/v1/audio/speech"

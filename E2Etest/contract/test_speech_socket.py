@@ -10,7 +10,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
-from asr_server.api.speech_socket import route
+from asr_server.features.speech_output.text_socket import route
 from E2Etest.exposition import scrape, value
 
 pytestmark = pytest.mark.websocket

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from asr_server.translator.conftest import HOPELESS, completion, right, translation
+from asr_server.features.translation.conftest import HOPELESS, completion, right, translation
 
 URL = "/v1/text/translations"
 TEXTS = ["Turn on the lights.", "And close the door, please.", "Thank you very much."]

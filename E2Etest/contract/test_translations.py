@@ -7,7 +7,7 @@ import numpy as np
 import openai
 import pytest
 
-from asr_server.translator.conftest import HOPELESS, MENDABLE, refusal, right, translation
+from asr_server.features.translation.conftest import HOPELESS, MENDABLE, refusal, right, translation
 from E2Etest import recordings
 
 KEY = "sk-canary-0123456789"

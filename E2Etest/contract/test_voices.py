@@ -7,9 +7,9 @@ import httpx
 import numpy as np
 import pytest
 
-from asr_server.service import voices as voices_module
-from asr_server.speakers.conftest import ToneSpeakers, tone
-from asr_server.speakers.turns import Diarization, Turn
+from asr_server.features.speakers import voices as voices_module
+from asr_server.features.speakers.diarization.conftest import ToneSpeakers, tone
+from asr_server.features.speakers.diarization.turns import Diarization, Turn
 from E2Etest import recordings
 from E2Etest.contract.test_access import FIRST, SECOND
 

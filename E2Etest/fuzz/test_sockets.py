@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from asr_server.api.errors import TABLE
+from asr_server.net.errors import TABLE
 from E2Etest.fuzz.effort import effort
 
 pytestmark = [pytest.mark.websocket, pytest.mark.nightly, pytest.mark.integration, pytest.mark.guarantee("fuzzing")]

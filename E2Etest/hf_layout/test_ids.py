@@ -13,7 +13,7 @@ from asr_server import demo
 from asr_server.core import settings
 from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import AlignItem, Utterance
-from asr_server.engine.qwen.aligner import QwenAligner
+from asr_server.engine.qwen_asr.aligner import QwenAligner
 from E2Etest import recordings
 from tools.bench import engines
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from asr_server.api.http import sse
 from asr_server.engine.fake_script import FakeScript
+from asr_server.recordings import sse
 from E2Etest.postgres import postgres
 from E2Etest.replicas.rig import balanced
 from tools.clients.openai import clients, rig

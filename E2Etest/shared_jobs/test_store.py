@@ -6,9 +6,9 @@ import io
 import pytest
 
 from asr_server.core.errors import JobsUnavailable
-from asr_server.service.jobs.database import Database
-from asr_server.service.jobs.database_store import DatabaseStore
-from asr_server.service.jobs.database_store_test import (
+from asr_server.features.shared_jobs.database import Database
+from asr_server.features.shared_jobs.database_store import DatabaseStore
+from asr_server.features.shared_jobs.database_store_test import (
     keeping,
     store,
     test_a_claim_that_is_renewed_is_nobody_elses,
@@ -26,8 +26,7 @@ from asr_server.service.jobs.database_store_test import (
     test_what_is_refused_leaves_nothing,
     test_who_lost_the_claim_writes_nothing,
 )
-from asr_server.service.jobs.record import JobState
-from asr_server.service.jobs.shared_jobs_test import (
+from asr_server.features.shared_jobs.shared_jobs_test import (
     LEASE_S,
     REQUEST,
     Work,
@@ -57,6 +56,7 @@ from asr_server.service.jobs.shared_jobs_test import (
     test_who_watches_does_not_hold_up_the_end,
     until,
 )
+from asr_server.jobs.record import JobState
 from E2Etest.postgres import postgres
 
 __all__ = [

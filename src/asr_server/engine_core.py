@@ -12,18 +12,18 @@ from asr_server.core.settings import Settings
 from asr_server.engine import plan, registry
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.protocol import Engine
-from asr_server.engine.speech import registry as speech_registry
-from asr_server.engine.speech.protocol import SpeechEngine
-from asr_server.scheduling.capacity import StreamCapacity
-from asr_server.scheduling.heartbeat import Heartbeat
-from asr_server.scheduling.job import DEFAULT
-from asr_server.scheduling.model import ModelState, OnState
-from asr_server.scheduling.observer import SchedulerObserver
-from asr_server.scheduling.ports import Batch
-from asr_server.scheduling.request_clock import RequestClock
-from asr_server.scheduling.thread import EngineThread
-from asr_server.service.speech.observer import SharedThreadObserver, SpeechObserver
-from asr_server.service.stream_rules import stream_rules
+from asr_server.features.speech_output.engines import registry as speech_registry
+from asr_server.features.speech_output.engines.protocol import SpeechEngine
+from asr_server.features.speech_output.observer import SharedThreadObserver, SpeechObserver
+from asr_server.recordings.stream_rules import stream_rules
+from asr_server.schedule.capacity import StreamCapacity
+from asr_server.schedule.heartbeat import Heartbeat
+from asr_server.schedule.job import DEFAULT
+from asr_server.schedule.model import ModelState, OnState
+from asr_server.schedule.observer import SchedulerObserver
+from asr_server.schedule.ports import Batch
+from asr_server.schedule.request_clock import RequestClock
+from asr_server.schedule.thread import EngineThread
 
 OnFailure = Callable[[EngineFailed], None]
 

@@ -8,7 +8,7 @@ import time
 from asr_server.core import settings
 from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import AlignItem, Alignment
-from asr_server.engine.qwen.aligner import QwenAligner
+from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.registry import pass_tokens
 from tools.bench import engines
 from tools.training.released_layout import random_aligner

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from asr_server.engine.encoder_options import CAUSAL_KEY
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen.engine import QwenEngine
+from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.features.encoders.options import CAUSAL_KEY
 from tools.bench import engines
 from tools.bench.engines import RATE
 from tools.training.released_layout import random_checkpoint

@@ -6,7 +6,7 @@ import statistics
 import time
 
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen.engine import QwenEngine
+from asr_server.engine.qwen_asr.engine import QwenEngine
 from tools.bench import engines
 from tools.training.released_layout import random_checkpoint
 

@@ -11,11 +11,13 @@ from pathlib import Path
 import torch
 
 from asr_server.engine import capabilities
-from asr_server.engine.qwen import loading, onnx_export, quantization
-from asr_server.engine.qwen.encoder import WindowedEncoder
-from asr_server.engine.qwen.exported_encoder import Target
-from asr_server.engine.qwen.onnx_encoder import OnnxEncoder
-from asr_server.engine.qwen.windows import Encoder
+from asr_server.engine.qwen_asr import loading
+from asr_server.engine.qwen_asr.encoder import WindowedEncoder
+from asr_server.engine.qwen_asr.windows import Encoder
+from asr_server.engine.torch import quantization
+from asr_server.features.encoders import onnx_export
+from asr_server.features.encoders.exported_encoder import Target
+from asr_server.features.encoders.onnx_encoder import OnnxEncoder
 from tools.training.released_layout import random_checkpoint
 
 ROUNDS = 5

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from unittest import mock
 
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen.engine import QwenEngine
-from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
+from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
 from tools.bench import engines
 from tools.bench.engines import SPAN_S
 
@@ -26,7 +26,7 @@ from tools.bench.engines import SPAN_S
 @contextmanager
 def encoder_seconds() -> Iterator[list[float]]:
     """The seconds that each call of the encoder takes in the block."""
-    from asr_server.engine.qwen.encoder import WindowedEncoder
+    from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 
     call, seconds = WindowedEncoder.__call__, list[float]()
 

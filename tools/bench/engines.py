@@ -13,9 +13,9 @@ import numpy as np
 from asr_server.core import settings
 from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import Hypothesis, Utterance
-from asr_server.engine.qwen.engine import QwenEngine
+from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.row import Row
-from asr_server.scheduling.ports import RowDone, RowFailed
+from asr_server.schedule.ports import RowDone, RowFailed
 from E2Etest import recordings
 
 RATE = 16_000

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
-from asr_server.engine.qwen.linear import Int8Head, Int8Linear
+from asr_server.engine.torch.linear import Int8Head, Int8Linear
 
 ROWS = (1, 2, 4, 8, 13, 32, 104, 410, 832, 3300)
 FEW_ROWS = 32  # to here every copy is timed: a decode step; beyond, three: weights are a small part of a pass

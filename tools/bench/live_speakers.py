@@ -23,8 +23,8 @@ import numpy as np
 
 from asr_server.client.live import Line, LiveClient, LiveOptions
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.engine.moonshine import package
-from asr_server.speakers.live import HORIZON_S
+from asr_server.features.moonshine import package
+from asr_server.features.speakers.diarization.live import HORIZON_S
 from E2Etest import recordings
 from E2Etest.process import ServerProcess, ready
 from E2Etest.speakers.conversations import Conversation, SpokenWord, conversation

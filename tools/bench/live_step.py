@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from asr_server.engine.protocol import Hypothesis, Utterance
-from asr_server.engine.qwen.engine import QwenEngine
+from asr_server.engine.qwen_asr.engine import QwenEngine
 from tools.bench import engines
 from tools.bench.engines import TOKENS_PER_S, percentiles
 from tools.training.released_layout import random_checkpoint

@@ -18,16 +18,16 @@ from typing import Any
 
 import numpy as np
 
+from asr_server.app import Machinery, Watch, machinery
 from asr_server.core import settings
 from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import Utterance
-from asr_server.live.events import Audio
-from asr_server.scheduling.job import AnyJob, Priority
-from asr_server.scheduling.observer import JobEnd, SchedulerObserver
-from asr_server.server import Machinery, Watch, machinery
-from asr_server.service.live_session.inference import Engines
-from asr_server.service.live_session.options import LiveSessionOptions
-from asr_server.service.live_session.sessions import LiveSessions
+from asr_server.live.inference import Engines
+from asr_server.live.machine.events import Audio
+from asr_server.live.options import LiveSessionOptions
+from asr_server.live.sessions import LiveSessions
+from asr_server.schedule.job import AnyJob, Priority
+from asr_server.schedule.observer import JobEnd, SchedulerObserver
 from tools.bench import engines
 from tools.bench.engines import percentiles
 from tools.training.released_layout import random_checkpoint

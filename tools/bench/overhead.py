@@ -23,7 +23,7 @@ from asr_server.audio.vad import SpeechProbability
 from asr_server.core import settings
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.protocol import Engine, Utterance
-from asr_server.scheduling.ports import RowDone
+from asr_server.schedule.ports import RowDone
 from E2Etest import recordings
 from E2Etest.process import ServerProcess, ready
 from tools.bench.engine_ab import OLD_REVISION, ROOT, old_source

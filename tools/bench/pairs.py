@@ -14,7 +14,7 @@ import time
 from dataclasses import replace
 
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen.engine import QwenEngine
+from asr_server.engine.qwen_asr.engine import QwenEngine
 from tools.bench import engines
 from tools.bench.live_step import Speaker
 from tools.training.released_layout import SHAPES, random_checkpoint

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from asr_server.engine.speech.protocol import Sentence
-from asr_server.engine.speech.qwen.codec import StreamState
-from asr_server.engine.speech.qwen.engine import QwenSpeechEngine
-from asr_server.engine.speech.qwen.model import SpeechModel
-from asr_server.engine.speech.qwen.runtime import SpokenRow
+from asr_server.features.speech_output.engines.protocol import Sentence
+from asr_server.features.speech_output.engines.qwen_tts.codec import StreamState
+from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
+from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
+from asr_server.features.speech_output.engines.qwen_tts.runtime import SpokenRow
 from tools.training.released_speech_layout import random_speech_checkpoint
 
 ROUNDS, FRAMES = 5, 4

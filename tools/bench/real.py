@@ -17,8 +17,8 @@ import numpy as np
 
 from asr_server.core import settings
 from asr_server.engine import capabilities, plan, registry
-from asr_server.engine.moonshine import package
 from asr_server.engine.protocol import Utterance
+from asr_server.features.moonshine import package
 from E2Etest import recordings
 from E2Etest.process import running
 from tools.bench.engines import percentiles, run

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from asr_server.engine.moonshine import package
+from asr_server.features.moonshine import package
 from E2Etest import recordings
 from E2Etest.process import ServerProcess, running
 from E2Etest.speakers.conversations import Conversation, Sound, Speech, SpokenWord, usual

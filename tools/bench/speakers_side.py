@@ -18,7 +18,7 @@ from types import ModuleType
 import numpy as np
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.engine.moonshine import package
+from asr_server.features.moonshine import package
 
 Turns = list[tuple[str, float, float]]
 
@@ -39,9 +39,9 @@ def main(name: str, *options: str) -> None:
 
 
 def _embedded() -> Callable[[np.ndarray], Turns]:
-    from asr_server.speakers import model_files
-    from asr_server.speakers.recording import RecordingDiarizer
-    from asr_server.speakers.turns import SpeakerCount, label
+    from asr_server.features.speakers.diarization import model_files
+    from asr_server.features.speakers.diarization.recording import RecordingDiarizer
+    from asr_server.features.speakers.diarization.turns import SpeakerCount, label
 
     models = model_files.load("embedded")
 

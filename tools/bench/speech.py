@@ -21,7 +21,7 @@ import numpy as np
 from websockets.sync.client import ClientConnection as Connection
 
 from asr_server.core.audio import SAMPLE_RATE, SPEECH_RATE
-from asr_server.engine.moonshine import package
+from asr_server.features.moonshine import package
 from E2Etest import recordings
 from E2Etest.live.session import act, data, open_session, pcm_of, receive
 from E2Etest.process import ServerProcess, ready

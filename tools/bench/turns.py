@@ -23,10 +23,10 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from asr_server.audio.vad import SpeechProbability
-from asr_server.engine.moonshine import package
+from asr_server.features.moonshine import package
 from asr_server.features.turns.model import SmartTurn
-from asr_server.live.config import LiveMachineConfig
-from asr_server.live.events import (
+from asr_server.live.machine.config import LiveMachineConfig
+from asr_server.live.machine.events import (
     Audio,
     EndOfTurnEstimated,
     EndOfTurnRules,
@@ -36,9 +36,9 @@ from asr_server.live.events import (
     TurnConfig,
     UtteranceEnded,
 )
-from asr_server.live.framing import Resample
-from asr_server.live.session import LiveMachine
-from asr_server.live.utterance import Frame
+from asr_server.live.machine.framing import Resample
+from asr_server.live.machine.session import LiveMachine
+from asr_server.live.machine.utterance import Frame
 from E2Etest import recordings
 from E2Etest.process import running
 from tools.bench.engines import percentiles

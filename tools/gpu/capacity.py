@@ -9,9 +9,9 @@ from unittest import mock
 import torch
 
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen.aligner import QwenAligner
-from asr_server.engine.qwen.engine import QwenEngine
-from asr_server.scheduling.ports import RowDone
+from asr_server.engine.qwen_asr.aligner import QwenAligner
+from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.schedule.ports import RowDone
 from tools.bench import engines
 from tools.gpu.rig import Rig, clips
 from tools.training.released_layout import random_aligner

@@ -9,11 +9,12 @@ from pathlib import Path
 import torch
 
 from asr_server import demo
-from asr_server.engine.qwen import exported_encoder, loading, onnx_export, trt_export
-from asr_server.engine.qwen.encoder import WindowedEncoder
-from asr_server.engine.qwen.exported_encoder import ExportedEncoder, Target
-from asr_server.engine.qwen.onnx_encoder import OnnxEncoder
-from asr_server.engine.qwen.trt_encoder import TrtEncoder
+from asr_server.engine.qwen_asr import loading
+from asr_server.engine.qwen_asr.encoder import WindowedEncoder
+from asr_server.features.encoders import exported_encoder, onnx_export, trt_export
+from asr_server.features.encoders.exported_encoder import ExportedEncoder, Target
+from asr_server.features.encoders.onnx_encoder import OnnxEncoder
+from asr_server.features.encoders.trt_encoder import TrtEncoder
 from tools.gpu.rig import Rig
 
 

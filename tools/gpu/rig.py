@@ -10,7 +10,7 @@ import torch
 
 from asr_server.core import settings
 from asr_server.engine import capabilities, plan
-from asr_server.engine.qwen.engine import QwenEngine
+from asr_server.engine.qwen_asr.engine import QwenEngine
 from E2Etest import recordings
 from tools.training.released_layout import random_checkpoint
 

@@ -9,7 +9,7 @@ from unittest import mock
 import torch
 
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen.engine import QwenEngine
+from asr_server.engine.qwen_asr.engine import QwenEngine
 from tools.bench import engines, live_step
 from tools.gpu import agreement
 from tools.gpu.rig import Rig
@@ -69,7 +69,7 @@ def throughput(rig: Rig) -> dict[str, object]:
 
 def beside_package(rig: Rig) -> dict[str, object]:
     """Seconds for spans that come at once, and for the same in one call of the package, which makes a batch of them."""
-    from asr_server.engine.qwen.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
+    from asr_server.engine.qwen_asr.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
     clip_s = CLIP_S if rig.shape != "demo" else 5
     clip, tokens = engines.speech(clip_s), engines.forced_tokens(clip_s * engines.RATE)

@@ -26,8 +26,8 @@ from tools.structure.source import Function, Module, Source, cycles
 
 # A docstring that begins with one of these has no subject and verb of its own.
 _BEGINNING = re.compile(r"(The same|What|Whether|Those|That|Of|Whose|Who|It|Which|Where|When|Why|How|For|From)\b(?!')")
-# The module that lists the features may import more than others.
-_COMPOSITION = "app"
+# The modules that put the product together may import more than others, and features.
+_COMPOSITION = ("app", "http_app")
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,11 @@ def _imports(source: Source) -> Iterator[Figure]:
         yield _counted(f"single_importers_under_{limit}", small, aim, f"... under {limit} lines")
     groups = [" ".join(group) for group in cycles(source.imports)]
     yield _counted("import_cycles", groups, 0, "groups of modules that import each other, also lazily")
-    fan_out = sorted(((len(i), name) for name, i in source.imports.items() if name != _COMPOSITION), reverse=True)
+    fan_out = sorted(((len(i), name) for name, i in source.imports.items() if name not in _COMPOSITION), reverse=True)
     found = [f"{count:5} {name}" for count, name in fan_out]
+    uses = [(name, i) for name in core(source) if name not in _COMPOSITION for i in source.imports[name]]
+    named = sorted(f"{name} imports {i}" for name, i in uses if i.startswith("features."))
+    yield _counted("feature_imports", named, 0, "imports of features by the core, except app.py and http_app.py")
     yield Figure("fan_out", fan_out[0][0], 20, "most modules that one module imports, except app.py", found)
 
 

@@ -140,6 +140,7 @@ def test_everything_is_counted_as_its_title_says(small, monkeypatch):
         "single_importers_under_80": 3,
         "single_importers_under_60": 3,
         "import_cycles": 1,
+        "feature_imports": 0,
         "fan_out": 5,
         "one_statement_functions": 50.0,
         "forwards": 1,

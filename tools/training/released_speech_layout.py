@@ -168,7 +168,7 @@ def _codec_config(size: str) -> dict[str, Any]:
 def _write_weights(directory: Path, config: dict[str, Any], codec_config: dict[str, Any], *, small: bool) -> None:
     import torch
 
-    from asr_server.engine.speech.qwen.sdk import (
+    from asr_server.features.speech_output.engines.qwen_tts.sdk import (
         Qwen3TTSConfig,
         Qwen3TTSForConditionalGeneration,
         Qwen3TTSTokenizerV2Config,

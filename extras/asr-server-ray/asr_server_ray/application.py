@@ -21,14 +21,14 @@ from ray.serve.config import AutoscalingConfig, AutoscalingPolicy, RequestRouter
 from ray.serve.handle import DeploymentHandle
 from ray.serve.schema import LoggingConfig
 
-from asr_server import server
-from asr_server.api.dependencies import Services
+from asr_server import app as server
 from asr_server.core import logger
 from asr_server.core import settings as settings_module
 from asr_server.core.settings import Settings, SettingsError
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Engine, Option
 from asr_server.engine_core import ElsewhereEngines, by_name
+from asr_server.services import Services
 from asr_server_ray import apps, routing, scaling
 from asr_server_ray.app_router import AppRouter
 from asr_server_ray.capacity import FleetCapacity

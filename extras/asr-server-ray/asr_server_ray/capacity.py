@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from asr_server.scheduling.capacity import LEAST_STREAMS, FreeCapacity, StreamCapacity
+from asr_server.schedule.capacity import LEAST_STREAMS, FreeCapacity, StreamCapacity
 from asr_server_ray.routing import Routing
 
 

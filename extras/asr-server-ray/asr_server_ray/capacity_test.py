@@ -9,8 +9,8 @@ import pytest
 
 from asr_server.core.errors import Overloaded
 from asr_server.engine.protocol import Utterance
-from asr_server.scheduling.admission import Admission
-from asr_server.scheduling.capacity import EngineWork, FreeCapacity, StreamRules
+from asr_server.schedule.admission import Admission
+from asr_server.schedule.capacity import EngineWork, FreeCapacity, StreamRules
 from asr_server_ray.apps import RunningApps
 from asr_server_ray.capacity import FleetCapacity
 from asr_server_ray.messages import Address, ReplicaStats, RowCall

@@ -14,9 +14,9 @@ from asr_server.core.errors import ModelUnavailable, TranscriptionFailed
 from asr_server.engine.client import EngineClient
 from asr_server.engine.fake_script import FakeScript, Fault, Rule
 from asr_server.engine.protocol import AlignItem, EngineInfo, Utterance
-from asr_server.scheduling.job import Priority
-from asr_server.scheduling.observer import JobEnd
-from asr_server.scheduling.thread import EngineThread
+from asr_server.schedule.job import Priority
+from asr_server.schedule.observer import JobEnd
+from asr_server.schedule.thread import EngineThread
 from asr_server_ray.engine import ClusterEngine, Fleet
 from asr_server_ray.messages import ReplicaStats, RowCall
 from asr_server_ray.replica import EngineReplica

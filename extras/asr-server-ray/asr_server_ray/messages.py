@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from asr_server.core.errors import AsrError
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import AlignItem, Alignment, EngineInfo, Hypothesis, Tokens, Utterance
-from asr_server.scheduling.capacity import FreeCapacity
+from asr_server.schedule.capacity import FreeCapacity
 
 TOKEN_BYTES = 32
 

@@ -8,9 +8,9 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from asr_server.core.settings import Settings
-from asr_server.engine import remote_options
-from asr_server.engine.speech.registry import NAMES
-from asr_server.engine.speech_options import AUTO, OFF
+from asr_server.features.remote_engine import options as remote_options
+from asr_server.features.speech_output.engines.registry import NAMES
+from asr_server.features.speech_output.options import AUTO, OFF
 
 _PROXY = "Ray Serve's proxy has the sockets"
 # Settings that have no effect in a cluster, and why.

@@ -13,16 +13,16 @@ from typing import Any
 
 from loguru import logger
 
-from asr_server import engine_core, features
+from asr_server import engine_core, feature_list
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineFailed
 from asr_server.core.settings import Settings
 from asr_server.engine import plan
 from asr_server.engine.protocol import AlignItem, Alignment, Hypothesis, Tokens, Utterance
 from asr_server.engine_core import Watch
-from asr_server.scheduling.capacity import FreeCapacity
-from asr_server.scheduling.job import AnyJob, Job, Priority
-from asr_server.scheduling.observer import JobEnd, SchedulerObserver
+from asr_server.schedule.capacity import FreeCapacity
+from asr_server.schedule.job import AnyJob, Job, Priority
+from asr_server.schedule.observer import JobEnd, SchedulerObserver
 from asr_server_ray.engine import MAX_ROWS
 from asr_server_ray.messages import Answer, Described, ReplicaStats, RowCall
 from asr_server_ray.row_server import RowServer
@@ -40,7 +40,7 @@ class EngineReplica:
     from one event loop."""
 
     def __init__(self, settings: Settings, shares: int = 1) -> None:
-        self._plan = _shared(features.resolve(settings), shares)
+        self._plan = _shared(feature_list.resolve(settings), shares)
         self._settings = settings
         self._answered = _Answered()
         watch = Watch(self._answered, on_failure=_end_process)

@@ -164,12 +164,12 @@ def _measured(chosen: Settings) -> Profile:
     """Raises `AsrError`, `ValueError`, `PlanError`."""
     import numpy as np
 
-    from asr_server import demo, features
+    from asr_server import demo, feature_list
     from asr_server.cli import pcm
     from asr_server.engine import plan, registry
     from asr_server_sizing.measure import Measurement
 
-    resolved = features.resolve(chosen)
+    resolved = feature_list.resolve(chosen)
     if resolved.engine == plan.REMOTE:
         raise UsageError("the model runs elsewhere (REMOTE_ENGINE), where its steps cannot be measured.")
     sample = demo.sample() if resolved.model_id == "demo" else demo.speech()

@@ -13,8 +13,8 @@ import numpy as np
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.protocol import Engine, Finish, Hypothesis, Utterance
-from asr_server.live.events import Samples
-from asr_server.scheduling.ports import RowDone, RowFailed
+from asr_server.live.machine.events import Samples
+from asr_server.schedule.ports import RowDone, RowFailed
 from asr_server_sizing import fit
 from asr_server_sizing.fit import Point
 from asr_server_sizing.profile import AUDIO_TOKENS_PER_S, PARTIAL_PASSES, PROMPT_TOKENS, TOKENS_PER_S, Profile

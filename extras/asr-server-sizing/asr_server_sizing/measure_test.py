@@ -3,7 +3,7 @@ import pytest
 
 from asr_server.core.errors import TranscriptionFailed
 from asr_server.engine.protocol import EngineInfo, Finish, Hypothesis, Utterance
-from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
+from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
 from asr_server_sizing.measure import Measurement
 from asr_server_sizing.profile import PARTIAL_PASSES, PROMPT_TOKENS, TOKENS_PER_S, StepCosts
 

@@ -1,4 +1,4 @@
-"""A recording in simulated time: spans at the engine, a bounded number ahead, as `service/recordings/pipeline.py`."""
+"""A recording in simulated time: spans at the engine, a bounded number ahead, as `recordings/pipeline.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from asr_server.core.errors import Overloaded
-from asr_server.scheduling.job import Priority
+from asr_server.schedule.job import Priority
 from asr_server_sizing.batch import Work
 from asr_server_sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS, Profile
 from asr_server_sizing.replica import Replica

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from itertools import count
 
 from asr_server.core.errors import Overloaded
-from asr_server.scheduling.admission import Admission, AdmissionTicket
-from asr_server.scheduling.job import Job, Priority
-from asr_server.scheduling.thread import EngineThread
+from asr_server.schedule.admission import Admission, AdmissionTicket
+from asr_server.schedule.job import Job, Priority
+from asr_server.schedule.thread import EngineThread
 from asr_server_sizing.batch import SimulatedBatch, Work
 from asr_server_sizing.profile import Profile
 

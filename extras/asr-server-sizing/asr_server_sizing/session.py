@@ -1,4 +1,4 @@
-"""A live session in simulated time: its requests, one at a time, as `live/request_scheduler.py` makes them."""
+"""A live session in simulated time: its requests, one at a time, as `live/machine/request_scheduler.py` makes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from asr_server.scheduling.job import Priority
+from asr_server.schedule.job import Priority
 from asr_server_sizing.batch import Work
 from asr_server_sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS, Profile
 from asr_server_sizing.speech import Ask, Asked

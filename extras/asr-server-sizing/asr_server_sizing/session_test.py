@@ -2,7 +2,7 @@ import random
 
 import pytest
 
-from asr_server.scheduling.job import Priority
+from asr_server.schedule.job import Priority
 from asr_server_sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS
 from asr_server_sizing.session import Lags, LiveSession
 from asr_server_sizing.speech import Ask, Asked

@@ -1,6 +1,6 @@
 """When a live session asks the engine, given when its speaker speaks. Pure: the engine's answers are not needed for it.
 
-The times are those of `live/session.py`.
+The times are those of `live/machine/session.py`.
 """
 
 from __future__ import annotations

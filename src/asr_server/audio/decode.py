@@ -22,11 +22,10 @@ from numpy.typing import NDArray
 
 from asr_server.audio import plain_wav
 from asr_server.audio.channels import MAX_CHANNELS, kept_channels
+from asr_server.audio.decoder_wire import CHANNELS, CLAIM, MAX_PCM_BYTES, MIN_DURATION_S, DecodeRequest, FrameType
 from asr_server.audio.frame_reader import FrameReader, IncompleteReply
-from asr_server.audio.launcher import ForkServer, ForkServerLost
 from asr_server.audio.limits import DecodeLimits, FileLimits
 from asr_server.audio.shares import FairShares
-from asr_server.audio.wire import CHANNELS, CLAIM, MAX_PCM_BYTES, MIN_DURATION_S, DecodeRequest, FrameType
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import (
     AsrError,
@@ -40,8 +39,9 @@ from asr_server.core.errors import (
     UploadsUnavailable,
 )
 from asr_server.core.idle import IdleTimer
-from asr_server.core.processes import is_stopped
 from asr_server.core.temporary import restore_directory
+from asr_server.processes.environment import is_stopped
+from asr_server.processes.launcher import ForkServer, ForkServerLost
 
 Samples = NDArray[np.float32]
 

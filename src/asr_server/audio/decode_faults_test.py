@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from asr_server.audio import launcher, limits
+from asr_server.audio import limits
 from asr_server.audio.conftest import encode, open_bytes, read_all, slow_film, tone, wav
 from asr_server.audio.decode import Decoder
 from asr_server.audio.limits import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import DecoderUnavailable, InvalidAudio, ShuttingDown, UploadsUnavailable
+from asr_server.processes import launcher
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

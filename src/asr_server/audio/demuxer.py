@@ -17,7 +17,7 @@ from av.stream import Discard
 from numpy.typing import NDArray
 
 from asr_server.audio import sniff
-from asr_server.audio.wire import DecodeError, FrameType
+from asr_server.audio.decoder_wire import DecodeError, FrameType
 
 Samples = NDArray[np.float32]
 

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from types import TracebackType
 
+from asr_server.audio.decoder_wire import CHANNELS, CLAIM, HEADER, MAX_PCM_BYTES, FrameType
 from asr_server.audio.limits import FileLimits
-from asr_server.audio.wire import CHANNELS, CLAIM, HEADER, MAX_PCM_BYTES, FrameType
 
 _PIPE_BYTES = (
     262_144  # 4 s of audio: the child never waits for the reader of a short clip; 64 KiB, the default, costs wake-ups

@@ -7,9 +7,10 @@ import struct
 import numpy as np
 import pytest
 
-from asr_server.audio import child, plain_wav
+from asr_server.audio import decoder_child as child
+from asr_server.audio import plain_wav
 from asr_server.audio.conftest import open_bytes, pcm16, read_all, tone, wav
-from asr_server.audio.wire import HEADER, DecodeError, DecodeRequest, FrameType
+from asr_server.audio.decoder_wire import HEADER, DecodeError, DecodeRequest, FrameType
 from asr_server.core.audio import SAMPLE_RATE
 
 PCM = pcm16(tone(0.5, SAMPLE_RATE))

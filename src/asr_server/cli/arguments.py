@@ -15,7 +15,7 @@ from asr_server.cli.formats import Format
 from asr_server.cli.parser import did_you_mean
 from asr_server.client.forms import MODES
 from asr_server.core.errors import InvalidInput
-from asr_server.service.requests import ChannelMode
+from asr_server.recordings.requests import ChannelMode
 from asr_server.subtitle.cue_config import SpeakerStyle
 from asr_server.text import languages
 

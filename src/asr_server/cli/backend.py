@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
-from asr_server.service.requests import Request
+from asr_server.recordings.requests import Request
 
 
 @dataclass(frozen=True, slots=True)

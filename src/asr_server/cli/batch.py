@@ -20,7 +20,7 @@ from asr_server.cli.formats import Format
 from asr_server.cli.progress import ProgressBar, ProgressBars, clock_text, speed_text
 from asr_server.cli.sinks import Existing, Sink
 from asr_server.cli.sources import Skipped, Source
-from asr_server.service.requests import Request, TranscriptionRequest, TranslationRequest
+from asr_server.recordings.requests import Request, TranscriptionRequest, TranslationRequest
 
 # Nobody reads a longer list.
 _MAX_SKIPPED_SHOWN = 3

@@ -15,7 +15,7 @@ from asr_server.cli.formats import Format, answer_options
 from asr_server.cli.progress import ProgressBars
 from asr_server.cli.sinks import Existing, FileSink, StdoutSink
 from asr_server.cli.sources import Source
-from asr_server.service.requests import OutputOptions, TranscriptionRequest
+from asr_server.recordings.requests import OutputOptions, TranscriptionRequest
 
 
 class _Scripted:

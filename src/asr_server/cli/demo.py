@@ -16,8 +16,8 @@ from typing import Any
 
 from asr_server.cli import arguments
 from asr_server.demo import Sample, sample, speech
-from asr_server.engine.moonshine import package
-from asr_server.engine.speech.espeak import package as espeak
+from asr_server.features.moonshine import package
+from asr_server.features.speech_output.engines.espeak import package as espeak
 
 
 @dataclass(frozen=True, slots=True)

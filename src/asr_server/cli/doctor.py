@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING
 from asr_server import __version__
 from asr_server.cli.backend import BackendResult, Duration
 from asr_server.cli.failure import Exit, Failure, NoServer, UsageError
-from asr_server.cli.listening import address_error, certificate_error
 from asr_server.core.errors import AsrError
-from asr_server.service.requests import OutputOptions, ResponseFormat, TranscriptionRequest
+from asr_server.net.listening import address_error, certificate_error
+from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest
 
 if TYPE_CHECKING:
     from asr_server.cli.local_backend import LocalBackend
@@ -110,7 +110,7 @@ def _run(parsed: argparse.Namespace) -> int:
 def _report(*, quick: bool) -> Report:
     """Return all findings, by section."""
     from asr_server.core import settings
-    from asr_server.engine import remote_options
+    from asr_server.features.remote_engine import options as remote_options
 
     report = {"Machine": list(_machine()), "Software": list(_software())}
     try:
@@ -190,11 +190,11 @@ def _software() -> Findings:
 
 
 def _plan(settings: Settings) -> Findings:
-    from asr_server import features
+    from asr_server import feature_list
     from asr_server.engine import plan
 
     try:
-        resolved = features.resolve(settings)
+        resolved = feature_list.resolve(settings)
     except plan.PlanError as error:
         for line in str(error).splitlines():
             yield Finding(Mark.FAIL, "plan", line)
@@ -211,7 +211,7 @@ def _environment(settings: Settings) -> Findings:
         reason = certificate_error(settings)
         yield Finding(Mark.FAIL if reason else Mark.OK, "TLS", reason or "certificate and key belong together")
     yield _disk("disk for uploads", Path(tempfile.gettempdir()), settings.max_upload_bytes)
-    from asr_server.engine.qwen import model_cache
+    from asr_server.engine.qwen_asr import model_cache
 
     yield _disk("disk for models", model_cache.cache_directory(), _LARGEST_MODEL_BYTES)
 
@@ -249,7 +249,7 @@ def _products() -> Findings:
     from asr_server import demo
 
     try:
-        from asr_server.engine.qwen import product_check
+        from asr_server.engine.torch import product_check
     except ImportError:
         return  # without torch no model multiplies here
     used, rows = product_check.instruction_set(), len(product_check.FEW_ROWS)
@@ -267,8 +267,8 @@ def _self_test(settings: Settings) -> Findings:
     first time loads it. Then speak its words, and transcribe that."""
     from asr_server import demo
     from asr_server.cli.local_backend import LocalBackend, local_settings
-    from asr_server.engine.moonshine import package as moonshine
     from asr_server.engine.plan import PlanError
+    from asr_server.features.moonshine import package as moonshine
 
     english = settings.model_id == moonshine.MODEL_ID
     bundled, sample = (moonshine.MODEL_ID, demo.speech()) if english else ("demo", demo.sample())
@@ -305,7 +305,7 @@ async def _transcribe_twice(backend: LocalBackend, sample: Sample) -> list[Findi
 async def _speak_and_hear(backend: LocalBackend, sample: Sample) -> Finding:
     """Have the words of the recording spoken as `SPEECH=auto` does, and recognized."""
     from asr_server.demo import Sample
-    from asr_server.engine.speech.espeak import package
+    from asr_server.features.speech_output.engines.espeak import package
 
     if reason := package.missing():
         return Finding(Mark.OFF, "spoken words", reason)
@@ -326,13 +326,13 @@ def _speak(text: str, recording: Path) -> float:
     """Write the text as a WAV file. Its duration in seconds. Raises `ModelUnavailable` and `SpeechFailed`."""
     import numpy as np
 
-    from asr_server.audio.encoding.wav import wav_file
     from asr_server.core.audio import SPEECH_RATE
-    from asr_server.engine.speech.espeak.package import ESPEAK
-    from asr_server.engine.speech.protocol import Sentence
-    from asr_server.engine.speech.registry import build
-    from asr_server.features import FEATURES
-    from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
+    from asr_server.feature_list import FEATURES
+    from asr_server.features.speech_output.encoding.wav import wav_file
+    from asr_server.features.speech_output.engines.espeak.package import ESPEAK
+    from asr_server.features.speech_output.engines.protocol import Sentence
+    from asr_server.features.speech_output.engines.registry import build
+    from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 
     added = (feature.speech for feature in FEATURES if feature.speech is not None)
     name = next((speech.default for speech in added if not speech.missing(speech.default)), ESPEAK)

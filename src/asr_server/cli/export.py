@@ -43,12 +43,12 @@ def _add_output(action: argparse.ArgumentParser) -> None:
 
 def _onnx(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
-    from asr_server.engine.qwen import checkpoint
+    from asr_server.engine.qwen_asr import checkpoint
 
     _check_output(parsed.output)
     try:
         directory = checkpoint.locate(parsed.model, revision=parsed.revision)
-        from asr_server.engine.qwen import onnx_export
+        from asr_server.features.encoders import onnx_export
 
         found = onnx_export.export(directory, parsed.output, int8=parsed.int8)
     except ModelUnavailable as error:
@@ -61,7 +61,7 @@ def _onnx(parsed: argparse.Namespace) -> int:
 
 def _tensorrt(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
-    from asr_server.engine.qwen import trt_export
+    from asr_server.features.encoders import trt_export
 
     _check_output(parsed.output)
     if not parsed.onnx.is_file():

@@ -12,7 +12,7 @@ from typing import Any
 
 from asr_server.cli.failure import UsageError
 from asr_server.cli.parser import unknown_name
-from asr_server.service.requests import OutputOptions, ResponseFormat
+from asr_server.recordings.requests import OutputOptions, ResponseFormat
 from asr_server.subtitle import other_formats, srt, vtt
 from asr_server.subtitle.cues import Cue
 from asr_server.text import joining, languages

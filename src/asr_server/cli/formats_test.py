@@ -10,8 +10,8 @@ from asr_server.cli import formats
 from asr_server.cli.failure import UsageError
 from asr_server.cli.formats import CUE_FORMATS, Format
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
-from asr_server.service.output.render import render
-from asr_server.service.requests import OutputOptions, ResponseFormat
+from asr_server.recordings.render import render
+from asr_server.recordings.requests import OutputOptions, ResponseFormat
 from asr_server.subtitle.cue_config import CueConfig
 
 WORDS = tuple(

@@ -2,7 +2,7 @@
 
 The worker never outlives the command. It is in a session of its own, so that Ctrl-C reaches this process alone, which
 then kills the worker's process group. Where this process is killed, the worker's standard input ends, and the worker
-ends itself (`gateway/child.py`).
+ends itself (`features/gateway/child.py`).
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from asr_server.cli.backend import Event
 from asr_server.cli.failure import Failure, NoServer, UsageError
 from asr_server.cli.remote_backend import RemoteBackend
 from asr_server.core.errors import ModelUnavailable, TranslationUnavailable
-from asr_server.core.unix_sockets import unnamed_socket
+from asr_server.processes.unix_sockets import unnamed_socket
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
-    from asr_server.gateway.worker import Process
-    from asr_server.service.requests import Request
+    from asr_server.features.gateway.worker import Process
+    from asr_server.recordings.requests import Request
 
 # The limits that protect a server from its many callers do not apply to one's own work.
 _UNLIMITED = 1e9
@@ -74,10 +74,10 @@ class LocalBackend:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        from asr_server import features
-        from asr_server.gateway.child import spawner
+        from asr_server import feature_list
+        from asr_server.features.gateway.child import spawner
 
-        features.resolve(self._settings)  # an error is known before a process is started
+        feature_list.resolve(self._settings)  # an error is known before a process is started
         async with AsyncExitStack() as stack:
             try:
                 socket = stack.enter_context(unnamed_socket())

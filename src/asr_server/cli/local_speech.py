@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from asr_server import features
-from asr_server.api.http.voice_list import voice_list
-from asr_server.audio.encoding.formats import SpeechFormat
+from asr_server import feature_list
+from asr_server.app import Machinery, machinery
 from asr_server.cli.failure import Failure, UsageError
 from asr_server.cli.local_backend import local_settings
 from asr_server.client.speech import SpeakingVoice, voice_of
 from asr_server.core import logger
 from asr_server.core.errors import AsrError, ModelUnavailable, SpeechUnavailable
-from asr_server.server import Machinery, machinery
-from asr_server.service.speech.requests import AudioChunk, SpeechEvent, SpeechRequest
+from asr_server.features.speech_output.encoding.formats import SpeechFormat
+from asr_server.features.speech_output.requests import AudioChunk, SpeechEvent, SpeechRequest
+from asr_server.features.speech_output.voice_list import voice_list
 
 if TYPE_CHECKING:
     from asr_server.client.speech import SpeechFields
@@ -65,7 +65,7 @@ async def _voices() -> list[SpeakingVoice]:
 def _build() -> Machinery:
     settings = local_settings(None)
     logger.configure(settings.log_level, as_json=False)
-    return machinery(settings, features.resolve(settings))
+    return machinery(settings, feature_list.resolve(settings))
 
 
 @contextmanager

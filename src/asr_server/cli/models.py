@@ -53,12 +53,12 @@ def state(settings: Settings) -> tuple[bool, str]:
 
     Raises `ModelUnavailable` for one that cannot be loaded.
     """
-    from asr_server import features
+    from asr_server import feature_list
     from asr_server.core.errors import ModelUnavailable
     from asr_server.engine import plan
-    from asr_server.engine.qwen import model_cache
+    from asr_server.engine.qwen_asr import model_cache
 
-    resolved = features.resolve(settings)
+    resolved = feature_list.resolve(settings)
     if resolved.engine not in (plan.QWEN, plan.MOONSHINE):
         return True, resolved.model_id
     model_id, revision = resolved.model_id, settings.model_revision
@@ -83,7 +83,7 @@ def size_text(size_bytes: int) -> str:
 
 def _list(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
-    from asr_server.engine.qwen import model_cache
+    from asr_server.engine.qwen_asr import model_cache
 
     try:
         found = model_cache.listed()
@@ -101,8 +101,8 @@ def _list(parsed: argparse.Namespace) -> int:
 
 def _download(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
-    from asr_server.engine.qwen import checkpoint, model_cache
-    from asr_server.features import FEATURES
+    from asr_server.engine.qwen_asr import checkpoint, model_cache
+    from asr_server.feature_list import FEATURES
 
     try:
         for speech in (feature.speech for feature in FEATURES if feature.speech is not None):
@@ -121,7 +121,7 @@ def _download(parsed: argparse.Namespace) -> int:
 
 def _verify(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
-    from asr_server.engine.qwen import model_cache
+    from asr_server.engine.qwen_asr import model_cache
 
     try:
         stored = model_cache.find(parsed.model, parsed.revision)
@@ -140,7 +140,7 @@ def _verify(parsed: argparse.Namespace) -> int:
 
 def _remove(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
-    from asr_server.engine.qwen import model_cache
+    from asr_server.engine.qwen_asr import model_cache
 
     if not parsed.yes and not _confirm(f"Delete {parsed.model} from the cache? [y/N] "):
         print("Nothing was deleted.", file=sys.stderr)

@@ -15,7 +15,7 @@ from asr_server.cli.backend import BackendResult, Duration, Event, JobAccepted, 
 from asr_server.cli.failure import Failure, no_server
 from asr_server.client import files
 from asr_server.client.jobs import AsyncJobClient, JobStatus
-from asr_server.service.requests import Request, ResponseFormat, Result, TranscriptionRequest, WordTimes
+from asr_server.recordings.requests import Request, ResponseFormat, Result, TranscriptionRequest, WordTimes
 
 # A full server says when to try again. A recording fails after waiting for this long in total.
 MAX_WAIT_S = 600.0

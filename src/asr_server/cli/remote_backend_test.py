@@ -1,7 +1,7 @@
 """The notes on results; the requests themselves run in E2Etest/cli."""
 
 from asr_server.cli.remote_backend import notes
-from asr_server.service.requests import Result, SubtitleRequest, TranslationRequest, WordTimes
+from asr_server.recordings.requests import Result, SubtitleRequest, TranslationRequest, WordTimes
 
 
 def _notes(request, **fields):

@@ -10,7 +10,7 @@ from asr_server.cli import formats
 from asr_server.cli.failure import UsageError, shown
 from asr_server.cli.formats import Format
 from asr_server.client.forms import MODES
-from asr_server.service.requests import (
+from asr_server.recordings.requests import (
     DEFAULT_MODEL,
     MAX_CLIPS_BYTES,
     MAX_KNOWN_SPEAKERS,

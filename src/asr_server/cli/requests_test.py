@@ -10,7 +10,7 @@ from asr_server.cli.failure import UsageError
 from asr_server.cli.formats import Format
 from asr_server.cli.subtitles import add_arguments as add_subtitles
 from asr_server.cli.transcribe import add_arguments as add_transcribe
-from asr_server.service.requests import (
+from asr_server.recordings.requests import (
     MAX_CLIPS_BYTES,
     ChannelMode,
     KnownSpeaker,

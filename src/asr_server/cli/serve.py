@@ -20,18 +20,18 @@ import uvicorn
 from asr_server.cli import models
 from asr_server.cli.failure import UsageError
 from asr_server.cli.healthcheck import connectable
-from asr_server.cli.http_protocol import HttpProtocol
-from asr_server.cli.listening import address_error, certificate_error
-from asr_server.cli.socket_protocol import SocketProtocol
 from asr_server.core import logger
 from asr_server.core import settings as settings_module
 from asr_server.core.errors import EngineFailed, ModelUnavailable
-from asr_server.core.processes import raise_file_limit
 from asr_server.core.setting_types import LogLevel
 from asr_server.core.settings import Settings
+from asr_server.net.http_protocol import HttpProtocol
+from asr_server.net.listening import address_error, certificate_error
+from asr_server.net.socket_protocol import SocketProtocol
+from asr_server.processes.environment import raise_file_limit
 
 if TYPE_CHECKING:
-    from asr_server.cli.granian_server import GranianServer
+    from asr_server.features.host.granian_server import GranianServer
 
 EXAMPLES = """\
 examples:
@@ -121,7 +121,7 @@ def serve(settings: Settings) -> int:
     }
     if settings.gateway_mode:
         # The modules of the server are not imported into this process.
-        from asr_server.gateway import app as gateway
+        from asr_server.features.gateway import app as gateway
 
         app = gateway.create_app(settings)
         announcing = functools.partial(announce, settings, model=False)
@@ -133,7 +133,7 @@ def serve(settings: Settings) -> int:
 
 def serve_parent(settings: Settings, listener: socket.socket) -> int:
     """Serve the parent process on a socket that it has bound, until it sends SIGTERM or ends."""
-    from asr_server.gateway.child import end_with_gateway
+    from asr_server.features.gateway.child import end_with_gateway
 
     configure_logging(settings)
     end_with_gateway()
@@ -141,7 +141,7 @@ def serve_parent(settings: Settings, listener: socket.socket) -> int:
 
 
 def _run_server(settings: Settings, address: dict[str, Any], listener: socket.socket | None = None) -> int:
-    from asr_server.server import create_app, drain
+    from asr_server.app import create_app, drain
 
     failed = threading.Event()
 
@@ -188,7 +188,7 @@ def http_server(
     """uvicorn with the server's protocols and limits, or Granian. `drain` is awaited before the sockets are closed;
     `address`: uvicorn's arguments that say where to listen; once `failed`, it shuts down."""
     if granian:
-        from asr_server.cli.granian_server import GranianConfig, GranianServer
+        from asr_server.features.host.granian_server import GranianConfig, GranianServer
 
         return GranianServer(app, drain, GranianConfig(**address, drain_s=_DRAIN_S), failed)
     config = uvicorn.Config(

@@ -10,7 +10,7 @@ from asr_server.cli import arguments, formats, requests
 from asr_server.cli.batch import STANDARD_OUTPUT, Run
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
 from asr_server.cli.formats import CUE_FORMATS, Format
-from asr_server.service.requests import OutputOptions
+from asr_server.recordings.requests import OutputOptions
 from asr_server.subtitle.cue_config import CueConfig
 
 EXAMPLES = (
@@ -97,7 +97,7 @@ def _cue_config(parsed: argparse.Namespace) -> CueConfig:
     if not parsed.local:
         return CueConfig(max_line_columns=output.max_line_chars, max_lines=output.max_lines)
     from asr_server.cli.local_backend import local_settings
-    from asr_server.service.output import subtitles
+    from asr_server.recordings import subtitles
 
     return subtitles.cue_config(local_settings(parsed.model), output)
 

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Self, TypeVar
 import httpx
 
 from asr_server.client.sse import EventStream
-from asr_server.service.requests import Result
+from asr_server.recordings.requests import Result
 
 _CONNECT_TIMEOUT_S = 10.0
 # No limit for answers: the server limits how long a recording may take.

@@ -1,4 +1,4 @@
-"""A request as the fields of the server's multipart form. `api/http/forms.py` reads the same fields."""
+"""A request as the fields of the server's multipart form. `recordings/forms.py` reads the same fields."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import base64
 import json
 from dataclasses import asdict
 
-from asr_server.service.requests import (
+from asr_server.recordings.requests import (
     ChannelMode,
     Request,
     ResponseFormat,

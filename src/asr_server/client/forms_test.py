@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.requests import Request as HttpRequest
 
-from asr_server.api.http import body, fields
-from asr_server.api.http import forms as server_forms
 from asr_server.client.forms import form
-from asr_server.service.requests import (
+from asr_server.net import body
+from asr_server.recordings import fields
+from asr_server.recordings import forms as server_forms
+from asr_server.recordings.requests import (
     ChannelMode,
     KnownSpeaker,
     OutputOptions,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from asr_server.live.replay_buffer import ControlFrame, ReplayBuffer
+from asr_server.live.machine.replay_buffer import ControlFrame, ReplayBuffer
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The domain error tree. Errors are independent of HTTP and WebSockets; `api/errors.py` maps `code` to both.
+"""The domain error tree. Errors are independent of HTTP and WebSockets; `net/errors.py` maps `code` to both.
 
 docs/use/errors.md lists the codes.
 """

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, UnsupportedLanguage
 from asr_server.engine.aligning import RETRY_S, AligningEngine
 from asr_server.engine.protocol import AlignerState, AlignItem, Alignment, EngineInfo, Utterance
-from asr_server.scheduling.job import Job
-from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
-from asr_server.scheduling.request_clock import RequestClock
-from asr_server.scheduling.thread import EngineThread
+from asr_server.schedule.job import Job
+from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server.schedule.request_clock import RequestClock
+from asr_server.schedule.thread import EngineThread
 
 WAIT_S = 10
 AUDIO = np.zeros(16_000, np.float32)

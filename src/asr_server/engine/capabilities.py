@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from asr_server.engine import cpu, gpu, numa
+from asr_server.engine import cpu, gpu
 from asr_server.engine.cpu import ONE_THREAD, CpuShare
 from asr_server.engine.gpu import NO_GPU, Gpus
-from asr_server.engine.numa import Numa
+from asr_server.features.host import numa
+from asr_server.features.host.numa import Numa
 
 # Packages that an option needs and the server does without.
 OPTIONAL = ("asyncpg", "bitsandbytes", "granian", "onnxruntime-gpu", "qwen-tts", "tensorrt", "torchao", "triton")

@@ -27,11 +27,11 @@ from asr_server.engine.protocol import (
     Utterance,
     Written,
 )
-from asr_server.scheduling.job import Job, Priority
+from asr_server.schedule.job import Job, Priority
 
 if TYPE_CHECKING:
-    from asr_server.scheduling.request_clock import RequestClock
-    from asr_server.scheduling.thread import EngineThread
+    from asr_server.schedule.request_clock import RequestClock
+    from asr_server.schedule.thread import EngineThread
 
 # A deadline is checked no more often than this: it may be near for as long as its clock stands still.
 _CHECK_S = 0.1

@@ -25,10 +25,10 @@ from asr_server.core import settings
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine import plan, registry
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.encoder_options import CAUSAL_KEY
 from asr_server.engine.protocol import AlignItem, Alignment, Finish, Utterance, Written
-from asr_server.engine.remote.conftest import ScriptedRemote
-from asr_server.scheduling.ports import RowDelta, RowDone
+from asr_server.features.encoders.options import CAUSAL_KEY
+from asr_server.features.remote_engine.conftest import ScriptedRemote
+from asr_server.schedule.ports import RowDelta, RowDone
 
 SILENCE = np.zeros(16_000, np.float32)
 SLOTS = 8
@@ -60,7 +60,7 @@ class Kind:
 
 @cache
 def _onnx_encoder():
-    from asr_server.engine.qwen import onnx_export
+    from asr_server.features.encoders import onnx_export
 
     file = Path(tempfile.mkdtemp(), "encoder.onnx")
     atexit.register(shutil.rmtree, file.parent)
@@ -81,9 +81,11 @@ def _causal_encoder():
 
 KINDS = {
     "fake": Kind("fake", "asr_server.engine.fake.token_budget"),
-    "qwen": Kind("demo", "asr_server.engine.qwen.engine.token_budget"),
-    "moonshine": Kind("moonshine-tiny-en", "asr_server.engine.moonshine.engine.token_budget", names_language=False),
-    "remote": Kind("any", "asr_server.engine.remote.engine.token_budget", names_language=False, url="http://unknown"),
+    "qwen": Kind("demo", "asr_server.engine.qwen_asr.engine.token_budget"),
+    "moonshine": Kind("moonshine-tiny-en", "asr_server.features.moonshine.engine.token_budget", names_language=False),
+    "remote": Kind(
+        "any", "asr_server.features.remote_engine.engine.token_budget", names_language=False, url="http://unknown"
+    ),
 }
 _QWEN_BUDGET = KINDS["qwen"].budget
 # Encoders that the engine can have in place of its own.

@@ -9,7 +9,7 @@ from asr_server import demo
 from asr_server.core import settings
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.protocol import Utterance
-from asr_server.scheduling.ports import RowDone, RowFailed
+from asr_server.schedule.ports import RowDone, RowFailed
 
 
 @pytest.fixture(scope="session")

@@ -34,7 +34,7 @@ from asr_server.engine.protocol import (
     Written,
     in_tokens,
 )
-from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
+from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 
 # Audio whose loudest sample is below this is silence.
 _SILENCE_PEAK = 0.01

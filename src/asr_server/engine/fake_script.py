@@ -32,7 +32,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory
 from asr_server.engine.protocol import Finish, Utterance
-from asr_server.engine.speech.protocol import SpeechFinish
+from asr_server.features.speech_output.engines.protocol import SpeechFinish
 
 _POLL_S = 0.005
 

@@ -15,7 +15,7 @@ from asr_server.engine.fake import FakeAligner, FakeEngine
 from asr_server.engine.fake_script import FakeScript, Fault, Rule, ScriptError, read
 from asr_server.engine.plan import PlanError
 from asr_server.engine.protocol import AlignItem, Finish, Tokens, Utterance
-from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
+from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
 
 MACHINE = Capabilities(gpu=True, torch_cuda=True)
 

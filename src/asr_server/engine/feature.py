@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from asr_server.engine.speech.protocol import SpeechEngine, SpeechTraits
+    from asr_server.features.speech_output.engines.protocol import SpeechEngine, SpeechTraits
 
 
 class EndOfTurnModel(Protocol):

@@ -11,9 +11,9 @@ from asr_server.core.setting_types import Dtype, Quantization
 from asr_server.core.settings import Settings
 from asr_server.engine import gpu
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.numa import Node
 from asr_server.engine.protocol import Option
-from asr_server.engine.qwen.checkpoint import DEMO
+from asr_server.engine.qwen_asr.checkpoint import DEMO
+from asr_server.features.host.numa import Node
 
 # Instructions that add up products of 8-bit integers in 32 bits, and those that multiply in bfloat16, the widest first.
 # Without the former, sums of 16 bits overflow: random layers were off by 3 to 30 %, not 1 (2026-11-22).

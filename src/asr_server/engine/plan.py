@@ -13,23 +13,20 @@ from pathlib import Path
 
 from asr_server.core.setting_types import Dtype
 from asr_server.core.settings import Settings
-from asr_server.engine import (
-    encoder_options,
-    machine_options,
-    model_options,
-    remote_options,
-    speech_options,
-)
+from asr_server.engine import machine_options, model_options
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.feature import Feature
-from asr_server.engine.moonshine import package as moonshine
-from asr_server.engine.numa import Node
 from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Option
-from asr_server.engine.qwen.checkpoint import DEMO, is_hub_id
-from asr_server.engine.remote_options import Remote
-from asr_server.engine.speech.qwen.model import SpeechModel
-from asr_server.speakers import model_source, package
-from asr_server.speakers.package import EMBEDDED
+from asr_server.engine.qwen_asr.checkpoint import DEMO, is_hub_id
+from asr_server.features.encoders import options as encoder_options
+from asr_server.features.host.numa import Node
+from asr_server.features.moonshine import package as moonshine
+from asr_server.features.remote_engine import options as remote_options
+from asr_server.features.remote_engine.options import Remote
+from asr_server.features.speakers.diarization import model_source, package
+from asr_server.features.speakers.diarization.package import EMBEDDED
+from asr_server.features.speech_output import options as speech_options
+from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
 
 # Engines. The name of the scripted one is its MODEL_ID too; it has neither a slash nor a directory, as a model has.
 QWEN = "qwen"

@@ -10,7 +10,7 @@ from asr_server.engine import plan
 from asr_server.engine.capabilities import OPTIONAL, Capabilities
 from asr_server.engine.cpu import CpuShare
 from asr_server.engine.gpu import Build, Driver, Gpus
-from asr_server.engine.numa import Node, Numa
+from asr_server.features.host.numa import Node, Numa
 
 # The settings that switch each option on, by the option's name. "FILE" stands for a file that exists.
 ON = {

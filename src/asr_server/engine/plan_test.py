@@ -9,7 +9,7 @@ from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
 from asr_server.engine.gpu import Build, Driver, Gpus
-from asr_server.engine.numa import Node, Numa
+from asr_server.features.host.numa import Node, Numa
 
 NO_GPU = Capabilities(gpu=False, torch_cuda=False)
 GPU = Capabilities(gpu=True, torch_cuda=True)

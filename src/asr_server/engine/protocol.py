@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from asr_server.audio.segmentation.config import SegmentationConfig
 from asr_server.core.errors import AsrError
-from asr_server.scheduling.ports import Batch
+from asr_server.schedule.ports import Batch
 from asr_server.text.languages import model_languages
 
 if TYPE_CHECKING:

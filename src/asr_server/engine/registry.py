@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from asr_server.engine import numa
 from asr_server.engine.aligning import AligningEngine
-from asr_server.engine.moonshine import package as moonshine
 from asr_server.engine.plan import FAKE, MOONSHINE, REMOTE, Plan
 from asr_server.engine.protocol import Aligner, Engine
-from asr_server.scheduling.request_clock import RequestClock
+from asr_server.features.host import numa
+from asr_server.features.moonshine import package as moonshine
+from asr_server.schedule.request_clock import RequestClock
 
 OnProgress = Callable[[], None]
 
@@ -22,14 +22,14 @@ def build(plan: Plan, on_progress: OnProgress = lambda: None, on_load_progress: 
 
         return FakeEngine(plan, on_progress)
     if plan.engine == MOONSHINE:
-        from asr_server.engine.moonshine.engine import MoonshineEngine
+        from asr_server.features.moonshine.engine import MoonshineEngine
 
         return MoonshineEngine(plan, on_progress)
     if plan.engine == REMOTE:
-        from asr_server.engine.remote.engine import RemoteEngine
+        from asr_server.features.remote_engine.engine import RemoteEngine
 
         return RemoteEngine(plan, on_progress, on_load_progress)
-    from asr_server.engine.qwen.engine import QwenEngine
+    from asr_server.engine.qwen_asr.engine import QwenEngine
 
     return QwenEngine(plan, on_progress, on_load_progress)
 
@@ -46,12 +46,12 @@ def build_aligner(
 
         return FakeAligner(plan)
     if plan.aligner_id == moonshine.MODEL_ID:
-        from asr_server.engine.moonshine.aligner import MoonshineAligner
-        from asr_server.engine.moonshine.engine import MoonshineEngine
+        from asr_server.features.moonshine.aligner import MoonshineAligner
+        from asr_server.features.moonshine.engine import MoonshineEngine
 
         assert isinstance(engine, MoonshineEngine), "it uses the weights of the engine"
         return MoonshineAligner(engine)
-    from asr_server.engine.qwen.aligner import QwenAligner
+    from asr_server.engine.qwen_asr.aligner import QwenAligner
 
     return QwenAligner(plan, on_progress, on_load_progress)
 

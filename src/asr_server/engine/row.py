@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from asr_server.engine.loops import loop
 from asr_server.engine.protocol import Finish
-from asr_server.engine.speculative import MAX_PROPOSAL, Draft
+from asr_server.features.drafts.speculative import MAX_PROPOSAL, Draft
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

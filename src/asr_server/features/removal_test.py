@@ -15,7 +15,7 @@ TESTS = (
     "live",
     "engine/plan_test.py",
     "engine/speech",
-    "engine/speech_options_test.py",
+    "features/speech_output/options_test.py",
     "service/speech",
     "server_test.py",
     "layers_test.py",

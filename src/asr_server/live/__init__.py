@@ -1,1 +1,1 @@
-"""The live session as a pure machine: PCM and results in, actions out. No I/O, no clock but the sample count."""
+"""Live sessions: the WebSocket, and the session that performs what the state machine decides."""

@@ -1,180 +1,96 @@
-"""Synthetic speech, in which each word is a burst of its own loudness, and a recognizer for it."""
+"""Live sessions over an engine thread whose batch answers by a script."""
 
 from __future__ import annotations
 
-import random
-from dataclasses import dataclass, field
+import time
+import wave
 
-import numpy as np
 import pytest
 
-from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
-from asr_server.live.config import LiveMachineConfig
-from asr_server.live.events import Audio, CancelRequest, Close, Final, Transcribe, TranscribeFailed, TranscribeResult
-from asr_server.live.session import LiveMachine
-from asr_server.live.utterance import Frame
-
-WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
-_LEAST_WORD_SAMPLES = 2_000  # a shorter part of a word is misrecognized
-_STEP = 0.05
-
-
-def speech(words, *, word_ms=240, gap_ms=40):
-    """int16 (n,): each word a burst whose loudness is its number, with short gaps."""
-    parts = []
-    for word in words:
-        level = int((word + 1) * _STEP * 32_768)
-        parts += [np.full(word_ms * 16, level, np.int16), np.zeros(gap_ms * 16, np.int16)]
-    return np.concatenate(parts) if parts else np.zeros(0, np.int16)
+from asr_server import demo
+from asr_server.core import settings
+from asr_server.engine.client import EngineClient
+from asr_server.engine.protocol import Finish, Hypothesis
+from asr_server.live.inference import Engines
+from asr_server.live.machine.events import Ending, Final
+from asr_server.live.options import LiveSessionOptions
+from asr_server.live.session_stats import LiveObserver
+from asr_server.live.sessions import LiveSessions
+from asr_server.schedule.admission import Admission
+from asr_server.schedule.ports import RowDone, RowFailed
+from asr_server.schedule.thread import EngineThread
 
 
-def silence(ms):
-    """int16 (n,) of zeros."""
-    return np.zeros(ms * 16, np.int16)
+class Scripted:
+    """A batch that answers by `script(item)`: a text, a text and its `Finish`, an error, or None for never."""
+
+    free_slots = urgent_slots = 8
+
+    def __init__(self, script=lambda item: "words"):
+        self.script, self.rows, self.seen, self.loaded = script, {}, [], False
+
+    def load(self):
+        self.loaded = True
+
+    def unload(self):
+        self.loaded = False
+
+    def admit(self, key, item, urgent=False):
+        self.rows[key] = item
+        self.seen.append(item)
+
+    def step(self, begin_s=None):
+        time.sleep(0.001)
+        for key, item in list(self.rows.items()):
+            said = self.script(item)
+            if said is None:
+                continue
+            del self.rows[key]
+            if isinstance(said, Exception):
+                yield RowFailed(key, said)
+            else:
+                text, finish = said if isinstance(said, tuple) else (said, Finish.END)
+                yield RowDone(key, Hypothesis(text, "English", (1,), (-0.1,), finish, 1, 1, 1))
+
+    def drop(self, key):
+        self.rows.pop(key, None)
 
 
-def probability(frame):
-    """1 for a frame that is mostly not silent."""
-    return float(np.mean(np.abs(frame) > _STEP / 2) > 0.5)
-
-
-def receive(machine, event):
-    """The actions after an event, its frames scored by `probability`."""
-    frames = machine.frames(event)
-    whole = [np.pad(samples, (0, FRAME_SAMPLES - len(samples))) for samples in frames]
-    return machine.receive(event, [Frame(*each) for each in zip(frames, map(probability, whole), strict=True)])
-
-
-def recognize(audio, prefix=()):
-    """Token ids of the words in float32 (n,): a word cut short is recognized as another."""
-    levels = np.rint(np.abs(audio) / _STEP).astype(int)
-    edges = np.flatnonzero(np.diff(levels)) + 1
-    ids = []
-    for part in np.split(levels, edges):
-        if len(part) and part[0] > 0:
-            word = int(part[0]) - 1
-            ids.append(word % 10 if len(part) >= _LEAST_WORD_SAMPLES else (word + 1) % 10)
-    kept = len(prefix)
-    return (*prefix, *ids[kept:])
-
-
-def result_for(ticket, ids):
-    """The result with these ids."""
-    text, offsets = "", []
-    for word in ids:
-        text += (" " if text else "") + WORDS[word]
-        offsets.append(len(text))
-    return TranscribeResult(ticket, text, "English" if ids else "", tuple(ids), tuple(offsets), (0.0,) * len(ids))
-
-
-def text_of(audio):
-    """The text that is recognized in a whole utterance."""
-    return result_for(0, recognize(audio)).text
-
-
-def config(**changes):
-    """A session with a simple resampler."""
-    return LiveMachineConfig(resampler=_linear, **changes)
-
-
-def _linear(rate_hz):
-    """Drops or repeats samples: enough to see that blocks do not depend on chunks."""
-    position = 0.0
-
-    def resample(block, last):
-        nonlocal position
-        step = rate_hz / SAMPLE_RATE
-        places = np.arange(position, len(block), step)
-        position = (places[-1] + step if len(places) else position) - len(block)
-        return block[places.astype(int)].astype(np.float32)
-
-    return resample
-
-
-@dataclass
-class Run:
-    """A session and a recognizer that answers late or fails with the given chances; all actions are kept."""
-
-    session: LiveMachine
-    rng: random.Random = field(default_factory=lambda: random.Random(0))
-    delay: float = 0.0  # chance that an answer waits for another event
-    failures: float = 0.0
-    audio_of: dict = field(default_factory=dict)
-    actions: list = field(default_factory=list)
-    requests: list = field(default_factory=list)
-    pending: list = field(default_factory=list)
-
-    def feed(self, event):
-        """One event and, unless they are delayed, the answers to its requests."""
-        self._perform(receive(self.session, event))
-        while self.pending and self.rng.random() >= self.delay:
-            self.answer()
-
-    def answer(self):
-        """The oldest waiting request is answered, or fails."""
-        request = self.pending.pop(0)
-        if self.rng.random() < self.failures:
-            self._perform(self.session.receive(TranscribeFailed(request.ticket, "transcription_failed", "injected")))
-        else:
-            self._perform(self.session.receive(result_for(request.ticket, recognize(request.audio, request.prefix))))
-
-    def _perform(self, actions):
-        self.actions += actions
-        for action in actions:
-            if isinstance(action, Transcribe):
-                self.requests.append(action)
-                self.pending.append(action)
-                self.audio_of[action.utterance, len(action.audio)] = action.audio
-            if isinstance(action, CancelRequest) and self.rng.random() < 0.5:  # a cancelled job may still answer
-                self.pending = [p for p in self.pending if p.ticket != action.ticket]
-
-    def finish(self, *, close=True):
-        """Close, and let everything be answered."""
-        if close:
-            self.feed(Close())
-        while self.pending:
-            self.answer()
-
-    def of(self, kind):
-        """The actions of one class."""
-        return [action for action in self.actions if isinstance(action, kind)]
-
-    @property
-    def finals(self):
-        """Numbers, texts and times: what a client keeps."""
-        return [(f.utterance, f.text, f.start_samples, f.end_samples, f.ending) for f in self.of(Final)]
-
-
-def chunks(data, rng):
-    """Cut bytes anywhere: single bytes, odd splits, large pieces."""
-    at = 0
-    while at < len(data):
-        size = rng.choice([1, 2, 3, 7, 640, 641, 1024, 4096, 14_401, 65_536])
-        yield data[at : at + size]
-        at += size
-
-
-def play(pcm, *, rng=None, close=True, **changes):
-    """A whole recording through a fresh session."""
-    run = Run(LiveMachine(config(**changes)), rng or random.Random(0))
-    data = pcm.astype("<i2").tobytes()
-    for piece in chunks(data, rng) if rng else [data[i : i + 1024] for i in range(0, len(data), 1024)]:
-        run.feed(Audio(piece))
-    run.finish(close=close)
-    return run
+@pytest.fixture(scope="session")
+def speech():
+    """The bundled recording and a pause: bytes."""
+    with wave.open(str(demo.sample().recording)) as recording:
+        return recording.readframes(recording.getnframes()) + bytes(28_800)
 
 
 @pytest.fixture
-def talk():
-    """Two utterances with short dips and a pause, silence around them."""
-    return np.concatenate(
-        [
-            silence(900),
-            speech([1, 2, 3, 4]),
-            silence(200),
-            speech([5, 6]),
-            silence(900),
-            speech([7, 8, 9]),
-            silence(800),
-        ]
-    )
+def make():
+    """Makes the sessions of a server over batches that answer by a script."""
+    threads = []
+
+    def build(batch, accurate=None, speakers=None, voices=None, observer=None, **changes):
+        engines = [EngineThread(b, idle_timeout_s=0) for b in (batch, accurate) if b is not None]
+        threads.extend(engines)
+        clients = [EngineClient(engine) for engine in engines]
+        values = settings.load(_env_file=None, model_id="demo", **changes)
+        asked = Engines(clients[0], clients[-1], observer or LiveObserver())
+        return LiveSessions(values, asked, Admission(1000.0), speakers, voices)
+
+    yield build
+    for thread in threads:
+        thread.close()
+
+
+async def opened(live, **options):
+    """A connection to a new session."""
+    return await live.open(LiveSessionOptions(live.turn_config(), **options))
+
+
+async def until_flush(connection):
+    """The messages up to the final that answers a flush."""
+    messages = []
+    async for outgoing in connection.messages():
+        messages.append(outgoing.message)
+        if isinstance(outgoing.message, Final) and outgoing.message.ending is Ending.FLUSH:
+            return messages
+    return messages

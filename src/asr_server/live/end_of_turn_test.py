@@ -1,154 +1,71 @@
-"""How long a pause may be where it is estimated whether the speaker has finished."""
+"""Estimates for all sessions: bounded, and without them the pause rule decides."""
 
-import random
+import asyncio
+import threading
 
 import numpy as np
-import pytest
 
-from asr_server.live.conftest import Run, chunks, config, receive, silence, speech
-from asr_server.live.events import (
-    Audio,
-    Close,
-    Ending,
-    EndOfTurnEstimated,
-    EndOfTurnLikely,
-    EndOfTurnRules,
-    EstimateEndOfTurn,
-    Final,
-    Partial,
-    Reset,
-    TurnConfig,
-    UtteranceEnded,
-)
-from asr_server.live.session import LiveMachine
+from asr_server.live.end_of_turn import EndOfTurnEstimator
+from asr_server.live.session_stats import LiveObserver
 
-RULES = TurnConfig(min_silence_ms=500, end_of_turn=EndOfTurnRules(sure=0.8, longest_ms=2_000))
+SPEECH = np.zeros(1_600, np.float32)
 
 
-class _Judged(Run):
-    """A run in which each estimate is answered at once, with the next of some probabilities; None is no answer."""
+class _Counted(LiveObserver):
+    def __init__(self):
+        self.results = []
 
-    def __init__(self, answers, rules=RULES, **changes):
-        super().__init__(LiveMachine(config(rules=rules, **changes)))
-        self.answers = list(answers)
-
-    def _perform(self, actions):
-        super()._perform(actions)
-        for action in actions:
-            if isinstance(action, EstimateEndOfTurn):
-                probability = self.answers.pop(0)
-                if probability is not None:
-                    answer = EndOfTurnEstimated(action.position_samples, probability)
-                    self._perform(receive(self.session, answer))
+    def estimated(self, result):
+        self.results.append(str(result))
 
 
-def _pieces(data, rng):
-    for piece in chunks(data, rng):
-        yield from (piece[at : at + 4_096] for at in range(0, len(piece), 4_096))
+class _Model:
+    """Waits until it may answer."""
+
+    def __init__(self, error=None):
+        self.error = error
+        self.may_answer = threading.Event()
+        self.calls = 0
+
+    def probability(self, speech):
+        self.calls += 1
+        assert self.may_answer.wait(30)
+        if self.error is not None:
+            raise self.error
+        return 0.7
 
 
-def _heard(answers, pause_ms, rng=None, **changes):
-    """The run over a word, a pause and another word."""
-    run = _Judged(answers, **changes)
-    pcm = np.concatenate([silence(400), speech([1, 2, 3]), silence(pause_ms), speech([4, 5]), silence(3_000)])
-    data = pcm.astype("<i2").tobytes()
-    for piece in _pieces(data, rng) if rng else [data[at : at + 1_024] for at in range(0, len(data), 1_024)]:
-        run.feed(Audio(piece))
-    run.finish()
-    return run
+async def test_where_too_many_ask_the_pause_rule_decides_at_once():
+    """Sessions that wait get their answer; one that ended does not keep its place."""
+    model, counted = _Model(), _Counted()
+    estimator = EndOfTurnEstimator(model, counted)
+    waiting = [asyncio.create_task(estimator.probability(SPEECH)) for _ in range(16)]
+    await asyncio.sleep(0)
+    assert await estimator.probability(SPEECH) is None
+    waiting[0].cancel()
+    model.may_answer.set()
+    assert await asyncio.gather(*waiting[1:]) == [0.7] * 15
+    assert await estimator.probability(SPEECH) == 0.7
+    assert (counted.results.count("skipped"), counted.results.count("estimated")) == (1, 17)
 
 
-@pytest.mark.parametrize(
-    ("probability", "longest_ms", "shortest_ms"),
-    [(0.9, 180, 300), (0.6, 400, 640), (0.1, 1_900, 2_200), (None, 400, 640)],
-)
-def test_a_pause_is_as_long_as_the_estimate_says(probability, longest_ms, shortest_ms):
-    """Short behind a sure end, long where the end is unlikely; between, and without an answer, the pause rule."""
-    within = _heard([probability] * 3, longest_ms).of(Final)
-    assert len(within) == 1
-    beyond = _heard([probability] * 3, shortest_ms).of(Final)
-    assert [final.text for final in beyond] == ["one two three", "four five"]
+async def test_a_model_that_fails_costs_the_estimate_alone():
+    """The model is asked again: the fault may have been one of memory."""
+    model, counted = _Model(RuntimeError("out of memory")), _Counted()
+    model.may_answer.set()
+    estimator = EndOfTurnEstimator(model, counted)
+    assert [await estimator.probability(SPEECH) for _ in range(20)] == [None] * 20
+    model.error = None
+    assert await estimator.probability(SPEECH) == 0.7
+    assert counted.results == ["failed"] * 20 + ["estimated"]
 
 
-def test_each_pause_is_judged_once_by_the_audio_before_it():
-    """After 200 ms, with all of the utterance and the quiet behind it."""
-    run = _heard([0.1, 0.1], 1_500)
-    asked = run.of(EstimateEndOfTurn)
-    assert len(asked) == 2
-    first, second = (len(each.audio) for each in asked)
-    assert 200 * 16 <= first - 3 * 280 * 16 <= 700 * 16  # three words with the prefix before them and the quiet
-    assert second > first + 1_500 * 16
-    assert not np.any(asked[0].audio[-150 * 16 :])
-
-
-def test_at_most_eight_seconds_are_judged():
-    """Whole frames of them."""
-    run = _Judged([0.9])
-    pcm = np.concatenate([speech([1] * 45), silence(1_000)])
-    for at in range(0, len(pcm), 512):
-        run.feed(Audio(pcm[at : at + 512].astype("<i2").tobytes()))
-    (asked,) = run.of(EstimateEndOfTurn)
-    assert 8 * 16_000 <= len(asked.audio) < 8 * 16_000 + 512
-
-
-def test_a_likely_end_is_told_before_the_final_and_the_final_has_the_probability():
-    """Nothing is told where speech goes on more likely than not."""
-    run = _heard([0.9, 0.3], 1_000)
-    (told,) = run.of(EndOfTurnLikely)
-    assert (told.utterance, told.probability) == (1, 0.9)
-    order = [type(action) for action in run.actions]
-    assert order.index(EndOfTurnLikely) < order.index(UtteranceEnded) < order.index(Final)
-    assert [final.end_of_turn for final in run.of(Final)] == [0.9, 0.3]
-
-
-def test_an_estimate_that_comes_when_speech_goes_on_means_nothing():
-    """Nor one for a pause before."""
-    run = Run(LiveMachine(config(rules=RULES)))
-    for piece in (speech([1, 2, 3]), silence(300)):
-        run.feed(Audio(piece.astype("<i2").tobytes()))
-    (asked,) = run.of(EstimateEndOfTurn)
-    run.feed(Audio(speech([4]).astype("<i2").tobytes()))
-    run.feed(EndOfTurnEstimated(asked.position_samples, 0.99))
-    run.feed(Audio(silence(300).astype("<i2").tobytes()))
-    run.feed(EndOfTurnEstimated(asked.position_samples, 0.99))
-    run.feed(Audio(silence(100).astype("<i2").tobytes()))
-    assert not run.of(UtteranceEnded)
-    run.feed(Reset())
-    run.feed(EndOfTurnEstimated(asked.position_samples, 0.99))
-    assert not run.of(EndOfTurnLikely)
-
-
-def test_without_the_rules_nothing_is_asked():
-    """As on a server without the model."""
-    run = _heard([], 1_000, rules=TurnConfig(min_silence_ms=500))
-    assert not run.of(EstimateEndOfTurn)
-
-
-def test_a_long_pause_inside_a_sentence_divides_the_utterance_into_parts():
-    """The estimate holds for the whole pause, also where it is too long for one request."""
-    run = _heard([0.1, 0.1], 1_500, max_pause_samples=12_800)
-    (final,) = run.of(Final)
-    assert [part.text for part in final.parts] == ["one two three", "four five"]
-    assert final.ending is Ending.CLOSE or final.ending is Ending.PAUSE
-
-
-def test_how_the_bytes_were_cut_changes_nothing():
-    """In pieces of at most 128 ms, as a session feeds them. Nor does a committed word ever change."""
-    plain = _heard([0.1, 0.9, 0.9], 1_200)
-    for seed in range(5):
-        run = _heard([0.1, 0.9, 0.9], 1_200, rng=random.Random(seed))
-        assert run.finals == plain.finals
-        texts = [action for action in run.actions if isinstance(action, Partial | Final)]
-        committed = ""
-        for text in texts:
-            assert text.text.startswith(committed) or isinstance(text, Final)
-            committed = text.committed if isinstance(text, Partial) else ""
-
-
-def test_the_end_of_the_session_needs_no_estimate():
-    """All words have their final."""
-    run = _Judged([None])
-    run.feed(Audio(np.concatenate([speech([1, 2]), silence(250)]).astype("<i2").tobytes()))
-    run.feed(Close())
-    run.finish(close=False)
-    assert [final.text for final in run.of(Final)] == ["one two"]
+async def test_the_first_session_loads_the_model_and_waits_for_nothing():
+    """Once."""
+    model = _Model()
+    estimator = EndOfTurnEstimator(model, _Counted())
+    estimator.warm_up()
+    estimator.warm_up()
+    model.may_answer.set()
+    assert await estimator.probability(SPEECH) == 0.7
+    assert model.calls == 2

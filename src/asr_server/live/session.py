@@ -1,444 +1,421 @@
-"""The live session as a state machine: takes events, returns actions. The transitions are in `table.py`.
+"""One live session: feeds a `LiveMachine` with what its client sends, and performs the actions that it returns.
 
-Invariants (tested in `session_invariants_test`): the result does not depend on how the bytes were cut; every sample is
-in one utterance, in silence, discarded on request, or in the open buffer; committed text is a prefix of all later text.
+The machine decides; this module submits its requests to the engine, brings the results back to it, and puts messages
+into the outbox of the present connection. Everything runs on the event loop: between two `await`s nothing else changes
+the session. One task empties the inbox, so the order of events holds over a change of connections.
 """
 
 from __future__ import annotations
 
-import math
+import asyncio
+import functools
+import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
+from loguru import logger
 
-from asr_server.audio.segmentation.endpoint import Endpointer
-from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE, ms_to_frames
-from asr_server.live.config import AudioAccount, LiveMachineConfig
-from asr_server.live.events import (
+from asr_server.core.audio import SAMPLE_RATE, samples_to_s
+from asr_server.core.errors import AsrError, SessionTaken
+from asr_server.features.handover.handover import ContinuationIssued, MoveRequested, SessionHandover, SpeakersRestarted
+from asr_server.features.speakers.live_labels import SpeakerLabels, SpeakersLost, UtteranceSpeakers
+from asr_server.features.speakers.session_speakers import SessionSpeakers
+from asr_server.live.arrival_times import ArrivalTimes
+from asr_server.live.connection import Connection
+from asr_server.live.final_words import FinalWordTimes, WordTimestamps
+from asr_server.live.inbox import Disconnected, Inbox, Incoming, RefusedAction
+from asr_server.live.inference import LiveInference
+from asr_server.live.machine.config import LiveMachineConfig
+from asr_server.live.machine.events import (
     Action,
     Audio,
-    Checkpoint,
+    CancelRequest,
     Close,
     Configure,
-    Configured,
-    Detection,
-    Ending,
     EndOfTurnEstimated,
     EndOfTurnLikely,
     EstimateEndOfTurn,
     Event,
+    Final,
     Flush,
-    GetCheckpoint,
     Interrupted,
     Partial,
-    Reset,
     ResetDone,
-    Samples,
+    ResultKind,
+    Transcribe,
     TranscribeFailed,
     TranscribeResult,
-    TurnConfig,
     UtteranceEnded,
-    UtteranceStarted,
 )
-from asr_server.live.framing import Framing
-from asr_server.live.request_scheduler import RequestScheduler
-from asr_server.live.table import ENDINGS, TABLE, Signal, State, TurnAction
-from asr_server.live.utterance import Frame, OpenUtterance, Part
+from asr_server.live.machine.session import LiveMachine
+from asr_server.live.machine.table import State
+from asr_server.live.machine.utterance import Frame
+from asr_server.live.options import LiveSessionOptions, Shared
+from asr_server.live.outbox import Message, Outbox, Outgoing, missed
+from asr_server.live.sending_pace import SendingPace, began_before_moving_s
+from asr_server.live.session_stats import SessionOutcome, SessionStats
+from asr_server.live.voice_detection import VoiceDetector
+from asr_server.net.shared_bytes import PIECE_BYTES
+from asr_server.net.slices import turns
+from asr_server.schedule.admission import AdmissionTicket
+from asr_server.schedule.job import Priority
 
-# Quiet after which it is estimated whether the speaker has finished, the audio that the estimate is made from, and the
-# probability from which the end is the likelier of the two.
-_ASK_FRAMES = ms_to_frames(200)
-_HEARD_SAMPLES = 8 * SAMPLE_RATE
-_LIKELY = 0.5
-
-_SIGNALS = {Flush: Signal.FLUSH, Interrupted: Signal.INTERRUPTED, Close: Signal.CLOSE}
+_SLICE_BYTES = 4 * 1024  # 128 ms at 16 kHz
+_SAMPLE_BYTES = 4  # once in frames
+_BACKLOG_SAMPLES = 120 * SAMPLE_RATE  # of ended utterances without a final, before no more audio is processed
+_ESTIMATE_S = 2.0  # that an estimate of the end of a turn is waited for; the first one may load the model
+_FINALS_KEPT = 256  # a client misses at most what was on its way when the connection broke
 
 
-class LiveMachine:
-    """For each event the caller asks for the `frames` that it completes, finds out how likely each holds speech, gives
-    both to `receive`, and performs the actions that this returns, in order."""
+class LiveSession:
+    """Made by `LiveSessions`; clients reach it through a `Connection`. `ticket`: its place in the admission."""
 
-    def __init__(self, config: LiveMachineConfig) -> None:
-        self._config = config
-        self._out: list[Action] = []
-        self._requests = RequestScheduler(config, self._out)
-        # After this place the utterance may be cut, and a committed word cannot move to the next utterance.
-        self._commit = replace(config.commit, latest_samples=2 * config.max_utterance_samples // 3)
-        self._framing = Framing(config.input_rate_hz, config.resampler)
-        self._state = State.LISTENING
-        self._utterance: OpenUtterance | None = None
-        self._part: Part | None = None  # of the open utterance; None in a long pause
-        self._prefix_audio: deque[Frame] = deque()
-        self._frame = Frame(np.zeros(0, np.float32), 0.0)
-        self._ending = Ending.PAUSE
-        self._fresh_samples = 0  # speech since the last partial was requested
-        self._margin_frames = config.margin_samples // FRAME_SAMPLES
-        self._end_of_turn: float | None = None  # as estimated in the present pause
-        self._asked_samples: int | None = None  # the position for which the present pause's estimate was asked
-        self._pause_start = self._number = self._clock = self._in_utterances = self._in_silence = self._discarded = 0
-        self._next_rules: TurnConfig | None = None
-        self._apply(config.rules)
-        self._actions: dict[TurnAction, Callable[[], None]] = {
-            TurnAction.NOTHING: lambda: None,
-            TurnAction.KEEP: self._keep,
-            TurnAction.OPEN: self._open,
-            TurnAction.OPEN_PART: self._open,
-            TurnAction.EXTEND: self._extend,
-            TurnAction.EXTEND_PAUSE: self._extend_pause,
-            TurnAction.END_PART: self._end_part,
-            TurnAction.END: self._end,
-            TurnAction.CUT: self._cut,
-            TurnAction.END_FULL: self._finish,
-            TurnAction.FINISH: self._finish,
-            TurnAction.ANSWER_FLUSH: self._answer_flush,
-            TurnAction.COUNT_SILENCE: lambda: self._trim(0),
-            TurnAction.DISCARD: self._discard,
-            TurnAction.IGNORE: self._ignore,
-            TurnAction.CATCH_UP: lambda: self._requests.request_partial(self._current_part()),
-        }
-
-    # -- for the caller ----------------------------------------------------------------------------------------------
-
-    def frames(self, event: Event) -> list[Samples]:
-        """Of 512 samples each; the last of a stream may be shorter. `receive` must get them before the next are asked
-        for; results of the engine may come in between."""
-        if isinstance(event, Audio):
-            return self._framing.push(event.pcm)
-        ends = isinstance(event, Flush | Close) or (isinstance(event, Configure) and event.input_rate_hz is not None)
-        return self._framing.flush() if ends else []
-
-    def receive(self, event: Event, frames: Sequence[Frame] = ()) -> list[Action]:
-        """Process one event and the frames that it completes. Events may come in any order."""
-        for frame in frames:
-            self._process_frame(frame)
-        match event:
-            case Flush() | Interrupted() | Close():
-                self._step(_SIGNALS[type(event)])
-            case Reset():
-                self._reset()
-            case Configure():
-                self._configure(event)
-            case GetCheckpoint():
-                self._out.append(self._checkpoint())
-            case EndOfTurnEstimated(position_samples=position, probability=float(probability)):
-                if position == self._asked_samples:
-                    self._note_end_of_turn(probability)
-            case TranscribeResult():
-                self._requests.on_result(event)
-            case TranscribeFailed():
-                self._requests.on_failure(event)
-        actions, self._out[:] = list(self._out), []
-        return actions
+    def __init__(
+        self,
+        identity: str,
+        options: LiveSessionOptions,
+        config: LiveMachineConfig,
+        shared: Shared,
+        ticket: AdmissionTicket,
+    ) -> None:
+        engines = shared.engines
+        self.id = identity
+        self.input_rate_hz = config.input_rate_hz
+        self.detached = asyncio.Event()  # set while no connection has the session
+        self.received_bytes = self.received_actions = 0
+        self.handover: SessionHandover | None = None
+        began_s = time.monotonic()
+        if options.handover is not None:
+            self.handover = SessionHandover(identity, options.handover, config.input_rate_hz)
+            self.received_bytes = self.handover.begin.received_bytes
+            self.received_actions = self.handover.begin.actions
+            if self.handover.is_continued:
+                began_s = began_before_moving_s(samples_to_s(config.max_utterance_samples))
+        self._began_bytes = self.received_bytes
+        self._pace = SendingPace(2 * self.input_rate_hz, began_s if options.began_s is None else options.began_s)
+        self.rules = config.rules  # as last configured, also while that still waits in the inbox
+        self.ended = False  # nobody can resume it
+        self.speakers: SessionSpeakers | None = None
+        if options.speakers and shared.speakers is not None:
+            labels = SpeakerLabels(options.first_speaker)
+            self.speakers = SessionSpeakers(
+                shared.speakers, labels, self._send_speakers, shared.voices_of(options.owner)
+            )
+            config = replace(config, on_samples=self.speakers.hear)
+        self.machine, self._detector = LiveMachine(config), VoiceDetector(shared.detection)
+        self._shared, self._ticket = shared, ticket
+        self._share = shared.memory.share()
+        self._inbox, self._outbox = Inbox(shared.memory), Outbox()
+        self._arrivals = ArrivalTimes()
+        self.stats = SessionStats(engines.observer, lambda end: self._arrivals.lag_ms(end) / 1000)
+        self._finals: deque[Outgoing] = deque(maxlen=_FINALS_KEPT)
+        self._inference = LiveInference(engines, identity, shared.timeout_s)
+        self._requests: dict[int, asyncio.Task[TranscribeResult]] = {}
+        self._tells_turns = options.turn_events
+        self._estimates: set[asyncio.Task[float | None]] = set()
+        self._word_times = FinalWordTimes(engines.of, options.words, self._send_words)
+        # The machine has changed. Whoever waits clears it before, and then checks what it waits for.
+        self._machine_changed = asyncio.Event()
+        with logger.contextualize(session=self.log_name):
+            self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(self._on_run_done)
 
     @property
-    def state(self) -> State:
-        """The present state."""
-        return self._state
+    def log_name(self) -> str:
+        """The part of the id that may be logged: who knows all of it may resume the session."""
+        return self.id.partition(".")[0]
 
-    @property
-    def rules(self) -> TurnConfig:
-        """The turn configuration of the next utterance."""
-        return self._next_rules or self._rules
+    # -- connections -------------------------------------------------------------------------------------------------
 
-    @property
-    def account(self) -> AudioAccount:
-        """Where the samples went."""
-        buffered = self._framing.buffered_samples
-        return AudioAccount(
-            received=self._clock + buffered,
-            in_utterances=self._in_utterances,
-            in_silence=self._in_silence,
-            discarded=self._discarded,
-            open=self._open_samples + buffered,
-        )
-
-    @property
-    def clock_samples(self) -> int:
-        """The session's time: audio received so far that is in frames."""
-        return self._clock
-
-    @property
-    def backlog_samples(self) -> int:
-        """Audio of ended utterances without a final. The caller stops giving audio when this grows large."""
-        return self._requests.backlog_samples
-
-    @property
-    def busy(self) -> bool:
-        """Whether a result of the engine or a final is still to come."""
-        return self._requests.busy
-
-    @property
-    def current_partial(self) -> Partial | None:
-        """The last partial of the open utterance; None when none is open or it has no text yet."""
-        if (utterance := self._utterance) is None:
-            return None
-        ended = self._requests.first_without_final
-        part = ended if ended and ended.utterance is utterance else self._part
-        partial = part.partial() if part else utterance.partial()
-        return partial if partial.text else None
-
-    # -- events ------------------------------------------------------------------------------------------------------
-
-    def _process_frame(self, frame: Frame) -> None:
-        self._frame = frame
-        self._count(frame.samples)
-        self._step(self._signal(frame.probability))
-        if self._is_full():
-            self._step(Signal.FULL)
-
-    def _count(self, samples: Samples) -> None:
-        self._clock += len(samples)
-        self._config.on_samples(samples)
-
-    def _is_full(self) -> bool:
-        """Whether the part is as long as one may be, or in a long pause the utterance."""
-        begin = self._part or self._utterance
-        return begin is not None and self._clock - begin.start_samples >= self._config.max_utterance_samples
-
-    def _step(self, signal: Signal) -> None:
-        step = TABLE[self._state, signal]
-        self._ending = ENDINGS.get(signal, Ending.PAUSE)
-        self._state = step.next
-        self._actions[step.action]()
-        if self._utterance is None and self._next_rules is not None:
-            self._apply(self._next_rules)
-
-    def _reset(self) -> None:
-        discarded = self._utterance.number if self._utterance else None
-        rest = self._framing.flush()
-        self._framing.clear()
-        self._step(Signal.RESET)
-        for samples in rest:
-            self._count(samples)
-            self._discarded += len(samples)
-        self._out.append(ResetDone(discarded))
-
-    def _configure(self, event: Configure) -> None:
-        if event.input_rate_hz is not None:
-            self._framing = Framing(event.input_rate_hz, self._config.resampler)
-        self._next_rules = event.rules
-        if self._utterance is None:
-            self._apply(event.rules)
-        elif Detection.MANUAL in {self._rules.detection, event.rules.detection}:
-            # At once: the open utterance would otherwise wait for ever for the caller's flush, or not wait for it.
-            self._apply(event.rules)
-            if self._part is not None:
-                self._endpointer.resume()
-        self._out.append(Configured(event.rules, event.asked_language))
-
-    def _apply(self, rules: TurnConfig) -> None:
-        self._rules, self._next_rules = rules, None
-        manual, sentence_ms = rules.detection is Detection.MANUAL, rules.sentence_silence_ms
-        max_pause_ms = 1000 * self._config.max_pause_samples / SAMPLE_RATE
-        self._longest_ms = max(rules.min_silence_ms, rules.end_of_turn.longest_ms if rules.end_of_turn else 0)
-        pause_ms = max_pause_ms if manual else min(max_pause_ms, self._longest_ms)
-        self._endpointer = Endpointer(rules.threshold, pause_ms)
-        self._end_frames = math.inf if manual else ms_to_frames(rules.min_silence_ms)
-        self._sentence_frames = math.inf if sentence_ms is None else ms_to_frames(sentence_ms)
-        self._prefix_frames = ms_to_frames(rules.prefix_ms)
-        tail_ms = 1000 * self._config.tail_samples / SAMPLE_RATE
-        # At least one frame: when the margin is complete, the text before the pause is requested.
-        self._tail_frames = max(1, ms_to_frames(min(tail_ms, pause_ms, sentence_ms or pause_ms)))
-
-    def _checkpoint(self) -> Checkpoint:
-        waiting = self._requests.first_without_final
-        unfinished = waiting.utterance if waiting else self._utterance
-        if unfinished is not None:
-            return Checkpoint(unfinished.start_samples, unfinished.number - 1)
-        return Checkpoint(self._clock - sum(len(frame.samples) for frame in self._prefix_audio), self._number)
-
-    # -- frames ------------------------------------------------------------------------------------------------------
-
-    def _signal(self, probability: float) -> Signal:
-        if self._state is State.CLOSED:
-            return Signal.SILENT
-        signal = Signal[self._endpointer.add(probability).name]
-        if self._state is State.LISTENING:
-            return Signal.ONSET if self._rules.detection is Detection.MANUAL else signal
-        if self._part is not None and signal in {Signal.SILENT, Signal.ONSET}:
-            return Signal.VOICED  # the caller's utterance begins with any audio
-        if signal in {Signal.VOICED, Signal.ONSET}:
-            return signal
-        if self._pause_is_over():
-            return Signal.ENDPOINT
-        return Signal.LONG_PAUSE if signal is Signal.ENDPOINT else signal
-
-    def _pause_is_over(self) -> bool:
-        """Whether the pause is long enough, or long enough behind a complete sentence."""
-        frames = self._endpointer.quiet_frames
-        if self._part is not None:
-            is_sentence = self._part.ends_with_sentence
-        else:
-            frames = (self._clock - self._pause_start) // FRAME_SAMPLES
-            is_sentence = self._requests.first_without_final is None and self._opened().ends_with_sentence
-        return frames >= self._wait_frames or (is_sentence and frames >= self._sentence_frames)
-
-    @property
-    def _wait_frames(self) -> float:
-        """How long the present pause has to be."""
-        rules, probability = self._rules.end_of_turn, self._end_of_turn
-        if rules is None or probability is None:
-            return self._end_frames
-        if probability >= rules.sure:
-            return 0
-        return self._end_frames if probability >= _LIKELY else ms_to_frames(self._longest_ms)
-
-    def _note_end_of_turn(self, probability: float) -> None:
-        self._end_of_turn = probability
-        if probability >= _LIKELY:
-            self._out.append(EndOfTurnLikely(self._opened().number, probability, self._clock))
-
-    def _forget_pause(self) -> None:
-        """Speech goes on, or the utterance is over: an estimate that still comes means nothing."""
-        self._end_of_turn = self._asked_samples = None
-
-    # -- actions of the table ----------------------------------------------------------------------------------------
-
-    def _keep(self) -> None:
-        self._prefix_audio.append(self._frame)
-        self._trim(self._kept_frames + self._endpointer.onset_frames)
-
-    @property
-    def _kept_frames(self) -> int:
-        """How much audio before an onset belongs to what begins there."""
-        return self._prefix_frames if self._utterance is None else self._margin_frames
-
-    def _trim(self, frames: int) -> None:
-        while len(self._prefix_audio) > frames:
-            self._in_silence += len(self._prefix_audio.popleft().samples)
-
-    def _open(self) -> None:
-        self._prefix_audio.append(self._frame)
-        self._trim(self._kept_frames + max(1, self._endpointer.onset_frames))
-        self._start(list(self._prefix_audio))
-        self._prefix_audio.clear()
-
-    def _start(self, frames: list[Frame]) -> None:
-        """Begin a part with the last frames received; with it an utterance, if none is open."""
-        begin = self._clock - sum(len(frame.samples) for frame in frames)
-        if self._utterance is None:
-            self._number += 1
-            self._utterance = OpenUtterance(self._number, begin, self._rules)
-            self._out.append(UtteranceStarted(self._number, begin))
-        self._part = Part(self._utterance, begin, self._commit)
-        self._fresh_samples = 0
-        self._forget_pause()
-        for frame in frames:
-            self._add(frame)
-
-    def _extend(self) -> None:
-        self._current_part().endpoint_samples = None
-        self._forget_pause()
-        self._add(self._frame)
-
-    def _add(self, frame: Frame) -> None:
-        part = self._current_part()
-        part.add(frame)
-        self._fresh_samples += len(frame.samples)
-        if self._fresh_samples >= self._config.partial_every_samples:
-            self._fresh_samples = 0
-            self._requests.request_partial(part)
-
-    def _extend_pause(self) -> None:
-        part = self._current_part()
-        part.add(self._frame)
-        if self._endpointer.quiet_frames == self._tail_frames:
-            part.endpoint_samples = part.samples
-            self._fresh_samples = 0
-            self._requests.request_partial(part)
-        if self._rules.end_of_turn is not None and self._endpointer.quiet_frames == _ASK_FRAMES:
-            self._asked_samples = self._clock
-            self._out.append(EstimateEndOfTurn(self._clock, part.last_audio(_HEARD_SAMPLES)))
-
-    def _end_part(self) -> None:
-        part, quiet_frames = self._current_part(), self._endpointer.quiet_frames
-        self._pause_start = self._clock - quiet_frames * FRAME_SAMPLES
-        part.add(self._frame)
-        rest = part.split_last(quiet_frames - self._margin_frames)
-        self._endpointer.reset()
-        self._close_part(part)
-        self._requests.request_final(part)
-        self._prefix_audio.extend(rest)
-        self._trim(self._margin_frames)
-
-    def _end(self) -> None:
-        if self._part is not None:
-            self._part.add(self._frame)
-        else:
-            self._prefix_audio.append(self._frame)
-        self._finish()
-
-    def _finish(self) -> None:
-        """End the open utterance: where its margin ends if the pause is longer than that, else here.
-
-        An utterance that the caller ends has all the audio up to here.
+    def connect(self, received: int | None = None) -> Connection:
+        """A new connection: it gets the finals after utterance `received` and the labels of those before, then the open
+        utterance as it stands. The one before ends with `SessionTaken`. `received`: None for the first connection.
         """
-        if self._rules.detection is Detection.MANUAL:
-            self._trim(0)
-            self._opened().end_samples = self._clock
-        elif self._part is not None:
-            rest = self._part.split_last(max(0, self._endpointer.quiet_frames - self._tail_frames))
-            self._prefix_audio.extend(rest)
-        self._close_utterance()
-        self._endpointer.reset()
-        self._trim(self._prefix_frames if self._state is not State.CLOSED else 0)
+        self._outbox.close(SessionTaken("The session goes on over another connection."))
+        has = (received or 0) - (self.handover.begin.utterances if self.handover is not None else 0)
+        self._outbox = Outbox([lacked for kept in self._finals if (lacked := missed(kept, has)) is not None])
+        self.detached.clear()
+        self._ticket.left = False
+        if (partial := self.machine.current_partial) is not None:
+            self._send(partial, self._arrivals.lag_ms(partial.end_samples))
+        if self.handover is not None and received is not None:
+            self._outbox.put(Outgoing(ContinuationIssued(self.handover.continuation(self.machine))))
+        elif self.handover is not None and self.handover.is_continued and self.speakers is not None:
+            self._outbox.put(Outgoing(SpeakersRestarted()))
+        return Connection(self, self._outbox, received is None)
 
-    def _cut(self) -> None:
-        part = self._current_part()
-        rest = part.split_at(part.quietest_frame())
-        self._close_utterance()
-        if self._next_rules is not None:
-            self._apply(self._next_rules)
-            self._endpointer.resume()
-        self._start(rest)
+    async def ask_to_move(self, within_s: float) -> None:
+        """Ask the client to go on with another server, once its word times are sent, or half of the time has passed."""
+        assert self.handover is not None, "only sessions whose client asked for it can move"
+        await self._word_times.wait(within_s / 2)
+        self._outbox.put(Outgoing(MoveRequested(self.handover.continuation(self.machine), within_s)))
 
-    def _close_utterance(self) -> None:
-        utterance = self._opened()
-        last = self._part or Part(utterance, utterance.end_samples, self._commit)
-        last.is_last = True
-        self._close_part(last)
-        self._utterance = None
-        self._in_utterances += utterance.samples
-        utterance.ending = self._ending
-        utterance.end_of_turn = self._end_of_turn
-        self._forget_pause()
-        self._out.append(UtteranceEnded(utterance.number, utterance.start_samples, utterance.end_samples, self._ending))
-        self._requests.request_final(last)
+    def is_current(self, outbox: Outbox) -> bool:
+        """Whether this outbox is that of the present connection."""
+        return self._outbox is outbox
 
-    def _close_part(self, part: Part) -> None:
-        self._part = None
-        part.utterance.samples += part.samples
-        part.utterance.end_samples = max(part.utterance.end_samples, part.end_samples)
+    async def accept(self, event: Event | RefusedAction, outbox: Outbox) -> None:
+        """Take an event from the connection with this outbox. Waits while too much waits to be processed.
 
-    def _answer_flush(self) -> None:
-        self._number += 1
-        self._utterance = OpenUtterance(self._number, self._clock, self._rules, end_samples=self._clock)
-        self._close_utterance()
+        Raises `SessionTaken`, also when another connection took the session during the wait: that one was told how
+        many bytes had arrived, and its client sends the rest again. Counting these bytes too would double them.
+        Raises `Overloaded`, and takes nothing of a large frame, while sessions hold too much.
+        """
+        if not isinstance(event, Audio) or len(event.pcm) <= PIECE_BYTES:
+            await self._take(event, outbox)
+            return
+        with self._shared.memory.in_hand(len(event.pcm)):
+            for at in range(0, len(event.pcm), PIECE_BYTES):
+                await self._take(Audio(event.pcm[at : at + PIECE_BYTES]), outbox)
 
-    def _discard(self) -> None:
-        self._discarded += self._open_samples
-        self._forget_pause()
-        if self._utterance is not None:
-            self._requests.drop(self._utterance)
-            self._utterance = self._part = None
-        self._prefix_audio.clear()
-        self._endpointer.reset()
+    async def _take(self, event: Event | RefusedAction, outbox: Outbox) -> None:
+        if self.is_current(outbox):
+            await self._inbox.wait_for_room(event)
+        if not self.is_current(outbox):
+            raise SessionTaken("The session goes on over another connection.")
+        if isinstance(event, Audio):
+            self.received_bytes += len(event.pcm)
+        else:
+            self.received_actions += 1
+        if isinstance(event, Configure):
+            self.rules = event.rules
+        self._inbox.put(event)
+        self._account()
 
-    def _ignore(self) -> None:
-        self._discarded += len(self._frame.samples)
+    def _account(self) -> None:
+        """Tell the others what this session holds, and how much audio waits here for an answer."""
+        backlog = self.machine.backlog_samples
+        self._share.set(self._inbox.size_bytes + _SAMPLE_BYTES * backlog + self._outbox.waiting_bytes)
+        partial = self.machine.current_partial
+        since_start = self.machine.clock_samples - partial.start_samples if partial is not None else 0
+        self._ticket.seconds = self._inbox.audio_bytes / (2 * self.input_rate_hz) + samples_to_s(backlog + since_start)
+
+    def disconnect(self, *, clean: bool) -> None:
+        """The connection is gone; what it had sent is processed first."""
+        self.stats.on_disconnect(clean=clean)
+        self._outbox.close()
+        self._inbox.put(Disconnected(clean))
+        self._ticket.left = clean
+        self.detached.set()
+
+    async def finish(self) -> None:
+        """End the open utterance. Returns when its final is in the outbox."""
+        self._inbox.put(Close())
+        while not self._task.done() and (self._inbox or self.machine.state is not State.CLOSED or self.machine.busy):
+            await self._next_change()
+
+    def end(self, error: AsrError | None = None) -> None:
+        """Cancel whatever is under way, and end the connection, with the error if there is one."""
+        self.ended = True
+        self._task.cancel()
+        self._word_times.close()
+        if self.speakers is not None:
+            self.speakers.close()
+        self._machine_changed.set()
+        for task in (*self._requests.values(), *self._estimates):
+            task.cancel()
+        self._outbox.close(error)
+        self._inbox.clear()
+        self._share.set(0)
+        self._ticket.seconds = 0.0
+
+    # -- events: from the inbox and from the engine to the machine ---------------------------------------------------
+
+    async def _run(self) -> None:
+        """Process the inbox, for the life of the session."""
+        while True:
+            await self._process(await self._inbox.first())
+            self._inbox.remove_first()
+            self._account()
+            self._machine_changed.set()  # `finish` waits for the inbox too
+
+    async def _process(self, incoming: Incoming) -> None:
+        if self.machine.state is State.CLOSED:
+            # Nothing of it is answered, so that its client knows that it has to go to another server. It counts neither
+            # as audio nor as an action.
+            return
+        match incoming.event:
+            case Audio(pcm=pcm):
+                await self._process_audio(pcm, incoming.arrived_s)
+            case Disconnected(clean=clean):
+                is_open = self.machine.state not in (State.LISTENING, State.CLOSED)
+                event = Flush() if clean and is_open else Interrupted()
+                self._feed(event, await self._detector.frames(self.machine, event))
+            case RefusedAction():
+                self._report([], None, counted=True)
+            case event:
+                frames = await self._detector.frames(self.machine, event)
+                self._feed(event, frames, counted=not isinstance(event, Close))
+
+    async def _process_audio(self, pcm: bytes, arrived_s: float) -> None:
+        memory = self._shared.memory
+        for at in range(0, len(pcm), _SLICE_BYTES):
+            while self.machine.backlog_samples > min(_BACKLOG_SAMPLES, memory.queue_bytes // _SAMPLE_BYTES):
+                await self._next_change()
+            piece, priority = Audio(pcm[at : at + _SLICE_BYTES]), self._priority
+            if priority.is_live:
+                await self._process_slice(piece, arrived_s)
+                continue
+            async with self._shared.paces[priority]:
+                began_s = time.monotonic()
+                await self._process_slice(piece, arrived_s)
+                await asyncio.sleep(time.monotonic() - began_s)
+                # What nobody listens to is transcribed one after the other, so that it does not fill the batch.
+                while self._priority is Priority.BULK and self.machine.busy and not self.ended:
+                    await self._next_change()
+
+    async def _process_slice(self, audio: Audio, arrived_s: float) -> None:
+        frames = await self._detector.frames(self.machine, audio)
+        await turns().next()
+        actions = self.machine.receive(audio, frames)
+        # Before the actions: their lag is counted from here.
+        self._arrivals.add(self.machine.clock_samples, arrived_s)
+        if self.handover is not None:
+            self.handover.points.on_audio(len(audio.pcm))
+        self._perform(actions)
+        self._report(actions, None)
+        if self._estimates:
+            # Audio that comes faster than speech would end the pause before its estimate is there. At the pace of
+            # speech there is time: the next audio of a pause is silence.
+            await asyncio.wait(self._estimates, timeout=_ESTIMATE_S)
+
+    async def _next_change(self) -> None:
+        self._machine_changed.clear()
+        await self._machine_changed.wait()
+
+    def _feed(self, event: Event, frames: Sequence[Frame] = (), *, counted: bool = False) -> None:
+        """`counted`: it is an action of the client's."""
+        actions = self.machine.receive(event, frames)
+        self._perform(actions)
+        self._report(actions, event, counted=counted)
+
+    def _report(self, actions: Sequence[Action], event: Event | None, *, counted: bool = False) -> None:
+        """Tell the client from where another server can go on now."""
+        if self.handover is not None:
+            continuation = self.handover.on_processed(actions, event, self.machine, counted=counted)
+            if continuation is not None:
+                self._outbox.put(Outgoing(ContinuationIssued(continuation)))
+
+    def _on_run_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        """A fault of the server's ends the session with an error; otherwise its client would wait for ever."""
+        logger.opt(exception=error).error("live session failed", session=self.log_name)
+        self.stats.outcome = SessionOutcome.FAILED
+        self.end(AsrError("The server failed on this session; the log has the details."))
+
+    # -- actions of the machine --------------------------------------------------------------------------------------
+
+    def _perform(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Transcribe():
+                    self._submit(action)
+                case EstimateEndOfTurn():
+                    self._estimate(action)
+                case CancelRequest(ticket=ticket):
+                    if ticket in self._requests:
+                        self._requests[ticket].cancel()
+                case _:
+                    self.stats.count(action)
+                    if not isinstance(action, EndOfTurnLikely) or self._tells_turns:
+                        self._send(action, self._lag_ms(action))
+        self._machine_changed.set()
+
+    def _send(self, message: Message, lag_ms: int) -> None:
+        """A message of the machine's, if the client lacks it."""
+        shown = message if self.handover is None else self.handover.shown(message)
+        if shown is None:
+            return
+        outgoing = self._labelled(Outgoing(shown, lag_ms))
+        if isinstance(shown, Final):
+            self._finals.append(outgoing)
+            self._word_times.on_final(shown)
+        self._put(outgoing)
+
+    def _put(self, outgoing: Outgoing) -> None:
+        """A message that may have letters of speakers. The client first learns which letters others must not give."""
+        if self.handover is not None and (relabelled := self.handover.relabelled()) is not None:
+            self._outbox.put(Outgoing(ContinuationIssued(relabelled)))
+        self._outbox.put(outgoing)
+
+    def _labelled(self, outgoing: Outgoing) -> Outgoing:
+        """The message; a text with its speakers, where they are told apart."""
+        match outgoing.message:
+            case Partial() | Final() as text if self.speakers is not None:
+                speakers = self.speakers.labels.on_text(text)
+                if self.handover is not None:
+                    committed = text.text if isinstance(text, Final) else text.committed
+                    speakers = self.handover.labelled(speakers, committed)
+                return replace(outgoing, speakers=speakers)
+            case ResetDone(utterance=int(discarded)) if self.speakers is not None:
+                self.speakers.labels.discard(discarded)
+        return outgoing
+
+    def _send_speakers(self, message: UtteranceSpeakers | SpeakersLost) -> None:
+        if isinstance(message, UtteranceSpeakers):
+            if self.handover is not None:
+                message = self.handover.labelled(message)
+            for place, kept in enumerate(self._finals):
+                if isinstance(kept.message, Final) and kept.message.utterance == message.utterance:
+                    self._finals[place] = replace(kept, speakers=message)
+        self._put(Outgoing(message))
+
+    def _send_words(self, timed: WordTimestamps) -> None:
+        self._outbox.put(Outgoing(self.speakers.labels.on_words(timed) if self.speakers is not None else timed))
+
+    def _estimate(self, request: EstimateEndOfTurn) -> None:
+        assert self._shared.end_of_turn is not None, "only rules that need it ask for it"
+        task = asyncio.create_task(self._shared.end_of_turn.probability(request.audio))
+        self._estimates.add(task)
+        task.add_done_callback(functools.partial(self._on_estimated, request.position_samples))
+
+    def _on_estimated(self, position_samples: int, task: asyncio.Task[float | None]) -> None:
+        self._estimates.discard(task)
+        if task.cancelled() or self.ended:
+            return
+        try:
+            self._feed(EndOfTurnEstimated(position_samples, task.result()))
+        except Exception as fault:  # asyncio would only log what a callback raises
+            self._fail(fault)
+
+    def _lag_ms(self, action: Action) -> int:
+        if isinstance(action, Partial | Final | UtteranceEnded | EndOfTurnLikely):
+            return self._arrivals.lag_ms(action.end_samples)
+        return 0
+
+    def _submit(self, request: Transcribe) -> None:
+        self._word_times.on_request(request)
+        priority = self._priority
+        if priority.is_live and request.kind is ResultKind.FINAL:
+            priority = Priority.FINAL
+        task = asyncio.create_task(self._inference.transcribe(request, priority))
+        self._requests[request.ticket] = task
+        task.add_done_callback(functools.partial(self._on_request_done, request.ticket))
 
     @property
-    def _open_samples(self) -> int:
-        """Audio of the open utterance, long pauses left out, and what may be the prefix of the next part."""
-        held = self._utterance, self._part
-        return sum(each.samples for each in held if each) + sum(len(frame.samples) for frame in self._prefix_audio)
+    def _priority(self) -> Priority:
+        """Of partials. A speaker goes first. A recording that comes faster than it is spoken has the same right as one
+        in a file, and gives way to others when its client is gone."""
+        if self._pace.is_spoken(self.received_bytes - self._began_bytes):
+            return Priority.PARTIAL
+        return Priority.BULK if self.detached.is_set() else Priority.INTERACTIVE
 
-    def _opened(self) -> OpenUtterance:
-        assert self._utterance is not None, "the table leads here only with an open utterance"
-        return self._utterance
+    def _on_request_done(self, ticket: int, task: asyncio.Task[TranscribeResult]) -> None:
+        self._requests.pop(ticket, None)
+        if task.cancelled() or self.ended:
+            return
+        try:
+            error = task.exception()
+            self._feed(task.result() if error is None else self._failure(ticket, error))
+            self._account()
+        except Exception as fault:  # asyncio would only log what a callback raises
+            self._fail(fault)
 
-    def _current_part(self) -> Part:
-        assert self._part is not None, "the table leads here only with an open part"
-        return self._part
+    def _failure(self, ticket: int, error: BaseException) -> TranscribeFailed:
+        known = error if isinstance(error, AsrError) else AsrError("The server failed on this audio.")
+        logger.opt(exception=error.__cause__).warning("live answer failed", session=self.log_name, code=known.code)
+        return TranscribeFailed(ticket, known.code, known.message)

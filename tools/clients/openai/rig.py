@@ -11,8 +11,8 @@ from unittest import mock
 
 import numpy as np
 
-from asr_server.api.http import sse
 from asr_server.engine.fake_script import FakeScript
+from asr_server.recordings import sse
 from E2Etest import recordings
 from E2Etest.contract import inprocess
 from E2Etest.process import Server, running

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from asr_server.core.bundled_package import installed
 from asr_server.engine.feature import Feature, SpeechFeature
-from asr_server.engine.speech.espeak import package as espeak
 from asr_server.features.piper import voice
+from asr_server.features.speech_output.engines.espeak import package as espeak
 
 if TYPE_CHECKING:
-    from asr_server.engine.speech.protocol import SpeechEngine, SpeechTraits
     from asr_server.features.piper.voice import PiperVoice
+    from asr_server.features.speech_output.engines.protocol import SpeechEngine, SpeechTraits
 
 NAME = "piper"
 DEFAULT = f"{voice.PREFIX}{voice.PACKAGED}"

@@ -1,8 +1,9 @@
-"""The packaged voice keeps the contract of `engine/speech/conformance_test.py`."""
+"""The packaged voice keeps the contract of `features/speech_output/engines/conformance_test.py`."""
 
 import pytest
 
-from asr_server.engine.speech.conformance_test import (
+from asr_server.features.piper import DEFAULT, FEATURE
+from asr_server.features.speech_output.engines.conformance_test import (
     alone,
     sentences,
     test_a_dropped_row_has_no_outcome_and_its_slot_is_free,
@@ -15,7 +16,6 @@ from asr_server.engine.speech.conformance_test import (
     test_the_sentences_differ,
     test_traits_name_what_the_engine_takes,
 )
-from asr_server.features.piper import DEFAULT, FEATURE
 
 __all__ = [
     "alone",

@@ -18,14 +18,20 @@ from numpy.typing import NDArray
 from asr_server.core import heap
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, ModelUnavailable, SpeechFailed
-from asr_server.engine.speech.espeak import package, voices
-from asr_server.engine.speech.espeak.process import EspeakProcess
-from asr_server.engine.speech.espeak.script_runs import script_runs
-from asr_server.engine.speech.espeak.wire import Clause
-from asr_server.engine.speech.protocol import Sentence, SpeechFinish, SpeechInfo, SpeechTraits, SpokenSentence
 from asr_server.features.piper.network import PiperNetwork, Utterance
 from asr_server.features.piper.voice import END, PAD, START, PiperVoice
-from asr_server.scheduling.ports import Outcome, RowDelta, RowDone, RowFailed
+from asr_server.features.speech_output.engines.espeak import package, voices
+from asr_server.features.speech_output.engines.espeak.process import EspeakProcess
+from asr_server.features.speech_output.engines.espeak.script_runs import script_runs
+from asr_server.features.speech_output.engines.espeak.wire import Clause
+from asr_server.features.speech_output.engines.protocol import (
+    Sentence,
+    SpeechFinish,
+    SpeechInfo,
+    SpeechTraits,
+    SpokenSentence,
+)
+from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 
 # More than a few callers have under way: the one that comes last has heard least, and is next. A row has at most 4 MB.
 _SLOTS = 16

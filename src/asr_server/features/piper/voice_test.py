@@ -2,9 +2,9 @@
 
 import pytest
 
-from asr_server.engine.speech.protocol import OPENAI_VOICES
 from asr_server.features.piper import FEATURE, voice
 from asr_server.features.piper.voice import UnusableVoice
+from asr_server.features.speech_output.engines.protocol import OPENAI_VOICES
 
 
 def test_the_packaged_voice(packaged):

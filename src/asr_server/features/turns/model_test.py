@@ -7,7 +7,7 @@ from importlib import metadata
 import numpy as np
 import pytest
 
-from asr_server import demo, features
+from asr_server import demo, feature_list
 from asr_server.cli import pcm
 from asr_server.core import settings
 from asr_server.core.bundled_package import installed
@@ -60,7 +60,7 @@ def test_the_option_is_active_where_the_model_is_and_says_why_it_is_not(monkeypa
     """`pause` needs no model, `semantic` refuses to start without it."""
 
     def resolved(**chosen):
-        return features.resolve(settings.load(_env_file=None, model_id="fake", **chosen))
+        return feature_list.resolve(settings.load(_env_file=None, model_id="fake", **chosen))
 
     assert resolved().is_active(END_OF_TURN)
     assert not resolved(endpointing="pause").is_active(END_OF_TURN)

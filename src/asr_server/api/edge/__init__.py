@@ -1,1 +1,0 @@
-"""What every request and socket passes first: authentication, origins, limits, the request log."""

@@ -1,1 +1,0 @@
-"""The HTTP routes: forms in, bodies and server-sent events out."""

@@ -1,1 +1,0 @@
-"""The native live WebSocket, `/ws/transcribe`."""

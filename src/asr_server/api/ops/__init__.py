@@ -1,1 +1,0 @@
-"""Routes for operators: health, probes, metrics, and the web page."""

@@ -1,0 +1,118 @@
+"""What the server does by itself while it runs."""
+
+import asyncio
+import inspect
+
+import pytest
+import soundfile
+from loguru import logger
+
+from asr_server import app as server
+from asr_server import demo
+from asr_server import services as dependencies
+from asr_server.core import heap
+from asr_server.core.errors import JobsUnavailable
+from asr_server.core.settings import Settings
+from asr_server.engine import capabilities, plan
+from asr_server.engine.protocol import Utterance
+from asr_server.schedule.heartbeat import Heartbeat
+from asr_server.schedule.job import Job, Priority
+
+
+@pytest.mark.parametrize(("free_mb", "trims"), [(10, False), (100, True)])
+async def test_free_heap_goes_back_when_it_is_much(monkeypatch, tmp_path, free_mb, trims):
+    """While the app runs; a little stays for the next batch."""
+    looked, trimmed = asyncio.Semaphore(0), []
+    loop = asyncio.get_running_loop()
+
+    def free_bytes():
+        loop.call_soon_threadsafe(looked.release)
+        return free_mb * 2**20
+
+    monkeypatch.setattr(server, "_TRIM_EVERY_S", 0.001)
+    monkeypatch.setattr(heap, "free_bytes", free_bytes)
+    monkeypatch.setattr(heap, "trim", lambda: trimmed.append(True))
+    app = server.create_app(Settings(_env_file=None, model_id="demo", state_dir=str(tmp_path)))
+    async with app.router.lifespan_context(app):
+        for _ in range(3):
+            await asyncio.wait_for(looked.acquire(), 20)
+    assert bool(trimmed) is trims
+
+
+async def test_the_settings_reach_the_names_of_the_model_and_the_log(monkeypatch, tmp_path):
+    """Names of the operator's, and one warning with all settings of other servers."""
+    monkeypatch.setenv("WS_OVERLAP_SIZE", "320")
+    monkeypatch.setenv("WORKER_PORT", "8001")
+    lines = []
+    sink = logger.add(lines.append, format="{message}{extra}")
+    app = server.create_app(
+        Settings(_env_file=None, model_id="fake", state_dir=str(tmp_path), model_aliases="ours, a-*")
+    )
+    try:
+        async with app.router.lifespan_context(app):
+            catalog = app.state.services.catalog
+            assert [catalog.find(name).id for name in ("ours", "a-b")] == ["ours", "a-b"]
+    finally:
+        logger.remove(sink)
+    (warning,) = [line for line in lines if line.startswith("settings without effect")]
+    assert "WS_OVERLAP_SIZE" in warning
+    assert "WORKER_PORT" in warning
+
+
+def test_no_request_needs_a_thread(tmp_path):
+    """FastAPI calls plain functions in threads, which a busy event loop keeps waiting: the probes would fail."""
+
+    def calls(dependant):
+        yield dependant.call
+        for needed in dependant.dependencies:
+            yield from calls(needed)
+
+    app = server.create_app(Settings(_env_file=None, model_id="demo", state_dir=str(tmp_path)))
+    routers = [route.original_router for route in app.routes if hasattr(route, "original_router")]
+    routes = [route for router in routers for route in router.routes if hasattr(route, "dependant")]
+    found = {call for route in routes for call in calls(route.dependant)}
+    assert {dependencies.get_services, dependencies.get_caller} <= found
+    assert [call for call in found if not inspect.iscoroutinefunction(call)] == []
+
+
+def test_a_user_without_a_home_has_no_jobs_and_a_server_all_the_same(monkeypatch):
+    """As in a container that runs under a number which nobody has."""
+    monkeypatch.setattr(
+        "pathlib.Path.expanduser", lambda _: _raise(RuntimeError("Could not determine home directory."))
+    )
+    with pytest.raises(JobsUnavailable, match="no home"):
+        raise server._job_store(Settings(_env_file=None, model_id="demo"))
+
+
+def _raise(fault):
+    raise fault
+
+
+@pytest.mark.torch
+async def test_a_pass_shows_that_it_moves_to_whoever_asks_whether_the_engine_lives(monkeypatch):
+    """The layers of the model beat the heart that `/livez` listens to: three a pass, beside a turn's own ticks."""
+    ticks = []
+    tick = Heartbeat.tick
+    monkeypatch.setattr(Heartbeat, "tick", lambda heartbeat: (ticks.append(heartbeat), tick(heartbeat)))
+    settings = Settings(_env_file=None, model_id="demo")
+    built = server.machinery(settings, plan.resolve(settings, capabilities.probe()))
+    try:
+        audio = soundfile.read(demo.sample().recording, dtype="float32")[0]
+        job = Job(Utterance(audio), priority=Priority.BULK, cost_s=3.0)
+        heard = await asyncio.wrap_future(built.thread.submit(job))
+    finally:
+        await built.close()
+    assert len(ticks) >= 5 * heard.passes
+
+
+async def test_a_fresh_server_takes_two_long_texts_at_once(tmp_path):
+    """What speaks on a CPU is many times faster than what is guessed of a recogniser, and so is its first guess."""
+    settings = Settings(_env_file=None, model_id="fake", speech="espeak", state_dir=str(tmp_path))
+    built = server.machinery(settings, plan.resolve(settings, capabilities.probe()))
+    admission = built.speech.processor.admission
+    try:
+        with admission.hold() as first, admission.hold() as second:
+            for ticket in (first, second):
+                admission.measure(ticket, settings.max_speech_chars / 14)
+    finally:
+        await built.close()

@@ -1,0 +1,100 @@
+"""What the loaded model is called and knows."""
+
+import pytest
+
+from asr_server.core.errors import UnknownModel, UnsupportedLanguage
+from asr_server.engine.catalog import Catalog, Task
+
+
+def test_a_language_that_the_model_does_not_know_is_refused_with_those_it_knows():
+    """Whatever the product knows; no language at all is always right."""
+    english = Catalog("small", ["English"])
+    english.check_language("English")
+    english.check_language(None)
+    with pytest.raises(UnsupportedLanguage, match=r"does not know German\. It knows: English") as refusal:
+        english.check_language("German", "source_language")
+    assert refusal.value.param == "source_language"
+    Catalog("large").check_language("German")
+
+
+def test_every_name_that_clients_have_built_in_means_the_model():
+    """OpenAI's, those of other servers, other sizes of the same model, and the operator's own."""
+    catalog = Catalog("Qwen/Qwen3-ASR-1.7B", aliases=("our-model", "team-*"))
+    for name in (
+        "whisper-1",
+        "whisper-large-v3-turbo",
+        "gpt-4o-mini-transcribe-2026-01-01",
+        "Systran/faster-whisper-large-v3",
+        "Qwen/Qwen3-ASR-0.6B",
+        "our-model",
+        "team-a/b",
+    ):
+        assert catalog.find(name).id == name
+    assert catalog.find("Qwen/Qwen3-ASR-1.7B").owned_by == "Qwen"
+    assert catalog.default == catalog.all()[0].id == "Qwen/Qwen3-ASR-1.7B"
+    assert not [model.id for model in catalog.all() if "*" in model.id]
+
+
+@pytest.mark.parametrize("name", ["", "gpt-4o", "WHISPER-1", "our-model-2", "faster-whisper-small"])
+def test_another_name_is_refused_with_those_that_there_are(name):
+    """By case too, since names of models have it."""
+    with pytest.raises(UnknownModel, match=r"has the names demo, whisper-1, .*our-model.*Systran/faster-whisper-\*"):
+        Catalog("demo", aliases=("our-model",)).find(name)
+
+
+def test_every_name_means_the_model_where_the_operator_says_so():
+    """`*`, for any name of a sane length."""
+    catalog = Catalog("demo", aliases=("*",))
+    assert catalog.find("anything at all").owned_by == "alias"
+    with pytest.raises(UnknownModel):
+        catalog.find("x" * 201)
+
+
+def test_every_resident_model_has_its_name_and_its_languages():
+    """An alias means the default, also where it would fit the name of another."""
+    catalog = Catalog("Qwen/Qwen3-ASR-1.7B", others={"Qwen/Qwen3-ASR-0.6B": ["German"], "small": ["English"]})
+    assert [model.id for model in catalog.all()][:3] == ["Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ASR-0.6B", "small"]
+    found = {name: catalog.find(name).resident for name in ("Qwen/Qwen3-ASR-1.7B", "whisper-1", "small")}
+    assert found == {"Qwen/Qwen3-ASR-1.7B": "", "whisper-1": "", "small": "small"}
+    assert catalog.find("Qwen/Qwen3-ASR-0.6B").resident == "Qwen/Qwen3-ASR-0.6B"
+    assert catalog.find("Qwen/Qwen3-ASR-4B").resident == ""
+    assert catalog.find("any at all", any_name=True).resident == ""
+    catalog.check_language("German")
+    with pytest.raises(UnsupportedLanguage):
+        catalog.check_language("German", model="small")
+
+
+def test_models_that_speak_have_names_apart():
+    """Listed behind the others, with what they are for; of a name in both lists the recordings' model is meant."""
+    catalog = Catalog("demo", aliases=("both",), speech=("espeak", "both"))
+    listed = [(model.id, model.task) for model in catalog.all()]
+    assert listed[-5:] == [
+        (name, Task.SPEECH) for name in ("espeak", "tts-1", "tts-1-hd", "gpt-4o-mini-tts", "qwen-tts")
+    ]
+    assert [task for name, task in listed if name in ("demo", "both")] == [Task.TRANSCRIPTION] * 2
+    for name in ("both", "espeak", "tts-1", "tts-1-1106", "gpt-4o-mini-tts-2025-12-15", "Qwen/Qwen3-TTS-12Hz-0.6B"):
+        assert catalog.find_speech(name).id == name
+        assert catalog.retrieve(name).task is (Task.TRANSCRIPTION if name == "both" else Task.SPEECH)
+
+
+def test_a_name_of_the_other_kind_is_refused_with_its_purpose():
+    """As a name that nobody has, but saying where it belongs."""
+    catalog = Catalog("demo", aliases=("ours",), speech=("espeak",))
+    for name in ("espeak", "tts-1", "tts-1-1106"):
+        with pytest.raises(UnknownModel, match=r"speaks: it is for POST /v1/audio/speech.*the names demo, whisper-1"):
+            catalog.find(name)
+    for name in ("demo", "whisper-1", "gpt-4o-audio-transcribe", "ours"):
+        with pytest.raises(UnknownModel, match=r"for recordings.*the names espeak, tts-1"):
+            catalog.find_speech(name)
+    for name in ("", "kokoro"):
+        with pytest.raises(UnknownModel, match=r"does not exist.*the names espeak, tts-1"):
+            catalog.find_speech(name)
+
+
+def test_a_silent_server_lists_no_model_that_speaks():
+    """Nor does it find one."""
+    silent = Catalog("demo")
+    assert not [model for model in silent.all() if model.task is Task.SPEECH]
+    for find in (silent.find, silent.find_speech, silent.retrieve):
+        with pytest.raises(UnknownModel):
+            find("tts-1")

@@ -1,0 +1,175 @@
+"""The aligner: the bundled one as it is, against the SDK's own, and with faults injected."""
+
+import gc
+import json
+import shutil
+import weakref
+
+import numpy as np
+import pytest
+
+from asr_server import demo
+from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed, UnsupportedLanguage, UnsupportedValue
+from asr_server.engine.plan import Plan
+from asr_server.engine.protocol import AlignItem, Alignment
+from asr_server.engine.qwen_asr import aligner_runtime
+from asr_server.engine.qwen_asr.aligner import QwenAligner
+
+pytestmark = pytest.mark.torch
+
+TEXTS = ("hello turn on the kitchen lights", "你好 打开电灯", "seven, seven: SEVEN!", "play", "one 三 two")
+
+
+def _loaded(aligner_id="demo"):
+    aligner = QwenAligner(Plan("qwen", "demo", "cpu", "float32", 4, 0, (), aligner_id))
+    aligner.locate()
+    aligner.load()
+    return aligner
+
+
+def test_a_long_pass_says_that_it_moves(items):
+    """Progress is told at the convolutions and each layer of the audio tower and of the language model."""
+    beats = []
+    aligner = QwenAligner(Plan("qwen", "demo", "cpu", "float32", 4, 0, (), "demo"), lambda: beats.append(1))
+    aligner.locate()
+    aligner.load()
+    aligner.align(items[:1])
+    parts = aligner._runtime._parts
+    assert len(beats) == 1 + len(parts.tower.layers) + len(parts.text.layers)
+
+
+@pytest.fixture(scope="module")
+def aligner():
+    return _loaded()
+
+
+@pytest.fixture(scope="module")
+def items(clips):
+    """Clips of many lengths, short of a second to three encoder windows, each with some text."""
+    return [AlignItem(clip, TEXTS[n % len(TEXTS)], "English") for n, clip in enumerate([*clips, clips[0][:4_000]])]
+
+
+def test_it_equals_the_sdk_where_that_needs_no_repair(aligner, items, speech):
+    """Up to 8 s, where the SDK's missing mask does not matter, times are those of its `align` if its likeliest slots
+    are in order.
+
+    Where they run backwards, as for words that nobody says, ours are in order by the chain.
+    """
+    from qwen_asr.inference.qwen3_forced_aligner import Qwen3ForcedAligner
+
+    sdk = Qwen3ForcedAligner.from_pretrained(str(demo.aligner_path()), dtype="float32")
+    raw, repair = [], sdk.aligner_processor.fix_timestamp
+    sdk.aligner_processor.fix_timestamp = lambda data: raw.append(data.tolist()) or repair(data)
+    said = demo.sample().text.split()
+    asked = [AlignItem(speech, " ".join(said[: count + 1]), "English") for count in range(len(said))]
+    asked += [item for item in items if 8_000 <= len(item.audio) < 8 * 16_000]
+    in_order = 0
+    for item, ours in zip(asked, aligner.align(asked), strict=True):
+        (theirs,) = sdk.align((item.audio, 16_000), item.text, item.language)
+        last_s = len(item.audio) // 16 / 1000
+        told = [(t.text, *(round(1000 * min(s, last_s)) for s in (t.start_time, t.end_time))) for t in theirs]
+        assert [piece.text for piece in ours.pieces] == [text for text, *_ in told]
+        if raw[-1] == sorted(raw[-1]):
+            in_order += 1
+            assert [(p.text, p.start_ms, p.end_ms) for p in ours.pieces] == told
+    assert 4 <= in_order < len(asked)
+
+
+def test_control_tokens_in_a_text_do_no_harm(aligner, speech):
+    """A transcript that spells a stamp or an audio mark is aligned as words."""
+    (found,) = aligner.align([AlignItem(speech, "<timestamp> hello <|audio_pad|>", "English")])
+    assert [piece.text for piece in found.pieces] == ["timestamp", "hello", "audiopad"]
+
+
+def test_what_cannot_be_aligned_fails_alone(aligner, items):
+    """A language it does not know, too much audio, audio that is none: an error of that row, the others aligned."""
+    rows = [
+        items[0],
+        AlignItem(items[0].audio, "guten tag", "German"),
+        items[1],
+        AlignItem(np.zeros(16_000 * 33, np.float32), "hello", "English"),
+        AlignItem(np.zeros((4, 4), np.float32), "hello", "English"),
+    ]
+    found = aligner.align(rows)
+    assert found[0] == aligner.align([items[0]])[0]
+    assert found[2] == aligner.align([items[1]])[0]
+    assert [type(one) for one in found] == [
+        *(Alignment, UnsupportedLanguage, Alignment, UnsupportedValue, TranscriptionFailed)
+    ]
+
+
+def test_out_of_memory_halves_the_batch(aligner, items, monkeypatch):
+    """With memory for two rows at a time all are aligned as before; without memory for a single one, that one fails
+    with it."""
+    whole = aligner.align(items)
+    make, sizes = aligner_runtime.AlignerRuntime._chances, []
+
+    def small(self, rows):
+        sizes.append(len(rows))
+        if len(rows) > 2:
+            raise MemoryError
+        return make(self, rows)
+
+    monkeypatch.setattr(aligner_runtime.AlignerRuntime, "_chances", small)
+    assert aligner.align(items) == whole
+    assert max(sizes) == len(items)
+
+    def none(self, rows):
+        raise MemoryError
+
+    monkeypatch.setattr(aligner_runtime.AlignerRuntime, "_chances", none)
+    assert [type(one) for one in aligner.align(items[:3])] == [EngineOutOfMemory] * 3
+
+
+def test_a_load_without_memory_says_so(monkeypatch):
+    """The error names what to lower, and nothing is half loaded."""
+    aligner = QwenAligner(Plan("qwen", "demo", "cpu", "float32", 4, 0, (), "demo"))
+    aligner.locate()
+
+    def full(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(aligner_runtime.loading, "load_aligner", full)
+    with pytest.raises(EngineOutOfMemory, match="KV_BUDGET_MB"):
+        aligner.load()
+    assert not aligner.loaded
+
+
+def test_unload_gives_the_weights_back_and_load_brings_them(items):
+    """Nothing holds the weights after unload; after load the times are the same."""
+    aligner = _loaded()
+    before = aligner.align(items[:2])
+    weights = weakref.ref(aligner._runtime._parts.head)
+    aligner.unload()
+    gc.collect()
+    assert weights() is None
+    assert not aligner.loaded
+    aligner.load()
+    assert aligner.align(items[:2]) == before
+
+
+@pytest.mark.nightly
+def test_a_checkpoint_that_names_no_languages_has_those_of_the_release(tmp_path):
+    """The eleven published ones, split by their own rules: Japanese and Korean have no blanks to go by."""
+    copy = tmp_path / "aligner"
+    shutil.copytree(demo.aligner_path(), copy)
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "support_languages": None}))
+    aligner, audio = _loaded(str(copy)), np.zeros(32_000, np.float32)
+    assert isinstance(aligner.align([AlignItem(audio, "guten Tag", "German")])[0], Alignment)
+    assert isinstance(aligner.align([AlignItem(audio, "नमस्ते", "Hindi")])[0], UnsupportedLanguage)
+    japanese, korean = aligner.align(
+        [AlignItem(audio, "今日は天気です。", "Japanese"), AlignItem(audio, "안녕하세요 여러분.", "Korean")]
+    )
+    assert "".join(piece.text for piece in japanese.pieces) == "今日は天気です"
+    assert len(japanese.pieces) > 1
+    assert "".join(piece.text for piece in korean.pieces) == "안녕하세요여러분"
+
+
+@pytest.mark.parametrize("text", ["hello turn on the kitchen lights and play music", "打开电灯你好今天明天谢谢", ""])
+def test_the_cost_of_an_item_is_about_its_tokens(aligner, speech, text):
+    """The tokens that passes are planned by are what they take, to a half: the bundled tokenizer splits words finer
+    than most."""
+    row = aligner._runtime._row(AlignItem(speech, text, "English"))
+    true = aligner._runtime._encoder.tokens(row.mel.shape[1]) + len(row.before) + len(row.after)
+    assert true * 0.5 <= aligner.cost(AlignItem(speech, text, "English")) <= true * 1.5

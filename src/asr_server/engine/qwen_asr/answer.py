@@ -1,0 +1,119 @@
+"""Generated ids back to language, text and places in it: of whole answers, and of answers in the making.
+
+Every id is looked up once, and bytes are decoded as they come, so the work grows with the answer and not with its
+square. `answer_test` holds the results against the tokenizer's own decoding of every beginning of an answer.
+"""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from asr_server.engine import loops
+from asr_server.engine.qwen_asr.prompt import ASR_TEXT
+from asr_server.engine.qwen_asr.sdk import bytes_to_unicode, parse_asr_output
+
+# Byte-level BPE spells bytes as printable characters; this is the way back.
+_BYTES = {char: byte for byte, char in bytes_to_unicode().items()}
+# The character that a decoder writes for bytes that are none.
+_UNKNOWN = "\ufffd"
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAnswer:
+    """The content of some ids, as in `Hypothesis`."""
+
+    language: str  # the model's name, "" for no speech
+    text: str
+    offsets: tuple[int, ...]  # the length of `text` with each id
+    pieces: tuple[bytes, ...]  # the bytes that each id writes
+
+
+class AnswerReader:
+    """Reads what the ids of one tokenizer say."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._tag = tokenizer.convert_tokens_to_ids(ASR_TEXT)
+        self._added = {token.content: token.special for token in tokenizer.added_tokens_decoder.values()}
+
+    def read(self, ids: Sequence[int], language: str | None) -> ParsedAnswer:
+        """Read generated ids that follow a forced `language`, or none. A loop is folded to one repetition.
+
+        An answer that was cut off inside a character ends before it.
+        """
+        raw = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        found, text = parse_asr_output(raw.rstrip(_UNKNOWN), user_language=language)
+        text = loops.collapse(text)
+        start = self.text_start(ids, forced=language is not None) or 0
+        tokens = self._tokenizer.convert_ids_to_tokens(ids[start:])
+        offsets = _offsets([self._decoded(token) for token in tokens], text)
+        pieces = (b"" if token in self._added else self._decoded(token) for token in tokens)
+        return ParsedAnswer(found, text, () if offsets is None else (*[0] * start, *offsets), (*[b""] * start, *pieces))
+
+    def text_start(self, ids: Sequence[int], *, forced: bool) -> int | None:
+        """Return where the text begins: after the tag, None where there is none yet, at 0 if the language was
+        forced."""
+        if forced:
+            return 0
+        return ids.index(self._tag) + 1 if self._tag in ids else None
+
+    def decoded(self, ids: Sequence[int]) -> bytes:
+        """Return the bytes that the tokenizer decodes ids to."""
+        return b"".join(map(self._decoded, self._tokenizer.convert_ids_to_tokens(ids)))
+
+    def _decoded(self, token: str | None) -> bytes:
+        # The vocabulary is padded: ids after the tokenizer's last have no token, and an untrained row may still win.
+        if token is None or self._added.get(token, False):
+            return b""
+        return bytes(_BYTES[char] for char in token) if _BYTES.keys() >= set(token) else token.encode()
+
+
+class AnswerStream:
+    """The text of an answer in the making: whole characters only, and nothing before it is clear where it begins."""
+
+    def __init__(self, reader: AnswerReader, *, forced: bool) -> None:
+        self._reader = reader
+        self._forced = forced
+        self._in_text = False
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        # Decoded and not given out: blanks, which may turn out to be the last, and what is no character.
+        self._held = ""
+        self._given = False
+
+    def feed(self, ids: Sequence[int]) -> str:
+        """Return the text that is certain with `ids`, the next of the answer. All of it, joined, is the text of the
+        answer."""
+        if not self._in_text:
+            start = self._reader.text_start(ids, forced=self._forced)
+            if start is None:
+                return ""
+            self._in_text, ids = True, ids[start:]
+        text = self._held + self._decoder.decode(self._reader.decoded(ids))
+        certain = text.rstrip(_UNKNOWN).rstrip()
+        self._held = text[len(certain) :]
+        if not self._given:
+            certain = certain.lstrip()
+            self._given = bool(certain)
+        return certain
+
+
+def _offsets(pieces: Sequence[bytes], text: str) -> tuple[int, ...] | None:
+    """Return for each piece the length of `text` with it; None if the pieces do not write `text` letter by letter.
+
+    A character whose bytes are spread over several pieces counts with the last of them.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    parts = [decoder.decode(piece) for piece in pieces]
+    length, ends = 0, [0]
+    for part in parts:
+        known = part.rstrip(_UNKNOWN)
+        ends.append(length + len(known) if known else ends[-1])
+        length += len(part)
+    whole = "".join(parts).rstrip(_UNKNOWN)
+    if whole.strip() != text:
+        return None
+    lead = len(whole) - len(whole.lstrip())
+    return tuple(min(max(0, end - lead), len(text)) for end in ends[1:])

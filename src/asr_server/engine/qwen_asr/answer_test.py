@@ -1,0 +1,182 @@
+"""Ids to text and back to places in it, against the tokenizer's own decoding of every beginning of an answer."""
+
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from asr_server import demo
+from asr_server.engine.qwen_asr.answer import AnswerReader, AnswerStream
+from tools.training.sentences import SENTENCES
+
+pytestmark = pytest.mark.torch
+
+TEXTS = ("turn on the lights", "打开电灯", "naïve 😀 end", "")
+UNKNOWN = "\ufffd"
+# Control tokens, the tag, ids without a token, and the bytes of characters: 0 to 255 in both vocabularies.
+RELEASED_IDS = st.one_of(st.integers(0, 255), st.integers(0, 151_642), st.integers(151_643, 151_720))
+DEMO_IDS = st.one_of(st.integers(0, 255), st.integers(0, 700))
+
+
+@pytest.fixture(scope="module")
+def demo_tokenizer():
+    return AutoTokenizer.from_pretrained(demo.checkpoint_path())
+
+
+@pytest.fixture(params=["demo", "released"])
+def tokenizer(request):
+    return request.getfixturevalue(f"{request.param}_tokenizer")
+
+
+def _ids(tokenizer, text, *, forced=False, language="English"):
+    return tokenizer(("" if forced else f"language {language}<asr_text>") + text).input_ids
+
+
+def _text_ids(tokenizer, ids, forced):
+    tag = tokenizer.convert_tokens_to_ids("<asr_text>")
+    return ids if forced or tag not in ids else ids[ids.index(tag) + 1 :]
+
+
+def _offsets(tokenizer, ids, text, forced):
+    """Return the offsets found by decoding every beginning of the ids."""
+    decode, text_ids = tokenizer.backend_tokenizer.decode, _text_ids(tokenizer, ids, forced)
+    whole = decode(text_ids).rstrip(UNKNOWN)
+    if whole.strip() != text:
+        return ()
+    lead = len(whole) - len(whole.lstrip())
+    lengths = (len(decode(text_ids[:n]).rstrip(UNKNOWN)) - lead for n in range(1, len(text_ids) + 1))
+    return (*[0] * (len(ids) - len(text_ids)), *(min(max(0, length), len(text)) for length in lengths))
+
+
+def _partial(tokenizer, ids, forced):
+    """The text of an unfinished answer by decoding all of it."""
+    if not forced and tokenizer.convert_tokens_to_ids("<asr_text>") not in ids:
+        return ""
+    return tokenizer.backend_tokenizer.decode(_text_ids(tokenizer, ids, forced)).rstrip(UNKNOWN).strip()
+
+
+def _check(tokenizer, ids, forced, cuts=()):
+    reader = AnswerReader(tokenizer)
+    answer = reader.read(ids, "English" if forced else None)
+    assert answer.offsets == _offsets(tokenizer, ids, answer.text, forced)
+    assert len(answer.pieces) == len(ids)
+    stream, shown, start = AnswerStream(reader, forced=forced), "", 0
+    for end in sorted({*(cut for cut in cuts if cut < len(ids)), len(ids)}):
+        shown += stream.feed(ids[start:end])
+        assert shown == _partial(tokenizer, ids[:end], forced)
+        start = end
+    return answer, shown
+
+
+@given(st.data(), st.booleans())
+def test_random_ids_are_read_as_the_tokenizer_decodes_them(released_tokenizer, demo_tokenizer, data, released):
+    """Offsets and streamed text, whatever bytes, control tokens and tags an answer has and however it is divided."""
+    tokenizer, one = (released_tokenizer, RELEASED_IDS) if released else (demo_tokenizer, DEMO_IDS)
+    ids = data.draw(st.lists(one, max_size=24))
+    if data.draw(st.booleans()):
+        ids = [*_ids(tokenizer, ""), *ids]
+    _check(tokenizer, ids, data.draw(st.booleans()), data.draw(st.sets(st.integers(1, 30))))
+
+
+@given(st.text(max_size=20), st.sets(st.integers(1, 60)))
+def test_random_text_is_read_as_the_tokenizer_decodes_it(released_tokenizer, text, cuts):
+    """Any characters, blanks at the edges included."""
+    _check(released_tokenizer, _ids(released_tokenizer, text), False, cuts)
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+@pytest.mark.parametrize("forced", [False, True])
+def test_a_sentence_of_every_language_comes_back(released_tokenizer, language, forced):
+    """Language, text, bytes and places are those of the sentence; streamed, it never shows half a character."""
+    sentence = SENTENCES[language]
+    ids = _ids(released_tokenizer, sentence, forced=forced, language=language)
+    answer, shown = _check(released_tokenizer, ids, forced, range(len(ids)))
+    read = AnswerReader(released_tokenizer).read(ids, language if forced else None)
+    assert (read.language, read.text, shown) == (language, sentence, sentence)
+    assert b"".join(answer.pieces).decode() == sentence
+    assert answer.offsets[-1] == len(sentence)
+    for end in range(len(ids)):
+        assert b"".join(answer.pieces[:end]).decode(errors="ignore") == sentence[: ([0, *answer.offsets])[end]]
+
+
+@pytest.mark.parametrize("language", SENTENCES)
+def test_an_answer_cut_off_anywhere_ends_with_a_whole_character(released_tokenizer, language):
+    """The text is a beginning of the sentence, and what was streamed is all of it."""
+    sentence = SENTENCES[language]
+    ids = _ids(released_tokenizer, sentence, language=language)
+    for end in range(len(_ids(released_tokenizer, "", language=language)), len(ids)):
+        answer, shown = _check(released_tokenizer, ids[:end], False)
+        assert sentence.startswith(answer.text)
+        assert shown == answer.text
+
+
+@pytest.mark.parametrize("text", TEXTS)
+@pytest.mark.parametrize("forced", [False, True])
+def test_offsets_end_where_characters_end(tokenizer, text, forced):
+    """Characters of several bytes count with their last byte; the language words count nothing."""
+    ids = _ids(tokenizer, text, forced=forced)
+    found = AnswerReader(tokenizer).read(ids, "English" if forced else None).offsets
+    assert len(found) == len(ids)
+    assert not found or found[-1] == len(text)
+    spoken = ids[len(ids) - sum(1 for o in found if o) :]
+    assert tokenizer.decode(spoken).endswith(text[-1:])
+    assert list(found) == sorted(found)
+
+
+def test_text_that_was_cleaned_up_has_no_offsets(tokenizer):
+    """Ids no longer map to places in the text where a loop was folded."""
+    answer = AnswerReader(tokenizer).read(_ids(tokenizer, "no " * 30), None)
+    assert answer.language == "English"
+    assert len(answer.text) < 10
+    assert answer.offsets == ()
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_pieces_are_the_bytes_of_the_text(tokenizer, text):
+    """The bytes that the ids write, joined, are the text in UTF-8; the language words write nothing."""
+    ids = _ids(tokenizer, text)
+    found = AnswerReader(tokenizer).read(ids, None).pieces
+    assert len(found) == len(ids)
+    assert b"".join(found).decode() == text
+
+
+def test_ids_without_a_token_write_nothing(tokenizer):
+    """The released vocabularies are padded past their tokenizers; such an id is no error."""
+    answer = AnswerReader(tokenizer).read([*_ids(tokenizer, "turn"), 151_900], None)
+    assert answer.text == "turn"
+    assert answer.pieces[-1] == b""
+
+
+class _Counting:
+    """The tokenizer, with a count of the ids that it was asked about."""
+
+    def __init__(self, tokenizer):
+        self.looked_up = 0
+        self.added_tokens_decoder = tokenizer.added_tokens_decoder
+        self.convert_tokens_to_ids = tokenizer.convert_tokens_to_ids
+        self.decode = self._counted(tokenizer.decode)
+        self.convert_ids_to_tokens = self._counted(tokenizer.convert_ids_to_tokens)
+        self.backend_tokenizer = SimpleNamespace(decode=self._counted(tokenizer.backend_tokenizer.decode))
+
+    def _counted(self, function):
+        def call(ids, **options):
+            self.looked_up += len(ids)
+            return function(ids, **options)
+
+        return call
+
+
+@pytest.mark.parametrize("times", [1, 4])
+def test_the_work_grows_with_the_answer(released_tokenizer, times):
+    """Streaming looks up each id once, and the whole answer each id twice, however long the answer is."""
+    ids = _ids(released_tokenizer, " ".join([*SENTENCES.values()] * times))
+    tokenizer = _Counting(released_tokenizer)
+    reader = AnswerReader(tokenizer)
+    stream = AnswerStream(reader, forced=False)
+    shown = "".join(stream.feed([token]) for token in ids)
+    assert tokenizer.looked_up <= len(ids)
+    answer = reader.read(ids, None)
+    assert tokenizer.looked_up <= 3 * len(ids)
+    assert answer.text == shown

@@ -1,0 +1,167 @@
+"""The audio encoder with true 8 s windows under every attention backend, windows of many clips in one batch.
+
+The SDK's own forward pass leaves its windows to flash-attention: under SDPA and eager every token attends over the
+whole clip, which is not what the model was trained on. Here each window is a row of a batch, so that no mask can be
+forgotten, the cost is linear in the length, and clips share the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from asr_server.engine.qwen_asr.windows import Encoder, Window
+from asr_server.engine.torch import memory
+from asr_server.engine.torch.linear import Linear, MakeLinear, plain, stacked
+
+# Pieces that the convolutions see at a time, and that are padded to a power of two: what one leaves to the next stays
+# in the caches of a CPU.
+_PIECES = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layer:
+    """The weights of a transformer layer."""
+
+    norm: nn.LayerNorm
+    qkv: Linear  # queries, keys and values in one product
+    scale: float  # of the queries
+    heads: int
+    out: Linear
+    mlp_norm: nn.LayerNorm
+    up: Linear
+    activation: Callable[[torch.Tensor], torch.Tensor]
+    down: Linear
+
+
+class WindowedEncoder(Encoder):
+    """Takes the layers out of `tower`, the SDK's audio tower, which is of no use afterwards.
+
+    Positions restart with every piece. `on_layer` is called before each layer and each group of pieces, since on a CPU
+    a pass may take long.
+    """
+
+    def __init__(self, tower: Any, make_linear: MakeLinear = plain) -> None:
+        super().__init__(tower)
+        self._convolutions = (tower.conv2d1, tower.conv2d2, tower.conv2d3)
+        self.device = tower.conv2d1.weight.device
+        self._conv_out = make_linear(tower.conv_out.weight, tower.conv_out.bias)
+        self._positions: torch.Tensor = tower.positional_embedding.positional_embedding
+        self._norm = tower.ln_post
+        self._activation = tower.act
+        self._projections = [make_linear(part.weight, part.bias) for part in (tower.proj1, tower.proj2)]
+        self._layers: list[Layer] = []
+        for number, layer in enumerate(tower.layers):
+            self._layers.append(_fused(layer, make_linear))
+            tower.layers[number] = nn.Identity()
+        tower.conv_out = tower.proj1 = tower.proj2 = nn.Identity()
+
+    def __call__(self, windows: Sequence[Window]) -> list[torch.Tensor]:
+        """Embeddings (tokens, output_dim) of each window, on the device of the weights."""
+        pieces, widths = self._pieces(windows)
+        groups = [(group, widths[n * _PIECES :]) for n, group in enumerate(pieces.split(_PIECES))]
+        x = torch.cat([self._convolve(group, own[: len(group)]) for group, own in groups])
+        per_window = x.split([-(-window.mel.shape[1] // self.piece_frames) for window in windows])
+        states = [own.flatten(0, 1)[: window.tokens] for own, window in zip(per_window, windows, strict=True)]
+        encoded = self._attend(states)
+        return [row[: window.tokens] for row, window in zip(encoded, windows, strict=True)]
+
+    def _pieces(self, windows: Sequence[Window]) -> tuple[torch.Tensor, list[int]]:
+        """Return all pieces (n, 1, 128, 100), and how many frames of each the convolutions may see."""
+        weight, size = self._convolutions[0].weight, self.piece_frames
+        pieces, widths = list[torch.Tensor](), list[int]()
+        for window in windows:
+            frames = window.mel.shape[1]
+            padded = F.pad(window.mel.to(weight.device, weight.dtype), (0, -frames % size))
+            pieces.append(padded.unflatten(1, (-1, size)).transpose(0, 1).unsqueeze(1))
+            widths += [min(size, frames) if window.whole else size] * len(pieces[-1])
+        return torch.cat(pieces), widths
+
+    def _convolve(self, pieces: torch.Tensor, widths: Sequence[int]) -> torch.Tensor:
+        """Pieces (n, 1, 128, 100) to (n, 13, d_model)."""
+        self.on_layer()
+        count = len(pieces)
+        # Few different shapes: kernels are chosen anew for each.
+        x = F.pad(pieces, (0, 0, 0, 0, 0, 0, 0, (1 << (count - 1).bit_length()) - count))
+        ends = None
+        if min(widths) < self.piece_frames:
+            ends = memory.upload(torch.tensor([*widths, *[0] * (len(x) - count)]), x.device)
+        return self.piece_states(self.images(x, ends)[:count])
+
+    def images(self, x: torch.Tensor, ends: torch.Tensor | None) -> torch.Tensor:
+        """Pieces (n, 1, 128, 100) to what the convolutions make of them, (n, channels, 16, 13).
+
+        `ends` (n,): frames of each piece that exist, None where all do.
+        """
+        for convolution in self._convolutions:
+            x = F.gelu(convolution(x))
+            if ends is not None:
+                # Behind the end of a clip in its own width the next convolution sees zeros, as it would at the edge.
+                ends = (ends + 1) // 2
+                x = x * (torch.arange(x.shape[-1], device=x.device) < ends[:, None])[:, None, None].to(x.dtype)
+        return x
+
+    def piece_states(self, x: torch.Tensor, first: int = 0) -> torch.Tensor:
+        """Convolved pieces (n, channels, 16, 13) to states (n, 13, d_model) with their positions, from `first` on."""
+        x = self._conv_out(x.permute(0, 3, 1, 2).flatten(2))
+        return x + self._positions[first : first + x.shape[1]].to(x.dtype)
+
+    def _attend(self, windows: Sequence[torch.Tensor]) -> torch.Tensor:
+        """Windows (n_i, d_model), n_i <= 104, to (W, max n_i, output_dim)."""
+        lengths = [len(window) for window in windows]
+        x = torch.nn.utils.rnn.pad_sequence(list(windows), batch_first=True)
+        mask = None
+        if min(lengths) < x.shape[1]:
+            ends = memory.upload(torch.tensor(lengths), x.device)[:, None]
+            mask = (torch.arange(x.shape[1], device=x.device) < ends)[:, None, None, :]
+        return self.embeddings(x, mask)
+
+    def embeddings(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """States (W, n, d_model) to embeddings (W, n, output_dim); `mask` is True where a token may be seen."""
+        for layer in self._layers:
+            self.on_layer()
+            q, k, v = attention_inputs(layer, x)
+            h = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=layer.scale)
+            x = layer_output(layer, x, h)
+        return self.project(x)
+
+    def project(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the last layer's states (W, n, d_model) to embeddings (W, n, output_dim)."""
+        first, second = self._projections
+        return second(self._activation(first(self._norm(x))))
+
+
+def attention_inputs(layer: Layer, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Queries, keys and values (W, heads, n, dim) of a pre-norm layer over (W, n, d)."""
+    q, k, v = layer.qkv(layer.norm(x)).unflatten(-1, (3, layer.heads, -1)).transpose(1, 3).unbind(2)
+    return q, k, v
+
+
+def layer_output(layer: Layer, x: torch.Tensor, h: torch.Tensor) -> torch.Tensor:
+    """Return the layer's output for `x` (W, n, d); `h` (W, heads, n, dim) is the result of its attention."""
+    x = x + layer.out(h.transpose(1, 2).flatten(2))
+    x = x + layer.down(layer.activation(layer.up(layer.mlp_norm(x))))
+    if x.dtype == torch.float16:  # as in the SDK: deep layers of the released encoders overflow half precision
+        limit = torch.finfo(x.dtype).max - 1000
+        x = x.clamp(-limit, limit)
+    return x
+
+
+def _fused(layer: Any, make_linear: MakeLinear) -> Layer:
+    attention = layer.self_attn
+    return Layer(
+        norm=layer.self_attn_layer_norm,
+        qkv=make_linear(*stacked(attention.q_proj, attention.k_proj, attention.v_proj)),
+        scale=attention.scaling,
+        heads=attention.num_heads,
+        out=make_linear(attention.out_proj.weight, attention.out_proj.bias),
+        mlp_norm=layer.final_layer_norm,
+        up=make_linear(layer.fc1.weight, layer.fc1.bias),
+        activation=layer.activation_fn,
+        down=make_linear(layer.fc2.weight, layer.fc2.bias),
+    )

@@ -1,0 +1,94 @@
+"""The windowed encoder against the SDK's own forward pass."""
+
+import copy
+import sys
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from asr_server import demo
+from asr_server.engine.qwen_asr.encoder import WindowedEncoder
+from asr_server.engine.qwen_asr.sdk import Qwen3ASRForConditionalGeneration
+
+pytestmark = pytest.mark.torch
+
+sdk = sys.modules[Qwen3ASRForConditionalGeneration.__module__]
+
+LENGTHS = [50, 99, 100, 101, 250, 800, 801, 1000, 2150]
+
+
+@pytest.fixture(scope="module", params=["sdpa", "eager"])
+def tower(request):
+    model = sdk.Qwen3ASRForConditionalGeneration.from_pretrained(
+        demo.checkpoint_path(), dtype=torch.float32, attn_implementation=request.param
+    )
+    found = model.thinker.audio_tower.eval().requires_grad_(False)
+    assert found.config._attn_implementation == request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def encode(tower):
+    """Clips (128, T) to their embeddings, all windows in one batch. The tower itself keeps its layers."""
+    encoder = WindowedEncoder(copy.deepcopy(tower))
+
+    def encode(mels):
+        windows = [encoder.windows(mel) for mel in mels]
+        encoded = iter(encoder([window for own in windows for window in own]))
+        return [torch.cat([next(encoded) for _ in own]) for own in windows]
+
+    return encode
+
+
+def _mel(frames):
+    return torch.randn(128, frames, generator=torch.Generator().manual_seed(frames))
+
+
+def _sdk(tower, mel, monkeypatch, *, masked):
+    """The SDK's encoder; `masked` puts its own, never called, mask function to use."""
+    if masked:
+        original = sdk.Qwen3ASRAudioEncoderLayer.forward
+
+        def with_mask(layer, hidden, cu_seqlens, **_):
+            return original(layer, hidden, cu_seqlens, attention_mask=tower._prepare_attention_mask(hidden, cu_seqlens))
+
+        monkeypatch.setattr(sdk.Qwen3ASRAudioEncoderLayer, "forward", with_mask)
+    return tower(mel, feature_lens=torch.tensor([mel.shape[1]])).last_hidden_state
+
+
+@pytest.mark.parametrize("frames", LENGTHS)
+def test_it_equals_the_sdk_with_true_windows(tower, encode, monkeypatch, frames):
+    """Any length gives what the SDK gives when its windows are masked, under SDPA and eager."""
+    mel = _mel(frames)
+    (ours,) = encode([mel])
+    assert_close(ours, _sdk(tower, mel, monkeypatch, masked=True), atol=2e-4, rtol=1e-4)
+
+
+def test_the_sdk_alone_lets_windows_see_each_other(tower, encode, monkeypatch):
+    """Past 8 s the SDK's unmasked pass is another function: this is the fault that the windows mend."""
+    mel = _mel(1000)
+    (ours,) = encode([mel])
+    unmasked = _sdk(tower, mel, monkeypatch, masked=False)
+    assert (ours - unmasked).abs().max() > 0.05
+
+
+def test_a_closed_window_does_not_depend_on_what_follows(encode):
+    """The first 8 s encode the same whether the clip ends there or goes on."""
+    mel = _mel(2000)
+    (whole,), (start,) = encode([mel]), encode([mel[:, :800]])
+    assert_close(whole[: len(start)], start, atol=2e-5, rtol=1e-4)
+
+
+def test_a_batch_of_clips_is_each_clip_alone(encode):
+    """Windows of many clips in one batch do not mix, nor do clips that are shorter than a piece."""
+    together = encode([_mel(n) for n in LENGTHS])
+    for frames, got in zip(LENGTHS, together, strict=True):
+        assert_close(got, encode([_mel(frames)])[0], atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("frames", LENGTHS)
+def test_the_token_count_is_the_sdks(tower, encode, frames):
+    """Our closed form and the SDK's agree, so that prompts have room for the audio."""
+    expected = int(sdk._get_feat_extract_output_lengths(torch.tensor(frames)))
+    assert WindowedEncoder(copy.deepcopy(tower)).tokens(frames) == len(encode([_mel(frames)])[0]) == expected

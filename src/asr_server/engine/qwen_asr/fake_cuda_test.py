@@ -1,0 +1,163 @@
+"""Passes on tensors that say they are on a GPU and hold nothing: where devices or formats are mixed, torch refuses."""
+
+import builtins
+import json
+from contextlib import nullcontext
+from itertools import pairwise
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from asr_server import demo
+from asr_server.engine.qwen_asr.capacity import Capacity
+from asr_server.engine.qwen_asr.decoder import RowInput, SlotDecoder, SlotRow
+from asr_server.engine.qwen_asr.encoder import WindowedEncoder
+from asr_server.engine.qwen_asr.language_model import LanguageModel
+from asr_server.engine.torch import memory
+from asr_server.engine.torch.sampling import Choice
+from asr_server.features.drafts.speculative import Draft
+
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
+
+DEVICE = torch.device("cuda", 0)
+MOST_OPERATIONS = 24
+# These make another view of what is there, or only room.
+FREE = {
+    *("view", "_unsafe_view", "transpose", "unsqueeze", "slice", "select", "split", "split_with_sizes", "permute"),
+    *("expand", "t", "alias", "detach", "unbind", "empty", "squeeze", "unflatten", "lift_fresh"),
+}
+
+
+class Ledger(TorchDispatchMode):
+    """Operations that compute, with their tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if name not in FREE:
+            given = [a for a in args if isinstance(a, torch.Tensor)]
+            self.calls.append((name, [(tuple(a.shape), a.dtype) for a in given], out))
+        return out
+
+
+@pytest.fixture(params=[torch.float32, torch.bfloat16, torch.float16])
+def parts(request, monkeypatch):
+    """Encoder, language model and head of the bundled checkpoint's configuration."""
+    from qwen_asr.core.transformers_backend import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
+
+    config = Qwen3ASRConfig(**json.loads((demo.checkpoint_path() / "config.json").read_text()))
+    with FakeTensorMode(), torch.inference_mode():
+        thinker = Qwen3ASRForConditionalGeneration(config).eval().thinker
+        for module in thinker.modules():
+            for name, held in {**module._parameters, **module._buffers}.items():
+                if held is not None:
+                    dtype = request.param if held.dtype == torch.float32 and name != "inv_freq" else held.dtype
+                    made = torch.nn.Buffer(torch.empty(held.shape, device=DEVICE, dtype=dtype))
+                    module._parameters.pop(name, None)
+                    module._buffers[name] = made
+        # Pinning needs a driver, and so does switching autocast off.
+        monkeypatch.setattr(
+            memory, "upload", lambda tensor, device: torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+        )
+        monkeypatch.setattr(torch, "autocast", lambda **_: nullcontext())
+        # Subscripts in Python enter the device first, which this build of torch has none of.
+        monkeypatch.setattr(torch.Tensor, "__getitem__", _subscript)
+        monkeypatch.setattr(torch.Tensor, "__setitem__", _assign)
+        yield WindowedEncoder(thinker.audio_tower), LanguageModel(thinker.model), thinker.lm_head
+
+
+def _subscript(tensor, key):
+    """`tensor[key]` by the operations that it stands for; tensors in a key are indexes of neighbouring dimensions."""
+    indexes, dim = {}, 0
+    parts = key if isinstance(key, tuple) else (key,)
+    for number, part in enumerate(parts):
+        match part:
+            case builtins.Ellipsis:
+                dim = tensor.dim() - sum(other is not None for other in parts[number + 1 :]) - 1
+            case None:
+                tensor = tensor.unsqueeze(dim)
+            case int():
+                tensor, dim = tensor.select(dim, part), dim - 1
+            case slice():
+                begin, end, step = part.indices(tensor.shape[dim])
+                tensor = torch.ops.aten.slice(tensor, dim, begin, end, step)
+            case torch.Tensor():
+                indexes[dim] = part
+        dim += 1
+    if not indexes:
+        return tensor
+    return torch.ops.aten.index(tensor, [indexes.get(n) for n in range(max(indexes) + 1)])
+
+
+def _assign(tensor, key, value):
+    """`tensor[key] = value`, alike."""
+    parts = key if isinstance(key, tuple) else (key,)
+    plain = tuple(slice(None) if isinstance(part, torch.Tensor) else part for part in parts)
+    kept = [part for part in parts if not isinstance(part, int)]
+    view = _subscript(tensor, plain)
+    if any(isinstance(part, torch.Tensor) for part in parts):
+        indexes = [part if isinstance(part, torch.Tensor) else None for part in kept]
+        torch.ops.aten.index_put_(view, indexes, value)
+    elif isinstance(value, torch.Tensor):
+        torch.ops.aten.copy_(view, value)
+    else:
+        torch.ops.aten.fill_(view, value)
+
+
+def test_a_prefill_and_a_step_stay_on_the_gpu(parts, monkeypatch):
+    """Audio of several lengths, prompts in two parts, a draft, a sampled row, and steps with and without proposals."""
+    encoder, model, head = parts
+    asked = []
+
+    def choices(chosen):
+        assert chosen.device == DEVICE
+        asked.append(tuple(chosen.shape))
+        return [Choice(5, -0.1, -9.0)] * len(chosen)
+
+    monkeypatch.setattr("asr_server.engine.qwen_asr.decoder.choices", choices)
+    decoder = SlotDecoder(model, head, frozenset(), Capacity(4, 4 * 2048 * 64, 0, 64))
+    for key, frames in enumerate((60, 800, 1230)):
+        row = SlotRow(key=key, budget=50, draft=Draft(range(20, 40)) if key == 1 else None, temperature=float(key == 2))
+        proposal = row.proposal()
+        windows = encoder.windows(torch.zeros(128, frames))
+        embeds = model.embed(torch.zeros(9 + len(proposal), dtype=torch.long, device=DEVICE))
+        decoder.seat(row, RowInput(embeds[:6], windows, embeds[6:], tail=1 + len(proposal)), None)
+    while len(decoder.decoding) < 3:
+        given = decoder.next_input(100)
+        for row, count in given:
+            row.input.add(encoder(missing) if (missing := row.input.missing(count)) else [])
+        decoder.prefill(given)
+    for _ in range(3):
+        decoder.step()
+    decoder.drop(decoder.rows[0])
+    decoder.step()
+    assert len(asked) > 5
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_step_has_few_operations_whatever_the_batch(parts, monkeypatch, rows):
+    """A layer has at most 24 operations; none of them is a product of matrices in float32 where the model is not."""
+    _, model, head = parts
+    monkeypatch.setattr(
+        "asr_server.engine.qwen_asr.decoder.choices", lambda found: [Choice(5, -0.1, -9.0)] * len(found)
+    )
+    decoder = SlotDecoder(model, head, frozenset(), Capacity(8, 8 * 512 * 64, 0, 64))
+    for key in range(rows):
+        embeds = model.embed(torch.zeros(9, dtype=torch.long, device=DEVICE))
+        decoder.seat(SlotRow(key=key, budget=50), RowInput(embeds, [], embeds[:0], tail=1), None)
+    decoder.prefill(decoder.next_input(100))
+    with Ledger() as ledger:
+        begins, model.on_layer = [], lambda: begins.append(len(ledger.calls))
+        decoder.step()
+    assert len(begins) == len(model._layers) > 2
+    for begin, end in pairwise(begins):
+        assert end - begin <= MOST_OPERATIONS, [name for name, *_ in ledger.calls[begin:end]]
+    products = [given for name, given, _ in ledger.calls if name in ("mm", "addmm", "linear", "bmm")]
+    assert len(products) == 4 * len(model._layers) + 1
+    assert {dtype for given in products for _, dtype in given} == {model.dtype}

@@ -1,0 +1,109 @@
+"""Checkpoints in the layout of transformers 5 ("-hf"), read as the SDK reads its own.
+
+The modules are the same. The layout has a flat configuration, other names of the weights, the two linear layers behind
+the encoder outside of it, one file for the processor, and for a forced aligner a head of another name.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+# Files of this layout in place of preprocessor_config.json.
+NEEDED = ("processor_config.json", "tokenizer.json", "chat_template.jinja")
+_ALIGNER = "Qwen3ASRForTokenClassification"
+# Names of weights, as regular expressions, and what the SDK calls them. transformers takes "model." away from all names
+# where the model has no module of that name, and ignores weights without it.
+KEYS = {
+    r"^model\.multi_modal_projector\.linear_([12])\.": r"model.thinker.audio_tower.proj\1.",
+    r"^model\.audio_tower\.": "model.thinker.audio_tower.",
+    r"^model\.language_model\.": "model.thinker.model.",
+    r"^(lm_head|score)\.": "model.thinker.lm_head.",
+}
+# The processor's settings for features that its class for the SDK has too.
+_FEATURES = ("chunk_length", "dither", "feature_size", "hop_length", "n_fft", "padding_value", "sampling_rate")
+
+
+def is_hf(config: dict[str, Any]) -> bool:
+    """True if config.json is of this layout."""
+    return "thinker_config" not in config and isinstance(config.get("audio_config"), dict)
+
+
+def is_aligner(config: dict[str, Any]) -> bool:
+    """True if config.json, given that it is of this layout, is that of a forced aligner."""
+    return _ALIGNER in (config.get("architectures") or ())
+
+
+def sdk_config(config: dict[str, Any], processor: dict[str, Any]) -> dict[str, Any]:
+    """Return config.json in the SDK's layout. `processor`: the content of processor_config.json."""
+    text = dict(config["text_config"])
+    rope = text.pop("rope_parameters", None) or {}
+    text["rope_theta"] = rope.get("rope_theta", text.get("rope_theta", 1_000_000.0))
+    # The three parts of a position are equal for text and audio, so any division of the frequencies is the same.
+    head_dim = text.get("head_dim") or text["hidden_size"] // text["num_attention_heads"]
+    third, rest = divmod(head_dim // 2, 3)
+    text["rope_scaling"] = {
+        "rope_type": "default",
+        "mrope_interleaved": True,
+        "mrope_section": [third + rest, third, third],
+    }
+    text["model_type"] = "qwen3_asr_text"
+    thinker = {
+        "model_type": "qwen3_asr_thinker",
+        "audio_config": {**config["audio_config"], "model_type": "qwen3_asr_audio_encoder"},
+        "text_config": text,
+        "audio_token_id": config["audio_token_id"],
+        "tie_word_embeddings": config.get("tie_word_embeddings", True),
+    }
+    found = {
+        "model_type": "qwen3_asr",
+        "architectures": ["Qwen3ASRForConditionalGeneration"],
+        "thinker_config": thinker,
+        "tie_word_embeddings": thinker["tie_word_embeddings"],
+        "timestamp_token_id": config.get("timestamp_token_id"),
+        "timestamp_segment_time": processor.get("timestamp_segment_time"),
+        "support_languages": config.get("support_languages"),
+    }
+    if is_aligner(config):
+        labels = len(config.get("id2label") or ()) or config.get("num_labels", 2)
+        thinker |= {"model_type": "qwen3_forced_aligner", "classify_num": labels, "tie_word_embeddings": False}
+        found["tie_word_embeddings"] = False
+    return found
+
+
+def load(directory: Path) -> tuple[Any, Any]:
+    """Return the SDK's configuration and processor for a checked directory of this layout."""
+    from asr_server.engine.qwen_asr.sdk import (
+        Qwen2TokenizerFast,
+        Qwen3ASRConfig,
+        Qwen3ASRProcessor,
+        WhisperFeatureExtractor,
+    )
+
+    settings = _read(directory / "processor_config.json")
+    features = {name: value for name, value in settings.get("feature_extractor", {}).items() if name in _FEATURES}
+    processor = Qwen3ASRProcessor(
+        feature_extractor=WhisperFeatureExtractor(**features),
+        tokenizer=_tokenizer(directory, Qwen2TokenizerFast),
+        chat_template=(directory / "chat_template.jinja").read_text(encoding="utf-8"),
+    )
+    return Qwen3ASRConfig.from_dict(sdk_config(_read(directory / "config.json"), settings)), processor
+
+
+def _tokenizer(directory: Path, kind: Any) -> Any:
+    """Return the tokenizer. In this layout its special tokens have a list and names, in the other one table."""
+    settings = _read(directory / "tokenizer_config.json")
+    named = settings.get("model_specific_special_tokens", {})
+    ordinary = {name: settings.get(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
+    return kind(
+        tokenizer_file=str(directory / "tokenizer.json"),
+        clean_up_tokenization_spaces=False,
+        extra_special_tokens=named,
+        **ordinary,
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found = json.loads(path.read_text(encoding="utf-8"))
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,146 @@
+"""The language model's layers as one loop over the SDK's weights. `Qwen3ASRThinkerTextModel.forward` is the reference.
+
+Tokens of all rows of a pass are packed, (n, d): only attention sees rows. Projections that read the same input are one
+matrix. Rotary positions are looked up in a table: the three axes of the model's positions are equal for text and audio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from asr_server.engine.torch.linear import Linear, MakeLinear, plain, stacked
+
+# The number of a layer, queries (n, heads, dim), keys and values (n, kv_heads, dim) to (n, heads * dim).
+Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layer:
+    """The weights of a layer."""
+
+    norm: torch.Tensor
+    qkv: Linear  # queries, keys and values in one product
+    head_weights: torch.Tensor  # (heads + kv_heads, dim): of the norms of queries and of keys
+    out: Linear
+    mlp_norm: torch.Tensor
+    gate_up: Linear  # gate and up in one product
+    down: Linear
+
+
+class _SmallOperations:
+    """The operations between matrix products and attention, where the calls cost more than the numbers.
+
+    `compiled`: each is fused to one operation by torch.compile, for all numbers of tokens, and for a single one.
+    """
+
+    def __init__(self, activation: nn.Module, eps: float, *, compiled: bool) -> None:
+        fused: Callable[[Any], Any] = partial(torch.compile, dynamic=True) if compiled else lambda function: function
+
+        def normed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+            return F.rms_norm(x, x.shape[-1:], weight, eps)
+
+        def added(x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            x = x + y
+            return x, F.rms_norm(x, x.shape[-1:], weight, eps)
+
+        def rotated(qkv: torch.Tensor, weights: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+            heads, dim = weights.shape
+            qk = qkv[:, : heads * dim].unflatten(-1, (heads, dim))
+            qk = F.rms_norm(qk, (dim,), None, eps) * weights
+            return torch.addcmul(qk * cos, qk.roll(dim // 2, -1), sin)
+
+        def gated(gate_up: torch.Tensor) -> torch.Tensor:
+            gate, up = gate_up.chunk(2, -1)
+            return activation(gate) * up
+
+        self.normed, self.added, self.rotated, self.gated = map(fused, (normed, added, rotated, gated))
+
+
+class LanguageModel:
+    """Takes the layers out of `text`, the SDK's module, which is of no use afterwards.
+
+    `on_layer` is called before each layer, since on a CPU a pass may take long.
+    """
+
+    def __init__(self, text: Any, make_linear: MakeLinear = plain, *, compiled: bool = False) -> None:
+        config = text.config
+        self._small = _SmallOperations(text.layers[0].mlp.act_fn, config.rms_norm_eps, compiled=compiled)
+        self.config = config
+        self.on_layer: Callable[[], None] = lambda: None
+        self._embedding: torch.Tensor = text.embed_tokens.weight
+        self._heads: int = config.num_attention_heads
+        self._kv_heads: int = config.num_key_value_heads
+        self._norm: torch.Tensor = text.norm.weight
+        self._cos, self._sin = _rotary_table(text)
+        self._layers: list[_Layer] = []
+        # One by one, so that no more than one layer is there twice.
+        for number, layer in enumerate(text.layers):
+            self._layers.append(self._fused(layer, make_linear))
+            text.layers[number] = nn.Identity()
+
+    @property
+    def device(self) -> torch.device:
+        """Return where the weights are."""
+        return self._embedding.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Return the format of activations, keys and values."""
+        return self._embedding.dtype
+
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        """Token ids (n,) to embeddings (n, d)."""
+        return F.embedding(ids, self._embedding)
+
+    def __call__(self, x: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
+        """Embeddings (n, d) at positions (n,) to their last hidden states (n, d)."""
+        cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
+        # Each sum is normed at once, with the weights of what reads it next.
+        normed = self._small.normed(x, self._layers[0].norm)
+        following = (*(layer.norm for layer in self._layers[1:]), self._norm)
+        for number, (layer, norm) in enumerate(zip(self._layers, following, strict=True)):
+            self.on_layer()
+            qkv = layer.qkv(normed)
+            qk = self._small.rotated(qkv, layer.head_weights, cos, sin)
+            q, k = qk.split([self._heads, self._kv_heads], dim=1)
+            v = qkv[:, -self._kv_heads * qk.shape[-1] :].unflatten(-1, (self._kv_heads, -1))
+            x, normed = self._small.added(x, layer.out(attend(number, q, k, v)), layer.mlp_norm)
+            x, normed = self._small.added(x, layer.down(self._small.gated(layer.gate_up(normed))), norm)
+        return normed
+
+    def _fused(self, layer: Any, make_linear: MakeLinear) -> _Layer:
+        attention, mlp = layer.self_attn, layer.mlp
+        return _Layer(
+            norm=layer.input_layernorm.weight,
+            qkv=make_linear(*stacked(attention.q_proj, attention.k_proj, attention.v_proj)),
+            head_weights=torch.cat(
+                [
+                    attention.q_norm.weight.expand(self._heads, -1),
+                    attention.k_norm.weight.expand(self._kv_heads, -1),
+                ]
+            ),
+            out=make_linear(attention.o_proj.weight, attention.o_proj.bias),
+            mlp_norm=layer.post_attention_layernorm.weight,
+            gate_up=make_linear(*stacked(mlp.gate_proj, mlp.up_proj)),
+            down=make_linear(mlp.down_proj.weight, mlp.down_proj.bias),
+        )
+
+
+def _rotary_table(text: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Cosine and sine (positions, dim) of every position, by the SDK's own formula.
+
+    A pair (a, b) of halves turns into (a cos - b sin, b cos + a sin). The sine's first half is negated here, so that
+    it is x cos + roll(x) sin.
+    """
+    weight = text.embed_tokens.weight
+    positions = torch.arange(text.config.max_position_embeddings, device=weight.device)
+    cos, sin = text.rotary_emb(weight, positions.expand(3, 1, -1))
+    half = sin.shape[-1] // 2
+    return cos[0], torch.cat([-sin[0, :, :half], sin[0, :, half:]], dim=-1)

@@ -1,0 +1,117 @@
+"""The shapes and transfers of passes. They are counted, not timed."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from asr_server.engine.plan import Plan
+from asr_server.engine.protocol import Utterance
+from asr_server.engine.qwen_asr.encoder import WindowedEncoder
+from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.engine.torch import memory, passes
+
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
+
+MOST_SHAPES, MOST_CONVOLUTIONS = 60, 12
+MOST_LOGITS_BYTES = 64 * 2**20
+
+
+@pytest.fixture(scope="module")
+def engine():
+    made = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 8, 0, ()))
+    made.load()
+    return made
+
+
+def _decoding(engine, rows, speech):
+    """`rows` rows whose prompts have been run."""
+    for key in range(rows):
+        engine.admit(key, Utterance(speech))
+    while len(engine._runtime.decoder.decoding) < rows:
+        list(engine.step())
+
+
+def _end(engine):
+    for key in list(engine._work):
+        engine.drop(key)
+
+
+@pytest.mark.parametrize("clips", [40, pytest.param(1000, marks=[pytest.mark.nightly, pytest.mark.timeout(900)])])
+def test_mixed_work_has_few_shapes(engine, speech, clips, monkeypatch):
+    """Clips and growing partials in batches of any size: what kernels are chosen by repeats itself."""
+    shapes, convolved, chance = set(), set(), random.Random(5)
+    made, convolve = passes.Pass.__init__, WindowedEncoder._convolve
+
+    def see_pass(self, *args):
+        made(self, *args)
+        shapes.add((self.batch, self.query, self.width))
+
+    def see_pieces(self, pieces, widths):
+        convolved.add(1 << (len(pieces) - 1).bit_length())
+        return convolve(self, pieces, widths)
+
+    monkeypatch.setattr(passes.Pass, "__init__", see_pass)
+    monkeypatch.setattr(WindowedEncoder, "_convolve", see_pieces)
+    monkeypatch.setattr("asr_server.engine.qwen_asr.engine.token_budget", lambda samples: 6)
+    long = np.tile(speech, 20)
+    key = partials = 0
+    while key < clips:
+        while engine.free_slots and chance.random() < 0.9:
+            seconds = chance.choice([0.3, 0.7, 1.5, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0])
+            session = f"s{key % 5}" if chance.random() < 0.3 else None
+            partials += session is not None
+            draft = tuple(chance.choices(range(100), k=chance.choice([3, 8, 20]))) if session else ()
+            engine.admit(key, Utterance(long[: int(seconds * 16_000)], session=session, draft=draft))
+            key += 1
+        list(engine.step())
+    _end(engine)
+    assert partials > clips / 5
+    assert len(shapes) <= MOST_SHAPES, sorted(shapes)
+    assert len(convolved) <= MOST_CONVOLUTIONS
+
+
+def test_a_step_takes_one_transfer_each_way(engine, speech, monkeypatch):
+    """The numbers that a step runs with go to the device in one piece, and what was chosen comes back in one."""
+    _decoding(engine, 3, speech)
+    up, down = [], []
+    upload, to_list = memory.upload, torch.Tensor.tolist
+    monkeypatch.setattr(memory, "upload", lambda tensor, device: up.append(tensor) or upload(tensor, device))
+    monkeypatch.setattr(torch.Tensor, "tolist", lambda tensor: down.append(tensor) or to_list(tensor))
+    for name in ("item", "__bool__", "__int__", "__float__", "__index__"):
+        monkeypatch.setattr(torch.Tensor, name, lambda *_, name=name: pytest.fail(f"a step waits: {name}"))
+    engine._runtime.step()
+    monkeypatch.undo()
+    _end(engine)
+    assert (len(up), len(down)) == (1, 1)
+
+
+def test_keys_and_values_stay_where_they_are(speech, clips):
+    """Their place is the same from the load on, also where long prompts divide the arena anew."""
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 16, ()))
+    engine.load()
+    arena = engine._runtime.decoder.arena
+    address, divisions = arena._flat.data_ptr(), set()
+    work = [Utterance(clip, context="kitchen lights " * n) for n in (0, 800, 0, 300) for clip in clips[:3]]
+    waiting, left = list(enumerate(work)), len(work)
+    while left:
+        while waiting and engine.free_slots:
+            engine.admit(*waiting.pop(0))
+        left -= sum(type(outcome).__name__ == "RowDone" for outcome in engine.step())
+        divisions.add((arena.slots, arena.columns))
+    assert len(divisions) > 1
+    assert arena.layer(0).data_ptr() == arena._flat.data_ptr() == address
+
+
+def test_few_logits_are_held_at_a_time(engine, speech, monkeypatch):
+    """A draft of 200 tokens holds those of 64 states."""
+    decoder, asked = engine._runtime.decoder, []
+    head = decoder._head
+    monkeypatch.setattr(decoder, "_head", lambda states: asked.append(len(states)) or head(states))
+    engine.admit(0, Utterance(np.tile(speech, 8), draft=tuple(range(5, 205))))
+    while not asked:
+        list(engine.step())
+    _end(engine)
+    assert sum(asked) == 201
+    assert max(asked) * 151_936 * 4 <= MOST_LOGITS_BYTES

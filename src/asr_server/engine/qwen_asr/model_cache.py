@@ -1,0 +1,195 @@
+"""Models that lie on this machine: which, how large, whether whole. Downloads nothing, loads no weights."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from asr_server import demo
+from asr_server.core.errors import ModelUnavailable
+from asr_server.engine.qwen_asr import checkpoint
+from asr_server.features.moonshine import package as moonshine
+
+# The released models of this architecture that can be downloaded.
+RELEASED = ("Qwen/Qwen3-ASR-0.6B", "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ForcedAligner-0.6B")
+
+
+@dataclass(frozen=True, slots=True)
+class CachedModel:
+    """A model on this machine."""
+
+    name: str  # a value of MODEL_ID
+    directory: Path
+    size_bytes: int
+    problem: str  # why it cannot be loaded, "" when it can
+    downloaded: bool = False  # it came from the hub; the others came with the server
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """The content of weight files."""
+
+    tensors: int
+    parameters: int
+    formats: tuple[str, ...]  # number formats, the most frequent first
+
+
+def listed() -> list[CachedModel]:
+    """Return the models that came with the server, and the checkpoints of this architecture in the hub's cache, whole
+    or not."""
+    cached = [found for repo in _cached_repos() if _ours(found := _stored(repo))]
+    bundled = [_in_directory(checkpoint.DEMO, demo.checkpoint_path())]
+    bundled += [_moonshine()] if moonshine.installed() else []
+    return [*bundled, *sorted(cached, key=lambda stored: stored.name)]
+
+
+def find(model_id: str, revision: str = "") -> CachedModel | None:
+    """Return the checkpoint of that name, hub id or directory, or None where it would have to be downloaded first.
+
+    `revision`: of a hub id: a commit, tag or branch.
+
+    Raises `ModelUnavailable` for what is neither a directory nor a hub id.
+    """
+    if model_id == checkpoint.DEMO:
+        return _in_directory(model_id, demo.checkpoint_path())
+    if model_id == moonshine.MODEL_ID:
+        return _moonshine()
+    if os.path.isdir(model_id):  # pathlib raises where a directory is closed
+        return _in_directory(model_id, Path(model_id))
+    if not checkpoint.is_hub_id(model_id):
+        raise ModelUnavailable(f"MODEL_ID={model_id}: there is no such directory, and it is no hub id (owner/name).")
+    repo = next((repo for repo in _cached_repos() if repo.repo_id == model_id), None)
+    return _stored(repo, revision) if repo and _has(repo, revision) else None
+
+
+def verify(stored: CachedModel) -> Weights | None:
+    """Check the files and read the header of every weight file: its tensors must fill it to the last byte.
+
+    None where the weights are in no such files: then their digests were checked. Raises `ModelUnavailable`, naming what
+    is wrong.
+    """
+    if stored.name == moonshine.MODEL_ID:
+        moonshine.locate()
+        return None
+    checkpoint.check(stored.directory, stored.name)
+    held: dict[str, set[str]] = {}
+    parameters: Counter[str] = Counter()
+    for file in sorted(stored.directory.glob("*.safetensors")):
+        held[file.name] = _read_header(file, stored.name, parameters)
+    for name, file_name in _indexed(stored.directory).items():
+        if name not in held.get(file_name, ()):
+            raise ModelUnavailable(f"MODEL_ID={stored.name}: {file_name} lacks {name}. Download the checkpoint again.")
+    formats = tuple(name for name, _ in parameters.most_common())
+    return Weights(sum(map(len, held.values())), parameters.total(), formats)
+
+
+def remove(model_id: str) -> int:
+    """Delete a model from the hub's cache; returns the bytes that became free. Raises `ModelUnavailable`."""
+    if model_id == checkpoint.DEMO or Path(model_id).is_dir():
+        raise ModelUnavailable(f"{model_id} is not in the hub's cache; only what was downloaded there is removed.")
+    repo = next((repo for repo in _cached_repos() if repo.repo_id == model_id), None)
+    if repo is None:
+        raise ModelUnavailable(f"{model_id} is not in the hub's cache.")
+    from huggingface_hub import scan_cache_dir
+
+    # Delete this one alone: the library goes by commits, and a copy of a repository holds the same ones.
+    cache = replace(scan_cache_dir(), repos=frozenset({repo}))
+    strategy = cache.delete_revisions(*(revision.commit_hash for revision in repo.revisions))
+    strategy.execute()
+    return int(strategy.expected_freed_size)
+
+
+def cache_directory() -> Path:
+    """Return where downloads go; it may not be there yet."""
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE)
+
+
+def _moonshine() -> CachedModel:
+    try:
+        files = moonshine.locate()
+    except ModelUnavailable as error:
+        problem = error.message.removeprefix(f"MODEL_ID={moonshine.MODEL_ID}: ")
+        return CachedModel(moonshine.MODEL_ID, Path(), 0, problem)
+    return CachedModel(moonshine.MODEL_ID, files.encoder.parent, files.size_bytes, "")
+
+
+def _cached_repos() -> list[Any]:
+    from huggingface_hub import scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    try:
+        return [repo for repo in scan_cache_dir().repos if repo.repo_type == "model" and repo.revisions]
+    except CacheNotFound:
+        return []
+    except OSError as error:
+        raise ModelUnavailable(f"The hub's cache (HF_HOME) cannot be read: {error.strerror}.") from None
+
+
+def _stored(repo: Any, wanted: str = "") -> CachedModel:
+    # The engine takes `main`; without it, the revision that came last.
+    revision = _revision(repo, wanted or "main") or max(repo.revisions, key=lambda r: r.last_modified)
+    return replace(_checked(repo.repo_id, Path(revision.snapshot_path), int(repo.size_on_disk)), downloaded=True)
+
+
+def _has(repo: Any, revision: str) -> bool:
+    return not revision or _revision(repo, revision) is not None
+
+
+def _revision(repo: Any, name: str) -> Any:
+    """Return the snapshot of a branch, tag or commit; None if it is not in the cache."""
+    return repo.refs.get(name) or next((found for found in repo.revisions if found.commit_hash == name), None)
+
+
+def _in_directory(name: str, directory: Path) -> CachedModel:
+    return _checked(name, directory, sum(f.stat().st_size for f in directory.rglob("*") if f.is_file()))
+
+
+def _checked(name: str, directory: Path, size_bytes: int) -> CachedModel:
+    try:
+        checkpoint.check(directory, name)
+    except ModelUnavailable as error:
+        return CachedModel(name, directory, size_bytes, error.message.removeprefix(f"MODEL_ID={name}: "))
+    return CachedModel(name, directory, size_bytes, "")
+
+
+def _ours(stored: CachedModel) -> bool:
+    """Whole, or of the same family by its config, or, where that is missing, by its name."""
+    if not stored.problem:
+        return True
+    try:
+        config = json.loads((stored.directory / "config.json").read_text(encoding="utf-8"))
+        return str(config["model_type"]).startswith(checkpoint.MODEL_TYPE)
+    except (OSError, ValueError, KeyError, TypeError):
+        return checkpoint.MODEL_TYPE in stored.name.lower().replace("-", "_")
+
+
+def _read_header(file: Path, name: str, parameters: Counter[str]) -> set[str]:
+    """Return the names of its tensors; their sizes are added up by number format."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, framework="numpy") as header:
+            names = set(header.keys())
+            for tensor in names:
+                part = header.get_slice(tensor)
+                parameters[part.get_dtype()] += math.prod(part.get_shape())
+    except (SafetensorError, OSError) as error:
+        raise ModelUnavailable(
+            f"MODEL_ID={name}: {file.name} is damaged or was cut short. Download the checkpoint again."
+        ) from error
+    return names
+
+
+def _indexed(directory: Path) -> dict[str, str]:
+    index = directory / "model.safetensors.index.json"
+    if not index.is_file():
+        return {}
+    found: dict[str, str] = json.loads(index.read_text(encoding="utf-8")).get("weight_map", {})
+    return found

@@ -1,0 +1,196 @@
+"""A hub cache, laid out here as the hub's library does it, from the bundled checkpoint."""
+
+import json
+import shutil
+
+import httpx
+import pytest
+
+from asr_server import demo
+from asr_server.core.errors import ModelUnavailable
+from asr_server.engine.qwen_asr import checkpoint, model_cache
+
+HASH = "a" * 40
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache directory that the hub's library looks at."""
+    directory = tmp_path / "hub"
+    directory.mkdir()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(directory))
+    monkeypatch.setattr("huggingface_hub.utils._cache_manager.HF_HUB_CACHE", str(directory))
+    return directory
+
+
+def _downloaded(cache, name, *, without=(), branch="main", commit=HASH, **config):
+    """The bundled checkpoint as a snapshot of `name`: blobs, and links to them."""
+    repo = cache / f"models--{name.replace('/', '--')}"
+    snapshot, blobs = repo / "snapshots" / commit, repo / "blobs" / commit
+    for directory in (snapshot, blobs, repo / "refs"):
+        directory.mkdir(parents=True, exist_ok=True)
+    (repo / "refs" / branch).write_text(commit)
+    for file in demo.checkpoint_path().iterdir():
+        if file.name not in without:
+            shutil.copy(file, blobs / file.name)
+            (snapshot / file.name).symlink_to(f"../../blobs/{commit}/{file.name}")
+    if config:
+        path = blobs / "config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), **config}))
+    return snapshot
+
+
+def test_the_list_has_the_bundled_one_and_what_was_downloaded(cache):
+    """Whole and cut-short ones of this family; other models of the cache are not ours to show."""
+    _downloaded(cache, "o/whole")
+    _downloaded(cache, "o/cut", without=("model.safetensors",))
+    _downloaded(cache, "o/Qwen3-ASR-begun", without=("config.json",))
+    _downloaded(cache, "o/whisper", model_type="whisper")
+    _downloaded(cache, "o/unknown", without=("config.json",))
+    found = {stored.name: stored.problem for stored in model_cache.listed()}
+    assert set(found) == {"demo", "moonshine-tiny-en", "o/whole", "o/cut", "o/Qwen3-ASR-begun"}
+    assert not found["demo"]
+    assert not found["moonshine-tiny-en"]
+    assert not found["o/whole"]
+    assert "model.safetensors" in found["o/cut"]
+
+
+def test_the_size_is_that_of_the_files(cache):
+    """Links count as what they lead to, once."""
+    _downloaded(cache, "o/whole")
+    expected = sum(f.stat().st_size for f in demo.checkpoint_path().iterdir())
+    sizes = {stored.name: stored.size_bytes for stored in model_cache.listed()}
+    assert sizes["o/whole"] == sizes["demo"] == expected
+
+
+def test_without_a_cache_there_is_the_bundled_one(cache):
+    """Nothing was ever downloaded."""
+    cache.rmdir()
+    assert [stored.name for stored in model_cache.listed()] == ["demo", "moonshine-tiny-en"]
+
+
+@pytest.mark.parametrize(
+    "what", [model_cache.listed, lambda: model_cache.find("owner/name"), lambda: checkpoint.locate("owner/name")]
+)
+def test_a_cache_that_is_closed_to_this_user_is_reported(cache, monkeypatch, what):
+    """A volume of root's, say: nothing is wrong with the name or the network."""
+
+    def closed(*_, **__):
+        raise PermissionError(13, "Permission denied", str(cache))
+
+    monkeypatch.setattr("huggingface_hub.scan_cache_dir", closed)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", closed)
+    with pytest.raises(ModelUnavailable, match=r"hub's cache \(HF_HOME\) cannot be .*: Permission denied"):
+        what()
+
+
+@pytest.mark.parametrize("what", [model_cache.find, checkpoint.locate])
+def test_a_path_that_cannot_be_looked_at_is_no_directory(what):
+    """Too long, or in a directory that is closed."""
+    with pytest.raises(ModelUnavailable, match="no such directory"):
+        what("/" + "a" * 300)
+
+
+def test_a_model_is_found_by_name_directory_or_hub_id(cache):
+    """A model that would have to be downloaded is None."""
+    snapshot = _downloaded(cache, "o/whole")
+    assert model_cache.find("demo").directory == demo.checkpoint_path()
+    assert model_cache.find(str(snapshot)).name == str(snapshot)
+    assert model_cache.find("o/whole").directory == snapshot
+    assert model_cache.find("o/other") is None
+    with pytest.raises(ModelUnavailable, match="no hub id"):
+        model_cache.find("nothing")
+
+
+def test_a_whole_checkpoint_is_counted(cache):
+    """The demonstration model has three million parameters."""
+    weights = model_cache.verify(model_cache.find("demo"))
+    assert 3e6 < weights.parameters < 4e6
+    assert weights.tensors > 100
+
+
+@pytest.mark.parametrize("cut", [-10, 4, 5000])
+def test_weights_that_were_cut_short_are_found_by_their_header(cache, cut):
+    """Every file is there, but a download broke off in one."""
+    weights = _downloaded(cache, "o/cut") / "model.safetensors"
+    weights.resolve().write_bytes(weights.read_bytes()[:cut])
+    with pytest.raises(ModelUnavailable, match="cut short"):
+        model_cache.verify(model_cache.find("o/cut"))
+
+
+def test_a_shard_without_its_tensors_is_found(cache):
+    """The index names a tensor that its file does not hold."""
+    snapshot = _downloaded(cache, "o/shards")
+    index = {"weight_map": {"thinker.nothing": "model.safetensors"}}
+    (snapshot / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ModelUnavailable, match=r"thinker\.nothing"):
+        model_cache.verify(model_cache.find("o/shards"))
+
+
+@pytest.mark.parametrize("gone", ["o/one", "o/two", "o/three"])
+def test_what_is_removed_is_gone_and_its_neighbours_stay(cache, gone):
+    """Neighbours of the same commit stay too, as copies of a repository are; the bytes that became free are the
+    files'."""
+    names = {"o/one", "o/two", "o/three"}
+    for name in names:
+        _downloaded(cache, name)
+    size = model_cache.find(gone).size_bytes
+    assert model_cache.remove(gone) == size
+    assert {stored.name for stored in model_cache.listed()} == names - {gone} | {"demo", "moonshine-tiny-en"}
+
+
+@pytest.mark.parametrize("name", ["demo", "o/none", "."])
+def test_only_what_was_downloaded_can_be_removed(cache, name):
+    """The bundled model, a directory of the user's, and a model that is not there are refused."""
+    with pytest.raises(ModelUnavailable, match="cache"):
+        model_cache.remove(name)
+    assert demo.checkpoint_path().is_dir()
+
+
+def test_a_model_of_the_cache_is_taken_as_it_is(cache, monkeypatch):
+    """The hub is not asked for a newer one, so the model never changes by itself. Another revision is another model."""
+    other = "b" * 40
+    main = _downloaded(cache, "o/model")
+    tagged = _downloaded(cache, "o/model", branch="v1", commit=other)
+    asked = []
+    monkeypatch.setattr("huggingface_hub._snapshot_download.HfApi", _no_hub(asked))
+    assert checkpoint.locate("o/model") == main
+    for revision in ("v1", other):
+        assert checkpoint.locate("o/model", revision=revision) == tagged
+        assert model_cache.find("o/model", revision).directory == tagged
+    assert not asked
+    assert (checkpoint.revision_of(main), checkpoint.revision_of(demo.checkpoint_path())) == (HASH, "")
+
+
+@pytest.mark.parametrize("revision", ["", "c" * 40])
+def test_the_hub_is_asked_for_what_is_missing_or_to_be_updated(cache, monkeypatch, revision):
+    """The hub is asked for a snapshot that was cut short, for a revision that is not there, and by `asr-server models
+    download`."""
+    _downloaded(cache, "o/model", without=() if revision else ("model.safetensors",))
+    asked = []
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub._snapshot_download.HfApi", _no_hub(asked))
+    with pytest.raises(ModelUnavailable, match="o/model"):
+        checkpoint.locate("o/model", revision=revision)
+    assert asked == [revision or "main"]
+    assert model_cache.find("o/model", "c" * 40) is None
+    with pytest.raises(ModelUnavailable):
+        checkpoint.locate("o/model", update=True)
+    assert asked == [revision or "main", "main"]
+
+
+def _no_hub(asked):
+    """Return a hub's client that notes the revision that it is asked for, and is not connected."""
+
+    class Disconnected:
+        def __init__(self, *_, **__):
+            pass
+
+        def __getattr__(self, name):
+            def ask(*_, revision=None, **__):
+                asked.append(revision)
+                raise httpx.ConnectError("no network")
+
+            return ask
+
+    return Disconnected

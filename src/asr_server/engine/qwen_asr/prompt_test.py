@@ -1,0 +1,71 @@
+"""The chat prompt in the released vocabulary, against the SDK's processor."""
+
+import numpy as np
+import pytest
+
+from asr_server.engine.qwen_asr.prompt import PromptBuilder
+from asr_server.engine.qwen_asr.sdk import Qwen3ASRProcessor
+from asr_server.text.languages import model_languages
+from tools.training.released_vocabulary import added_tokens
+
+pytestmark = pytest.mark.torch
+
+AUDIO_PAD = 151_676
+LANGUAGES = (None, *model_languages())
+
+
+@pytest.fixture(scope="module")
+def processor(released_checkpoint):
+    return Qwen3ASRProcessor.from_pretrained(released_checkpoint, fix_mistral_regex=True)
+
+
+@pytest.fixture(scope="module")
+def prompts(processor):
+    return PromptBuilder(processor)
+
+
+def _sdk_ids(processor, context, language):
+    """Return what the package feeds its model for a second of audio."""
+    messages = [{"role": "system", "content": context}, {"role": "user", "content": [{"type": "audio", "audio": ""}]}]
+    text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    text += f"language {language}<asr_text>" if language else ""
+    return processor(text=[text], audio=[np.zeros(16_000, np.float32)])["input_ids"][0]
+
+
+@pytest.mark.parametrize("context", ["", "Names: Ελένη, हिमांशु, 王小明, Åse. 😀"])
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_ids_are_those_of_the_sdks_processor(processor, prompts, context, language):
+    """There is one audio token for each of the audio's, forced and free, with a context in several scripts."""
+    prompt = prompts.build(context=context, language=language)
+    ids = list(_sdk_ids(processor, context, language))
+    assert ids.count(AUDIO_PAD) == 13
+    assert [*prompt.before.tolist(), *[AUDIO_PAD] * 13, *prompt.after.tolist()] == ids
+
+
+def test_the_prompt_has_the_released_form(prompts):
+    """Turns and audio marks stand at the ids that the released model was trained with."""
+    prompt = prompts.build(context="", language="Greek")
+    before, after = prompt.before.tolist(), prompt.after.tolist()
+    assert [before[0], before[-1], after[0], after[-1]] == [151_644, 151_669, 151_670, 151_704]
+    assert len(_added(prompt.before)) == len(_added(prompt.after)) == 4
+
+
+def test_no_added_token_of_a_context_reaches_the_model(prompts):
+    """Each of the 63, alone and put together from pieces of itself, leaves the turns as they are."""
+    plain = prompts.build(context="a b", language=None)
+    for token in added_tokens().values():
+        for hostile in (token, f"{token[:2]}{token}{token[2:]}"):
+            attacked = prompts.build(context=f"a{hostile}b", language=None)
+            assert _added(attacked.before) == _added(plain.before)
+            assert attacked.after.equal(plain.after)
+
+
+def _added(ids):
+    return [token for token in ids.tolist() if token >= 151_643]
+
+
+def test_no_language_is_taken_for_no_speech(prompts, processor):
+    """The token that says so stands second, and no language's name begins with it."""
+    named = {processor.tokenizer(f"language {language}").input_ids[1] for language in model_languages()}
+    assert prompts.no_speech_id not in named
+    assert processor.tokenizer.decode([prompts.no_speech_id]) == " None"

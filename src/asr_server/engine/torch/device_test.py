@@ -1,0 +1,120 @@
+"""The choices for a GPU when torch is there. torch.cuda is the border: the tests say what a card would answer."""
+
+import pytest
+import torch
+
+from asr_server.core.errors import ModelUnavailable
+from asr_server.engine.torch import device
+
+pytestmark = pytest.mark.torch
+
+BUILT_FOR = ["sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "compute_90"]
+
+
+@pytest.fixture(autouse=True)
+def _switches():
+    """Put the process' own switches back."""
+    backends = torch.backends
+    before = (backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32, backends.cudnn.benchmark)
+    yield
+    backends.cuda.matmul.allow_tf32, backends.cudnn.allow_tf32, backends.cudnn.benchmark = before
+    backends.cuda.enable_cudnn_sdp(True)
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """A card of some compute capability, under a build with some kernels."""
+
+    def arrange(capability, architectures=BUILT_FOR, hip=None):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda name: capability)
+        monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: architectures)
+        monkeypatch.setattr(torch.version, "hip", hip)
+
+    return arrange
+
+
+def test_the_switches_of_a_gpu(card):
+    """There is no search for algorithms at new shapes, no TF32, no plans of cuDNN for attention; another kernel is
+    there."""
+    torch.backends.cudnn.benchmark = torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    card((9, 0))
+    _, options = device.prepare("cuda", "auto")
+    assert not torch.backends.cudnn.benchmark
+    assert not torch.backends.cuda.matmul.allow_tf32
+    assert not torch.backends.cudnn.allow_tf32
+    assert torch.backends.cudnn.conv.fp32_precision != "tf32"
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+    assert {"flash", "memory-efficient", "math"} == set(device.kernels())
+    (attention,) = (option for option in options if option.name == "attention")
+    assert "memory-efficient" in attention.reason
+
+
+def test_a_cpu_leaves_the_switches_alone():
+    """Nothing is decided there."""
+    torch.backends.cudnn.benchmark = True
+    assert device.prepare("cpu", "bfloat16") == (torch.bfloat16, ())
+    assert torch.backends.cudnn.benchmark
+
+
+@pytest.mark.parametrize(
+    ("capability", "hip", "expected"),
+    [
+        ((9, 0), None, torch.bfloat16),
+        ((8, 0), None, torch.bfloat16),
+        ((7, 5), None, torch.float16),
+        ((7, 0), None, torch.float16),
+        ((6, 1), None, torch.float32),
+        ((9, 4), "6.4.2", torch.bfloat16),
+    ],
+)
+def test_the_number_format_follows_the_compute_capability(card, capability, hip, expected):
+    """T4 and V100 have no units for bfloat16, older cards none for float16."""
+    card(capability, [*BUILT_FOR, "sm_61"], hip)
+    assert device.prepare("cuda", "auto")[0] is expected
+
+
+def test_a_format_that_is_set_is_taken_and_called_slow(card):
+    """bfloat16 on a T4 is emulated; an operator who asks for it gets a warning, and no more."""
+    card((7, 5))
+    chosen, (option, *_) = device.prepare("cuda", "bfloat16")
+    assert (chosen, option.name) == (torch.bfloat16, "dtype")
+    assert "slow" in option.reason
+    card((8, 6))
+    assert "slow" not in device.prepare("cuda", "bfloat16")[1][0].reason
+
+
+@pytest.mark.parametrize(
+    ("capability", "architectures", "there"),
+    [
+        ((7, 0), ["sm_75", "sm_80", "sm_90", "compute_90"], False),
+        ((8, 9), ["sm_80", "sm_90"], True),
+        ((9, 0), ["sm_80", "compute_80"], True),
+        ((9, 0), ["sm_90a"], True),
+        ((12, 0), ["sm_80", "sm_90"], False),
+        ((8, 0), ["sm_86"], False),
+    ],
+)
+def test_a_build_without_kernels_for_the_card_is_noticed_before_weights_are_read(
+    card, capability, architectures, there
+):
+    """Else the first pass would fail, and every one after it."""
+    card(capability, architectures)
+    if there:
+        device.prepare("cuda", "auto")
+        return
+    with pytest.raises(ModelUnavailable, match="no kernels for compute capability"):
+        device.prepare("cuda", "auto")
+
+
+def test_a_gpu_that_is_not_there_is_refused_by_its_name():
+    """The build and the machine are as they are: torch itself is asked, and no machine has a hundred."""
+    with pytest.raises(ModelUnavailable, match=r"DEVICE=cuda:99: \w+"):
+        device.prepare("cuda:99", "auto")
+
+
+def test_without_any_gpu_the_remedy_is_said(monkeypatch):
+    """Another build, a driver, or the CPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ModelUnavailable, match=r"DEVICE=cuda: .* set DEVICE=cpu"):
+        device.prepare("cuda", "auto")

@@ -1,0 +1,117 @@
+"""The layout of one forward pass: its tokens, where their keys and values go, and what each of them sees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F
+
+from asr_server.engine.torch import memory
+from asr_server.engine.torch.arena import Arena, rounded
+
+# Queries of a row are padded to one of these: one token, a short or a whole proposal of a draft; more as lengths are.
+_QUERIES = (1, 4, 13, 64)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Tokens of one row that are run in a pass."""
+
+    slot: int
+    start: int  # position of the first token
+    count: int  # tokens from there on
+
+
+class Layout:
+    """Tokens of rows in neighbouring slots, packed one after the other, in the host's memory.
+
+    They are packed, so that only attention pays for rows of different lengths. `ids`: those of the tokens, if they are
+    not given as embeddings. Rows and queries are padded to few different shapes. Padding looks at something that is
+    there, and nobody looks at what comes of it.
+
+    `numbers` (n,) int64, in parts of `lengths`: ids, positions, columns, slots, the token at each padded place, the
+    place of each token.
+    """
+
+    def __init__(self, arena: Arena, spans: Sequence[Span], ids: Sequence[int] = ()) -> None:
+        counts = [span.count for span in spans]
+        self.first = spans[0].slot
+        self.batch = min(_power_of_two(len(spans)), arena.slots - self.first)
+        self.query = next((query for query in _QUERIES if query >= max(counts)), 0) or rounded(max(counts))
+        self.width = min(rounded(max(span.start + span.count for span in spans)), arena.columns)
+        # With single tokens, rows are padded here and not in attention: a step then has one of few numbers of tokens.
+        padding = self.batch - len(spans) if self.query == 1 else 0
+        dummies, last = self.first + len(spans) + np.arange(padding), np.full(padding, arena.columns - 1)
+        slots = np.concatenate([*(np.full(span.count, span.slot) for span in spans), dummies])
+        where = [np.arange(span.start, span.start + span.count) for span in spans]
+        places = _places(counts, self.batch, self.query) if self.query > 1 else (dummies[:0], dummies[:0])
+        parts = [
+            np.array([*ids, *[0] * padding] if ids else ids),
+            np.concatenate([*where, np.zeros(padding)]),
+            np.concatenate([*where, last]),
+            slots,
+            *places,
+        ]
+        self.lengths = [len(part) for part in parts]
+        self.numbers = torch.from_numpy(np.concatenate(parts).astype(np.int64))
+
+
+class Pass:
+    """A layout on the device, and what its tokens do with the arena."""
+
+    def __init__(self, arena: Arena, layout: Layout, numbers: torch.Tensor | None = None) -> None:
+        """`numbers`: those of the layout, if they are on the device already."""
+        if numbers is None:
+            # One transfer for all: on a GPU each small one costs as much as a layer.
+            numbers = memory.upload(layout.numbers, arena.device)
+        self._arena, self._first = arena, layout.first
+        self.batch, self.query, self.width = layout.batch, layout.query, layout.width
+        self.ids, self.positions, *self._at, self._gather, self._scatter = numbers.split(layout.lengths)
+        self._mask = self._visible(arena.dtype)
+
+    def _visible(self, dtype: torch.dtype) -> torch.Tensor:
+        """Return what is added to scores (batch, 1, query * groups, width): 0 where a query may look and -inf
+        elsewhere."""
+        positions = self.positions[self._gather] if self.query > 1 else self.positions
+        hidden = torch.arange(self.width, device=positions.device) > positions[:, None]
+        mask = (
+            torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf).view(self.batch, 1, self.query, -1)
+        )
+        return mask.repeat_interleave(self._arena.shape.groups, 2) if self.query > 1 else mask
+
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        """Keep keys and values (n, kv_heads, dim), and attend with queries (n, heads, dim): (n, heads * dim).
+
+        The heads that share keys are further queries, so that there are as many heads of queries as of keys: with more,
+        kernels would copy the keys or refuse.
+        """
+        columns, slots = self._at
+        held = self._arena.layer(layer)
+        held[0, slots, :, columns] = k
+        held[1, slots, :, columns] = v
+        keys, values = held[:, self._first : self._first + self.batch, :, : self.width]
+        if self.query > 1:
+            q = q[self._gather]
+        q = q.view(self.batch, self.query, *k.shape[1:2], -1, k.shape[-1]).transpose(1, 2)
+        out = F.scaled_dot_product_attention(q.flatten(2, 3), keys, values, attn_mask=self._mask)
+        out = out.unflatten(2, (self.query, -1)).transpose(1, 2).flatten(2).flatten(0, 1)
+        return out[self._scatter] if self.query > 1 else out
+
+
+def _places(counts: Sequence[int], batch: int, query: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return for each place of (batch, query) the token there, the first one where there is none, and for each token
+    its place."""
+    tokens, places, begin = np.zeros((batch, query), np.int64), [], 0
+    for row, count in enumerate(counts):
+        tokens[row, :count] = np.arange(begin, begin + count)
+        places.append(row * query + np.arange(count))
+        begin += count
+    return tokens.ravel(), np.concatenate(places)
+
+
+def _power_of_two(number: int) -> int:
+    return 1 << (number - 1).bit_length()

@@ -1,0 +1,1 @@
+"""Answers of a smaller model as drafts."""

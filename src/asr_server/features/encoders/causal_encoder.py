@@ -1,0 +1,165 @@
+"""The encoder of checkpoints that were tuned to hear no further than a token's own 80 ms: audio is encoded once.
+
+A token's eight frames are all that the convolutions look at ahead of it, and a piece of 100 frames is padded with zeros
+at both ends whatever is next to it. Attention sees the token and those before it, as many as the checkpoint was tuned
+for. So a token never changes once its frames are there, and a stream needs the last column of each convolution's input
+and the keys and values of the last tokens to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from asr_server.engine.qwen_asr.encoder import WindowedEncoder, attention_inputs, layer_output
+from asr_server.engine.qwen_asr.windows import Window
+from asr_server.engine.torch.linear import MakeLinear, plain
+from asr_server.features.encoders.options import CAUSAL_KEY
+
+TOKEN_FRAMES = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncoderState:
+    """The state that a stream needs to be continued."""
+
+    frames: int = 0  # frames that were encoded
+    # The last input column of each convolution for the open piece, (1, channels, bins, 1); () where no piece is open.
+    columns: tuple[torch.Tensor, ...] = ()
+    kv: torch.Tensor | None = None  # keys and values (layers, 2, heads, n, dim) of the last tokens
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tensors."""
+        return sum(own.nbytes for own in self.columns) + (self.kv.nbytes if self.kv is not None else 0)
+
+
+@dataclass(slots=True, eq=False)
+class Stream:
+    """A clip while its windows are encoded, in their order."""
+
+    state: EncoderState  # what the encoding so far leaves
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StreamWindow(Window):
+    """The next frames of a stream, of whole tokens."""
+
+    stream: Stream
+
+
+class CausalEncoder(WindowedEncoder):
+    """the clip that the frames belong to"""
+
+    def __init__(self, tower: Any, make_linear: MakeLinear = plain) -> None:
+        super().__init__(tower, make_linear)
+        self.left_tokens = int(getattr(tower.config, CAUSAL_KEY))
+        self.frames_encoded = 0
+
+    def tokens(self, frames: int) -> int:
+        """Return how many tokens a clip of that many mel frames becomes: those whose frames are all there."""
+        pieces, rest = divmod(frames, self.piece_frames)
+        return pieces * self.piece_tokens + rest // TOKEN_FRAMES
+
+    def whole_frames(self, frames: int) -> int:
+        """Return how many of the first `frames` belong to tokens."""
+        pieces, rest = divmod(frames, self.piece_frames)
+        return pieces * self.piece_frames + rest // TOKEN_FRAMES * TOKEN_FRAMES
+
+    def stream_windows(self, mel: torch.Tensor, stream: Stream) -> list[StreamWindow]:
+        """Return the next windows of a stream: frames (128, T) of whole tokens, clamped."""
+        found, start, before = list[StreamWindow](), 0, stream.state.frames
+        while start < mel.shape[1]:
+            end = min(mel.shape[1], start + self.window_frames - (before + start) % self.window_frames)
+            tokens = self.tokens(before + end) - self.tokens(before + start)
+            found.append(StreamWindow(mel[:, start:end], False, tokens, stream))
+            start = end
+        return found
+
+    def __call__(self, windows: Sequence[Window]) -> list[torch.Tensor]:
+        """Embeddings (tokens, output_dim) of each window. Streams move only where all of it succeeds."""
+        found, moved = list[torch.Tensor](), dict[int, tuple[Stream, EncoderState]]()
+        for window in windows:
+            assert isinstance(window, StreamWindow)
+            stream = window.stream
+            _, state = moved.get(id(stream), (stream, stream.state))
+            embeddings, state = self.step(state, window.mel)
+            moved[id(stream)] = stream, state
+            found.append(embeddings)
+        for stream, state in moved.values():
+            self.frames_encoded += state.frames - stream.state.frames
+            stream.state = state
+        return found
+
+    def step(self, state: EncoderState, mel: torch.Tensor) -> tuple[torch.Tensor, EncoderState]:
+        """Return embeddings (t, output_dim) of the next frames (128, T), which are whole tokens, and the state after
+        them."""
+        weight, size = self._convolutions[0].weight, self.piece_frames
+        mel = mel.to(weight.device, weight.dtype)
+        states, columns, place = list[torch.Tensor](), state.columns, state.frames % size
+        rest = mel[:, : -place % size] if place else mel[:, :0]
+        whole = (mel.shape[1] - rest.shape[1]) // size * size
+        if rest.shape[1]:
+            own, columns = self._go_on(rest, columns, place)
+            states.append(own)
+        if whole:
+            pieces = mel[:, rest.shape[1] : rest.shape[1] + whole].unflatten(1, (-1, size)).transpose(0, 1).unsqueeze(1)
+            self.on_layer()
+            states.append(self.piece_states(self.images(pieces, None)).flatten(0, 1))
+        begun = mel[:, rest.shape[1] + whole :]
+        if begun.shape[1]:
+            own, columns = self._go_on(begun, (), 0)
+            states.append(own)
+        frames = state.frames + mel.shape[1]
+        embeddings, kv = self._embeddings(torch.cat(states), state.kv)
+        return embeddings, EncoderState(frames, columns if frames % size else (), kv)
+
+    def _go_on(
+        self, mel: torch.Tensor, columns: tuple[torch.Tensor, ...], place: int
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """States (t, d_model) of a piece's next frames (128, T), `place` frames into it, and the columns behind."""
+        self.on_layer()
+        x, left = mel[None, None], list[torch.Tensor]()
+        for number, convolution in enumerate(self._convolutions):
+            before = columns[number] if columns else torch.zeros_like(x[..., :1])
+            left.append(x[..., -1:])
+            # An odd number of columns is the end of a piece.
+            x = F.pad(torch.cat([before, x], -1), (0, x.shape[-1] % 2))
+            x = F.gelu(strided(x, convolution))
+        return self.piece_states(x, place // TOKEN_FRAMES)[0], tuple(own.clone() for own in left)
+
+    def _embeddings(self, x: torch.Tensor, past: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        """States (t, d_model) behind `past` to embeddings (t, output_dim), and the keys and values to keep."""
+        x, count = x[None], past.shape[3] if past is not None else 0
+        places = torch.arange(count + x.shape[1], device=x.device)
+        back = places[count:, None] - places
+        mask, kept = (back >= 0) & (back < self.left_tokens), list[torch.Tensor]()
+        for number, layer in enumerate(self._layers):
+            self.on_layer()
+            q, k, v = attention_inputs(layer, x)
+            if past is not None:
+                k, v = (torch.cat([old[None], new], 2) for old, new in zip(past[number], (k, v), strict=True))
+            h = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=layer.scale)
+            x = layer_output(layer, x, h)
+            start = max(0, k.shape[2] - self.left_tokens + 1)
+            kept.append(torch.stack([k[0, :, start:], v[0, :, start:]]))
+        return self.project(x)[0], torch.stack(kept)
+
+
+def strided(x: torch.Tensor, convolution: Any) -> torch.Tensor:
+    """Return the convolution of (1, channels, bins, columns), whose first and last column are there, at every second
+    column.
+
+    Never of a single column: with AMX, oneDNN 3.12 of torch 2.13 (`brg_conv_fwd:avx10_1_512_amx`, bfloat16, stride 2)
+    then reads memory that nobody has written, and gives NaN or wrong numbers (2026-11-24). A column of zeros more gives
+    one that is cut off. It can go when `product_check.py` passes without it on a processor with AMX.
+    """
+    columns = (x.shape[-1] - 1) // 2
+    y = F.conv2d(
+        F.pad(x, (0, 2)) if columns == 1 else x, convolution.weight, convolution.bias, stride=2, padding=(1, 0)
+    )
+    return y[..., :columns]

@@ -1,0 +1,174 @@
+"""The causal encoder: nothing that is there changes, and a stream is what the clip is at once.
+
+Both follow from the code whatever the weights are, so here they are the demonstration model's, which was not tuned for
+it; `tools/training/causal_test.py` tunes a checkpoint by the recipe.
+"""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch.testing import assert_close
+
+from asr_server import demo
+from asr_server.core import settings
+from asr_server.core.errors import ModelUnavailable
+from asr_server.engine import capabilities, plan, registry
+from asr_server.engine.protocol import Utterance
+from asr_server.engine.qwen_asr import loading
+from asr_server.engine.qwen_asr.frontend import LogMel
+from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
+from asr_server.features.encoders import onnx_export
+from asr_server.features.encoders.causal_audio import CausalAudio
+from asr_server.features.encoders.causal_encoder import CausalEncoder, EncoderState, Stream
+from asr_server.features.encoders.options import CAUSAL_KEY
+
+pytestmark = pytest.mark.torch
+
+RATE = 16_000
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    """The demonstration model with the key, and a window of attention that is shorter than the clips."""
+    directory = tmp_path_factory.mktemp("causal") / "checkpoint"
+    shutil.copytree(demo.checkpoint_path(), directory)
+    config = json.loads((directory / "config.json").read_text())
+    config["thinker_config"]["audio_config"][CAUSAL_KEY] = 52
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
+@pytest.fixture(scope="module")
+def audio(checkpoint):
+    """The front end and the encoder."""
+    parts = loading.load(checkpoint, device="cpu", dtype=torch.float32)
+    mel = LogMel(parts.processor.feature_extractor)
+    return CausalAudio(CausalEncoder(parts.tower), mel, PrefixCache(limit_bytes=2**30))
+
+
+@pytest.fixture(scope="module")
+def engine(checkpoint):
+    return _load(checkpoint, use_causal_encoder=True)
+
+
+@pytest.fixture(scope="module")
+def recording(speech):
+    """Nine seconds that become louder, so that a clamp of the whole clip would change what was before."""
+    whole = np.resize(speech, 9 * RATE) * np.geomspace(0.003, 1, 9 * RATE)
+    return whole.astype(np.float32)
+
+
+def _load(checkpoint, **values):
+    chosen = settings.load(_env_file=None, model_id=str(checkpoint), forced_aligner_id="demo", **values)
+    made = registry.build(plan.resolve(chosen, capabilities.probe()))
+    made.load()
+    return made
+
+
+@torch.inference_mode()
+def _encoded(audio, samples):
+    return torch.cat(audio._encoder(audio.prepare(Utterance(samples), ()).windows()))
+
+
+@pytest.mark.parametrize("samples", [8_000, 8_001, 20_000, 47_999, 48_200, 100_123])
+def test_longer_audio_never_changes_a_token_that_was_there(audio, recording, samples):
+    """The test goes from the samples on, through frames, clamp, convolutions and attention."""
+    begin, whole = _encoded(audio, recording[:samples]), _encoded(audio, recording)
+    assert len(begin) >= samples // 160 // 8 - 1
+    assert_close(whole[: len(begin)], begin, atol=1e-4, rtol=1e-4)
+
+
+def test_audio_far_back_is_not_attended_to(audio, recording):
+    """The memory of a stream is bounded: four layers reach back over four times the window, and no further."""
+    encoder = audio._encoder
+    far = torch.rand(128, 800)
+    near = torch.rand(128, 4 * 52 * 8 + 800)
+    with torch.inference_mode():
+        last = [
+            torch.cat(encoder(encoder.stream_windows(torch.cat([own, near], 1), Stream(EncoderState()))))[-1]
+            for own in (far, far.flip(1))
+        ]
+        state = encoder.step(EncoderState(), torch.cat([far, near], 1)[:, :2400])[1]
+    assert_close(*last)
+    assert state.kv.shape[3] == 51
+
+
+@pytest.mark.parametrize("step", [8, 24, 56, 100, 344, 999])
+@torch.inference_mode()
+def test_a_stream_is_what_the_clip_is_at_once(audio, step):
+    """The numbers are equal in float32 but for rounding, in pieces of any length."""
+    encoder, mel = audio._encoder, torch.rand(128, 1704) * 2 - 1
+    whole = torch.cat(encoder(encoder.stream_windows(mel, Stream(EncoderState()))))
+    stream, found, at = Stream(EncoderState()), [], 0
+    for end in [*(encoder.whole_frames(n) for n in range(step, 1704, step)), 1704]:
+        if end > at:
+            found += encoder(encoder.stream_windows(mel[:, at:end], stream))
+            at = end
+    assert_close(torch.cat(found), whole, atol=1e-4, rtol=1e-4)
+
+
+def test_a_pass_that_fails_moves_no_stream(audio, monkeypatch):
+    """The pass may be tried again."""
+    encoder, stream = audio._encoder, Stream(EncoderState())
+    windows = encoder.stream_windows(torch.rand(128, 1600), stream)
+    assert len(windows) == 2
+    calls, step = [], encoder.step
+
+    def failing(*args):
+        calls.append(args)
+        if len(calls) == 2:
+            raise MemoryError
+        return step(*args)
+
+    monkeypatch.setattr(encoder, "step", failing)
+    with torch.inference_mode(), pytest.raises(MemoryError):
+        encoder(windows)
+    assert stream.state.frames == 0
+
+
+def test_partials_of_a_session_are_those_of_the_audio_alone_and_no_frame_is_encoded_twice(engine, run, recording):
+    """The gain: with the frames of all partials added up it would be four times as many."""
+    encoder = engine._runtime._encoder
+    ends = [int(s * RATE) for s in np.arange(0.7, 8.9, 0.9)]
+    fresh = [run(engine, [Utterance(recording[:end])])[0].ids for end in ends]
+    before = encoder.frames_encoded
+    got = [run(engine, [Utterance(recording[:end], session="grows")])[0].ids for end in ends]
+    assert got == fresh
+    assert encoder.frames_encoded - before == encoder.whole_frames((ends[-1] - 200) // 160 + 1)
+    assert (
+        run(engine, [Utterance(recording, session="grows", last=True)])[0].ids
+        == run(engine, [Utterance(recording)])[0].ids
+    )
+    assert len(engine._runtime.prefix_cache) == 0
+
+
+def test_sessions_and_rows_side_by_side_do_not_mix(engine, run, recording):
+    """Nor does a session go on with other audio or behind another prompt."""
+    parts = [recording[: int(s * RATE)] for s in (0.3, 2, 3.3, 5)]
+    fresh = [run(engine, [Utterance(part)])[0].ids for part in parts]
+    for _ in range(2):
+        found = run(engine, [Utterance(part, session=f"s{n}") for n, part in enumerate(parts)])
+        assert [own.ids for own in found] == fresh
+    other = np.ascontiguousarray(parts[3][::-1])
+    assert run(engine, [Utterance(other, session="s3")])[0].ids == run(engine, [Utterance(other)])[0].ids
+    hinted = Utterance(parts[3], session="s2", context="kitchen")
+    assert run(engine, [hinted])[0].ids == run(engine, [Utterance(parts[3], context="kitchen")])[0].ids
+
+
+def test_the_setting_and_the_checkpoint_have_to_fit(checkpoint, tmp_path):
+    """Refused at start where the files are at hand, else when they are loaded; no causal encoder is exported."""
+    with pytest.raises(plan.PlanError, match=r"is tuned for a causal encoder .* set USE_CAUSAL_ENCODER=true"):
+        _load(checkpoint)
+    with pytest.raises(plan.PlanError, match="is not tuned for it"):
+        _load(demo.checkpoint_path(), use_causal_encoder=True)
+    hidden = tmp_path / "later"
+    chosen = settings.load(_env_file=None, model_id=str(hidden), use_causal_encoder=True)
+    made = registry.build(plan.resolve(chosen, capabilities.probe()))
+    shutil.copytree(demo.checkpoint_path(), hidden)
+    with pytest.raises(ModelUnavailable, match="is not tuned for it"):
+        made.load()
+    with pytest.raises(ModelUnavailable, match="Only encoders with windows are exported"):
+        onnx_export.export(checkpoint, tmp_path / "x", int8=False)

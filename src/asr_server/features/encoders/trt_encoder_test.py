@@ -1,0 +1,162 @@
+"""The TensorRT encoder as far as it goes without the library: a stand-in has the documented calls that are made of it.
+
+The stand-in's context runs the ONNX file in ONNX Runtime, on the addresses and shapes that it is given.
+"""
+
+import ctypes
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from torch.testing import assert_close
+
+from asr_server import demo
+from asr_server.cli.main import main
+from asr_server.core.errors import ModelUnavailable
+from asr_server.engine.qwen_asr import loading
+from asr_server.features.encoders import exported_encoder, onnx_export, trt_export
+from asr_server.features.encoders.exported_encoder import Target
+from asr_server.features.encoders.trt_encoder import TrtEncoder, unpack
+
+pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(600)]
+
+TYPES = {"pieces": np.float32, "widths": np.int64, "tokens": np.int64}
+
+
+class _Context:
+    def __init__(self, content):
+        self._session = onnxruntime.InferenceSession(content, providers=["CPUExecutionProvider"])
+        self._shapes, self._addresses = {}, {}
+
+    def set_input_shape(self, name, shape):
+        self._shapes[name] = shape
+        return shape[0] <= 4
+
+    def get_tensor_shape(self, name):
+        assert name == "embeddings"
+        windows, pieces = self._shapes["pieces"][:2]
+        return (windows, pieces * 13, 192)
+
+    def set_tensor_address(self, name, address):
+        self._addresses[name] = address
+
+    def execute_async_v3(self, stream):
+        inputs = {name: self._at(name, self._shapes[name], kind) for name, kind in TYPES.items()}
+        self._at("embeddings", self.get_tensor_shape("embeddings"), np.float32)[:] = self._session.run(None, inputs)[0]
+        return True
+
+    def _at(self, name, shape, kind):
+        kind = np.ctypeslib.as_ctypes_type(kind)
+        return np.ctypeslib.as_array(ctypes.cast(self._addresses[name], ctypes.POINTER(kind)), shape)
+
+
+class _Library:
+    """The part of `tensorrt` that is used."""
+
+    __version__ = "10.0"
+    BuilderFlag = SimpleNamespace(TF32="tf32")
+
+    def __init__(self):
+        self.cleared, self.shapes, self.problem = [], {}, ""
+
+    def Logger(self, severity):
+        return severity
+
+    Logger.WARNING = "warning"
+
+    def Builder(self, logger):
+        profile = SimpleNamespace(set_shape=lambda name, *shapes: self.shapes.__setitem__(name, shapes))
+        config = SimpleNamespace(clear_flag=self.cleared.append, add_optimization_profile=lambda own: None)
+        return SimpleNamespace(
+            create_network=lambda flags: SimpleNamespace(content=b""),
+            create_builder_config=lambda: config,
+            create_optimization_profile=lambda: profile,
+            build_serialized_network=lambda network, config: network.content,
+        )
+
+    def OnnxParser(self, network, logger):
+        def parse(content):
+            network.content = content
+            return not self.problem
+
+        error = SimpleNamespace(desc=lambda: self.problem)
+        return SimpleNamespace(parse=parse, num_errors=1, get_error=lambda number: error)
+
+    def Runtime(self, logger):
+        made = lambda content: SimpleNamespace(create_execution_context=lambda: _Context(content))  # noqa: E731
+        return SimpleNamespace(deserialize_cuda_engine=made)
+
+
+@pytest.fixture
+def library(monkeypatch):
+    made = _Library()
+    monkeypatch.setitem(__import__("sys").modules, "tensorrt", made)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(cuda_stream=0))
+    return made
+
+
+@pytest.fixture(scope="module")
+def onnx_file(tmp_path_factory):
+    output = tmp_path_factory.mktemp("onnx") / "encoder.onnx"
+    onnx_export.export(demo.checkpoint_path(), output, int8=False)
+    return output
+
+
+def _tower():
+    return loading.load(demo.checkpoint_path(), device="cpu", dtype=torch.float32).tower
+
+
+@torch.inference_mode()
+def test_what_is_built_is_run_in_calls_of_at_most_so_many_windows(library, onnx_file, tmp_path):
+    """Built without TF32, with a profile for each input; loaded, compared, and run on the tensors that it is given."""
+    output = tmp_path / "encoder.engine"
+    trt_export.export(onnx_file, output, max_windows=3)
+    assert library.cleared == ["tf32"]
+    assert library.shapes == trt_export.profile(3)
+    encoder = TrtEncoder(output, _tower(), Target(torch.device("cpu"), torch.float32, 1))
+    assert exported_encoder.compared(encoder, demo.checkpoint_path(), _tower()).startswith("float32; its numbers")
+    windows = encoder.windows(torch.rand(128, 3700))
+    exact = exported_encoder.exact_encoder(_tower(), demo.checkpoint_path())
+    assert_close(torch.cat(encoder(windows)), torch.cat(exact(windows)), atol=1e-3, rtol=0)
+
+
+def test_another_version_of_the_library_is_named(library, onnx_file, tmp_path):
+    """Engines of another version cannot be read."""
+    output = tmp_path / "encoder.engine"
+    trt_export.export(onnx_file, output, max_windows=3)
+    library.__version__ = "11.4"
+    with pytest.raises(ModelUnavailable, match=r"was built by TensorRT 10.0, and 11.4 is installed"):
+        TrtEncoder(output, _tower(), Target(torch.device("cpu"), torch.float32, 1))
+
+
+def test_what_tensorrt_cannot_read_is_said(library, onnx_file, tmp_path):
+    """The error has TensorRT's own words, and nothing is left behind."""
+    library.problem = "no such operator"
+    with pytest.raises(ModelUnavailable, match="no such operator"):
+        trt_export.export(onnx_file, tmp_path / "x", max_windows=3)
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_the_library_the_command_says_so(onnx_file, tmp_path, capsys):
+    """This machine has no such library."""
+    assert main(["export", "tensorrt", "--onnx", str(onnx_file), "--output", str(tmp_path / "x")]) == 1
+    assert "the package tensorrt is not installed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("windows", [1, 3, 32])
+def test_the_usual_shape_is_between_the_least_and_the_largest(windows):
+    """TensorRT requires it of a profile."""
+    for least, usual, largest in trt_export.profile(windows).values():
+        assert all(a <= b <= c for a, b, c in zip(least, usual, largest, strict=True))
+        assert largest[0] == windows
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"asr-server encoder {}\n", b"asr-server encoder x\nengine"])
+def test_what_is_no_engine_of_ours_is_refused(content):
+    """The file is refused before TensorRT sees it."""
+    with pytest.raises(ModelUnavailable, match="no encoder that `asr-server export tensorrt` made"):
+        unpack(content, "file")

@@ -1,0 +1,133 @@
+"""The gateway's ASGI app: its own routes, and a proxy to the worker for everything else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+from loguru import logger
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from asr_server import feature_list
+from asr_server.core.errors import AsrError
+from asr_server.core.settings import Settings
+from asr_server.features.gateway.child import spawner
+from asr_server.features.gateway.hang_detector import HangConfig
+from asr_server.features.gateway.live import LiveSockets
+from asr_server.features.gateway.proxy import Proxy
+from asr_server.features.gateway.routes import GatewayRoutes
+from asr_server.features.gateway.sockets import Sockets
+from asr_server.features.gateway.worker import PROBE_PAUSE_S, Worker, WorkerConfig, WorkerConnection
+from asr_server.features.gateway.worker_client import ANSWER_S, WorkerClient
+from asr_server.features.shared_jobs import database
+from asr_server.net import errors, install
+from asr_server.net.access import AccessRules
+from asr_server.ops import page
+
+_LOOK_FOR_JOBS_S = 30.0
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The app for these settings. Raises `PlanError`, as the worker would."""
+    resolved = feature_list.resolve(settings)
+    config = WorkerConfig(start_s=settings.worker_start_s, idle_s=settings.idle_timeout)
+    client = WorkerClient(settings)
+
+    async def busy(connection: WorkerConnection) -> bool:
+        if await client.has_work(connection):
+            return True
+        await answers.exposition.remember(connection)
+        return False
+
+    worker = Worker(spawner(settings), config, busy)
+    answers = GatewayRoutes(settings, resolved, worker, client)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        tasks = [asyncio.create_task(worker.end_when_idle())] if settings.idle_timeout else []
+        if settings.worker_hang_s:
+            tasks.append(asyncio.create_task(worker.end_when_hung(client.probe, _hang_config(settings))))
+        tasks += [asyncio.create_task(_start(worker))] if settings.preload or _has_unfinished_jobs(settings) else []
+        if url := settings.jobs_database_url.get_secret_value():
+            tasks.append(asyncio.create_task(_start_for_shared_jobs(worker, url)))
+        logger.info("gateway", idle_timeout_s=settings.idle_timeout)
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await worker.drain()
+
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app.state.worker, app.state.model_id = worker, resolved.model_id
+    app.state.drain_delay_s = settings.drain_delay_s
+    app.include_router(answers.router())
+    app.include_router(page.router)  # does not start the worker
+    # As the default and not as routes: routes would match the paths above with other methods, which are answered with
+    # 405 here, and for some of which no key is needed.
+    app.state.live = live = LiveSockets(worker, answers.catalog, settings.ws_resume_s, settings.ws_utterance_max_s)
+    app.state.handover_s = settings.handover_s
+    app.router.default = _everything_else(
+        live,
+        Sockets(worker),
+        Proxy(worker, settings.max_upload_bytes),
+    )
+    errors.install_handlers(app)
+    install.install_middleware(app, AccessRules.of(settings))
+    return app
+
+
+def _everything_else(live: ASGIApp, sockets: ASGIApp, proxy: ASGIApp) -> ASGIApp:
+    async def pass_on(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await proxy(scope, receive, send)
+        elif scope["path"] == "/ws/transcribe":
+            await live(scope, receive, send)
+        else:
+            await sockets(scope, receive, send)
+
+    return pass_on
+
+
+async def drain(app: FastAPI) -> None:
+    """Report unready, and once load balancers have noticed accept no more work, ask live clients to move, and let the
+    worker finish its work. Called before sockets are closed, so that every live session gets its final."""
+    worker: Worker = app.state.worker
+    live: LiveSockets = app.state.live
+    await worker.refuse(app.state.drain_delay_s)
+    await live.hand_over(app.state.handover_s)
+    await worker.drain()
+
+
+def _hang_config(settings: Settings) -> HangConfig:
+    """A load may take as long as a request. A probe is at most two requests, after a pause."""
+    hang_s = settings.worker_hang_s
+    return HangConfig(hang_s, max(hang_s, settings.request_timeout), probe_s=2 * ANSWER_S + PROBE_PAUSE_S)
+
+
+def _has_unfinished_jobs(settings: Settings) -> bool:
+    """Whether an earlier server left jobs of its own unfinished: they have to be done even if nobody asks for them."""
+    if settings.jobs_database_url.get_secret_value():
+        return False
+    # Where `jobs/store.py` keeps them; importing that would bring numpy into this process.
+    try:
+        directory = settings.state_dir.expanduser()
+    except RuntimeError:  # the user has no home directory
+        return False
+    return any((directory / "jobs").glob("job_*/recording"))
+
+
+async def _start_for_shared_jobs(worker: Worker, url: str) -> None:
+    """Start the worker whenever a job waits that another server accepted, or that one did not finish. Runs for ever."""
+    while True:
+        if worker.connection is None and await database.work_waits(url):
+            await _start(worker)
+        await asyncio.sleep(_LOOK_FOR_JOBS_S)
+
+
+async def _start(worker: Worker) -> None:
+    with contextlib.suppress(AsrError):  # the probes report it
+        await worker.running()

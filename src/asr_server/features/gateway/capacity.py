@@ -1,0 +1,48 @@
+"""What a server behind a gateway can take, also while its worker is stopped or has not measured anything yet. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from asr_server.schedule.capacity import EngineWork, StreamCapacity, StreamRules
+
+# Figures that are measured together, by the field that says whether they are.
+_MEASURED = {
+    "streams_measured": ("streams", "stream_cost", "speech_share"),
+    "audio_measured": ("audio_s_per_s",),
+}
+
+
+class KnownCapacity:
+    """The last figures that a worker measured; before, a guess. A dict has the fields of `CapacityBody`."""
+
+    def __init__(self, rules: StreamRules) -> None:
+        self._max_sessions = rules.max_sessions
+        self._known: dict[str, Any] = asdict(StreamCapacity(EngineWork(), rules).free())
+
+    def of_worker(self, health: Mapping[str, Any]) -> dict[str, Any]:
+        """With the worker that says this."""
+        told, sessions = health["capacity"], health["live"]["sessions"]
+        for measured, names in _MEASURED.items():
+            if told[measured]:
+                self._known.update({name: told[name] for name in (measured, *names)})
+        # A worker has no limit of sessions: that is the gateway's.
+        streams = min(self._known["streams"], self._max_sessions)
+        free = min(told["free_streams"], streams - sessions) if told["streams_measured"] else streams - sessions
+        free_audio_s_per_s = told["free_audio_s_per_s"] if told["audio_measured"] else self._known["audio_s_per_s"]
+        return self._known | {
+            "streams": streams,
+            "free_streams": max(0, free),
+            "free_audio_s_per_s": free_audio_s_per_s,
+        }
+
+    def without_worker(self) -> dict[str, Any]:
+        """While there is none: all of what one can take is free."""
+        streams = min(self._known["streams"], self._max_sessions)
+        return self._known | {
+            "streams": streams,
+            "free_streams": streams,
+            "free_audio_s_per_s": self._known["audio_s_per_s"],
+        }

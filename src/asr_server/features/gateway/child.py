@@ -1,0 +1,64 @@
+"""Starts a worker process, and ends it with its gateway, whose end it sees as the end of its standard input."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+from asr_server.core.settings import Settings, environment_of
+from asr_server.features.gateway.worker import Process, Spawn
+
+# For a worker whose gateway is gone to shut down: nobody reads its responses any more.
+_END_S = 10.0
+_NO_LIMIT = 1_000_000
+
+
+def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
+    """A function that starts this package as a worker with the same settings.
+
+    `output`: the file descriptor that it writes to; None for the standard output and error of this process.
+    """
+    package_root = str(Path(__file__).parents[2])
+    # The gateway applies the quotas: the worker sees no addresses, and would count a request that is sent again twice.
+    # It also waits for load balancers before it ends the worker, and asks its clients to move.
+    limits = {"key_max_requests": 0, "key_rate": 0, "max_live_sessions": _NO_LIMIT, "drain_delay_s": 0, "handover_s": 0}
+    environment = environment_of(settings, **limits)
+    environment["PYTHONPATH"] = ":".join([package_root, *(entry for entry in sys.path if entry)])
+
+    async def spawn(listener: socket.socket) -> Process:
+        fd = listener.fileno()
+        command = (sys.executable, "-P", "-m", "asr_server", "worker", "--socket", str(fd))
+        # In a process session of its own: Ctrl-C reaches only the parent, which shuts the worker down.
+        return await asyncio.create_subprocess_exec(
+            *command,
+            stdin=PIPE,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            pass_fds=(fd,),
+            start_new_session=True,
+        )
+
+    return spawn
+
+
+def end_with_gateway() -> None:
+    """Watch the standard input from a thread, and end this process at its end."""
+
+    def watch() -> None:
+        with contextlib.suppress(OSError):
+            while os.read(0, 1024):
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(_END_S)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="lifeline", daemon=True).start()

@@ -1,0 +1,147 @@
+"""`GET /metrics` of a gateway: the worker's metrics, with counters that continue over all workers, and its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from asr_server.features.gateway.capacity import KnownCapacity
+from asr_server.features.gateway.worker import Worker, WorkerConnection
+from asr_server.features.gateway.worker_client import WorkerClient
+from asr_server.ops.metric_spec import (
+    FREE_AUDIO,
+    FREE_STREAMS,
+    READY,
+    WORKER_ENDS,
+    WORKER_RUNNING,
+    WORKER_STARTS,
+    MetricKind,
+    MetricSpec,
+)
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_PATH = "/metrics"
+_HEALTH_PATH = "/health"
+_ADD_UP = frozenset({"counter", "histogram"})
+
+
+class CounterAccumulator:
+    """Sums the counters and histograms of one worker after another.
+
+    What a worker counted after its last scrape is not in the sums.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[str, Metric] = {}
+        self._now: dict[str, Metric] = {}
+        self._number = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether there was no scrape yet."""
+        return not self._now
+
+    def scraped(self, number: int, text: str) -> list[Metric]:
+        """A scrape of the worker with this number, with the counts of the workers before it. Raises `ValueError`."""
+        from prometheus_client.parser import text_string_to_metric_families
+
+        now = {metric.name: metric for metric in text_string_to_metric_families(text)}
+        if number != self._number:
+            self._before, self._number = {metric.name: metric for metric in self.counts()}, number
+        self._now = now
+        return self._summed()
+
+    def counts(self) -> list[Metric]:
+        """Counters and histograms alone, for a time without a worker."""
+        return [metric for metric in self._summed() if metric.type in _ADD_UP]
+
+    def _summed(self) -> list[Metric]:
+        names = {**self._now, **self._before}  # in the order of the newest
+        return [_sum(self._before.get(name), self._now.get(name)) for name in names]
+
+
+def _sum(before: Metric | None, now: Metric | None) -> Metric:
+    from prometheus_client import Metric
+
+    shape = now or before
+    assert shape is not None
+    if before is None or shape.type not in _ADD_UP:
+        return shape
+    values = {(sample.name, *sample.labels.items()): sample for sample in before.samples}
+    for sample in now.samples if now else ():
+        key = (sample.name, *sample.labels.items())
+        known = values.get(key)
+        values[key] = sample._replace(value=sample.value + known.value) if known else sample
+    summed = Metric(shape.name, shape.documentation, shape.type)
+    summed.samples = list(values.values())
+    return summed
+
+
+class Exposition:
+    """In Prometheus' text format. A scrape neither starts the worker nor counts as use of it."""
+
+    def __init__(self, worker: Worker, client: WorkerClient, capacity: KnownCapacity) -> None:
+        self._worker, self._client, self._capacity = worker, client, capacity
+        self._totals = CounterAccumulator()
+
+    async def text(self, *, ready: bool) -> bytes:
+        """All of it. `ready`: what `/readyz` says while there is no worker that could say it."""
+        # 20 ms to import, which a gateway that nobody scrapes does not pay for.
+        from prometheus_client.exposition import generate_latest
+
+        connection = self._worker.connection
+        scraped = await self._scrape(connection) if connection is not None else None
+        free = await self._free(connection)
+        own = [*self._own(), *([] if scraped else [_family(READY, {(): float(ready)})])]
+        own += [
+            _family(FREE_STREAMS, {(): free["free_streams"]}),
+            _family(FREE_AUDIO, {(): free["free_audio_s_per_s"]}),
+        ]
+        replaced = {metric.name for metric in own}
+        others = [metric for metric in scraped or self._totals.counts() if metric.name not in replaced]
+        return generate_latest(_ParsedCollector([*others, *own]))
+
+    async def remember(self, connection: WorkerConnection) -> None:
+        """Scrape a worker that is about to be ended. Does nothing if nobody ever asked for metrics."""
+        if not self._totals.empty:
+            await self._scrape(connection)
+            await self._free(connection)
+
+    async def _scrape(self, connection: WorkerConnection) -> list[Metric] | None:
+        status, raw = await self._client.raw(connection, _PATH)
+        return self._totals.scraped(connection.number, raw.decode()) if status == httpx.codes.OK else None
+
+    async def _free(self, connection: WorkerConnection | None) -> dict[str, Any]:
+        _, health = await self._client.body(connection, _HEALTH_PATH) if connection is not None else (0, None)
+        return self._capacity.of_worker(health) if health else self._capacity.without_worker()
+
+    def _own(self) -> Iterable[Metric]:
+        yield _family(WORKER_RUNNING, {(): float(self._worker.connection is not None)})
+        yield _family(WORKER_STARTS, {(): self._worker.starts})
+        yield _family(WORKER_ENDS, {(cause,): count for cause, count in self._worker.ends.items()})
+
+
+class _ParsedCollector:
+    """Metrics in the form that `generate_latest` takes."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> Iterable[Metric]:
+        """The metrics."""
+        return self._families
+
+
+def _family(spec: MetricSpec, values: Mapping[tuple[str, ...], float]) -> Metric:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    family = CounterMetricFamily if spec.kind is MetricKind.COUNTER else GaugeMetricFamily
+    metric = family(spec.name, spec.meaning, labels=spec.labels)
+    for labels, value in values.items():
+        metric.add_metric(labels, value)
+    return metric

@@ -1,0 +1,117 @@
+"""From which places another server can go on with a session: a byte, a number of actions, and the rules there. Pure.
+
+An utterance that has no final yet is transcribed again from its beginning, with the rules that it began with, and the
+actions since then are repeated in their places. All that came before is finished.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.live.machine.events import Action, Checkpoint, Final, ResetDone, TurnConfig, UtteranceStarted
+
+EVERY_SAMPLES = 5 * SAMPLE_RATE  # of silence, between two points
+_ANCHORS_KEPT = 256
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverPoint:
+    """Where another session goes on: bytes and actions of this one's input, samples and utterances of its output."""
+
+    received_bytes: int
+    actions: int
+    samples: int
+    utterances: int
+    rules: TurnConfig
+
+
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    """Of an utterance: where it begins, behind so many actions, with these rules."""
+
+    samples: int
+    actions: int
+    rules: TurnConfig
+
+
+class BytePositions:
+    """Which byte of the input a sample at 16 kHz was made from.
+
+    Both run evenly, but for half a sample that a reset discards, and for what resampling rounds where a flush or a
+    reset ends its stream. From there on they are counted afresh.
+    """
+
+    def __init__(self, input_rate_hz: int) -> None:
+        self._rate_hz = input_rate_hz
+        self._sample_began = 0  # a byte with which a sample began
+        self._anchors: deque[tuple[int, int]] = deque([(0, 0)], maxlen=_ANCHORS_KEPT)  # samples, bytes
+
+    def on_stream_end(self, samples: int, received_bytes: int, *, discards_half: bool) -> None:
+        """All whole samples of the input are counted now."""
+        half = (received_bytes - self._sample_began) % 2
+        if discards_half:
+            self._sample_began = received_bytes
+        else:
+            received_bytes -= half
+        if self.of(samples) != received_bytes:
+            self._anchors.append((samples, received_bytes))
+
+    def of(self, samples: int) -> int | None:
+        """The byte; None for a place that is no longer known."""
+        for at, received_bytes in reversed(self._anchors):
+            if at <= samples:
+                return received_bytes + 2 * round((samples - at) * self._rate_hz / SAMPLE_RATE)
+        return None
+
+
+class HandoverPoints:
+    """Of one session. Told of each event after the session has processed it, in order."""
+
+    def __init__(self, input_rate_hz: int) -> None:
+        self.received_bytes = self.actions = 0  # processed
+        self._positions = BytePositions(input_rate_hz)
+        self._began: dict[int, _Beginning] = {}  # of the utterances without a final
+        self._due_samples = EVERY_SAMPLES
+
+    def on_audio(self, size_bytes: int) -> None:
+        """So many bytes were processed."""
+        self.received_bytes += size_bytes
+
+    def on_action(self) -> None:
+        """An action of the client was processed, or refused."""
+        self.actions += 1
+
+    def on_stream_end(self, clock_samples: int, *, discards_half: bool) -> None:
+        """A flush or a reset was processed."""
+        self._positions.on_stream_end(clock_samples, self.received_bytes, discards_half=discards_half)
+
+    def on_output(self, output: Action, rules: TurnConfig) -> bool:
+        """What the session's machine returned; `rules` are its present ones. Returns whether audio has its final now.
+
+        An utterance that begins while an action is processed begins before it: call `on_action` afterwards.
+        """
+        match output:
+            case UtteranceStarted(utterance=number, start_samples=start):
+                self._began[number] = _Beginning(start, self.actions, rules)
+            case Final(utterance=number):
+                self._began.pop(number, None)
+                return output.start_samples < output.end_samples
+            case ResetDone(utterance=int(number)):
+                self._began.pop(number, None)
+        return False
+
+    def is_due(self, clock_samples: int) -> bool:
+        """Whether so much audio has come since the last point that it is time for another one."""
+        return clock_samples >= self._due_samples
+
+    def point(self, checkpoint: Checkpoint, clock_samples: int, rules: TurnConfig) -> HandoverPoint | None:
+        """The newest place; None if it is not known. `rules`: those of the next utterance."""
+        self._due_samples = clock_samples + EVERY_SAMPLES
+        number, samples = checkpoint.utterance, checkpoint.end_samples
+        began = self._began.get(number + 1, _Beginning(samples, self.actions, rules))
+        received_bytes = self._positions.of(samples)
+        if received_bytes is None:
+            return None
+        return HandoverPoint(received_bytes, began.actions, samples, number, began.rules)

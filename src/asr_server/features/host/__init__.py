@@ -1,0 +1,1 @@
+"""What depends on the host: memory nodes, and Granian as the web server."""

@@ -1,0 +1,111 @@
+"""Word times from attention, on clips whose synthesisers told when each word begins and ends."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from asr_server.core import settings
+from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed, UnsupportedLanguage
+from asr_server.engine import plan, registry
+from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.protocol import AlignItem, Alignment
+from asr_server.features.moonshine import aligner as module
+from asr_server.subtitle import timing
+
+FOLDER = Path(__file__).parents[4] / "E2Etest" / "audio" / "aligned"
+
+
+@pytest.fixture(scope="module")
+def aligner():
+    resolved = plan.resolve(
+        settings.load(_env_file=None, model_id="moonshine-tiny-en"), Capabilities(gpu=False, torch_cuda=False)
+    )
+    engine = registry.build(resolved)
+    engine.load()
+    made = registry.build_aligner(resolved, engine)
+    made.load()
+    return made
+
+
+@pytest.fixture(scope="module")
+def clips():
+    """English clips of under 6 s: each its row of the manifest and its audio."""
+    rows = json.loads((FOLDER / "manifest.json").read_text(encoding="utf-8"))
+    read = [(row, soundfile.read(FOLDER / row["file"], dtype="float32")[0]) for row in rows]
+    return [(row, audio) for row, audio in read if row["language"] == "English" and len(audio) < 6 * 16_000]
+
+
+def _distances(row, times):
+    return np.abs(np.array(times) - np.array([(start, end) for _, start, end in row["words_ms"]]))
+
+
+def test_words_are_placed_better_than_by_their_syllables(aligner, clips):
+    """In voices and sentences that the model mishears, the mean error is 60 ms and not 144."""
+    found, estimated = [], []
+    for row, audio in clips:
+        (times,) = aligner.align([AlignItem(audio, row["text"], "English")])
+        assert [piece.text for piece in times.pieces] == [word for word, _, _ in row["words_ms"]]
+        found.append(_distances(row, [(piece.start_ms, piece.end_ms) for piece in times.pieces]))
+        spoken = row["words_ms"][0][1], row["words_ms"][-1][2]
+        estimate = timing.estimate(row["text"], "English", [spoken])
+        estimated.append(_distances(row, [(word.start_ms, word.end_ms) for word in estimate]))
+    assert np.concatenate(found).mean() < 0.6 * np.concatenate(estimated).mean()
+
+
+def test_punctuation_silence_and_case_do_not_move_words(aligner, clips):
+    """Silence before and behind belongs to no word, and a pause to none either."""
+    row, audio = clips[1]
+    words = row["text"].split()
+    half = len(words) // 2
+    cut = 16 * (row["words_ms"][half - 1][2] + row["words_ms"][half][1]) // 2
+    silence = np.zeros(16_000, np.float32)
+    text = f"{' '.join(words[:half]).capitalize()}, {' '.join(words[half:])}."
+    (plain,) = aligner.align([AlignItem(audio, row["text"], "English")])
+    (paused,) = aligner.align(
+        [AlignItem(np.concatenate([silence, audio[:cut], silence, audio[cut:], silence]), text, "English")]
+    )
+    moved = [1000] * half + [2000] * (len(words) - half)
+    starts = [piece.start_ms - by for piece, by in zip(paused.pieces, moved, strict=True)]
+    ends = [piece.end_ms - by for piece, by in zip(paused.pieces, moved, strict=True)]
+    assert np.abs(np.array(starts) - [piece.start_ms for piece in plain.pieces]).mean() < 100
+    assert np.abs(np.array(ends) - [piece.end_ms for piece in plain.pieces]).mean() < 100
+    (indented,) = aligner.align([AlignItem(audio, f"  \n{row['text']} ", "English")])
+    assert indented == plain
+
+
+def test_an_item_that_fails_fails_alone(aligner, clips, monkeypatch):
+    """Another language, a fault, and no memory, each with its own error."""
+    align = module._align
+
+    def faulty(model, item):
+        if item.text in faults:
+            raise faults[item.text]
+        return align(model, item)
+
+    faults = {"broken": RuntimeError("fault"), "huge": MemoryError()}
+    monkeypatch.setattr(module, "_align", faulty)
+    audio = clips[0][1]
+    asked = [("good", "English"), ("bon", "French"), ("broken", "English"), ("huge", "English"), ("good", "English")]
+    first, *errors, last = aligner.align([AlignItem(audio, text, language) for text, language in asked])
+    assert first == last
+    assert isinstance(first, Alignment)
+    assert [type(error) for error in errors] == [UnsupportedLanguage, TranscriptionFailed, EngineOutOfMemory]
+
+
+@pytest.mark.parametrize("text", ["", " ", "...", "♪ 你好 €5 naïve", "word " * 300])
+def test_any_text_is_aligned(aligner, clips, text):
+    """The times are in order and inside the audio, also with more tokens than there are frames."""
+    audio = clips[0][1]
+    (found,) = aligner.align([AlignItem(audio, text, "English")])
+    times = [time for piece in found.pieces for time in (piece.start_ms, piece.end_ms)]
+    assert times == sorted(times)
+    assert all(0 <= time <= len(audio) / 16 for time in times)
+    assert len(found.pieces) == {"": 0, " ": 0, "...": 0, "♪ 你好 €5 naïve": 4}.get(text, 300)
+
+
+def test_the_weights_are_those_of_the_engine(aligner):
+    """The weights are in memory once."""
+    assert aligner._model is aligner._engine.model

@@ -1,0 +1,56 @@
+"""The vocabulary's file, and text from ids."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.features.moonshine import package
+from asr_server.features.moonshine.tokenizer import Tokenizer, entries
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return Tokenizer(package.locate().tokenizer)
+
+
+def _entry(piece):
+    length = [len(piece)] if len(piece) < 128 else [len(piece) % 128 + 128, len(piece) // 128]
+    return bytes(length) + piece
+
+
+@given(st.lists(st.binary(max_size=300).filter(lambda piece: "\u2581".encode() not in piece)))
+def test_entries_of_any_length_are_read(pieces):
+    """Entries are in order; U+2581 becomes a blank."""
+    assert entries(b"".join(map(_entry, pieces))) == pieces
+    assert entries(_entry("\u2581go".encode())) == [b" go"]
+
+
+def test_a_file_that_was_cut_short_is_refused():
+    with pytest.raises(ValueError, match="cut short"):
+        entries(_entry(b"hello")[:-1])
+
+
+def test_a_character_of_several_tokens_is_whole_or_not_there(tokenizer):
+    """`é` of two byte tokens: nothing after the first one, and both stand for it together."""
+    first, second = (3 + byte for byte in "é".encode())
+    assert tokenizer.read([first]).text == ""
+    reading = tokenizer.read([first, second])
+    assert (reading.text, reading.offsets, reading.pieces) == ("é", (0, 1), (b"\xc3", b"\xa9"))
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1)).map(" ".join))
+def test_any_text_is_encoded(tokenizer, text):
+    """The ids read as the text."""
+    assert tokenizer.read(tokenizer.encode(text)).text == text.replace("\u2581", " ").strip()
+
+
+@given(st.lists(st.integers(0, 32_767), max_size=30))
+def test_pieces_offsets_and_text_agree(tokenizer, ids):
+    """Any ids have no blank at either end, offsets in order up to the length, and pieces that are the text."""
+    reading = tokenizer.read(ids)
+    assert len(reading.offsets) == len(reading.pieces) == len(ids)
+    assert list(reading.offsets) == sorted(reading.offsets)
+    assert not ids or reading.offsets[-1] == len(reading.text)
+    assert reading.text == reading.text.strip(" \t\n\r\v\f")
+    whole = b"".join(reading.pieces).decode(errors="ignore").rstrip(" \t\n\r\v\f")
+    assert whole == reading.text.replace("\ufffd", "")

@@ -1,0 +1,201 @@
+"""Configurations: what merging and checking hold to."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asr_server.core.errors import (
+    InvalidInput,
+    InvalidType,
+    InvalidValue,
+    MissingParameter,
+    UnknownModel,
+    UnknownParameter,
+)
+from asr_server.engine.catalog import Catalog
+from asr_server.features.realtime.config import Config, ServerDefaults, merge
+from asr_server.live.machine.events import Detection, EndOfTurnRules, TurnConfig
+
+DEFAULTS = ServerDefaults(Catalog("demo"), TurnConfig(min_silence_ms=400))
+_SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
+
+_KEYS = st.sampled_from("abcd")
+_TREES = st.dictionaries(
+    _KEYS, st.recursive(st.none() | st.integers(0, 3), lambda below: st.dictionaries(_KEYS, below, max_size=3))
+)
+_TURNS = st.one_of(
+    st.none(),
+    st.fixed_dictionaries(
+        {"type": st.just("server_vad")},
+        optional={
+            "threshold": st.integers(0, 100).map(lambda n: n / 100),
+            "silence_duration_ms": st.integers(0, 5_000),
+            "prefix_padding_ms": st.integers(0, 5_000),
+            "idle_timeout_ms": st.none() | st.integers(5_000, 30_000),
+        },
+    ),
+    st.fixed_dictionaries(
+        {"type": st.just("semantic_vad")}, optional={"eagerness": st.sampled_from(["low", "medium", "high", "auto"])}
+    ),
+)
+_FORMATS = st.sampled_from([{"type": "audio/pcm", "rate": 16_000}, {"type": "audio/pcmu"}, {"type": "audio/pcma"}])
+_SAID = st.none() | st.fixed_dictionaries(
+    {}, optional={"language": st.sampled_from([None, "en", "de-AT"]), "prompt": st.text(max_size=5)}
+)
+_PATCHES = st.fixed_dictionaries(
+    {},
+    optional={
+        "turn_detection": _TURNS,
+        "format": _FORMATS,
+        "transcription": _SAID,
+        "noise_reduction": st.sampled_from([None, {"type": "near_field"}, {"strength": 0.5}]),
+    },
+)
+
+
+def _updated(config, **heard):
+    return DEFAULTS.updated(config, {"type": "transcription", "audio": {"input": heard}})
+
+
+@_SETTINGS
+@given(_TREES, _TREES)
+def test_a_merge_takes_what_is_named_and_leaves_the_rest(old, patch):
+    """Key by key, at any depth; merging again changes nothing; merging nothing changes nothing."""
+    merged = merge(old, patch, {})
+    assert merge(merged, patch, {}) == merged
+    assert merge(old, {}, {}) == old
+    for name in set(old) - set(patch):
+        assert merged[name] == old[name]
+    for name, value in patch.items():
+        if not isinstance(value, dict):
+            assert merged[name] == value
+        elif isinstance(old.get(name), dict):
+            assert merged[name] == merge(old[name], value, {})
+
+
+@_SETTINGS
+@given(st.lists(_PATCHES, max_size=4))
+def test_every_valid_update_gives_a_whole_configuration_that_can_be_sent_back(patches):
+    """After any row of updates the effective configuration is valid, is its own update, and makes rules."""
+    config = DEFAULTS.initial()
+    for patch in patches:
+        before = config
+        config = _updated(config, **patch)
+        for name in {"turn_detection", "format", "transcription", "noise_reduction"} - set(patch):
+            assert getattr(config.input, name) == getattr(before.input, name)
+    assert DEFAULTS.updated(config, config.model_dump()) == config
+    assert Config.model_validate(config.model_dump()) == config
+    rules = DEFAULTS.rules_of(config)
+    assert (rules.detection is Detection.MANUAL) == (config.input.turn_detection is None)
+
+
+def test_an_update_that_is_refused_changes_nothing():
+    """The configuration is a value; the old one is still there and still itself."""
+    config = DEFAULTS.initial()
+    shown = config.model_dump()
+    for heard in ({"format": "pcm16"}, {"x": 1}, {"turn_detection": {"type": "server_vad", "threshold": 7}}):
+        with pytest.raises(InvalidInput):
+            _updated(config, **heard)
+    assert config.model_dump() == shown
+
+
+def test_another_kind_of_detection_begins_with_its_own_defaults():
+    """No threshold is left over in semantic_vad, and what the settings say holds for a new server_vad."""
+    config = _updated(DEFAULTS.initial(), turn_detection={"type": "server_vad", "threshold": 0.9})
+    config = _updated(config, turn_detection={"type": "semantic_vad"})
+    assert config.input.turn_detection.model_dump(exclude_none=True) == {"type": "semantic_vad", "eagerness": "auto"}
+    config = _updated(config, turn_detection={"type": "server_vad"})
+    assert (config.input.turn_detection.threshold, config.input.turn_detection.silence_duration_ms) == (0.5, 400)
+
+
+def test_keywords_have_a_length_together():
+    """The engine reads them for every partial: as many as in a file's form, however they are spread."""
+    config = _updated(DEFAULTS.initial(), transcription={"keywords": ["x" * 200] * 80})
+    with pytest.raises(InvalidValue) as refused:
+        _updated(config, transcription={"keywords": ["x" * 200] * 81})
+    assert refused.value.param == "session.audio.input.transcription.keywords"
+
+
+def test_where_the_end_of_a_turn_is_estimated_eagerness_is_certainty_and_patience():
+    """The text does not count then. With `server_vad` pauses decide, and with null the commits."""
+    rules = TurnConfig(min_silence_ms=400, end_of_turn=EndOfTurnRules())
+    defaults = ServerDefaults(Catalog("demo"), rules, judges_pauses=True)
+
+    def rules_of(turn_detection):
+        return defaults.rules_of(_updated(defaults.initial(), turn_detection=turn_detection))
+
+    found = {
+        eagerness: rules_of({"type": "semantic_vad", "eagerness": eagerness})
+        for eagerness in ("low", "medium", "auto", "high")
+    }
+    assert {name: (each.end_of_turn.sure, each.end_of_turn.longest_ms) for name, each in found.items()} == {
+        "low": (0.9, 8_000),
+        "medium": (0.8, 4_000),
+        "auto": (0.8, 4_000),
+        "high": (0.5, 2_000),
+    }
+    assert {(each.min_silence_ms, each.sentence_silence_ms) for each in found.values()} == {(400, None)}
+    assert rules_of({"type": "server_vad"}).end_of_turn is None
+    assert rules_of(None).end_of_turn is None
+
+
+def test_what_the_rules_say():
+    """Eagerness is patience, one language is forced, of several none, words and prompt are the context."""
+    waits = {
+        eagerness: DEFAULTS.rules_of(
+            _updated(DEFAULTS.initial(), turn_detection={"type": "semantic_vad", "eagerness": eagerness})
+        )
+        for eagerness in ("low", "medium", "auto", "high")
+    }
+    assert {name: rules.min_silence_ms for name, rules in waits.items()} == {
+        "low": 8_000,
+        "medium": 4_000,
+        "auto": 4_000,
+        "high": 2_000,
+    }
+    assert {rules.sentence_silence_ms for rules in waits.values()} == {400}
+    said = {"languages": ["de"], "keywords": ["Kran", "Bagger"], "prompt": "Baustelle"}
+    rules = DEFAULTS.rules_of(_updated(DEFAULTS.initial(), transcription=said))
+    assert (rules.language, rules.context) == ("German", "Baustelle\nKran, Bagger")
+    several = DEFAULTS.rules_of(_updated(DEFAULTS.initial(), transcription={"languages": ["de", "en"]}))
+    assert several.language is None
+
+
+@pytest.mark.parametrize("depth", [100, 950, 5_000])
+def test_a_deep_update_is_refused(depth):
+    """However deep: an error, and no fault of ours."""
+    patch = inner = {"type": "transcription"}
+    for _ in range(depth):
+        inner["x"] = inner = {}
+    with pytest.raises(InvalidInput):
+        DEFAULTS.updated(DEFAULTS.initial(), patch)
+
+
+@pytest.mark.parametrize(
+    ("patch", "error", "param"),
+    [
+        ({}, MissingParameter, "session.type"),
+        ({"type": "transcription", "audio": 5}, InvalidType, "session.audio"),
+        ({"type": "transcription", "include": ["item.x"]}, InvalidInput, "session.include[0]"),
+        ({"type": "transcription", "speed": 2}, UnknownParameter, "session.speed"),
+        (
+            {"type": "transcription", "audio": {"input": {"transcription": {"model": "gpt-9"}}}},
+            UnknownModel,
+            "session.audio.input.transcription.model",
+        ),
+    ],
+)
+def test_an_error_names_its_place(patch, error, param):
+    """As a path of the wire, without what pydantic adds."""
+    with pytest.raises(error) as refused:
+        DEFAULTS.updated(DEFAULTS.initial(), patch)
+    assert refused.value.param == param
+
+
+def test_a_session_may_be_sent_back_as_it_came():
+    """Keys that the server adds are no unknown parameters."""
+    config = DEFAULTS.initial("whisper-1")
+    assert config.input.transcription.model == "whisper-1"
+    assert DEFAULTS.initial("gpt-9").input.transcription.model == "demo"
+    shown = {**config.model_dump(), "id": "sess_1", "object": "realtime.transcription_session", "expires_at": 5}
+    assert DEFAULTS.updated(config, shown) == config

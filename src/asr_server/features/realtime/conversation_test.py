@@ -1,0 +1,386 @@
+"""Invariants of a conversation, over a real live session with random speech, cuts, failures and orders of events."""
+
+import json
+import random
+
+import numpy as np
+import openai.types.realtime
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.errors import ItemNotFound, ShuttingDown
+from asr_server.core.transcript import Token
+from asr_server.engine.catalog import Catalog
+from asr_server.features.realtime.config import ServerDefaults
+from asr_server.features.realtime.conversation import Conversation
+from asr_server.features.realtime.shapes import Identity
+from asr_server.live.machine.conftest import Run, silence, speech
+from asr_server.live.machine.conftest import config as machine
+from asr_server.live.machine.events import (
+    Audio,
+    CancelRequest,
+    Configure,
+    Configured,
+    Ending,
+    Final,
+    Flush,
+    Partial,
+    Reset,
+    ResetDone,
+    SessionError,
+    Transcribe,
+    UtteranceEnded,
+    UtteranceStarted,
+)
+from asr_server.live.machine.session import LiveMachine
+
+DEFAULTS = ServerDefaults(Catalog("demo"), machine().rules)
+FRAME = pydantic.TypeAdapter(openai.types.realtime.RealtimeServerEvent)
+TRANSCRIPTION = "conversation.item.input_audio_transcription"
+COMMITTED, DELTA = "input_audio_buffer.committed", f"{TRANSCRIPTION}.delta"
+COMPLETED, FAILED = f"{TRANSCRIPTION}.completed", f"{TRANSCRIPTION}.failed"
+STARTED, STOPPED = "input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped"
+ADDED, DONE = "conversation.item.added", "conversation.item.done"
+MANUAL = {"type": "transcription", "audio": {"input": {"turn_detection": None}}}
+VOICE = {"type": "transcription", "audio": {"input": {"turn_detection": {"type": "server_vad"}}}}
+
+
+class Talk:
+    """A live machine and a conversation that hears what it says, as the socket's writer does."""
+
+    def __init__(self, rng, *, manual, beta=False, failures=0.0):
+        self.session_config = DEFAULTS.updated(DEFAULTS.initial(), MANUAL if manual else VOICE)
+        rules = DEFAULTS.rules_of(self.session_config)
+        limits = {"max_utterance_samples": 4 * SAMPLE_RATE, "max_pause_samples": 12_000, "margin_samples": 3_200}
+        session = LiveMachine(machine(rules=rules, **limits))
+        self.run = Run(session, rng, delay=0.6, failures=failures)
+        self.conversation = Conversation(self.session_config, Identity("sess_1", 5), beta=beta)
+        self.events = [self.conversation.created()]
+        self._heard = 0
+
+    def tell(self, event):
+        self.run.feed(event)
+        self._hear()
+
+    def update(self, patch):
+        self.session_config = DEFAULTS.updated(self.session_config, patch)
+        self.events.append(self.conversation.updated(self.session_config))
+        self.tell(Configure(DEFAULTS.rules_of(self.session_config)))
+
+    def finish(self):
+        self.run.finish(close=False)
+        self._hear()
+
+    def _hear(self):
+        fresh, self._heard = self.run.actions[self._heard :], len(self.run.actions)
+        for effect in fresh:
+            if not isinstance(effect, Transcribe | CancelRequest):
+                self.events += self.conversation.on_message(effect)
+
+    def of(self, kind):
+        return [event for event in self.events if event["type"] == kind]
+
+
+def _item(event):
+    return event.get("item_id") or event.get("item", {}).get("id")
+
+
+@st.composite
+def _talks(draw):
+    rng = random.Random(draw(st.integers(0, 2**32)))
+    talk = Talk(rng, manual=draw(st.booleans()), failures=draw(st.sampled_from([0.0, 0.2])))
+    for _ in range(draw(st.integers(1, 6))):
+        words = speech([rng.randrange(10) for _ in range(rng.randrange(1, 30))])
+        for pcm in (words, silence(rng.choice([40, 300, 900]))):
+            data = pcm.astype("<i2").tobytes()
+            for at in range(0, len(data), 8_000):
+                talk.tell(Audio(data[at : at + 8_000]))
+                chance = rng.random()
+                if chance < 0.04:
+                    talk.tell(rng.choice([Flush(), Reset()]))
+                elif chance < 0.06:
+                    talk.update(rng.choice([MANUAL, VOICE]))
+    talk.tell(Flush())
+    talk.finish()
+    return talk
+
+
+_SETTINGS = settings(max_examples=80, deadline=None, derandomize=True)
+
+
+@_SETTINGS
+@given(_talks())
+def test_every_turn_has_its_events_in_the_order_of_the_contract(talk):
+    """Started and stopped if at all, then committed, added, done, and one end; nothing twice, nothing after the end."""
+    for item in {_item(event) for event in talk.of(COMMITTED)}:
+        kinds = [e["type"] for e in talk.events if _item(e) == item and e["type"] != DELTA]
+        assert kinds[-1] in (COMPLETED, FAILED)
+        assert kinds[:-1] in ([COMMITTED, ADDED, DONE], [STARTED, STOPPED, COMMITTED, ADDED, DONE])
+        assert [e["type"] for e in talk.events if _item(e) == item][-1] == kinds[-1]
+
+
+@_SETTINGS
+@given(_talks())
+def test_deltas_joined_are_the_transcript(talk):
+    """Append-only, of whole turns, however often the turn was cut."""
+    ended = [_item(event) for kind in (COMPLETED, FAILED) for event in talk.of(kind)]
+    assert sorted(ended) == sorted(_item(event) for event in talk.of(COMMITTED))
+    for done in talk.of(COMPLETED):
+        said = "".join(e["delta"] for e in talk.of(DELTA) if e["item_id"] == done["item_id"])
+        assert said == done["transcript"]
+
+
+@_SETTINGS
+@given(_talks())
+def test_items_are_a_chain_and_events_have_names_of_their_own(talk):
+    """Each item names the one committed before it, the first none; no event id comes twice."""
+    committed = talk.of(COMMITTED)
+    assert [e["previous_item_id"] for e in committed] == [None, *(e["item_id"] for e in committed)][: len(committed)]
+    assert len({e["item_id"] for e in committed}) == len(committed)
+    names = [e["event_id"] for e in talk.events]
+    assert len(set(names)) == len(names)
+
+
+@_SETTINGS
+@given(_talks())
+def test_every_event_is_one_of_the_clients_types(talk):
+    """Validated by the types of the installed client."""
+    for event in talk.events:
+        assert FRAME.validate_python(json.loads(json.dumps(event))).type == event["type"]
+
+
+@_SETTINGS
+@given(_talks())
+def test_nothing_is_kept_of_turns_that_are_over(talk):
+    """No utterance is waited for once all were answered, cleared ones included."""
+    assert not talk.conversation._turn_of
+
+
+def _told(manual=False, beta=False, **more):
+    return Conversation(
+        DEFAULTS.updated(DEFAULTS.initial(), {**(MANUAL if manual else VOICE), **more}), Identity("s", 5), beta=beta
+    )
+
+
+def _final(number, text, ending=Ending.FLUSH, **more):
+    return Final(number, text, "English", 0, 16_000, ending, **more)
+
+
+def _answered(number, text, **more):
+    """A commit when nobody speaks, and its final."""
+    return UtteranceEnded(number, 0, 0, Ending.FLUSH), _final(number, text, **more)
+
+
+def _events(conversation, *messages):
+    return [event for message in messages for event in conversation.on_message(message)]
+
+
+def _kinds(conversation, *messages):
+    return [event["type"] for event in _events(conversation, *messages)]
+
+
+def test_a_beta_conversation_has_one_event_for_an_item():
+    """`created` where GA has `added` and `done`."""
+    messages = UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.PAUSE), _final(1, "words")
+    kinds = _kinds(_told(beta=True), *messages)
+    assert kinds == [STARTED, STOPPED, COMMITTED, "conversation.item.created", DELTA, COMPLETED]
+
+
+def test_a_cut_ends_a_turn_of_the_detector_and_not_one_of_the_caller():
+    """The same utterances: two items, or one with both texts."""
+    messages = [
+        UtteranceStarted(1, 0),
+        UtteranceEnded(1, 0, 16_000, Ending.CUT),
+        UtteranceStarted(2, 16_000),
+        _final(1, "one two", Ending.CUT),
+        Partial(2, "three", " for", "English", 16_000, 24_000),
+        UtteranceEnded(2, 16_000, 32_000, Ending.FLUSH),
+        _final(2, "three four"),
+    ]
+    detected, manual = _told(), _told(manual=True)
+    ended = [event for message in messages for event in detected.on_message(message) if event["type"] == COMPLETED]
+    assert [event["transcript"] for event in ended] == ["one two", "three four"]
+    events = [event for message in messages for event in manual.on_message(message)]
+    assert [e["delta"] for e in events if e["type"] == DELTA] == ["one two", " three", " four"]
+    assert events[-1]["transcript"] == "one two three four"
+    assert events[-1]["usage"] == {"type": "duration", "seconds": 2.0}
+
+
+def test_times_are_whole_milliseconds():
+    """Rounded down, as integers: the client's types take nothing else."""
+    (started,) = _told().on_message(UtteranceStarted(1, 16_001))
+    assert started["audio_start_ms"] == 1_000
+    assert type(started["audio_start_ms"]) is int
+
+
+def test_a_turn_that_failed_says_why_and_has_no_transcript():
+    """By the code of the error table."""
+    conversation = _told(manual=True)
+    trouble = SessionError("engine_out_of_memory", "No room.", 1)
+    final = _final(1, "what was known", error=trouble)
+    for message in (UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.FLUSH)):
+        conversation.on_message(message)
+    *_, failed = conversation.on_message(final)
+    assert failed["type"] == FAILED
+    assert failed["error"] == {
+        "type": "server_error",
+        "code": "engine_out_of_memory",
+        "message": "No room.",
+        "param": None,
+    }
+
+
+def test_a_commit_when_nobody_speaks_is_an_empty_item():
+    """Committed, and completed without a word."""
+    assert _kinds(_told(), *_answered(1, "")) == [COMMITTED, ADDED, DONE, COMPLETED]
+
+
+def test_a_commit_when_nobody_speaks_has_its_place_before_what_is_said_later():
+    """However late the transcripts are: items and transcripts come in the order of the audio."""
+    talk = Talk(random.Random(0), manual=False)
+    talk.run.delay = 1.0
+    for words in ([1, 2], [3, 4]):
+        talk.tell(Audio(np.concatenate([speech(words), silence(900)]).astype("<i2").tobytes()))
+        talk.tell(Flush())
+    talk.finish()
+    assert [event["transcript"] for event in talk.of(COMPLETED)] == ["one two", "", "three four", ""]
+    assert [_item(event) for event in talk.of(COMPLETED)] == [_item(event) for event in talk.of(COMMITTED)]
+
+
+@pytest.mark.parametrize("manual", [True, False])
+def test_the_words_before_a_long_pause_are_deltas_in_it_and_the_item_goes_on(manual):
+    """By commit and with a detector that waits for long: one item, whose deltas joined are its transcript."""
+    talk = Talk(random.Random(0), manual=manual)
+    if not manual:
+        talk.update({"type": "transcription", "audio": {"input": {"turn_detection": {"silence_duration_ms": 5_000}}}})
+    talk.tell(Audio(np.concatenate([speech([1, 2, 3]), silence(2_000)]).astype("<i2").tobytes()))
+    talk.run.delay = 0.0
+    talk.tell(Audio(silence(10).tobytes()))
+    assert "".join(event["delta"] for event in talk.of(DELTA)) == "one two three"
+    assert not talk.of(COMMITTED)
+    talk.tell(Audio(speech([4, 5]).astype("<i2").tobytes()))
+    talk.tell(Flush())
+    talk.finish()
+    (done,) = talk.of(COMPLETED)
+    assert "".join(event["delta"] for event in talk.of(DELTA)) == done["transcript"] == "one two three four five"
+    assert {event["item_id"] for event in talk.of(DELTA)} == {done["item_id"]}
+
+
+def test_items_show_their_transcripts_and_the_oldest_are_forgotten(monkeypatch):
+    """Retrieved before and after; unknown once deleted or too old."""
+    monkeypatch.setattr("asr_server.features.realtime.conversation._ITEMS_KEPT", 2)
+    conversation = _told()
+    ids = []
+    for number in (1, 2, 3):
+        committed, *_ = _events(conversation, *_answered(number, f"text {number}"))
+        ids.append(committed["item_id"])
+    assert conversation.retrieved(ids[2])["item"]["content"][0]["transcript"] == "text 3"
+    conversation.deleted(ids[2])
+    for gone in (ids[0], ids[2]):
+        with pytest.raises(ItemNotFound):
+            conversation.retrieved(gone)
+
+
+def test_log_probabilities_are_those_of_the_tokens():
+    """Only where the session asks for them."""
+    tokens = (Token(b" hi", -0.25), Token(b"\xc3", -0.5))
+    asked = _told(include=["item.input_audio_transcription.logprobs"])
+    plain, told = (_events(each, *_answered(1, "hi", tokens=tokens))[-1] for each in (_told(), asked))
+    assert "logprobs" not in plain
+    assert told["logprobs"] == [
+        {"token": " hi", "logprob": -0.25, "bytes": [32, 104, 105]},
+        {"token": "\ufffd", "logprob": -0.5, "bytes": [195]},
+    ]
+
+
+def test_cleared_audio_has_no_item():
+    """The turn ends with `cleared`, and its words do not come."""
+    conversation = _told(manual=True)
+    messages = [
+        UtteranceStarted(1, 0),
+        UtteranceEnded(1, 0, 16_000, Ending.CUT),
+        UtteranceStarted(2, 16_000),
+        ResetDone(2),
+        _final(1, "one two", Ending.CUT),
+    ]
+    assert _kinds(conversation, *messages) == ["input_audio_buffer.cleared"]
+
+
+def test_only_committed_items_fail_when_the_server_ends():
+    """Each once, with the error; a turn that is still open has no item that a client could wait for."""
+    conversation = Conversation(DEFAULTS.initial(), Identity("sess_1", 5), beta=False)
+    ended = [UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.PAUSE), UtteranceStarted(2, 20_000)]
+    committed = [
+        event["item_id"] for each in ended for event in conversation.on_message(each) if event["type"] == COMMITTED
+    ]
+    failed = conversation.unfinished(ShuttingDown("The server is shutting down."))
+    assert [(event["type"], event["item_id"], event["error"]["code"]) for event in failed] == [
+        (FAILED, *committed, "shutting_down")
+    ]
+
+
+def _cut_turn(conversation, *, then=()):
+    """A turn that was cut once and is committed now: its events. `then`: messages between that and its finals."""
+    parts = [UtteranceStarted(1, 0), UtteranceEnded(1, 0, 16_000, Ending.CUT), UtteranceStarted(2, 16_000)]
+    for message in [*parts, UtteranceEnded(2, 16_000, 40_000, Ending.FLUSH), *then]:
+        conversation.on_message(message)
+
+    def finals(*errors):
+        spoken = zip((1, 2), ("one", "two"), errors, strict=True)
+        made = [Final(n, t, "English", 0, 1, Ending.FLUSH, (), (Token(t.encode(), -0.5),), e) for n, t, e in spoken]
+        return [event for final in made for event in conversation.on_message(final)]
+
+    return finals
+
+
+def _by_commit(**changes):
+    config = DEFAULTS.updated(DEFAULTS.initial(), MANUAL | changes)
+    return config, Conversation(config, Identity("sess_1", 5), beta=False)
+
+
+LOGPROBS = {"include": ["item.input_audio_transcription.logprobs"]}
+
+
+def test_a_turn_that_was_cut_has_the_tokens_languages_and_seconds_of_all_its_parts():
+    """Each once."""
+    _, conversation = _by_commit(**LOGPROBS)
+    (completed,) = [event for event in _cut_turn(conversation)(None, None) if event["type"] == COMPLETED]
+    assert (completed["transcript"], completed["usage"]["seconds"]) == ("one two", 2.5)
+    assert [token["token"] for token in completed["logprobs"]] == ["one", "two"]
+    assert completed["languages"] == [{"code": "en"}]
+
+
+@pytest.mark.parametrize("second", [None, SessionError("later", "It failed again.", 2)])
+def test_a_turn_fails_with_the_error_of_the_part_that_failed_first(second):
+    """Also where those behind it were transcribed."""
+    _, conversation = _by_commit()
+    events = _cut_turn(conversation)(SessionError("transcription_failed", "It failed.", 1), second)
+    assert [event["error"]["code"] for event in events if event["type"] == FAILED] == ["transcription_failed"]
+    assert COMPLETED not in [event["type"] for event in events]
+
+
+def test_a_configuration_counts_for_the_turns_that_begin_under_it():
+    """Of two that were asked for, in their order; a turn keeps that with which it began."""
+    config, conversation = _by_commit()
+    conversation.updated(DEFAULTS.updated(config, MANUAL | LOGPROBS))
+    conversation.updated(config)
+    rules = DEFAULTS.rules_of(config)
+    conversation.on_message(Configured(rules))
+    events = _cut_turn(conversation, then=[Configured(rules)])(None, None)
+    assert ["logprobs" in event for event in events if event["type"] == COMPLETED] == [True]
+    events = _cut_turn(conversation)(None, None)
+    assert ["logprobs" in event for event in events if event["type"] == COMPLETED] == [False]
+
+
+def test_the_transcript_of_an_item_that_was_deleted_still_comes():
+    """And the item stays away."""
+    _, conversation = _by_commit()
+    finals = _cut_turn(conversation)
+    (identity,) = conversation._items
+    conversation.deleted(identity)
+    assert [event["item_id"] for event in finals(None, None) if event["type"] == COMPLETED] == [identity]
+    with pytest.raises(ItemNotFound):
+        conversation.retrieved(identity)

@@ -1,0 +1,58 @@
+"""What a client may say, in any bytes."""
+
+import base64
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asr_server.core.errors import InvalidEvent, InvalidInput
+from asr_server.features.realtime import events
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.integers().map(lambda n: n / 7) | st.text(max_size=8),
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(st.text(max_size=8), below, max_size=3),
+)
+_EVENTS = st.fixed_dictionaries(
+    {"type": st.sampled_from([*events.PARSERS, *events.SPEECH_EVENTS, "dance"]) | _JSON},
+    optional={"event_id": _JSON, "audio": _JSON, "session": _JSON, "item_id": _JSON},
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(_EVENTS)
+def test_every_object_is_an_event_or_an_invalid_input(event):
+    """Nothing else comes out, whatever is in the fields."""
+    events.event_id(event)
+    try:
+        parsed = events.parse(event)
+    except InvalidInput:
+        return
+    assert isinstance(parsed, events.ClientEvent)
+    assert event["type"] in events.PARSERS
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.binary(max_size=64))
+def test_every_frame_is_an_object_or_an_invalid_event(frame):
+    """Bytes of any kind."""
+    try:
+        assert isinstance(events.load(frame), dict)
+    except InvalidEvent:
+        return
+
+
+def test_what_cannot_be_sent_back_is_refused():
+    """Half a character is JSON, but no UTF-8."""
+    assert events.event_id({"event_id": "\ud800"}) is None
+    with pytest.raises(InvalidInput):
+        events.parse({"type": "session.update", "session": {"prompt": "\ud800"}})
+
+
+def test_fifteen_mebibytes_are_taken_and_one_byte_more_is_not():
+    """The bound is on the audio, not on its base64."""
+    most = base64.b64encode(bytes(events.MAX_APPEND_BYTES)).decode()
+    assert len(events.parse({"type": "input_audio_buffer.append", "audio": most}).audio) == events.MAX_APPEND_BYTES
+    over = base64.b64encode(bytes(events.MAX_APPEND_BYTES + 1)).decode()
+    with pytest.raises(InvalidInput):
+        events.parse({"type": "input_audio_buffer.append", "audio": over})

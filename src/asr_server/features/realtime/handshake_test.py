@@ -1,0 +1,35 @@
+"""What headers and subprotocols say."""
+
+import pytest
+from starlette.websockets import WebSocket
+
+from asr_server.features.realtime import handshake
+
+
+def _read(headers=(), protocols=(), query=""):
+    raw = [(name.encode(), value.encode()) for name, value in headers]
+    scope = {"type": "websocket", "headers": raw, "subprotocols": list(protocols), "query_string": query.encode()}
+    return handshake.read(WebSocket(scope, None, None))
+
+
+@pytest.mark.parametrize(
+    ("headers", "protocols", "beta"),
+    [
+        ([], ["realtime"], False),
+        ([("openai-beta", "realtime=v1")], [], True),
+        ([("openai-beta", "assistants=v2,realtime=v1")], [], True),
+        ([("openai-beta", "assistants=v2")], [], False),
+        ([], ["realtime", "openai-beta.realtime-v1"], True),
+    ],
+)
+def test_beta_is_marked_by_header_or_subprotocol(headers, protocols, beta):
+    """Anything else is GA."""
+    assert _read(headers, protocols).beta is beta
+
+
+def test_the_model_and_the_subprotocol():
+    """Taken as they are; `realtime` is the only one to select."""
+    assert _read(query="model=whisper-1&intent=transcription").model == "whisper-1"
+    assert _read().model is None
+    assert _read(protocols=["chat"]).subprotocol is None
+    assert _read(protocols=["chat", "realtime"]).subprotocol == "realtime"

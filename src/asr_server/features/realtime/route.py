@@ -1,0 +1,183 @@
+"""`WS /v1/realtime`: OpenAI's realtime events. `conversation.py` makes those of the server."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from contextlib import suppress
+
+from fastapi import APIRouter, WebSocket
+from starlette.types import Message
+from starlette.websockets import WebSocketDisconnect
+
+from asr_server.audio import g711
+from asr_server.core.errors import AsrError, InvalidInput, NothingToCommit, SessionExpired, ShuttingDown
+from asr_server.features.realtime import events, handshake, shapes
+from asr_server.features.realtime.config import Config, ServerDefaults
+from asr_server.features.realtime.conversation import Conversation
+from asr_server.features.realtime.shapes import Identity
+from asr_server.live.connection import Connection
+from asr_server.live.machine.events import Audio, Configure, Flush, Reset
+from asr_server.live.options import LiveSessionOptions
+from asr_server.net import websocket_io
+from asr_server.net.access import reject_websocket
+from asr_server.net.errors import Json
+from asr_server.services import Services
+
+router = APIRouter(tags=["realtime"])
+
+_MIN_COMMIT_MS = 100
+_GOODBYE_S = 1.0
+_LARGE_FRAME = 256 * 1024  # parsing more than this takes milliseconds: not on the event loop
+
+
+router.add_api_route("/v1/realtime", websocket_io.refuse_plain_request, include_in_schema=False)
+
+
+@router.websocket("/v1/realtime")
+async def realtime(socket: WebSocket) -> None:
+    """Transcription over OpenAI's Realtime protocol."""
+    opening, services, caller = handshake.read(socket), socket.app.state.services, socket.state.caller
+    defaults = ServerDefaults.of(services)
+    try:
+        config = defaults.initial(opening.model) if caller.session is None else defaults.restored(caller.session)
+    except InvalidInput as error:
+        websocket_io.count_error(socket, error)
+        await reject_websocket(socket, error)
+        return
+    await socket.accept(subprotocol=opening.subprotocol)
+    connection = _RealtimeConnection(socket, services, config, caller.owner, beta=opening.beta)
+    await websocket_io.serve(socket, connection.run(), connection.render_error)
+
+
+class _RealtimeConnection:
+    """The state that the reader and the writer of one connection share."""
+
+    def __init__(self, socket: WebSocket, services: Services, config: Config, owner: str, *, beta: bool) -> None:
+        self._socket = socket
+        self._services = services
+        self._defaults = ServerDefaults.of(services)
+        self._owner = owner
+        self._config = config
+        self._max_duration_s = services.settings.realtime_session_s
+        identity = Identity(f"sess_{secrets.token_hex(12)}", int(time.time() + self._max_duration_s))
+        self._conversation = Conversation(self._config, identity, beta=beta)
+        self._uncommitted_ms = 0.0
+        self._odd_byte = b""  # the first byte of a sample whose second byte is still to come
+
+    async def run(self) -> None:
+        """Serve until the client leaves. Raises the `AsrError` that ended the session otherwise."""
+        options = LiveSessionOptions(
+            self._defaults.rules_of(self._config), self._config.input.format.rate_hz, owner=self._owner
+        )
+        connection = await self._services.live.open(options)
+        clean: bool | None = False
+        try:
+            async with asyncio.timeout(self._max_duration_s):
+                await self._socket.send_json(self._conversation.created())
+                clean = await websocket_io.read_and_write(self._read(connection), self._write(connection))
+        except TimeoutError:
+            raise SessionExpired("The session has reached its longest duration; open a new one.") from None
+        except AsrError as error:
+            # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
+            if isinstance(error, ShuttingDown):
+                await self._give_up_items(error)
+            await websocket_io.end(self._socket, error, self.render_error)
+        finally:
+            self._services.live.disconnect(connection, clean=bool(clean), resumable=False)
+
+    def render_error(self, error: AsrError) -> Json:
+        """The event that reports an error outside of a client event."""
+        return self._conversation.error(error)
+
+    async def _give_up_items(self, error: AsrError) -> None:
+        """Tell the client which committed items get no transcript: those that were not finished in time."""
+        with suppress(TimeoutError, WebSocketDisconnect, OSError, RuntimeError):  # it is gone, or does not read
+            async with asyncio.timeout(_GOODBYE_S):
+                for event in self._conversation.unfinished(error):
+                    await self._socket.send_json(event)
+
+    async def _write(self, connection: Connection) -> None:
+        async for outgoing in connection.messages():
+            for event in self._conversation.on_message(outgoing.message):
+                await self._socket.send_json(event)
+
+    async def _read(self, connection: Connection) -> bool:
+        while True:
+            message = await self._socket.receive()
+            if message["type"] == "websocket.disconnect":
+                return websocket_io.closed_cleanly(message)
+            await self._take(connection, message)
+
+    async def _take(self, connection: Connection, message: Message) -> None:
+        """One frame. A frame with an error is answered with that error, and the session goes on."""
+        event_id = None
+        try:
+            frame = message.get("text") or message.get("bytes") or ""
+            large = len(frame) > _LARGE_FRAME
+            values = await asyncio.to_thread(events.load, frame) if large else events.load(frame)
+            event_id = events.event_id(values)
+            event = await asyncio.to_thread(events.parse, values) if large else events.parse(values)
+            await self._act(connection, event)
+        except AsrError as error:
+            await self._socket.send_json(self._conversation.error(error, event_id))
+
+    async def _act(self, connection: Connection, event: events.ClientEvent) -> None:
+        match event:
+            case events.Append(audio=audio):
+                await self._append(connection, audio)
+            case events.Commit():
+                self._check_commit()
+                self._start_buffer()
+                await connection.send(Flush())
+            case events.Clear():
+                self._start_buffer()
+                await connection.send(Reset())
+            case events.Update():
+                await self._update(connection, event)
+            case events.Retrieve(item_id=item_id):
+                await self._socket.send_json(self._conversation.retrieved(item_id))
+            case events.Delete(item_id=item_id):
+                await self._socket.send_json(self._conversation.deleted(item_id))
+
+    async def _append(self, connection: Connection, audio: bytes) -> None:
+        wire_format = self._config.input.format
+        self._uncommitted_ms += len(audio) / wire_format.bytes_per_ms
+        pcm = self._whole_samples(audio) if wire_format.law is None else g711.decode(audio, wire_format.law)
+        await connection.send(Audio(pcm))
+
+    def _whole_samples(self, pcm: bytes) -> bytes:
+        """The complete samples so far; an append may end inside a sample."""
+        pcm = self._odd_byte + pcm
+        whole = len(pcm) & ~1
+        self._odd_byte = pcm[whole:]
+        return pcm[:whole]
+
+    def _start_buffer(self) -> None:
+        """Empty the buffer. The next byte is the first of a sample: an odd byte kept would turn the rest into noise."""
+        self._uncommitted_ms, self._odd_byte = 0.0, b""
+
+    def _check_commit(self) -> None:
+        if self._uncommitted_ms < _MIN_COMMIT_MS:
+            raise NothingToCommit(
+                f"Nothing to commit: at least {_MIN_COMMIT_MS} ms of audio is needed, "
+                f"the buffer has {int(self._uncommitted_ms)} ms."
+            )
+
+    async def _update(self, connection: Connection, update: events.Update) -> None:
+        config = self._updated(update)
+        rules = self._defaults.rules_of(config)
+        self._services.live.prepare(rules)
+        changed = config.input.format != self._config.input.format
+        self._odd_byte = b"" if changed else self._odd_byte
+        self._config = config
+        answer = self._conversation.updated(config)
+        await connection.send(Configure(rules, config.input.format.rate_hz if changed else None))
+        await self._socket.send_json(answer)
+
+    def _updated(self, update: events.Update) -> Config:
+        try:
+            return self._defaults.updated(self._config, update.session)
+        except InvalidInput as error:
+            raise shapes.with_beta_path(error) if update.flat else error from None

@@ -1,0 +1,98 @@
+"""Answers of servers, whole and in pieces."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asr_server.features.remote_engine.answer import Answer, Refused, added, whole
+
+
+def _chunk(content, **choice):
+    return "data: " + json.dumps({"choices": [{"delta": {"content": content}, **choice}]})
+
+
+def _read(*lines):
+    answer = Answer()
+    for line in lines:
+        answer = added(answer, line)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("body", "text", "language"),
+    [
+        ({"text": "turn on"}, "turn on", ""),
+        ({"text": " turn on\n", "language": "english"}, "turn on", "English"),
+        ({"text": "einschalten", "languages": [{"code": "de"}], "language": "auto"}, "einschalten", "German"),
+        ({"text": "x", "language": "tlh"}, "x", ""),
+        # vLLM 0.14 leaves the marks of Qwen3-ASR in the text.
+        ({"text": "language Chinese<asr_text>打开"}, "打开", "Chinese"),
+        ({"text": "language None<asr_text>"}, "", ""),
+        ({"text": "language is a tool"}, "language is a tool", ""),
+        ({"text": ""}, "", ""),
+    ],
+)
+def test_a_whole_answer_has_the_text_and_the_language(body, text, language):
+    """The answer has them as far as the server tells them."""
+    answer = whole(json.dumps(body).encode())
+    assert (answer.text, answer.spoken_language, answer.is_whole) == (text, language, True)
+
+
+@pytest.mark.parametrize("body", [b"", b"turn on", b"[]", b'"text"', b'{"error": {}}', b'{"text": null}', b"\xff"])
+def test_what_is_no_transcription_is_no_answer(body):
+    """The body is an error and not an empty text."""
+    with pytest.raises(ValueError, match=r"."):
+        whole(body)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.sampled_from(["", "language English<asr_text>", "language "]), st.text(max_size=90), st.data())
+def test_streamed_text_only_grows(head, text, data):
+    """However the pieces are cut, and whatever the text looks like: what is shown is never taken back."""
+    written, answer, shown = head + text, Answer(), ""
+    while written:
+        size = data.draw(st.integers(1, 12))
+        answer = added(answer, _chunk(written[:size]))
+        written = written[size:]
+        assert answer.text.startswith(shown)
+        shown = answer.text
+    answer = added(answer, "data: [DONE]")
+    assert answer.text.startswith(shown)
+    assert answer.text == whole(json.dumps({"text": head + text}).encode()).text
+
+
+def test_events_of_openai_bring_language_and_usage():
+    """The last event brings them; its text counts where nothing was streamed."""
+    usage = {"type": "tokens", "input_token_details": {"text_tokens": 9, "audio_tokens": 120}}
+    done = {"type": "transcript.text.done", "text": "turn on", "languages": [{"code": "en"}], "usage": usage}
+    deltas = ['data: {"type": "transcript.text.delta", "delta": "turn"}', "", ": ping", "event: x"]
+    for lines in (deltas, []):
+        answer = _read(*lines, "data: " + json.dumps(done))
+        assert answer.text == ("turn" if lines else "turn on")
+        assert (answer.spoken_language, answer.prompt_tokens, answer.audio_tokens) == ("English", 9, 120)
+        assert answer.is_whole
+
+
+def test_chunks_of_vllm_say_if_the_answer_was_cut():
+    """Chunks say how many tokens the prompt had, too."""
+    last = _chunk("", finish_reason="length")
+    answer = _read(_chunk("turn"), last, 'data: {"choices": [], "usage": {"prompt_tokens": 40}}', "data: [DONE]")
+    assert (answer.text, answer.is_cut, answer.is_whole, answer.prompt_tokens) == ("turn", True, True, 40)
+    assert not _read(_chunk("turn"), _chunk("", finish_reason="stop")).is_cut
+
+
+@pytest.mark.parametrize("event", ['{"error": {"message": "x"}}', '{"type": "error"}'])
+def test_an_error_in_the_stream_is_one(event):
+    """Whatever came before it."""
+    with pytest.raises(Refused):
+        _read(_chunk("turn"), f"data: {event}")
+
+
+def test_that_an_answer_was_cut_stays_true_whatever_follows():
+    """Some servers send a last chunk with an empty choice after the one that says so."""
+    answer = _read(_chunk("turn", finish_reason="length"), _chunk(""), _chunk("", finish_reason=None), "data: [DONE]")
+    assert answer.is_cut
+    two = {"choices": [{"delta": {"content": "a"}, "finish_reason": "length"}, {"delta": {"content": "b"}}]}
+    assert _read("data: " + json.dumps(two)).is_cut

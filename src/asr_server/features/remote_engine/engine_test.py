@@ -1,0 +1,340 @@
+"""The remote engine's own guarantees: the bytes that go over the wire, and the handling of a server's failures."""
+
+import threading
+import time
+from dataclasses import replace
+
+import httpx
+import numpy as np
+import pytest
+
+from asr_server.core import settings
+from asr_server.core.errors import ModelUnavailable, Overloaded, TranscriptionFailed
+from asr_server.engine import plan, registry
+from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.protocol import Finish, Utterance
+from asr_server.features.remote_engine import conftest as wire
+from asr_server.features.remote_engine import endpoint
+from asr_server.features.remote_engine.conftest import KEY, Reply, ScriptedRemote
+from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+
+MACHINE = Capabilities(gpu=False, torch_cuda=False, qwen=False)
+TONE = (0.3 * np.sin(np.arange(24_000) / 9)).astype(np.float32)
+_PATIENCE_S = 20.0
+
+
+@pytest.fixture
+def engine_for():
+    """Makes loaded engines for servers; they are unloaded at the end."""
+    made = []
+
+    def make(server, **values):
+        found = {"vllm_base_url": server.url, "max_batch": 4, **values}
+        engine = registry.build(plan.resolve(settings.load(_env_file=None, **found), MACHINE))
+        made.append(engine)
+        engine.load()
+        return engine
+
+    yield make
+    for engine in made:
+        engine.unload()
+
+
+def _end(engine, *utterances):
+    """The last outcome of each row, in order, and all deltas."""
+    for key, utterance in enumerate(utterances):
+        engine.admit(key, utterance)
+    ends, deltas, give_up_s = {}, [], time.monotonic() + _PATIENCE_S
+    while len(ends) < len(utterances):
+        assert time.monotonic() < give_up_s
+        for outcome in engine.step():
+            if isinstance(outcome, RowDelta):
+                deltas.append(outcome.value.text)
+            else:
+                ends[outcome.key] = outcome
+    return [ends[key] for key in range(len(utterances))], deltas
+
+
+def _answer(engine, utterance):
+    (end,), _ = _end(engine, utterance)
+    assert isinstance(end, RowDone), end.error
+    return end.value
+
+
+def _error(engine, utterance=None):
+    (end,), _ = _end(engine, utterance or Utterance(TONE))
+    assert isinstance(end, RowFailed), end
+    return end.error
+
+
+def _until(condition):
+    give_up_s = time.monotonic() + _PATIENCE_S
+    while not condition():
+        assert time.monotonic() < give_up_s
+        time.sleep(0.005)
+
+
+# -- over the wire ---------------------------------------------------------------------------------------------------
+
+
+def test_the_server_gets_the_samples_and_every_field_that_counts(remote, engine_for):
+    """The audio in 16 bits, the language by its code, the key; a seed only where something is drawn."""
+    engine = engine_for(remote, vllm_api_key=KEY, model_id="owner/model")
+    _answer(engine, Utterance(TONE, language="German", context="Anna, Bert", temperature=0.5, seed=7))
+    _answer(engine, Utterance(TONE))
+    first, second = remote.calls
+    assert np.abs(first.samples / 32767 - TONE).max() < 1e-4
+    assert first.headers["authorization"] == f"Bearer {KEY}"
+    common = {"model": "owner/model", "response_format": "json", "stream": "true"}
+    named = {"language": "de", "prompt": "Anna, Bert", "temperature": "0.5", "seed": "7"}
+    assert first.fields == {**common, **named}
+    assert second.fields == {**common, "temperature": "0"}
+
+
+def test_vllm_gets_fields_of_its_own(engine_for):
+    """vLLM's Qwen3-ASR is forced to a language by `to_language`; an answer may have as many tokens as one of ours."""
+    with ScriptedRemote(wire.vllm, owner="vllm") as server:
+        engine = engine_for(server)
+        answer = _answer(engine, Utterance(TONE, language="German"))
+        assert (answer.text, answer.language) == (server.calls[0].text, "German")
+        fields = server.calls[0].fields
+        assert (fields["model"], fields["to_language"], fields["max_completion_tokens"]) == ("served", "de", "60")
+        detected = _answer(engine, Utterance(TONE))
+        assert (detected.text, detected.language, detected.prompt_tokens) == (answer.text, "English", 40)
+
+
+def test_servers_that_do_not_stream_answer_too(engine_for):
+    """Some ignore the field, and some refuse it, which are not asked for it again."""
+
+    def strict(call):
+        return wire.refusal(422) if "stream" in call.fields else wire.whole(call)
+
+    for script, calls in ((wire.whole, 2), (strict, 3)):
+        with ScriptedRemote(script) as server:
+            engine = engine_for(server)
+            for _ in range(2):
+                assert _answer(engine, Utterance(TONE)).text == server.calls[0].text
+            assert len(server.calls) == calls
+
+
+def test_text_arrives_while_it_is_written(remote, engine_for):
+    """The first words before the server has sent the last."""
+    release = threading.Event()
+
+    def slow(call):
+        reply = wire.openai(call)
+        first, *rest = reply.parts
+
+        class Parts(list):
+            def __iter__(self):
+                yield first
+                release.wait(_PATIENCE_S)
+                yield from rest
+
+        return replace(reply, parts=Parts([first]))
+
+    remote.script = slow
+    engine = engine_for(remote)
+    engine.admit(1, Utterance(TONE, stream=True))
+    found = []
+    _until(lambda: found.extend(engine.step()) or found)
+    assert found[0].value.text == remote.calls[0].text.split()[0]
+    release.set()
+    _until(lambda: found.extend(engine.step()) or isinstance(found[-1], RowDone))
+    assert "".join(each.value.text for each in found[:-1]) == found[-1].value.text == remote.calls[0].text
+
+
+# -- words that stand ------------------------------------------------------------------------------------------------
+
+
+def test_words_that_stand_are_kept_whatever_the_server_says(remote, engine_for):
+    """If the server has changed its mind, what follows comes from the place in its answer that fits best."""
+    engine = engine_for(remote)
+    kept = tuple(map(ord, "turn on the kitchen lights"))
+    for said, expected in (
+        ("turn on the chicken lights please", "turn on the kitchen lights please"),
+        ("turn on the kitchen lights please", "turn on the kitchen lights please"),
+        ("turn on", "turn on the kitchen lights"),
+        ("", "turn on the kitchen lights"),
+    ):
+        remote.script = lambda call, said=said: wire.events({"type": "transcript.text.done", "text": said})
+        answer = _answer(engine, Utterance(TONE, prefix=kept))
+        assert answer.text == expected
+        assert answer.ids[: len(kept)] == kept
+
+
+def test_an_answer_that_repeats_itself_is_ended(remote, engine_for):
+    """A loop is found in words and in scripts without blanks; the server's stream is left. One turn of the loop
+    stays."""
+    engine = engine_for(remote)
+    for text, kept in (("so " + "very " * 4_000, "so very"), ("好" + "的" * 4_000, "好的")):
+        deltas = [{"type": "transcript.text.delta", "delta": text[at : at + 50]} for at in range(0, len(text), 50)]
+        remote.script = lambda call, deltas=deltas: wire.events(*deltas, pause_s=0.01)
+        answer = _answer(engine, Utterance(np.tile(TONE, 8)))
+        assert (answer.text, answer.finish) == (kept, Finish.LOOP)
+    _until(lambda: remote.broken == 2)
+
+
+def test_an_answer_that_the_server_cut_says_so(engine_for):
+    """The answer ends as one that used up its budget here."""
+    cut = {"choices": [{"delta": {"content": "turn"}, "finish_reason": "length"}]}
+    with ScriptedRemote(lambda call: wire.events(cut), owner="vllm") as server:
+        assert _answer(engine_for(server), Utterance(TONE)).finish is Finish.BUDGET
+
+
+# -- failures --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_server_is_waited_for(remote, engine_for, status):
+    """The server is asked again after the time that it says."""
+    remote.script = lambda call: wire.refusal(status, Retry_After="0") if call.number < 2 else wire.openai(call)
+    assert _answer(engine_for(remote), Utterance(TONE)).text == remote.calls[0].text
+    assert len(remote.calls) == 3
+
+
+def test_a_server_that_stays_busy_is_given_up(remote, engine_for, monkeypatch):
+    """The caller gets its status."""
+    monkeypatch.setattr("asr_server.features.remote_engine.endpoint._PATIENCE_S", {429: 0.25, 503: 0.25})
+    engine = engine_for(remote)
+    for status, kind in ((429, Overloaded), (503, ModelUnavailable)):
+        remote.script = lambda call, status=status: wire.refusal(status, Retry_After="0")
+        assert isinstance(_error(engine), kind)
+        assert engine.loaded
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind", "word"),
+    [
+        (wire.refusal(401), ModelUnavailable, "VLLM_API_KEY"),
+        (wire.refusal(404), ModelUnavailable, "MODEL_ID"),
+        (wire.refusal(502), ModelUnavailable, "502"),
+        (wire.refusal(400), TranscriptionFailed, "refused"),
+        (wire.refusal(500), TranscriptionFailed, "failed"),
+        (wire.refusal(302), TranscriptionFailed, "302"),
+        (Reply([b"<html>"]), TranscriptionFailed, "no transcription"),
+        (Reply([b"x" * 2_000_000]), TranscriptionFailed, "too long"),
+        (wire.events({"error": {"message": "secret"}}), TranscriptionFailed, "failed"),
+        (wire.events({"type": "transcript.text.delta", "delta": "turn"}, done=False), TranscriptionFailed, "broke off"),
+        (wire.events([]), TranscriptionFailed, "no transcription"),
+    ],
+)
+def test_a_failure_is_that_of_its_row(remote, engine_for, reply, kind, word):
+    """The others go on, and the message has nothing of what the server said."""
+    remote.script = lambda call: reply if call.fields.get("prompt") else wire.openai(call)
+    engine = engine_for(remote)
+    (failed, done), _ = _end(engine, Utterance(TONE, context="fail"), Utterance(TONE))
+    assert type(failed.error) is kind
+    assert word in failed.error.message
+    assert "secret" not in failed.error.message
+    assert isinstance(done, RowDone)
+    assert engine.free_slots == 4
+
+
+def test_a_dropped_row_closes_its_request(remote, engine_for):
+    """The row may be in its answer or wait for its turn at the server."""
+    engine = engine_for(remote)
+    words = [{"type": "transcript.text.delta", "delta": f" {number}"} for number in range(2_000)]
+    remote.script = lambda call: wire.events(*words, pause_s=0.01)
+    engine.admit(1, Utterance(TONE))
+    _until(lambda: list(engine.step()))
+    engine.drop(1)
+    _until(lambda: remote.broken == 1)
+    remote.script = lambda call: wire.refusal(429, Retry_After="1")
+    engine.admit(2, Utterance(TONE))
+    _until(lambda: len(remote.calls) == 2)
+    engine.drop(2)
+    assert not list(engine.step())
+
+
+def test_a_connection_that_broke_is_tried_again(remote, engine_for):
+    """A pooled one, which the server had closed meanwhile; not once text has come."""
+    engine = engine_for(remote)
+    remote.script = lambda call: Reply([], breaks=True) if call.number < 2 else wire.openai(call)
+    assert _answer(engine, Utterance(TONE)).text
+    begun = {"type": "transcript.text.delta", "delta": "turn"}
+    remote.script = lambda call: wire.events(begun, done=False, breaks=True)
+    assert isinstance(_error(engine), ModelUnavailable)
+    assert len(remote.calls) == 4
+
+
+def test_a_server_that_is_gone_is_looked_for_again(engine_for):
+    """A row gets the reason, `info` shows it at once, and the next load asks the server again."""
+    with ScriptedRemote() as server:
+        engine = engine_for(server)
+        assert "it serves served" in engine.info.options[0].reason
+        assert _answer(engine, Utterance(TONE))
+    error = _error(engine)
+    assert isinstance(error, ModelUnavailable)
+    assert "cannot be reached" in error.message
+    assert not engine.loaded
+    (option,) = engine.info.options
+    assert (option.name, option.active, option.reason) == ("engine", False, error.message)
+    with pytest.raises(ModelUnavailable, match="cannot be reached"):
+        engine.load()
+    with ScriptedRemote(port=server.port):
+        engine.load()
+        assert engine.loaded
+        assert _answer(engine, Utterance(TONE))
+
+
+@pytest.mark.parametrize(
+    ("models", "model_id", "word"),
+    [
+        (wire.refusal(401), "named", "VLLM_API_KEY"),
+        (wire.refusal(503), "named", "503"),
+        (wire.refusal(404), "auto", "lists no model"),
+        (Reply([b'{"data": []}']), "auto", "lists no model"),
+        (wire.refusal(404), "named", ""),
+        (Reply([b"what?"]), "named", ""),
+    ],
+)
+def test_a_server_without_a_model_is_not_loaded(remote, engine_for, models, model_id, word):
+    """A list of models is needed only where none is named."""
+    remote.models = models
+    if word:
+        with pytest.raises(ModelUnavailable, match=word):
+            engine_for(remote, model_id=model_id)
+    else:
+        assert _answer(engine_for(remote, model_id=model_id), Utterance(TONE))
+
+
+def test_the_key_is_shown_nowhere(remote):
+    """The plan does not have the key either, which tests and tools print."""
+    values = settings.load(_env_file=None, vllm_base_url=remote.url, vllm_api_key=KEY)
+    assert KEY not in repr(plan.resolve(values, MACHINE))
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_busy_server_is_not_asked_before_the_time_that_it_says(remote, engine_for, status):
+    """A second lies between its refusal and the next request."""
+    asked_s = []
+
+    def script(call):
+        asked_s.append(time.monotonic())
+        return wire.refusal(status, Retry_After="1") if len(asked_s) == 1 else wire.openai(call)
+
+    remote.script = script
+    assert _answer(engine_for(remote), Utterance(TONE)).text
+    first_s, second_s = asked_s
+    assert second_s - first_s >= 1.0
+
+
+def test_a_wait_has_bounds_whatever_the_server_says():
+    """Half a minute, a tenth of a second, and a second where it says no number. The caller is told the same."""
+
+    def busy(told):
+        return endpoint._Busy(httpx.Response(429, headers={"retry-after": told}))
+
+    assert [busy(told).wait_s for told in ("0", "7", "3600", "Fri, 31 Dec 1999 23:59:59 GMT")] == [0.1, 7.0, 30.0, 1.0]
+    assert [busy(told).error.retry_after_s for told in ("7", "3600")] == [7, 30]
+
+
+def test_a_recording_that_is_refused_in_every_form_says_nothing_about_streams(remote, engine_for):
+    """The next one is asked for as a stream again."""
+    engine = engine_for(remote)
+    remote.script = lambda call: wire.refusal(400)
+    _error(engine)
+    remote.script = wire.openai
+    _answer(engine, Utterance(TONE))
+    assert ["stream" in call.fields for call in remote.calls] == [True, False, True]

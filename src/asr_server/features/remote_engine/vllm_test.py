@@ -1,0 +1,174 @@
+"""`vllm serve` as a child process, with a small program in its place that takes the same arguments."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from asr_server.core import settings
+from asr_server.core.errors import ModelUnavailable
+from asr_server.engine import plan, registry
+from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.protocol import Utterance
+from asr_server.schedule.ports import RowDone, RowFailed
+
+# Answers with its arguments, to a caller with the key; `crash` in the prompt ends it. Writes its process id to a file.
+PROGRAM = """#!{python}
+import json, os, sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+{first}
+open("{pids}", "a").write(f"{{os.getpid()}}\\n")
+words = dict(a.lstrip("-").split("=") for a in sys.argv[1:] if "=" in a)
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer({{"data": [{{"id": sys.argv[2], "owned_by": "vllm"}}]}})
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if b"crash" in body:
+            os._exit(1)
+        self.answer({{"text": " ".join(sys.argv[1:4])}})
+
+    def answer(self, content):
+        allowed = self.headers["authorization"] == "Bearer " + os.environ["VLLM_API_KEY"]
+        self.send_response(200 if allowed else 401)
+        self.end_headers()
+        self.wfile.write(json.dumps(content).encode())
+
+    def log_message(self, *_):
+        pass
+
+host = sys.argv[sys.argv.index("--host") + 1]
+HTTPServer((host, int(words["port"])), Handler).serve_forever()
+"""
+AUDIO = Utterance(np.zeros(16_000, np.float32))
+_PATIENCE_S = 30.0
+
+
+@pytest.fixture
+def command(tmp_path):
+    """Writes the program; `first` is run at its start. The path, and the file of its process ids."""
+
+    def write(first=""):
+        path, pids = tmp_path / "vllm", tmp_path / "pids"
+        path.write_text(PROGRAM.format(python=sys.executable, first=first, pids=pids))
+        path.chmod(0o755)
+        return path, pids
+
+    return write
+
+
+@pytest.fixture
+def engine_for():
+    """Makes engines for commands; they are unloaded at the end."""
+    made = []
+
+    def make(path, **values):
+        machine = Capabilities(gpu=False, torch_cuda=False, qwen=False, vllm=str(path))
+        found = settings.load(_env_file=None, use_vllm=True, model_id="owner/model", max_batch=3, **values)
+        made.append(registry.build(plan.resolve(found, machine)))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.unload()
+
+
+def _end(engine, utterance=AUDIO):
+    engine.admit(0, utterance)
+    give_up_s = time.monotonic() + _PATIENCE_S
+    while True:
+        assert time.monotonic() < give_up_s
+        for outcome in engine.step():
+            if isinstance(outcome, RowDone | RowFailed):
+                return outcome
+
+
+def _gone(pid):
+    """True if no such process runs; one that nobody waits for has ended too."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("Z")
+    except OSError:
+        return True
+
+
+def test_it_runs_while_the_model_is_loaded(command, engine_for):
+    """The process has the arguments that follow from the settings, and is reached with a key that nobody else has."""
+    path, pids = command("time.sleep(1)")
+    engine = engine_for(path)
+    engine.load()
+    assert _end(engine).value.text == "serve owner/model --max-num-seqs=3"
+    (pid,) = pids.read_text().split()
+    assert not _gone(pid)
+    engine.unload()
+    assert _gone(pid)
+    assert not engine.loaded
+
+
+def test_it_is_started_again_after_a_crash(command, engine_for):
+    """The row that was with it gets an error; the next load starts another one."""
+    path, pids = command()
+    engine = engine_for(path)
+    engine.load()
+    crashed = _end(engine, Utterance(AUDIO.audio, context="crash"))
+    assert isinstance(crashed.error, ModelUnavailable)
+    assert not engine.loaded
+    engine.load()
+    assert isinstance(_end(engine), RowDone)
+    assert len(pids.read_text().split()) == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "word"),
+    [
+        ('print("x"); sys.exit("ValueError: no memory for the model")', "ValueError: no memory for the model"),
+        ("sys.exit(3)", "ended with code 3"),
+    ],
+)
+def test_why_it_did_not_start_is_told(command, engine_for, first, word):
+    """The error has the last line of its output that names an error."""
+    path, _ = command(first)
+    with pytest.raises(ModelUnavailable, match=word):
+        engine_for(path).load()
+
+
+def test_it_ends_with_this_process(command):
+    """However that ends, as by SIGKILL."""
+    path, pids = command()
+    program = (
+        "import time\n"
+        "from asr_server.features.remote_engine.vllm import VllmProcess\n"
+        f"VllmProcess([{str(path)!r}, 'serve', 'x'])\n"
+        "time.sleep(60)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", program])
+    give_up_s = time.monotonic() + _PATIENCE_S
+    while not (pids.exists() and pids.read_text().strip()):
+        assert time.monotonic() < give_up_s
+        time.sleep(0.02)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    (pid,) = pids.read_text().split()
+    while not _gone(pid):
+        assert time.monotonic() < give_up_s
+        time.sleep(0.02)
+
+
+def test_a_file_that_cannot_be_run_is_reported(tmp_path, engine_for):
+    """The file is gone since the start of the server."""
+    with pytest.raises(ModelUnavailable, match="vllm ended with code"):
+        engine_for(tmp_path / "none").load()
+
+
+def test_settings_that_concern_vllm_reach_it():
+    """The number format and the revision of the model."""
+    remote = plan.resolve(
+        settings.load(_env_file=None, use_vllm=True, model_id="o/m", dtype="bfloat16", model_revision="v2"),
+        Capabilities(gpu=False, torch_cuda=False, vllm="/bin/vllm"),
+    ).remote
+    assert remote.command == ("/bin/vllm", "serve", "o/m", "--max-num-seqs=32", "--dtype=bfloat16", "--revision=v2")

@@ -1,0 +1,1 @@
+"""Jobs that several servers share in a database."""

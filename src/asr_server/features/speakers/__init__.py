@@ -1,0 +1,1 @@
+"""Who speaks: speakers of recordings and live sessions, and voices that have names."""

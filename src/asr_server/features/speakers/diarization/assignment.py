@@ -1,0 +1,76 @@
+"""The speaker of each word: by the time of the word, with changes of speaker where a reader expects them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asr_server.core.transcript import Word
+from asr_server.features.speakers.diarization.turns import Turn
+from asr_server.text import boundary
+from asr_server.text.boundary import Boundary
+
+# The cost of a change of speaker between two words, in milliseconds of speech that is given to the wrong speaker. Times
+# of words and of turns are wrong by some 100 ms each: a change inside a sentence needs better evidence than that.
+_CHANGE_MS = {Boundary.TIED: 800.0, Boundary.NONE: 400.0, Boundary.CLAUSE: 200.0, Boundary.SENTENCE: 60.0}
+# Between words with such a pause, a change is as likely as after a sentence.
+_PAUSE_MS = 300
+# A word is not known to be outside of a speaker's turns by more than this.
+_FAR_MS = 2000.0
+# A time before all words and turns.
+_NEVER_MS = -1e12
+
+
+def speakers(words: Sequence[Word], turns: Sequence[Turn]) -> list[int]:
+    """Return the speaker of each word. `words` in order; `turns` of at least one speaker.
+
+    Finds the least sum of two costs by dynamic programming: the time by which words are outside of their speaker's
+    turns, and the changes of speaker, which are cheap after a sentence and at a pause.
+    """
+    if not words:
+        return []
+    costs = _outside_ms(words, turns)
+    count = costs.shape[1]
+    total, came_from = costs[0], np.zeros(costs.shape, np.intp)
+    for place in range(1, len(words)):
+        change = total.min() + _change_ms(words[place - 1], words[place])
+        came_from[place] = np.where(total <= change, np.arange(count), total.argmin())
+        total = np.minimum(total, change) + costs[place]
+    found = [int(total.argmin())]
+    for place in range(len(words) - 1, 0, -1):
+        found.append(int(came_from[place, found[-1]]))
+    return found[::-1]
+
+
+def _change_ms(before: Word, after: Word) -> float:
+    kind = boundary.after(before.text)
+    return _CHANGE_MS[Boundary.SENTENCE if after.start_ms - before.end_ms >= _PAUSE_MS else kind]
+
+
+def _outside_ms(words: Sequence[Word], turns: Sequence[Turn]) -> NDArray[np.float64]:
+    """(words, speakers): how much of each word is outside of each speaker's turns; if all of it, also how far."""
+    starts, ends = np.array([(w.start_ms, w.end_ms) for w in words], float).T
+    outside = np.empty((len(words), max(turn.speaker for turn in turns) + 1))
+    for speaker in range(outside.shape[1]):
+        speech = _speech(turn for turn in turns if turn.speaker == speaker)
+        spoken = np.concatenate([[0.0], np.cumsum(speech[:, 1] - speech[:, 0])])
+        edges, times = np.append(_NEVER_MS, speech), np.append(0.0, np.stack([spoken[:-1], spoken[1:]], axis=1))
+        inside = np.interp(ends, edges, times) - np.interp(starts, edges, times)
+        before, after = np.append(_NEVER_MS, speech[:, 1]), np.append(speech[:, 0], -_NEVER_MS)
+        place = np.searchsorted(speech[:, 0], ends)  # the first turn that begins after the word
+        distance = np.maximum(0, np.minimum(starts - before[place], after[place] - ends))
+        outside[:, speaker] = np.maximum(0, ends - starts - inside) + np.minimum(distance, _FAR_MS)
+    return outside
+
+
+def _speech(turns: Iterable[Turn]) -> NDArray[np.float64]:
+    """(n, 2): begin and end of the times in which there is any of the turns, in order and disjoint."""
+    speech: list[tuple[int, int]] = []
+    for begin, end in sorted((turn.start_ms, turn.end_ms) for turn in turns):
+        if speech and begin <= speech[-1][1]:
+            speech[-1] = (speech[-1][0], max(speech[-1][1], end))
+        else:
+            speech.append((begin, end))
+    return np.array(speech, float).reshape(-1, 2)

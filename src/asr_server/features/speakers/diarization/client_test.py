@@ -1,0 +1,132 @@
+"""Recordings and sessions in the real process: several at once, cancelled, lost, idle, closed. With real people."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from asr_server.core.errors import ShuttingDown, SpeakersUnavailable
+from asr_server.features.speakers.diarization.client import SpeakerClient
+from asr_server.features.speakers.diarization.package import EMBEDDED
+from asr_server.features.speakers.diarization.turns import SpeakerCount, Turn
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def client() -> AsyncIterator[SpeakerClient]:
+    client = SpeakerClient(EMBEDDED, idle_timeout_s=0.001)
+    yield client
+    await client.close()
+
+
+async def labels(client: SpeakerClient, sound: np.ndarray) -> list[Turn]:
+    """The turns of a live session, in the end."""
+    session, turns = await client.live(), []
+    for begin in range(0, len(sound), 70_000):  # more than a request may have
+        settled_ms = session.settled_ms
+        changed = await session.push(sound[begin : begin + 70_000])
+        if changed:
+            turns = [turn for turn in turns if turn.end_ms <= settled_ms] + list(changed)
+    await session.close()
+    return turns
+
+
+@pytest.mark.nightly
+async def test_recordings_and_sessions_beside_each_other(client: SpeakerClient, conversation: np.ndarray) -> None:
+    """A recording or session gets the turns that are its own, in any blocks, of as many people as are asked for."""
+    sound = conversation[:210_000].copy()
+    sound[160_000:190_000] += conversation[220_000:250_000]  # both speak
+    whole, one, live = await asyncio.gather(
+        client.diarize(sound), client.diarize(sound[:80_000], SpeakerCount(1, 1)), labels(client, sound)
+    )
+    assert {turn.speaker for turn in whole.turns} == {turn.speaker for turn in live} == {0, 1}
+    assert len(whole.voice_prints) == 2
+    assert {turn.speaker for turn in one.turns} == {0}
+    assert live == sorted(live, key=lambda turn: turn.start_ms)
+    for turns in (whole.turns, live):
+        first, second = [(turn.start_ms, turn.end_ms) for turn in turns if turn.speaker == 1]
+        assert first == (pytest.approx(4_700, abs=200), pytest.approx(7_300, abs=200))
+        assert second == (pytest.approx(10_000, abs=400), pytest.approx(11_800, abs=400))
+
+
+async def test_the_process_is_confined(client: SpeakerClient, conversation: np.ndarray) -> None:
+    """The process has no privileges, can open nothing, and is ended first if memory runs short."""
+    await client.diarize(conversation[:8_000])
+    process = Path(f"/proc/{client.pid}")
+    status = dict(re.findall(r"^(\w+):\s+(.*)$", (process / "status").read_text(), re.MULTILINE))
+    assert (status["Seccomp"], status["NoNewPrivs"], int(status["CapEff"], 16)) == ("2", "1", 0)
+    limits = (process / "limits").read_text()
+    for name in ("open files", "processes", "file size", "core file size"):
+        assert re.search(rf"^Max {name}\s+0\s+0", limits, re.MULTILINE), name
+    assert int((process / "oom_score_adj").read_text()) == 1000
+    if os.geteuid() == 0:
+        assert sorted(os.listdir(process / "fd")) == ["0", "1", "2"]
+        assert b"PATH" not in (process / "environ").read_bytes().replace(b"PYTHONPATH", b"")
+
+
+async def test_what_a_cancelled_recording_leaves_is_forgotten(client: SpeakerClient, conversation: np.ndarray) -> None:
+    """Wherever it is cancelled, the others go on, and nothing keeps the process in use."""
+    before = await client.diarize(conversation[:40_000])
+    for steps in range(1, 12):
+        task = asyncio.create_task(client.diarize(conversation[:40_000]))
+        for _ in range(steps):
+            await asyncio.sleep(0.001 * steps)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert (await client.diarize(conversation[:40_000])).turns == before.turns
+    assert client._idle.remaining_s is not None  # nothing holds it
+
+
+async def test_an_idle_process_is_ended_and_one_in_use_is_not(client: SpeakerClient, conversation: np.ndarray) -> None:
+    """The next recording starts another. A session holds it until it is closed, and may be closed twice."""
+    session = await client.live()
+    await asyncio.sleep(0.01)
+    await client.close_idle()
+    await session.push(conversation[:32_000])
+    await session.close()
+    await session.close()
+    await asyncio.sleep(0.01)
+    pid = client.pid
+    await client.close_idle()
+    assert client.pid is None
+    await client.diarize(conversation[:8_000])
+    assert client.pid not in (None, pid)
+
+
+async def test_a_killed_process_is_lost_for_all_that_use_it(client: SpeakerClient, conversation: np.ndarray) -> None:
+    """All of them are told so, and a recording that comes next has another process, as have all that come at once."""
+    session = await client.live()
+    async with client.recording() as recording:
+        await recording.push(conversation[:32_000])
+        assert client.pid is not None
+        os.kill(client.pid, signal.SIGKILL)
+        with pytest.raises(SpeakersUnavailable):
+            await session.push(conversation[:32_000])
+        with pytest.raises(SpeakersUnavailable):
+            await recording.finish(SpeakerCount())
+    await session.close()
+    found = await asyncio.gather(*(client.diarize(conversation[:40_000]) for _ in range(2)))
+    assert found[0].turns == found[1].turns != ()
+
+
+async def test_closing_ends_what_is_under_way_for_good(conversation: np.ndarray) -> None:
+    """The process may be being started. A recording that comes later is told that the server stops."""
+    client = SpeakerClient(EMBEDDED)
+    under_way = [asyncio.create_task(client.diarize(conversation)) for _ in range(2)]
+    await asyncio.sleep(0)
+    await client.close()
+    found = await asyncio.gather(*under_way, return_exceptions=True)
+    assert {type(each) for each in found} <= {SpeakersUnavailable, ShuttingDown}
+    with pytest.raises(ShuttingDown):
+        await client.live()
+    assert client.pid is None

@@ -1,0 +1,134 @@
+"""Voices among pieces of speech."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.features.speakers.diarization import clustering
+from asr_server.features.speakers.diarization.clustering import Pieces, Plda
+from asr_server.features.speakers.diarization.embedded_weights import PldaParameters
+from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS, SpeakerCount
+
+
+def _voices(cosine_within, cosine_between, speakers, pieces):
+    """Directions with these mean cosines, (speakers * pieces, dimensions), in the order of the speakers."""
+    rng = np.random.default_rng(0)
+    basis = np.eye(1 + speakers + 400)
+    shared, own = np.sqrt(cosine_between), np.sqrt(cosine_within - cosine_between)
+    noise = rng.normal(size=(speakers * pieces, 400))
+    noise *= np.sqrt(1 - cosine_within) / np.linalg.norm(noise, axis=1, keepdims=True)
+    found = shared * basis[0] + own * basis[1 + np.repeat(np.arange(speakers), pieces)]
+    found[:, 1 + speakers :] += noise
+    return found
+
+
+def _found(voices, count=None):
+    pieces = Pieces(voices, np.full(len(voices), 2.0))
+    return clustering.voices(pieces, count or SpeakerCount(), None)
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 10, 60])
+def test_how_long_people_speak_does_not_merge_them(pieces):
+    """The means of two similar voices grow more similar, the more pieces there are of each: here from 0.35 to 0.57."""
+    centres = _found(_voices(0.6, 0.35, 2, pieces))
+    assert len(centres) == 2
+
+
+def test_one_voice_stays_one():
+    """However long."""
+    assert len(_found(_voices(0.6, 0.3, 1, 60))) == 1
+
+
+@pytest.mark.parametrize(("at_least", "at_most", "speakers"), [(1, 40, 3), (1, 2, 2), (1, 1, 1), (5, 5, 5), (3, 3, 3)])
+def test_the_caller_knows_how_many_there_are(at_least, at_most, speakers):
+    """The result has as many of the three voices as there may be."""
+    assert len(_found(_voices(0.6, 0.2, 3, 10), SpeakerCount(at_least, at_most))) == speakers
+
+
+def test_no_more_people_than_pieces():
+    """Whatever the caller says."""
+    assert len(_found(_voices(0.6, 0.2, 2, 1)[:1], SpeakerCount(3, 5))) == 1
+    assert len(_found(_voices(0.6, 0.2, 2, 1), SpeakerCount(3, 5))) == 2
+
+
+@given(st.integers(2, 9), st.integers(0, 1000), st.floats(-0.5, 0.9, allow_subnormal=False))
+def test_the_two_most_similar_groups_are_joined_first(rows, seed, stop):
+    """The definition of similarity is the mean of all cosines between two groups."""
+    rng = np.random.default_rng(seed)
+    directions = clustering.unit(rng.normal(size=(rows, 3)))
+    weights = rng.uniform(0.5, 2.2, rows)
+    groups = [[row] for row in range(rows)]
+
+    def similarity(one, other):
+        pair = np.ix_(one, other)
+        return np.average((directions @ directions.T)[pair], weights=np.outer(weights, weights)[pair])
+
+    while len(groups) > 1:
+        pairs = [(i, j) for j in range(len(groups)) for i in range(j)]
+        first, second = max(pairs, key=lambda pair: similarity(groups[pair[0]], groups[pair[1]]))
+        if similarity(groups[first], groups[second]) < stop:
+            break
+        groups[first] += groups.pop(second)
+    found = clustering._agglomerate(directions, weights, stop=stop)
+    assert {tuple(np.flatnonzero(found == group)) for group in set(found.tolist())} == {
+        tuple(sorted(group)) for group in groups
+    }
+
+
+def test_groups_are_compared_with_what_others_have_become():
+    """Rows 2 and 3 are nearest to row 0, until row 1, which is far from both, has joined it."""
+    cosines = np.array([[1, 0.9, 0.8, 0.8], [0.9, 1, 0.6, 0.6], [0.8, 0.6, 1, 0.79], [0.8, 0.6, 0.79, 1]])
+    found = clustering._agglomerate(np.linalg.cholesky(cosines), np.ones(4), stop=0.75)
+    assert found.tolist() == [0, 0, 1, 1]
+
+
+def _plda(dimensions, noise):
+    """Return parameters for embeddings whose first dimensions distinguish people. The dimensions after them are
+    noise."""
+    return Plda(
+        PldaParameters(
+            mean_before=np.zeros(dimensions + noise),
+            discriminant=np.eye(dimensions + noise, dimensions),
+            mean_after=np.zeros(dimensions),
+            mean=np.zeros(dimensions),
+            transform=2 * np.eye(dimensions),
+            variance=np.full(dimensions, 4.0),
+        )
+    )
+
+
+def test_vbx_merges_what_cosines_keep_apart():
+    """Though no two pieces of one person are as similar as clusters have to be to be merged at once."""
+    rng, people = np.random.default_rng(0), np.repeat([0, 1, 2], 20)
+    own = np.eye(24)[people] + rng.normal(size=(60, 24)) / 15
+    noise = clustering.unit(rng.normal(size=(60, 400)))
+    pieces = Pieces(np.hstack([own, 1.6 * noise]), np.full(60, 2.0))
+    directions = clustering.unit(pieces.embeddings)
+    assert (directions @ directions.T - np.eye(60)).max() < clustering._MERGE_COSINE
+    centres = clustering.voices(pieces, SpeakerCount(), _plda(24, 400))
+    nearest = (directions @ centres.T).argmax(axis=1)
+    assert len(centres) == 3
+    assert len(set(zip(people, nearest, strict=True))) == 3
+
+
+def test_the_work_has_a_bound(monkeypatch):
+    """Some of 5,000 sounds that are all different are compared in pairs, and VBx gets some of the groups."""
+    compared, given_to_vbx = [], []
+    agglomerate, vbx = clustering._agglomerate, clustering._vbx
+
+    def count_agglomerate(directions, *rest, **options):
+        compared.append(len(directions))
+        return agglomerate(directions, *rest, **options)
+
+    def count_vbx(vectors, variance, weights, members):
+        given_to_vbx.append(members.shape)
+        return vbx(vectors, variance, weights, members[:, :50])
+
+    monkeypatch.setattr(clustering, "_agglomerate", count_agglomerate)
+    monkeypatch.setattr(clustering, "_vbx", count_vbx)
+    voices = np.random.default_rng(0).normal(size=(5_000, 64))
+    centres = clustering.voices(Pieces(voices, np.full(5_000, 2.0)), SpeakerCount(), _plda(8, 56))
+    assert len(centres) <= MAX_SPEAKERS
+    assert max(compared) <= clustering._MOST_COMPARED
+    assert given_to_vbx == [(5_000, clustering._MOST_CLUSTERS)]

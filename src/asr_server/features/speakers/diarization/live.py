@@ -1,0 +1,203 @@
+"""The speakers of a live session, while it goes on.
+
+Every second, a window that ends now says who speaks. The pieces of the session are clustered anew, and each cluster
+keeps the number of the speaker with whom it shares most speech. So a first guess can be wrong, and is corrected as more
+is heard, until it is older than the horizon.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from asr_server.core.audio import SAMPLE_RATE, samples_to_ms
+from asr_server.features.speakers.diarization import clustering, spans
+from asr_server.features.speakers.diarization.clustering import Pieces
+from asr_server.features.speakers.diarization.models import WINDOW_SAMPLES, Samples
+from asr_server.features.speakers.diarization.spans import Span
+from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS, SpeakerCount, Turn, VoicePrint
+from asr_server.features.speakers.diarization.windows import Models, Overlap, Piece, Window, analyse
+
+# Labels of what was said this long ago never change. A piece that began this long ago is settled as a whole.
+HORIZON_S = 15.0
+_HORIZON_SAMPLES = int(HORIZON_S * SAMPLE_RATE)
+_STEP_SAMPLES = SAMPLE_RATE
+# The network is unsure about the last moments of a window.
+_EDGE_SAMPLES = SAMPLE_RATE // 2
+# How much speech of a speaker there is when their voice is told, first and then more exactly. At 2 s a person is taken
+# for somebody else seven times as often as at 4 s (see speakers.md). After 12 s more speech changes little, and the
+# beginning of a turn that goes on so long is about to pass the horizon, behind which no name is given any more.
+VOICE_PRINT_S = (3.0, 6.0, 12.0)
+# A voice that is not yet known becomes a speaker with so much speech. A sound that is no voice rarely lasts as long.
+_NEW_SPEAKER_S = 1.0
+# Speech without a voice of its own waits this long for what follows, before the nearest speaker gets it.
+_WAIT_SAMPLES = 3 * SAMPLE_RATE // 2
+# More pieces would make the clustering take longer than the speech. Of the speaker with most of them, the oldest goes.
+_MOST_PIECES = 240
+_MOST_SPEAKERS = 20
+_UNKNOWN = -1
+
+
+class LiveDiarizer:
+    """Finds the speakers of one session. It keeps 10 s of sound and a bounded number of voice vectors. For one
+    thread."""
+
+    def __init__(self, models: Models) -> None:
+        self._models = models
+        self._sound = np.zeros(0, np.float32)
+        self._end = 0  # samples so far
+        self._done = 0  # the sample up to which there are pieces
+        self._settled = 0  # the sample up to which no label changes
+        self._windows = 0
+        self._speakers: dict[Piece, int] = {}  # pieces in order, and whose they are
+        self._overlaps: list[Overlap] = []
+        self._final: set[int] = set()  # speakers with settled speech, whose numbers never mean anybody else
+        self._told: tuple[Turn, ...] = ()
+        self._reached: dict[int, int] = {}  # how many steps of `VOICE_PRINT_S` each speaker has reached
+        self._voice_prints: dict[int, VoicePrint] = {}
+
+    @property
+    def settled_ms(self) -> int:
+        """Return the time up to which no label changes any more."""
+        return samples_to_ms(self._settled)
+
+    def push(self, samples: Samples) -> tuple[Turn, ...]:
+        """The next samples, at most 2 s -> all turns behind `settled_ms`, if any of them is new or has changed."""
+        self._sound = np.concatenate([self._sound, samples])[-WINDOW_SAMPLES:]
+        self._end += len(samples)
+        if self._end - _EDGE_SAMPLES - self._done < _STEP_SAMPLES:
+            return ()
+        self._listen()
+        turns = spans.turns(self._unsettled())
+        self._settle()
+        if turns == self._told:
+            return ()
+        self._told = turns
+        return turns
+
+    def take_voice_prints(self) -> dict[int, VoicePrint] | None:
+        """Return the mean voices of all speakers who were heard enough; None if none is new or gone since the last
+        call.
+
+        A speaker is gone who was taken for another for a moment: the number may then be that of somebody else.
+        """
+        spoken: dict[int, list[Piece]] = {}
+        for piece in spans.clear(list(self._speakers)):
+            spoken.setdefault(self._speakers[piece], []).append(piece)
+        spoken.pop(_UNKNOWN, None)
+        before = self._reached
+        steps = {speaker: max(_steps(pieces), before.get(speaker, 0)) for speaker, pieces in spoken.items()}
+        self._reached = {speaker: reached for speaker, reached in steps.items() if reached}
+        if self._reached == before:
+            return None
+        self._voice_prints = {
+            speaker: self._voice_prints[speaker] if reached == before.get(speaker) else _mean_voice(spoken[speaker])
+            for speaker, reached in self._reached.items()
+        }
+        return self._voice_prints
+
+    def _listen(self) -> None:
+        begin, until = self._end - len(self._sound), self._end - _EDGE_SAMPLES
+        window = Window(self._windows, begin, (max(self._done, begin), until), self._sound)
+        pieces, overlaps = analyse(self._models, window)
+        self._done, self._windows = until, self._windows + 1
+        self._overlaps += overlaps
+        self._speakers |= dict.fromkeys(pieces, _UNKNOWN)
+        if spans.clear(pieces):
+            self._cluster()
+
+    def _cluster(self) -> None:
+        """Give the pieces that are not settled to speakers anew."""
+        clear = spans.clear(list(self._speakers))
+        voices = np.array([piece.voice for piece in clear], np.float64)
+        durations_s = np.array([piece.duration_s for piece in clear])
+        count = SpeakerCount(at_most=_MOST_SPEAKERS)
+        centres = clustering.voices(Pieces(voices, durations_s), count, self._models.plda)
+        heard = [piece for piece in self._speakers if piece.voice is not None]
+        likeness = clustering.unit(np.array([piece.voice for piece in heard], np.float64)) @ centres.T
+        clusters = dict(zip(heard, likeness.argmax(axis=1).tolist(), strict=True))
+        numbers = self._numbered(clusters, len(centres))
+        for piece, cluster in clusters.items():
+            if not self._is_settled(piece):
+                self._speakers[piece] = numbers[cluster]
+
+    def _numbered(self, clusters: dict[Piece, int], count: int) -> list[int]:
+        """Return the speaker of each cluster: the one with whom it shares most speech, and of that most settled
+        speech."""
+        shared = np.zeros((count, MAX_SPEAKERS))
+        spoken = np.zeros(count)
+        for piece, cluster in clusters.items():
+            spoken[cluster] += piece.duration_s
+            if self._speakers[piece] != _UNKNOWN:
+                shared[cluster, self._speakers[piece]] += piece.duration_s * (2 if self._is_settled(piece) else 1)
+        numbers = [_UNKNOWN] * count
+        while shared.max() > 0:
+            cluster, speaker = divmod(int(shared.argmax()), MAX_SPEAKERS)
+            numbers[cluster] = speaker
+            shared[cluster, :] = shared[:, speaker] = 0
+        free = [n for n in range(MAX_SPEAKERS) if n not in self._final and n not in self._speakers.values()]
+        for cluster in range(count):
+            if numbers[cluster] == _UNKNOWN and spoken[cluster] >= _NEW_SPEAKER_S and free:
+                numbers[cluster] = free.pop(0)
+        return numbers
+
+    def _unsettled(self) -> list[Span]:
+        pieces = [piece for piece in self._speakers if not self._is_settled(piece)]
+        known = [piece for piece in pieces if self._speakers[piece] != _UNKNOWN]
+        found = [Span(piece.begin, piece.end, self._speakers[piece], 1.0) for piece in known]
+        if found:
+            waited = [piece for piece in pieces if self._done - piece.end >= _WAIT_SAMPLES]
+            unknown = [piece for piece in waited if self._speakers[piece] == _UNKNOWN]
+            found += spans.of_nearest([Span(piece.begin, piece.end, _UNKNOWN, 0.0) for piece in unknown], found)
+        for overlap in self._overlaps:
+            several = {_most(said) for alone in overlap.tracks.values() if (said := self._said(alone))}
+            found += [Span(overlap.begin, overlap.end, speaker, 1.0) for speaker in sorted(several)]
+        return found
+
+    def _said(self, parts: Sequence[tuple[int, int]]) -> Counter[int]:
+        """Count how much of the speech in these parts each speaker has. A window says where a person speaks alone, and
+        the windows before it have the pieces."""
+        said = Counter[int]()
+        for piece, speaker in self._speakers.items():
+            if speaker != _UNKNOWN and parts and piece.end > parts[0][0]:
+                shared = (min(end, piece.end) - max(begin, piece.begin) for begin, end in parts)
+                said[speaker] += sum(samples for samples in shared if samples > 0)
+        return +said  # without those who have nothing
+
+    def _is_settled(self, part: Piece | Overlap) -> bool:
+        return part.end <= self._settled
+
+    def _settle(self) -> None:
+        horizon = self._end - _HORIZON_SAMPLES
+        parts: list[Piece | Overlap] = [*self._speakers, *self._overlaps]
+        begun = [part.end for part in parts if part.begin < horizon]
+        self._settled = max(0, horizon, *begun)
+        self._overlaps = [overlap for overlap in self._overlaps if not self._is_settled(overlap)]
+        for piece in [piece for piece in self._speakers if self._is_settled(piece)]:
+            if piece.voice is None or self._speakers[piece] == _UNKNOWN:
+                del self._speakers[piece]
+            else:
+                self._final.add(self._speakers[piece])
+        while len(self._speakers) > _MOST_PIECES:
+            most = _most(Counter(self._speakers.values()))
+            del self._speakers[next(piece for piece, speaker in self._speakers.items() if speaker == most)]
+
+
+def _steps(pieces: list[Piece]) -> int:
+    spoken_s = sum(piece.duration_s for piece in pieces)
+    return sum(spoken_s >= enough_s for enough_s in VOICE_PRINT_S)
+
+
+def _mean_voice(pieces: list[Piece]) -> VoicePrint:
+    """Return the mean direction, where a longer piece counts more, as in `Diarization.voice_prints`."""
+    durations_s = np.array([[piece.duration_s] for piece in pieces])
+    directions = clustering.unit(np.array([piece.voice for piece in pieces], np.float64))
+    mean: VoicePrint = clustering.unit((durations_s * directions).sum(axis=0, keepdims=True))[0].astype(np.float32)
+    return mean
+
+
+def _most(counts: Counter[int]) -> int:
+    """Return what occurs most often. `Counter.most_common` would import a module, which the confined process cannot."""
+    return max(counts, key=counts.__getitem__)

@@ -1,0 +1,195 @@
+"""Live sessions. Who speaks is in the samples; with real models and people see models_test.py."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.features.speakers.diarization import live
+from asr_server.features.speakers.diarization.conftest import NumberedVoices, numbered
+from asr_server.features.speakers.diarization.live import HORIZON_S, VOICE_PRINT_S, LiveDiarizer
+
+SESSIONS = st.lists(
+    st.tuples(st.sampled_from([0, 0, 1, 1, 2, 3, 12, 23]), st.floats(0.1, 9.0)), min_size=1, max_size=10
+).map(lambda parts: numbered(*parts))
+
+
+def blocks(sound, block_samples=4_000):
+    return [sound[begin : begin + block_samples] for begin in range(0, len(sound), block_samples)]
+
+
+@settings(max_examples=50)
+@given(SESSIONS, st.sampled_from([1_600, 4_000, 17_000, 32_000]))
+def test_labels_behind_the_horizon_never_change(sound, block_samples):
+    """No turn begins before what was settled already. The horizon only moves on, and is as late as promised."""
+    diarizer = LiveDiarizer(NumberedVoices().models)
+    heard_ms = settled_ms = 0
+    for block in blocks(sound, block_samples):
+        found = diarizer.push(block)
+        heard_ms += 1000 * len(block) / SAMPLE_RATE
+        assert all(turn.start_ms >= settled_ms for turn in found)
+        assert all(turn.end_ms <= heard_ms for turn in found)
+        assert settled_ms <= diarizer.settled_ms <= heard_ms
+        assert diarizer.settled_ms >= heard_ms - 1000 * (HORIZON_S + 1.6)
+        settled_ms = diarizer.settled_ms
+
+
+@settings(max_examples=50)
+@given(SESSIONS)
+def test_windows_have_neither_gaps_nor_doubles(sound):
+    """Speech is heard once, but for the end that is not yet looked at."""
+    found = np.zeros(len(sound), int)
+    diarizer = LiveDiarizer(NumberedVoices().models)
+    seen = set()
+    for block in blocks(sound):
+        diarizer.push(block)
+        for part in {*diarizer._speakers, *diarizer._overlaps} - seen:
+            seen.add(part)
+            found[part.begin : part.end] += 1
+    assert found.max(initial=0) <= 1
+    spoken = (sound > 0)[: diarizer._done]
+    changes = np.count_nonzero(np.diff(spoken)) + 2
+    # A piece that is settled as soon as it is there is not seen above.
+    assert np.count_nonzero((found[: diarizer._done] > 0) != spoken) <= changes * 272
+
+
+def told(sound, diarizer=None):
+    """Return the final turns, as (speaker, start, end) in seconds."""
+    diarizer, turns = diarizer or LiveDiarizer(NumberedVoices().models), []
+    for block in blocks(sound):
+        settled_ms = diarizer.settled_ms
+        if found := diarizer.push(block):
+            turns = [turn for turn in turns if turn.end_ms <= settled_ms] + list(found)
+    return [(turn.speaker, round(turn.start_ms / 1000, 1), round(turn.end_ms / 1000, 1)) for turn in turns]
+
+
+def test_who_speaks_is_known_within_two_seconds():
+    """Windows are a second apart, and unsure of their last half second."""
+    for seconds in (1.5, 1.75, 2.25, 2.5):
+        assert told(numbered((1, 5), (2, seconds)))[-1] == (1, 5.0, 6.0 if seconds < 2.5 else 7.0)
+
+
+def test_what_has_not_changed_is_not_told_again():
+    """Each report differs from the one before."""
+    diarizer = LiveDiarizer(NumberedVoices().models)
+    found = [diarizer.push(block) for block in blocks(numbered((1, 5), (2, 4), (0, 10)))]
+    reports = [turns for turns in found if turns]
+    assert len(reports) > 3
+    assert all(one != two for one, two in pairwise(reports))
+
+
+def test_people_keep_their_numbers():
+    """The numbers stay also after others have spoken for a minute, and after a long silence."""
+    parts = [(1, 5), (2, 5), (3, 30), (2, 20), (0, 40), (1, 5), (2, 5), (0, 2)]
+    assert [speaker for speaker, *_ in told(numbered(*parts))][-2:] == [0, 1]
+
+
+def test_a_number_that_was_given_in_vain_is_given_again():
+    """Somebody who was taken for another for a moment does not become a third."""
+    diarizer = LiveDiarizer(NumberedVoices().models)
+    told(numbered((1, 4), (2, 3)), diarizer)
+    assert set(diarizer._speakers.values()) == {0, 1}
+    diarizer._speakers = dict.fromkeys(diarizer._speakers, 0)
+    assert {speaker for speaker, *_ in told(numbered((2, 2)), diarizer)} == {0, 1}
+
+
+def test_a_short_sound_is_nobody_new():
+    """The sound goes to the speaker nearest to it."""
+    assert {speaker for speaker, *_ in told(numbered((1, 6), (0, 0.6), (2, 0.8), (0, 3), (1, 3)))} == {0}
+
+
+def test_people_who_speak_at_once_both_speak():
+    found = told(numbered((1, 4.2), (12, 0.6), (2, 4.2), (0, 2)))
+    assert found == [(0, 0.0, 4.8), (1, 4.2, 9.0)]
+
+
+def test_people_who_speak_at_once_for_long_both_speak():
+    """Windows whose new part has nobody alone are told by what they hear before it."""
+    found = told(numbered((1, 4.2), (2, 3), (12, 3), (1, 3), (0, 2)))
+    assert found == [(0, 0.0, 4.2), (1, 4.2, 10.2), (0, 7.2, 13.2)]
+
+
+def test_the_memory_of_a_session_is_bounded(monkeypatch):
+    """However long it is, and whoever spoke little is not forgotten for those who spoke much."""
+    monkeypatch.setattr(live, "_MOST_PIECES", 30)
+    diarizer = LiveDiarizer(NumberedVoices().models)
+    told(numbered((2, 4), (1, 4)), diarizer)
+    for _ in range(8):
+        told(numbered((1, 20), (3, 1.5), (0, 1)), diarizer)
+        assert len(diarizer._speakers) <= 30
+        assert len(diarizer._sound) == 10 * SAMPLE_RATE
+        assert not diarizer._overlaps
+    assert set(diarizer._speakers.values()) == {0, 1, 2}
+
+
+def test_the_number_of_people_is_bounded(monkeypatch):
+    """Further voices are given to whoever speaks nearest to them."""
+    monkeypatch.setattr(live, "MAX_SPEAKERS", 2)
+    found = told(numbered((1, 5), (2, 5), (3, 5), (4, 5), (0, 3)))
+    assert {speaker for speaker, *_ in found} == {0, 1}
+    assert found[-1][2] == pytest.approx(20, abs=0.1)
+
+
+def voices_told(sound):
+    """Return each report, with the seconds of audio that it came after."""
+    diarizer, reports = LiveDiarizer(NumberedVoices().models), []
+    for number, block in enumerate(blocks(sound), start=1):
+        diarizer.push(block)
+        if (prints := diarizer.take_voice_prints()) is not None:
+            reports.append((number / 4, prints))
+    return reports
+
+
+def test_a_voice_is_told_after_three_six_and_twelve_seconds_of_its_speech():
+    """The voice is not told before, at most 2 s later, and not again, however long the speech goes on."""
+    reports = voices_told(numbered((1, 30)))
+    assert [set(prints) for _, prints in reports] == [{0}] * 3
+    for (at_s, _), enough_s in zip(reports, VOICE_PRINT_S, strict=True):
+        assert enough_s <= at_s <= enough_s + 2
+    silent = voices_told(numbered((1, 2.5), (0, 30)))
+    assert silent == []
+
+
+def test_a_voice_that_is_told_is_that_of_its_speaker():
+    """The voice is of length 1. The voices of others come with it unchanged."""
+    reports = voices_told(numbered((1, 13), (2, 5), (0, 2)))
+    (_, before), (_, after) = reports[-2:]
+    assert set(after) == {0, 1}
+    assert after[0] is before[0]
+    people = np.eye(64)[[1, 2]]
+    voices = np.array([after[0], after[1]])
+    assert voices.dtype == np.float32
+    assert np.linalg.norm(voices, axis=1) == pytest.approx(1, abs=1e-6)
+    assert (voices @ people.T).argmax(axis=1).tolist() == [0, 1]
+    assert (voices @ people.T).max(axis=1).min() > 0.9
+
+
+def test_a_voice_is_not_told_twice_for_the_same_amount_of_speech():
+    """Pieces go from one speaker to another and back while labels are refined."""
+    diarizer = LiveDiarizer(NumberedVoices().models)
+    told(numbered((1, 5), (0, 2)), diarizer)
+    assert set(diarizer.take_voice_prints()) == {0}
+    pieces = diarizer._speakers
+    diarizer._speakers = dict(list(pieces.items())[:1])
+    assert diarizer.take_voice_prints() is None
+    diarizer._speakers = pieces
+    assert diarizer.take_voice_prints() is None
+
+
+def test_more_speech_makes_a_voice_more_exact():
+    """The voice after 12 s is nearer to the person than those of single pieces are."""
+    first, *_, last = [prints[0] for _, prints in voices_told(numbered((1, 30)))]
+    assert last @ np.eye(64)[1] > max(first @ np.eye(64)[1], 1 / np.hypot(1, 0.8))
+
+
+def test_a_speaker_who_was_taken_for_another_is_withdrawn():
+    """Otherwise the next person with that number would have the name of somebody else."""
+    diarizer = LiveDiarizer(NumberedVoices().models)
+    told(numbered((1, 5), (2, 5)), diarizer)
+    assert set(diarizer.take_voice_prints()) == {0, 1}
+    assert diarizer.take_voice_prints() is None
+    diarizer._speakers = dict.fromkeys(diarizer._speakers, 0)
+    assert set(diarizer.take_voice_prints()) == {0}

@@ -1,0 +1,63 @@
+"""The values of SPEAKERS: the bundled models, a directory with others, or a hub id. Loads nothing."""
+
+from __future__ import annotations
+
+import os
+
+from asr_server.core.errors import SpeakersUnavailable
+from asr_server.features.speakers.diarization.package import EMBEDDED
+
+# The first of these names that there is. `model.onnx`: the released export of pyannote's segmentation 3.0.
+SEGMENTATIONS = ("segmentation.onnx", "segmentation.ort", "model.onnx")
+EMBEDDINGS = ("embedding.onnx", "embedding.ort")
+PLDA, TRANSFORM = "plda.npz", "xvec_transform.npz"
+
+
+def missing(directory: str) -> str:
+    """Return the file that the directory lacks, "" for none."""
+    for names in (SEGMENTATIONS, EMBEDDINGS):
+        if not first_of(directory, names):
+            return f"it has neither {', '.join(names[:-1])} nor {names[-1]}"
+    present = [name for name in (PLDA, TRANSFORM) if os.path.isfile(os.path.join(directory, name))]
+    return f"it has {present[0]} alone: {PLDA} and {TRANSFORM} belong together" if len(present) == 1 else ""
+
+
+def located(source: str) -> str:
+    """Return what `model_files.load` takes. The files of a hub id are downloaded, unless they are in the hub's cache.
+
+    Raises `SpeakersUnavailable`.
+    """
+    if source == EMBEDDED or os.path.isdir(source):
+        return source
+    from huggingface_hub import snapshot_download
+
+    try:
+        if (directory := _cached(source)) and not missing(directory):
+            return directory
+        # These first: if the download breaks off, what is there does not look whole.
+        commit = os.path.basename(snapshot_download(source, allow_patterns=[PLDA, TRANSFORM]))
+        directory = snapshot_download(source, revision=commit, allow_patterns=[*SEGMENTATIONS, *EMBEDDINGS])
+    except Exception as error:  # the hub client has dozens of error types
+        raise SpeakersUnavailable(
+            f"SPEAKERS={source}: the models are not in the local cache and could not be downloaded "
+            f"({type(error).__name__}). Check the name and the network, or set SPEAKERS to a directory with them."
+        ) from error
+    if reason := missing(directory):
+        raise SpeakersUnavailable(f"SPEAKERS={source}: {reason}.")
+    return directory
+
+
+def _cached(source: str) -> str:
+    """Return the snapshot in the hub's cache, "" if there is none."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return str(snapshot_download(source, local_files_only=True))
+    except LocalEntryNotFoundError:
+        return ""
+
+
+def first_of(directory: str, names: tuple[str, ...]) -> str:
+    """Return the path of the first file that there is, "" if there is none."""
+    return next((path for name in names if os.path.isfile(path := os.path.join(directory, name))), "")

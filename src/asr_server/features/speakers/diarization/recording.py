@@ -1,0 +1,80 @@
+"""The speakers of one recording, whose samples come bit by bit.
+
+A window of 10 s every 2.5 s says who of up to three people speaks in it. Only its middle is used, where it has sound on
+both sides. Speech of one person alone is cut into pieces of about 2 s, and each becomes a voice vector. At the end the
+vectors of the whole recording are clustered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from asr_server.features.speakers.diarization import clustering, spans
+from asr_server.features.speakers.diarization.clustering import Pieces
+from asr_server.features.speakers.diarization.models import WINDOW_SAMPLES, Samples
+from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount
+from asr_server.features.speakers.diarization.windows import Models, Overlap, Piece, Window, analyse
+
+_STEP_SAMPLES = WINDOW_SAMPLES // 4
+_EDGE_SAMPLES = (WINDOW_SAMPLES - _STEP_SAMPLES) // 2
+
+
+class RecordingDiarizer:
+    """Finds the speakers of one recording. It keeps 10 s of sound, and a vector for every 2 s of speech. For one
+    thread.
+
+    `pieces`: what is known of the recording already.
+    """
+
+    def __init__(self, models: Models, pieces: Iterable[Piece] = ()) -> None:
+        self._models = models
+        self._sound = np.zeros(0, np.float32)
+        self._begin = 0  # the sample with which `_sound` begins
+        self._done = 0  # the sample up to which there are pieces
+        self._windows = 0
+        self._pieces = list(pieces)
+        self._overlaps: list[Overlap] = []
+
+    def push(self, samples: Samples) -> None:
+        """(n,) float32, mono, 16 kHz."""
+        self._sound = np.concatenate([self._sound, samples])
+        while len(self._sound) >= WINDOW_SAMPLES + _STEP_SAMPLES:
+            self._analyse(self._begin + WINDOW_SAMPLES - _EDGE_SAMPLES)
+            self._sound = self._sound[_STEP_SAMPLES:]
+            self._begin += _STEP_SAMPLES
+
+    def finish(self, count: SpeakerCount) -> Diarization:
+        """Return all turns, when no more samples come. Speakers are numbered by their first turn."""
+        end = self._begin + len(self._sound)
+        if len(self._sound) > WINDOW_SAMPLES:
+            self._analyse(self._begin + WINDOW_SAMPLES - _EDGE_SAMPLES)
+            self._begin, self._sound = end - WINDOW_SAMPLES, self._sound[-WINDOW_SAMPLES:]
+        if end > self._done:
+            self._analyse(end)
+        return self._clustered(count)
+
+    def _analyse(self, until: int) -> None:
+        """Use the first 10 s of the sound for what is between `_done` and `until`."""
+        window = Window(self._windows, self._begin, (self._done, until), self._sound[:WINDOW_SAMPLES])
+        pieces, overlaps = analyse(self._models, window)
+        self._pieces += pieces
+        self._overlaps += overlaps
+        self._done, self._windows = until, self._windows + 1
+
+    def _clustered(self, count: SpeakerCount) -> Diarization:
+        clear = spans.clear(self._pieces)
+        if not clear:  # nobody speaks, or never for long enough to be told from others
+            return Diarization(spans.turns(spans.attributed(self._pieces, [], np.ones((1, 1)))))
+        voices = np.array([piece.voice for piece in clear], np.float64)
+        durations_s = np.array([piece.duration_s for piece in clear])
+        centres = clustering.voices(Pieces(voices, durations_s), count, self._models.plda)
+        found = spans.attributed(self._pieces, self._overlaps, centres)
+        begins: dict[int, int] = {}
+        for span in found:
+            begins[span.speaker] = min(span.begin, begins.get(span.speaker, span.begin))
+        order = sorted(begins, key=lambda speaker: begins[speaker])
+        numbered = [replace(span, speaker=order.index(span.speaker)) for span in found]
+        return Diarization(spans.turns(numbered), tuple(centres[each].astype(np.float32) for each in order))

@@ -1,0 +1,144 @@
+"""Speech in a window of ten seconds: pieces of one person alone with their voices, and times when several speak."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.features.speakers.diarization.clustering import Plda
+from asr_server.features.speakers.diarization.models import WINDOW_SAMPLES, Activity, Embedding, Samples, Segmentation
+from asr_server.features.speakers.diarization.turns import VoicePrint
+
+_PIECE_SAMPLES = 2 * SAMPLE_RATE
+_LONGEST_PIECE_SAMPLES = _PIECE_SAMPLES * 11 // 10
+# A shorter piece is heard with what the same person says before and after it: voices of 3 s are easier to compare than
+# those of 2 s, and those of 4 s hold other people more often, where the segmentation missed a change.
+_HEARD_SAMPLES = 3 * SAMPLE_RATE
+# Across a longer pause the segmentation often takes another person for the same.
+_LONGEST_PAUSE_SAMPLES = SAMPLE_RATE // 2
+# Less has no usable voice.
+_LEAST_SAMPLES = SAMPLE_RATE // 2
+
+
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The models that sound is analysed with."""
+
+    segmentation: Segmentation
+    embedding: Embedding
+    plda: Plda | None = None  # None for embeddings that have none
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Piece:
+    """Speech of one person alone."""
+
+    begin: int  # in samples from the start of the recording
+    end: int  # as `begin`, after the last sample
+    track: tuple[int, int]  # the window, and which of the people in it
+    voice: VoicePrint | None  # None if there was too little sound for it
+    voice_s: float  # seconds of sound that it was made of, which may be more than the piece
+
+    @property
+    def duration_s(self) -> float:
+        return (self.end - self.begin) / SAMPLE_RATE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Overlap:
+    """Several people who speak at once."""
+
+    begin: int  # in samples from the start of the recording
+    end: int  # as `begin`, after the last sample
+    # by track of each person: where in the window, also outside of its used part, that person speaks alone, in samples
+    tracks: Mapping[tuple[int, int], Sequence[tuple[int, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window of sound to analyse."""
+
+    number: int  # counts windows
+    begin: int  # the place of the first sample in the recording
+    used: tuple[int, int]  # The part for which this window has enough sound on both sides, in samples of the recording.
+    sound: Samples
+
+
+def analyse(models: Models, window: Window) -> tuple[list[Piece], list[Overlap]]:
+    """Return the speech in the used part of a window of up to 10 s."""
+    active = models.segmentation(window.sound)
+    frame = WINDOW_SAMPLES / len(active)
+    # Frames that the used part begins or ends in are cut there, so that windows have neither gaps nor doubles.
+    low = math.floor((window.used[0] - window.begin) / frame)
+    high = math.ceil((window.used[1] - window.begin) / frame)
+
+    def place(of_frame: int) -> int:
+        return min(max(window.begin + round(of_frame * frame), window.used[0]), window.used[1])
+
+    alone = active & (active.sum(axis=1, keepdims=True) == 1)
+    pieces, overlaps = [], []
+    alone_at: list[list[tuple[int, int]]] = [[] for _ in range(active.shape[1])]
+    for person in range(active.shape[1]):
+        for begin, end in _runs(alone[:, person]):
+            alone_at[person].append((window.begin + round(begin * frame), window.begin + round(end * frame)))
+            speech = _continued((begin, end), active, person, round(_LONGEST_PAUSE_SAMPLES / frame))
+            around = (round(speech[0] * frame), min(round(speech[1] * frame), len(window.sound)))
+            for first, last in _divided(max(begin, low), min(end, high), frame):
+                sound = _heard(window.sound, (round(first * frame), round(last * frame)), around)
+                voice = models.embedding(sound) if len(sound) >= _LEAST_SAMPLES else None
+                track = (window.number, person)
+                pieces.append(Piece(place(first), place(last), track, voice, len(sound) / SAMPLE_RATE))
+    several = active.sum(axis=1) >= 2
+    several[:low] = several[high:] = False
+    for begin, end in _runs(several):
+        people = np.flatnonzero(active[begin:end].any(axis=0)).tolist()
+        tracks = {(window.number, person): alone_at[person] for person in people}
+        overlaps.append(Overlap(place(begin), place(end), tracks))
+    return [piece for piece in pieces if piece.end > piece.begin], overlaps
+
+
+def _continued(run: tuple[int, int], active: Activity, person: int, longest_pause: int) -> tuple[int, int]:
+    """Return the run with all that the same person says around it, as long as pauses are short and nobody else
+    speaks."""
+    others = np.delete(active, person, axis=1).sum(axis=1) > 0
+    low = _reach(active[: run[0], person][::-1], others[: run[0]][::-1], longest_pause)
+    high = _reach(active[run[1] :, person], others[run[1] :], longest_pause)
+    return run[0] - low, run[1] + high
+
+
+def _reach(own: Activity, others: Activity, longest_pause: int) -> int:
+    """Return how many frames there are to the end of one person's speech, counted from its middle."""
+    end = 0
+    for frame in range(int(others.argmax()) if others.any() else len(others)):
+        if own[frame]:
+            end = frame + 1
+        elif frame - end >= longest_pause:
+            break
+    return end
+
+
+def _heard(sound: Samples, piece: tuple[int, int], around: tuple[int, int]) -> Samples:
+    """Return the sound of a piece; of a short one, together with what the same person says before and after it."""
+    wanted = max(_HEARD_SAMPLES, piece[1] - piece[0])
+    begin = max(around[0], piece[0] - (wanted - (piece[1] - piece[0])) // 2)
+    end = min(around[1], begin + wanted)
+    return sound[max(around[0], end - wanted) : end]
+
+
+def _runs(active: Activity) -> Iterator[tuple[int, int]]:
+    """Return the stretches of True as (begin, end)."""
+    changes = np.diff(np.pad(active.astype(np.int8), 1))
+    return zip(np.flatnonzero(changes == 1).tolist(), np.flatnonzero(changes == -1).tolist(), strict=True)
+
+
+def _divided(begin: int, end: int, frame: float) -> Iterator[tuple[int, int]]:
+    """Frames `begin` to `end` in equal parts of about 2 s; none if there are no frames."""
+    if end <= begin:
+        return
+    edges = np.linspace(begin, end, max(1, math.ceil((end - begin) * frame / _LONGEST_PIECE_SAMPLES)) + 1)
+    edges = edges.round().astype(int)
+    yield from zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)

@@ -1,0 +1,92 @@
+"""The process that distinguishes speakers: any number of recordings, one request at a time.
+
+Run as `python -m asr_server.features.speakers.diarization.worker SOURCE` with pipes as standard input and output.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.features.speakers.diarization import model_files, wire
+from asr_server.features.speakers.diarization.embedded_weights import WeightsError
+from asr_server.features.speakers.diarization.live import LiveDiarizer
+from asr_server.features.speakers.diarization.models import Samples
+from asr_server.features.speakers.diarization.recording import RecordingDiarizer
+from asr_server.features.speakers.diarization.turns import SpeakerCount
+from asr_server.features.speakers.diarization.windows import Models, Piece
+from asr_server.processes import messages, worker
+
+Diarizer = RecordingDiarizer | LiveDiarizer
+
+# On top of what the loaded models take. Two hours of speech keep 5 MB until they end, and their end takes 55 MB for a
+# second. A recording that gets no memory fails alone.
+_MEMORY_BYTES = 512 * 2**20
+# A block takes less than a second, the end of a recording of eight hours three.
+_REQUEST_CPU_S = 120.0
+
+
+def main() -> None:
+    """Answer requests until the server closes the pipe."""
+    worker.prepare()
+    try:
+        models = model_files.load(sys.argv[1])
+    except WeightsError as error:
+        refuse(sys.stdin.buffer, sys.stdout.buffer, str(error))
+        return
+    _warm_up(models)
+    worker.confine(_MEMORY_BYTES)
+    serve(sys.stdin.buffer, sys.stdout.buffer, models)
+    os._exit(0)
+
+
+def serve(requests: BinaryIO, answers: BinaryIO, models: Models) -> None:
+    """Answer requests until there are no more."""
+
+    def answer(content: dict[str, Any], data: bytes, recordings: dict[int, Diarizer]) -> bytes:
+        return _answer(wire.SpeakerRequest(**content), np.frombuffer(data, np.float32), recordings, models)
+
+    worker.serve(requests, answers, answer, _REQUEST_CPU_S)
+
+
+def refuse(requests: BinaryIO, answers: BinaryIO, reason: str) -> None:
+    """Answer the first request with the reason why none can be answered."""
+    if worker.read(requests):
+        answers.write(messages.packed({"unusable": reason}))
+        answers.flush()
+
+
+def _answer(request: wire.SpeakerRequest, samples: Samples, recordings: dict[int, Diarizer], models: Models) -> bytes:
+    match request.action, recordings.get(request.analysis):
+        case "start", _:
+            recordings[request.analysis] = LiveDiarizer(models) if request.live else RecordingDiarizer(models)
+        case "push", LiveDiarizer() as session:
+            changed = session.push(samples)
+            return wire.turns_message(changed, session.settled_ms, session.take_voice_prints())
+        case "push", RecordingDiarizer() as recording:
+            recording.push(samples)
+        case "finish", RecordingDiarizer() as recording:
+            return wire.diarization_message(recording.finish(SpeakerCount(request.at_least, request.at_most)))
+        case _:
+            return messages.packed({"error": "unknown"})
+    return messages.packed({})
+
+
+def _warm_up(models: Models) -> None:
+    """Import what is imported at the first use before the process is confined."""
+    noise = np.random.default_rng(0).normal(0, 0.1, 11 * SAMPLE_RATE).astype(np.float32)
+    voices = [models.embedding(noise[: (second + 1) * SAMPLE_RATE]) for second in range(4)]
+    second = SAMPLE_RATE
+    pieces = [Piece(n * second, (n + 2) * second, (n, 0), voice, 2.0) for n, voice in enumerate(voices)]
+    RecordingDiarizer(models, pieces).finish(SpeakerCount(2, 2))
+    diarizer = RecordingDiarizer(models)
+    diarizer.push(noise)
+    diarizer.finish(SpeakerCount())
+
+
+if __name__ == "__main__":
+    main()

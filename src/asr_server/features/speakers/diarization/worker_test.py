@@ -1,0 +1,71 @@
+"""Requests and answers without a process. Who speaks is in the samples; see client_test.py for the confined process."""
+
+import io
+from dataclasses import asdict, replace
+
+import numpy as np
+import pytest
+
+from asr_server.features.speakers.diarization import worker as speakers_worker
+from asr_server.features.speakers.diarization.conftest import NumberedVoices, numbered
+from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS
+from asr_server.features.speakers.diarization.wire import SpeakerRequest
+from asr_server.processes import messages, sandbox, worker
+
+
+@pytest.fixture(autouse=True)
+def no_cpu_limit(monkeypatch):
+    """Leave the limit out: it would be that of the tests."""
+    monkeypatch.setattr(sandbox, "limit_cpu_from_now", lambda cpu_s: None)
+
+
+def answers(requests, models=None):
+    """The content of the answer to each request, which is a `SpeakerRequest` and perhaps samples."""
+    sent = b"".join(
+        messages.packed({**asdict(request), "dropped": []}, *(block.tobytes() for block in samples))
+        for request, *samples in requests
+    )
+    received = io.BytesIO()
+    speakers_worker.serve(io.BytesIO(sent), received, models or NumberedVoices().models)
+    received.seek(0)
+    found = []
+    while answer := worker.read(received):
+        found.append(answer[0])
+    return found
+
+
+def recording(number, *blocks, live=False):
+    return [(SpeakerRequest("start", number, live),), *((SpeakerRequest("push", number), block) for block in blocks)]
+
+
+FINISH = SpeakerRequest("finish", 1, at_most=MAX_SPEAKERS)
+
+
+def test_recordings_and_sessions_are_kept_apart():
+    """Requests of several come in any order."""
+    one, two = recording(1, numbered((1, 6))), recording(2, numbered((2, 6), (3, 6)))
+    mixed = [request for pair in zip(one, two, strict=True) for request in pair]
+    found = answers([*mixed, *recording(3, numbered((4, 3)), live=True), (FINISH,), (replace(FINISH, analysis=2),)])
+    assert [answer.get("speakers") for answer in found[-2:]] == [1, 2]
+    assert found[-3]["turns"] == [[0, 0, 2500, 1.0]]
+
+
+def test_the_error_of_a_recording_leaves_the_others():
+    """The error may be that memory ran out."""
+
+    def embedding(sound):
+        if sound.max() > 9:
+            raise MemoryError
+        return NumberedVoices().embedding(sound)
+
+    models = replace(NumberedVoices().models, embedding=embedding)
+    broken = numbered((1, 14))
+    broken[32_000:] = 9.5
+    found = answers([*recording(1, numbered((1, 7))), *recording(2, broken), (FINISH,)], models)
+    assert found[-2] == {"error": "MemoryError"}
+    assert found[-1]["speakers"] == 1
+
+
+@pytest.mark.parametrize("action", ["push", "finish"])
+def test_what_was_never_begun_is_unknown(action):
+    assert answers([(SpeakerRequest(action, 5), np.zeros(10, np.float32))]) == [{"error": "unknown"}]

@@ -1,0 +1,92 @@
+"""Makes a stored voice of recordings in which one person speaks, and refuses recordings that would make a wrong one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from asr_server.audio.shares import FairShares
+from asr_server.core.errors import DeadlineExceeded, InvalidInput, InvalidReference, UnsupportedValue
+from asr_server.features.speakers.diarization.turns import VoicePrint
+from asr_server.features.speakers.voice_prints import OTHER_VOICE, mean, voice_print
+from asr_server.features.speakers.voices import Voice, VoiceStore, similarities
+
+if TYPE_CHECKING:
+    from asr_server.audio.decode import Decoder, Source
+    from asr_server.features.speakers.diarization.client import SpeakerClient
+
+MAX_RECORDINGS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A voice that a caller wants to store. `owner`: of the voice. `caller`: who shares the decoders with others."""
+
+    name: str
+    consent: str
+    owner: str = ""
+    caller: str = ""
+
+
+class Enrolment:
+    """Stores voices. Callers take turns with their recordings, within their time limits.
+
+    `speakers`: or why the server does not tell speakers apart.
+    """
+
+    def __init__(
+        self, speakers: SpeakerClient | str, decoder: Decoder, voices: VoiceStore, *, time_limit_s: float
+    ) -> None:
+        self._speakers_or_reason = speakers
+        self._decoder = decoder
+        self._voices = voices
+        self._time_limit_s = time_limit_s
+        # A recording of one caller, and beside it one of somebody who has none: nobody waits for all of another one's.
+        self._places = FairShares(1, 2)
+
+    def check(self) -> SpeakerClient:
+        """Raise `UnsupportedValue` where no voice can be stored. For the time before a body is read."""
+        if isinstance(self._speakers_or_reason, str):
+            reason = self._speakers_or_reason
+            raise UnsupportedValue(f"This server does not tell speakers apart, so it stores no voices ({reason}).")
+        return self._speakers_or_reason
+
+    async def enrol(self, candidate: Candidate, recordings: Sequence[Source]) -> Voice:
+        """Store the voice of these recordings, in place of the owner's voice of that name if there is one.
+
+        Raises `InvalidReference`, what `check` and the decoder raise, `SpeakersUnavailable`, `Overloaded` if too many
+        voices are stored, and `DeadlineExceeded`.
+        """
+        speakers = self.check()
+        await self._voices.check_room(candidate.owner, candidate.name)
+        try:
+            async with asyncio.timeout(self._time_limit_s):
+                prints = await self._voice_prints(speakers, recordings, candidate.caller)
+        except TimeoutError:
+            raise DeadlineExceeded("The voice was not computed within the server's time limit.") from None
+        if (similarities(prints, prints) < OTHER_VOICE).any():
+            raise InvalidReference("The recordings are of different voices: send those of one person.", param="files")
+        voice = Voice(
+            name=candidate.name,
+            voice_print=mean(prints, np.ones(len(prints))),
+            model=speakers.voice_model,
+            consent=candidate.consent,
+        )
+        return await self._voices.put(candidate.owner, voice)
+
+    async def _voice_prints(
+        self, speakers: SpeakerClient, recordings: Sequence[Source], caller: str
+    ) -> list[VoicePrint]:
+        found = []
+        for number, recording in enumerate(recordings, 1):
+            try:
+                async with self._places.taken(caller):
+                    found.append(await voice_print(speakers, self._decoder, recording, caller))
+            except InvalidInput as error:
+                which = f"Recording {number}: " if len(recordings) > 1 else ""
+                raise type(error)(f"{which}{error.message}", param="files") from None
+        return found

@@ -1,0 +1,238 @@
+"""Voices made of recordings, by the real decoder; people are tones."""
+
+import asyncio
+import tempfile
+import wave
+from contextlib import ExitStack
+
+import numpy as np
+import pytest
+
+from asr_server.audio.decode import Decoder
+from asr_server.audio.limits import DecodeLimits
+from asr_server.core.errors import (
+    DeadlineExceeded,
+    InvalidAudio,
+    InvalidReference,
+    Overloaded,
+    SpeakersUnavailable,
+    UnsupportedValue,
+)
+from asr_server.features.speakers import reference_audio
+from asr_server.features.speakers import voices as voices_module
+from asr_server.features.speakers.diarization.conftest import ToneSpeakers, tone
+from asr_server.features.speakers.enrolment import Candidate, Enrolment
+from asr_server.features.speakers.voices import VoiceStore, named
+
+ANN, BOB = 440, 1_000
+PAUSE = np.zeros(8_000, np.int16)
+CANDIDATE = Candidate("Ann", "by letter", owner="ann")
+
+
+@pytest.fixture
+async def decoder():
+    made = Decoder(DecodeLimits(max_audio_s=600.0))
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def speakers():
+    return ToneSpeakers()
+
+
+@pytest.fixture
+def store(tmp_path):
+    return VoiceStore(tmp_path)
+
+
+@pytest.fixture
+def enrolment(speakers, decoder, store):
+    return Enrolment(speakers, decoder, store, time_limit_s=20.0)
+
+
+@pytest.fixture
+def recording():
+    """Makes a WAV file of samples; closed at the end."""
+    with ExitStack() as files:
+
+        def make(*parts):
+            file = files.enter_context(tempfile.TemporaryFile())
+            with wave.open(file, "wb") as writer:
+                writer.setparams((1, 2, 16_000, 0, "NONE", ""))
+                writer.writeframes(np.concatenate(parts).tobytes())
+            return file
+
+        yield make
+
+
+async def test_the_voice_of_a_person_is_recognised(enrolment, speakers, store, recording):
+    """In another recording, where it is beside somebody else's; the note is there, and who made the print."""
+    voice = await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 3)), recording(PAUSE, tone(ANN, 2, loudness=0.1))])
+    assert (voice.name, voice.consent, voice.model) == ("Ann", "by letter", "tones")
+    assert np.linalg.norm(voice.voice_print) == pytest.approx(1)
+    elsewhere = np.concatenate([tone(BOB, 2), PAUSE, tone(ANN, 2)]) / np.float32(32_768)
+    found = await speakers.diarize(elsewhere)
+    assert named(found.voice_prints, await store.voices("ann")) == [None, "Ann"]
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([tone(ANN, 1.9)], "shorter than 2 s"),
+        ([tone(ANN, 60.1)], "longer than 60 s"),
+        ([np.zeros(48_000, np.int16)], "less than 1 s of speech"),
+        ([PAUSE, tone(ANN, 0.9), PAUSE, PAUSE], "less than 1 s of speech"),
+        ([tone(ANN, 4), tone(BOB, 2)], "more than one voice"),
+        ([tone(BOB, 1.5), tone(ANN, 4)], "more than one voice"),
+    ],
+)
+async def test_a_recording_that_would_make_a_wrong_voice_is_refused(enrolment, store, parts, message, recording):
+    """With what is the matter, and which of several it is; nothing is stored."""
+    with pytest.raises(InvalidReference, match=message) as refused:
+        await enrolment.enrol(CANDIDATE, [recording(*parts)])
+    assert refused.value.param == "files"
+    with pytest.raises(InvalidReference, match=f"Recording 2: .*{message}"):
+        await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 2)), recording(*parts)])
+    assert await store.voices("ann") == []
+
+
+async def test_a_word_of_somebody_else_is_no_second_voice(enrolment, recording):
+    """And one person is not two because the diariser says so."""
+    alone = await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 4))])
+    beside = await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 4), tone(BOB, 0.8))])
+    assert beside.voice_print @ alone.voice_print == pytest.approx(1, abs=1e-3)
+    await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 3), tone(ANN + 31.25, 3))])
+
+
+async def test_recordings_of_different_people_are_no_voice(enrolment, recording):
+    """Each alone would be one."""
+    with pytest.raises(InvalidReference, match="different voices"):
+        await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 3)), recording(tone(BOB, 3))])
+
+
+@pytest.mark.parametrize(("content", "error"), [(b"this is text" * 99, InvalidAudio), (b"RIFF", InvalidAudio)])
+async def test_what_is_no_recording_is_told_by_the_decoder(enrolment, content, error):
+    """As for every other recording; the field is that of this form."""
+    with tempfile.TemporaryFile() as file:
+        file.write(content)
+        with pytest.raises(error) as refused:
+            await enrolment.enrol(CANDIDATE, [file])
+    assert refused.value.param == "files"
+
+
+async def test_a_server_without_speakers_stores_no_voice(decoder, store, recording):
+    """And says so before a body is read."""
+    off = Enrolment("SPEAKERS=off", decoder, store, time_limit_s=20.0)
+    with pytest.raises(
+        UnsupportedValue, match=r"does not tell speakers apart, so it stores no voices \(SPEAKERS=off\)"
+    ):
+        off.check()
+    with pytest.raises(UnsupportedValue):
+        await off.enrol(CANDIDATE, [recording(tone(ANN, 3))])
+
+
+async def test_where_there_is_no_room_nothing_is_computed(enrolment, speakers, monkeypatch, recording):
+    """The bound is looked at first."""
+    monkeypatch.setattr(voices_module, "MAX_VOICES_EACH", 0)
+    with pytest.raises(Overloaded):
+        await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 3))])
+    assert speakers.calls == 0
+
+
+class _Failing(ToneSpeakers):
+    """Raises, or never answers."""
+
+    def __init__(self, error=None):
+        super().__init__()
+        self.error = error
+        self.computing = self.most = 0
+
+    async def diarize(self, samples, count=None):
+        self.computing += 1
+        self.most = max(self.most, self.computing)
+        try:
+            if self.error:
+                raise self.error
+            return await asyncio.Event().wait()
+        finally:
+            self.computing -= 1
+
+
+async def test_one_voice_is_computed_at_a_time_and_within_the_limit(decoder, store, recording):
+    """Who waits has the same limit; the place of one that is over is free."""
+    speakers = _Failing()
+    enrolment = Enrolment(speakers, decoder, store, time_limit_s=0.2)
+    outcomes = await asyncio.gather(
+        *(enrolment.enrol(CANDIDATE, [recording(tone(ANN, 3))]) for _ in range(3)), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes] == 3 * [DeadlineExceeded]
+    assert (speakers.computing, speakers.most) == (0, 1)
+
+
+async def test_nobody_waits_for_all_recordings_of_another_caller(decoder, store, recording):
+    """Two voices of one caller are computed one after the other, that of somebody else beside them."""
+    order = []
+
+    class Slow(ToneSpeakers):
+        async def diarize(self, *args, **options):
+            found = await super().diarize(*args, **options)
+            await asyncio.sleep(0.1)
+            order.append(len(args[0]) // 16_000)
+            return found
+
+    enrolment = Enrolment(Slow(), decoder, store, time_limit_s=60.0)
+    ann = [
+        enrolment.enrol(Candidate(name, "note", "ann", "ann"), [recording(tone(ANN, 3)) for _ in range(4)])
+        for name in "ab"
+    ]
+    others = asyncio.gather(*ann)
+    await asyncio.sleep(0.05)
+    await enrolment.enrol(Candidate("Bob", "note", "bob", "bob"), [recording(tone(BOB, 2))])
+    assert len(order) < 5
+    await others
+    assert len(order) == 9
+
+
+async def test_a_lost_process_is_not_the_fault_of_the_recording(decoder, store, recording):
+    """No field is named, and nothing is stored."""
+    error = SpeakersUnavailable("The process was lost.")
+    enrolment = Enrolment(_Failing(error), decoder, store, time_limit_s=20.0)
+    with pytest.raises(SpeakersUnavailable) as raised:
+        await enrolment.enrol(CANDIDATE, [recording(tone(ANN, 3))])
+    assert raised.value.param is None
+    assert await store.voices("ann") == []
+
+
+async def test_nobody_waits_for_all_recordings_of_another(enrolment, speakers, recording):
+    """A second caller has a place while the first has one under way and another waiting."""
+    going, go, real = asyncio.Event(), asyncio.Event(), speakers.diarize
+
+    async def slow(samples, count=None):
+        if not going.is_set():
+            going.set()
+            await go.wait()
+        return await real(samples, count)
+
+    speakers.diarize = slow
+    ann, bob = (Candidate(name, "by letter", owner=name, caller=name) for name in ("ann", "bob"))
+    first = [asyncio.create_task(enrolment.enrol(ann, [recording(tone(ANN, 3))])) for _ in range(2)]
+    await going.wait()
+    async with asyncio.timeout(10):
+        await enrolment.enrol(bob, [recording(tone(BOB, 3))])
+    assert not any(task.done() for task in first)
+    go.set()
+    await asyncio.gather(*first)
+
+
+async def test_a_recording_over_full_scale_keeps_its_form():
+    """Samples of float files may be of any size: they are scaled down, not cut off."""
+
+    class Loud:
+        async def stream(self, source, progress, caller):
+            for _ in range(2):
+                progress.decoded_samples += 16_000
+                yield np.linspace(-4, 2, 16_000, dtype=np.float32)
+
+    found = await reference_audio.decoded(Loud(), None, "", (1.0, 60.0))
+    assert np.allclose(found[:16_000], np.linspace(-1, 0.5, 16_000), atol=1e-6)

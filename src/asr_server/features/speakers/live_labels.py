@@ -1,0 +1,239 @@
+"""Whose words the committed words of a live session are: text and turns in, runs of one speaker out. Pure.
+
+A live word has no times of its own. Each hypothesis is made from the audio up to a known place, so what it has and the
+one before had not was said between the two places; within that it is put in proportion to its length, pauses left out.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+
+from asr_server.core.audio import samples_to_ms
+from asr_server.core.transcript import SpeakerRun, TimeSource, Word
+from asr_server.features.speakers.diarization import assignment
+from asr_server.features.speakers.diarization.turns import Turn, VoicePrint
+from asr_server.features.speakers.live_names import LiveNames
+from asr_server.features.speakers.voices import NamedVoice
+from asr_server.live.final_words import WordTimestamps
+from asr_server.live.machine.events import Final, Partial
+from asr_server.text import words
+
+# A word between two turns has the speaker of the nearer one, if that is so near; before the horizon, while a turn may
+# still come, it has to be nearer.
+_REACH_MS, _SETTLED_REACH_MS = 500, 2_000
+_ROUNDING_MS = 0.5
+# Whatever the horizon is, labels do not change for longer than this: what may change is looked at with every turn.
+_LONGEST_HORIZON_MS = 30_000
+_UTTERANCES_KEPT, _TURNS_KEPT = 64, 512
+
+
+@dataclass(frozen=True, slots=True)
+class UtteranceSpeakers:
+    """The committed text of an utterance, divided into runs. `settled`: the text is final, and no label will change."""
+
+    utterance: int
+    runs: tuple[SpeakerRun, ...]
+    settled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakersLost:
+    """Speakers are not told apart any more. `message`: why, for people."""
+
+    message: str
+
+
+@dataclass(slots=True, eq=False)
+class _Utterance:
+    """`heard`: up to which characters a hypothesis reached, and up to which time its audio, in order.
+
+    `fixed`: the beginning of the runs, whose labels are behind the horizon. `times_ms`: of the words by where they end
+    in the text, if they were aligned. `sent`: what the client has.
+    """
+
+    heard: list[tuple[int, int]]
+    sent: UtteranceSpeakers
+    committed: str = ""
+    is_final: bool = False
+    fixed: list[SpeakerRun] = field(default_factory=list)
+    fixed_chars: int = 0
+    times_ms: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class SpeakerLabels:
+    """Of one session. What `on_text`, `on_turns` and `lose` return is taken as sent. `first`: the index of the first
+    speaker's letter."""
+
+    def __init__(self, first: int = 0) -> None:
+        self._names = LiveNames(first)
+        self._turns: list[Turn] = []
+        self._settled_ms = 0
+        self._lost = False
+        self._utterances: dict[int, _Utterance] = {}
+
+    def on_text(self, message: Partial | Final) -> UtteranceSpeakers:
+        """The next text of an utterance."""
+        number = message.utterance
+        if (utterance := self._utterances.get(number)) is None:
+            began = (0, samples_to_ms(message.start_samples))
+            utterance = self._utterances[number] = _Utterance([began], UtteranceSpeakers(number, ()))
+        utterance.is_final = isinstance(message, Final)
+        utterance.committed = message.text if isinstance(message, Final) else message.committed
+        while utterance.heard[-1][0] > len(message.text):  # more than was said: what is heard at an onset may repeat
+            utterance.heard.pop()
+        chars, time_ms = utterance.heard[-1]
+        if len(message.text) > chars:
+            utterance.heard.append((len(message.text), max(time_ms, samples_to_ms(message.end_samples))))
+        utterance.sent = self._label(utterance)
+        self._forget()
+        return utterance.sent
+
+    def on_words(self, timed: WordTimestamps) -> WordTimestamps:
+        """The words of a final -> the same with their speakers."""
+        utterance = self._utterances.get(timed.utterance)
+        if utterance is None or [word.text for word in timed.words] != words.split(utterance.committed):
+            return timed
+        ends = _word_ends(utterance.committed)
+        if all(word.source is TimeSource.ALIGNED for word in timed.words):
+            times_ms = [(word.start_ms, word.end_ms) for word in timed.words]
+            utterance.times_ms = dict(zip(ends, times_ms, strict=True))
+        speakers = _speakers_at(ends, self._label(utterance).runs)
+        labelled = (replace(word, speaker=who) for word, who in zip(timed.words, speakers, strict=True))
+        return WordTimestamps(timed.utterance, tuple(labelled))
+
+    def on_turns(self, changed: Sequence[Turn], settled_ms: int) -> list[UtteranceSpeakers]:
+        """Turns that are new or have changed, and the new horizon -> the utterances whose labels that changes."""
+        self._turns = sorted([*_outside(self._turns, changed), *changed], key=lambda turn: turn.start_ms)
+        known_ms = max((turn.end_ms for turn in self._turns), default=0)
+        self._settled_ms = max(self._settled_ms, settled_ms, known_ms - _LONGEST_HORIZON_MS)
+        return self._changes()
+
+    def recognise(self, voice_prints: Mapping[int, VoicePrint], voices: Sequence[NamedVoice]) -> None:
+        """Name the speakers anew by these voices. The next `on_turns` returns what that changes."""
+        self._names.recognise(voice_prints, voices)
+
+    def lose(self) -> list[UtteranceSpeakers]:
+        """No more turns come: labels stay as they are, and what is said from now on has none."""
+        for utterance in self._utterances.values():
+            utterance.fixed = list(utterance.sent.runs)
+            utterance.fixed_chars = sum(len(run.text) for run in utterance.fixed)
+        self._lost = True
+        return self._changes()
+
+    def discard(self, utterance: int) -> None:
+        """An utterance was discarded: its text is gone."""
+        self._utterances.pop(utterance, None)
+
+    def _changes(self) -> list[UtteranceSpeakers]:
+        changed = []
+        for utterance in self._utterances.values():
+            if not utterance.sent.settled and (labels := self._label(utterance)) != utterance.sent:
+                utterance.sent = labels
+                changed.append(labels)
+        self._forget()
+        return changed
+
+    def _forget(self) -> None:
+        if len(self._utterances) > _UTTERANCES_KEPT:
+            settled = (number for number, utterance in self._utterances.items() if utterance.sent.settled)
+            del self._utterances[next(settled, next(iter(self._utterances)))]
+        begins_ms = [utterance.heard[0][1] for utterance in self._utterances.values() if not utterance.sent.settled]
+        needed_ms = min([*begins_ms, self._settled_ms]) - _SETTLED_REACH_MS
+        self._turns = [turn for turn in self._turns if turn.end_ms > needed_ms][-_TURNS_KEPT:]
+
+    def _label(self, utterance: _Utterance) -> UtteranceSpeakers:
+        """The runs of an utterance, by all that is known. What the horizon has passed is fixed."""
+        runs, text, begin = utterance.fixed, utterance.committed, utterance.fixed_chars
+        ends = [begin + end for end in _word_ends(text[begin:])]
+        spoken = [self._word(utterance, start, end) for start, end in pairwise([begin, *ends])]
+        for end, word, who in zip(ends, spoken, self._speakers(spoken), strict=True):
+            runs = _appended(runs, SpeakerRun(None if who is None else self._names.of(who), text[begin:end]))
+            if begin == utterance.fixed_chars and self._is_settled(word):
+                utterance.fixed, utterance.fixed_chars = runs, end
+                if who is not None:
+                    self._names.settle(who)
+            begin = end
+        settled = utterance.is_final and utterance.fixed_chars == len(text)
+        return UtteranceSpeakers(utterance.sent.utterance, tuple(runs), settled)
+
+    def _is_settled(self, word: Word) -> bool:
+        return self._lost or word.end_ms <= self._settled_ms
+
+    def _word(self, utterance: _Utterance, start: int, end: int) -> Word:
+        """The word at these characters, with its times."""
+        text = utterance.committed[start:end].strip()
+        if (aligned := utterance.times_ms.get(end)) is not None:
+            return Word(text, *aligned, TimeSource.ALIGNED)
+        end_ms = self._time_ms(utterance.heard, end, begins=False)
+        start_ms = min(end_ms, self._time_ms(utterance.heard, start, begins=True))
+        return Word(text, start_ms, end_ms, TimeSource.ESTIMATED)
+
+    def _time_ms(self, heard: Sequence[tuple[int, int]], chars: int, *, begins: bool) -> int:
+        """When the first so many characters had been said, or what is behind them `begins`."""
+        for (before, from_ms), (reached, to_ms) in pairwise(heard):
+            if chars <= reached - begins:
+                speech = _clipped(self._turns, from_ms, to_ms) or [(from_ms, to_ms)]
+                left_ms = sum(end - start for start, end in speech) * (chars - before) / (reached - before)
+                for start, end in speech:
+                    if left_ms <= end - start + (-_ROUNDING_MS if begins else _ROUNDING_MS):
+                        return round(start + left_ms)
+                    left_ms -= end - start
+        return heard[-1][1]
+
+    def _speakers(self, spoken: Sequence[Word]) -> list[int | None]:
+        if self._lost or not self._turns:
+            return [None] * len(spoken)
+        found = zip(spoken, assignment.speakers(spoken, self._turns), strict=True)
+        return [who if self._is_near_a_turn(word) else None for word, who in found]
+
+    def _is_near_a_turn(self, word: Word) -> bool:
+        reach_ms = _SETTLED_REACH_MS if self._is_settled(word) else _REACH_MS
+        return any(
+            turn.start_ms - reach_ms <= word.end_ms and word.start_ms <= turn.end_ms + reach_ms for turn in self._turns
+        )
+
+
+def _outside(turns: Iterable[Turn], changed: Sequence[Turn]) -> Iterator[Turn]:
+    """What is left of turns outside the time that others replace."""
+    replaced = _clipped(changed, 0, max((turn.end_ms for turn in changed), default=0))
+    for turn in turns:
+        start_ms = turn.start_ms
+        for begin_ms, end_ms in [*replaced, (turn.end_ms, turn.end_ms)]:
+            if start_ms < min(begin_ms, turn.end_ms):
+                yield replace(turn, start_ms=start_ms, end_ms=min(begin_ms, turn.end_ms))
+            start_ms = max(start_ms, end_ms)
+
+
+def _clipped(turns: Sequence[Turn], start_ms: int, end_ms: int) -> list[tuple[int, int]]:
+    """The time in [start_ms, end_ms) in which anybody speaks: regions in order, disjoint and not empty."""
+    regions: list[tuple[int, int]] = []
+    for turn in sorted(turns, key=lambda turn: turn.start_ms):
+        begin, end = max(start_ms, turn.start_ms), min(end_ms, turn.end_ms)
+        if regions and begin <= regions[-1][1]:
+            regions[-1] = (regions[-1][0], max(end, regions[-1][1]))
+        elif begin < end:
+            regions.append((begin, end))
+    return regions
+
+
+def _word_ends(text: str) -> list[int]:
+    """Where each word ends, the last one with the text."""
+    spoken = words.split(text)
+    gaps = words.gaps(text, spoken)
+    ends = list(accumulate(len(gap) + len(word) for gap, word in zip(gaps, spoken, strict=True)))
+    return [*ends[:-1], len(text)] if text else []
+
+
+def _appended(runs: list[SpeakerRun], run: SpeakerRun) -> list[SpeakerRun]:
+    if runs and runs[-1].speaker == run.speaker:
+        return [*runs[:-1], SpeakerRun(run.speaker, runs[-1].text + run.text)]
+    return [*runs, run]
+
+
+def _speakers_at(ends: Iterable[int], runs: Sequence[SpeakerRun]) -> list[str | None]:
+    """The speakers of the words that end there in the text of the runs."""
+    run_ends = list(accumulate(len(run.text) for run in runs))
+    return [runs[bisect_left(run_ends, end)].speaker for end in ends]

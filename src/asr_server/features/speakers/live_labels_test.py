@@ -1,0 +1,213 @@
+"""Whose the committed words of a live session are."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.core.transcript import TimeSource, Word
+from asr_server.features.speakers.diarization.turns import Turn
+from asr_server.features.speakers.live_labels import SpeakerLabels
+from asr_server.features.speakers.voices import NamedVoice
+from asr_server.live.final_words import WordTimestamps
+from asr_server.live.machine.events import Ending, Final, Partial
+
+_MS = 16  # samples
+
+
+def _partial(text, end_ms, *, committed=None, start_ms=0, utterance=1):
+    committed = text if committed is None else committed
+    return Partial(utterance, committed, text[len(committed) :], "English", start_ms * _MS, end_ms * _MS)
+
+
+def _final(text, end_ms, *, start_ms=0, utterance=1):
+    return Final(utterance, text, "English", start_ms * _MS, end_ms * _MS, Ending.PAUSE)
+
+
+def _runs(speakers):
+    return [(run.speaker, run.text) for run in speakers.runs]
+
+
+def test_a_word_is_that_of_whoever_spoke_between_the_last_hypothesis_without_it_and_the_first_with_it():
+    """Two people in one utterance, without a pause."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(0, 0, 1_000), Turn(1, 1_000, 2_000)], 0)
+    labels.on_text(_partial("yes I think", 1_000))
+    assert _runs(labels.on_text(_partial("yes I think no no", 2_000))) == [("A", "yes I think"), ("B", " no no")]
+
+
+def test_a_hypothesis_that_had_more_than_was_said_does_not_count():
+    """At an onset a model may hear one sound again and again."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(0, 0, 1_000), Turn(1, 1_000, 2_000)], 0)
+    labels.on_text(_partial("yes yes yes yes yes yes yes yes", 500, committed=""))
+    labels.on_text(_partial("yes I think", 1_000))
+    assert _runs(labels.on_text(_partial("yes I think no no", 2_000))) == [("A", "yes I think"), ("B", " no no")]
+
+
+def test_no_word_is_said_in_a_pause():
+    """Nobody speaks for three of five seconds: half of the text lies before the pause, and half behind it."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(0, 0, 1_000), Turn(1, 4_000, 5_000)], 0)
+    assert _runs(labels.on_text(_final("aaa bbb ccc ddd", 5_000))) == [("A", "aaa bbb"), ("B", " ccc ddd")]
+
+
+def test_a_change_of_speaker_comes_behind_the_sentence_and_not_within_the_word_where_the_turn_begins():
+    """The times of live words are estimates."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(0, 0, 1_100), Turn(1, 1_100, 3_000)], 0)
+    labels.on_text(_partial("Are you sure?", 1_000))
+    assert _runs(labels.on_text(_final("Are you sure? I am not so sure", 3_000))) == [
+        ("A", "Are you sure?"),
+        ("B", " I am not so sure"),
+    ]
+
+
+def test_words_wait_for_their_turn_and_get_its_speaker_when_it_comes():
+    """A text does not wait for the speakers."""
+    labels = SpeakerLabels()
+    text = labels.on_text(_partial("good morning all", 1_000, committed="good morning"))
+    assert (_runs(text), text.settled) == ([(None, "good morning")], False)
+    (update,) = labels.on_turns([Turn(2, 0, 1_000)], 0)
+    assert _runs(update) == [("C", "good morning")]
+    assert labels.on_turns([Turn(2, 0, 1_200)], 0) == []  # nothing that the client has not
+
+
+def test_a_label_is_refined_before_the_horizon_and_never_behind_it():
+    """The first second is behind it when the turns change."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(0, 0, 2_000)], 1_000)
+    labels.on_text(_partial("one two", 1_000))
+    labels.on_text(_partial("one two three four", 2_000))
+    (update,) = labels.on_turns([Turn(1, 0, 2_000)], 1_000)
+    assert _runs(update) == [("A", "one two"), ("B", " three four")]
+
+
+def test_a_final_whose_words_are_all_behind_the_horizon_is_settled_and_said_to_be():
+    """Also where no label changes; and only once."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(0, 0, 1_000)], 0)
+    assert not labels.on_text(_final("one two", 1_000)).settled
+    (update,) = labels.on_turns([], 1_000)
+    assert (update.settled, _runs(update)) == (True, [("A", "one two")])
+    assert labels.on_turns([], 2_000) == []
+
+
+def test_changed_turns_replace_what_was_said_of_their_time_alone():
+    """What lies before and behind stays as it was."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(0, 0, 3_000)], 0)
+    labels.on_text(_partial("one two", 1_000))
+    labels.on_text(_partial("one two three four", 2_000))
+    labels.on_text(_partial("one two three four five six", 3_000))
+    (update,) = labels.on_turns([Turn(1, 1_000, 2_000)], 0)
+    assert _runs(update) == [("A", "one two"), ("B", " three four"), ("A", " five six")]
+
+
+def test_aligned_times_count_more_than_estimates():
+    """The estimate puts a long word over most of the time."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(0, 0, 1_200), Turn(1, 1_200, 4_000)], 0)
+    labels.on_text(_final("supercalifragilistic a b", 4_000))
+    words = [("supercalifragilistic", 0, 1_000), ("a", 1_600, 2_000), ("b", 2_800, 3_200)]
+    timed = WordTimestamps(1, tuple(Word(*word, TimeSource.ALIGNED) for word in words))
+    assert [word.speaker for word in labels.on_words(timed).words] == ["A", "B", "B"]
+    (update,) = labels.on_turns([], 3_300)
+    assert _runs(update) == [("A", "supercalifragilistic"), ("B", " a b")]
+
+
+def test_words_that_come_behind_the_horizon_have_the_labels_of_their_text():
+    """An alignment takes its time, and labels do not change any more."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(0, 0, 500), Turn(1, 500, 1_000)], 1_000)
+    assert labels.on_text(_final("one two six ten", 1_000)).settled
+    words = [Word(text, 900, 1_000, TimeSource.ALIGNED) for text in ("one", "two", "six", "ten")]
+    assert [word.speaker for word in labels.on_words(WordTimestamps(1, tuple(words))).words] == ["A", "A", "B", "B"]
+
+
+def test_without_more_turns_labels_stay_and_new_words_have_none():
+    """What was said before keeps its speakers, and is settled."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(0, 0, 1_000)], 0)
+    labels.on_text(_final("one two", 1_000))
+    labels.on_text(_partial("three four", 3_000, start_ms=2_000, utterance=2))
+    (update,) = labels.lose()
+    assert (_runs(update), update.settled) == ([("A", "one two")], True)
+    text = labels.on_text(_final("three four five", 4_000, start_ms=2_000, utterance=2))
+    assert (_runs(text), text.settled) == ([(None, "three four five")], True)
+
+
+_ANN = np.array([1, 0], np.float32)
+_STORED = [NamedVoice(name="Ann", voice_print=_ANN)]
+
+
+def test_a_name_takes_the_place_of_the_letter_in_all_that_may_still_change():
+    """Of finals and of the open utterance, with the next turns."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(1, 0, 4_000)], 0)
+    labels.on_text(_final("one two", 1_000))
+    labels.on_text(_partial("three four", 3_000, start_ms=2_000, utterance=2))
+    labels.recognise({1: _ANN}, _STORED)
+    updates = labels.on_turns([], 500)
+    assert [_runs(update) for update in updates] == [[("Ann", "one two")], [("Ann", "three four")]]
+    assert _runs(labels.on_text(_partial("three four five", 4_000, start_ms=2_000, utterance=2))) == [
+        ("Ann", "three four five")
+    ]
+
+
+def test_a_speaker_with_a_word_behind_the_horizon_keeps_the_letter():
+    """Also in later utterances: one person has one label."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(0, 0, 4_000)], 1_000)
+    labels.on_text(_partial("one two", 1_000))
+    labels.on_text(_partial("one two three four", 2_000))
+    labels.recognise({0: _ANN}, _STORED)
+    assert labels.on_turns([], 1_000) == []
+    assert _runs(labels.on_text(_final("five six", 4_000, start_ms=3_000, utterance=2))) == [("A", "five six")]
+
+
+def test_a_name_that_comes_with_the_horizon_is_in_time():
+    """It is given before the horizon moves on."""
+    labels = SpeakerLabels()
+    labels.on_turns([Turn(0, 0, 1_000)], 0)
+    labels.on_text(_final("one two", 1_000))
+    labels.recognise({0: _ANN}, _STORED)
+    (update,) = labels.on_turns([], 1_000)
+    assert (_runs(update), update.settled) == ([("Ann", "one two")], True)
+
+
+def test_a_discarded_utterance_has_no_labels_any_more():
+    """Its number may be in no later message."""
+    labels = SpeakerLabels()
+    labels.on_text(_partial("one two", 1_000))
+    labels.discard(1)
+    assert labels.on_turns([Turn(0, 0, 1_000)], 0) == []
+
+
+_TURN = st.builds(
+    lambda who, at_ms, length_ms: Turn(who, at_ms, at_ms + length_ms),
+    st.integers(0, 2),
+    st.integers(0, 9_000),
+    st.integers(1, 3_000),
+)
+_TURNS = st.lists(_TURN, max_size=3)
+_TEXT = st.text("ab 你。,", min_size=1, max_size=12)
+
+
+@given(st.lists(st.tuples(_TEXT, _TURNS, st.integers(0, 1_500)), min_size=1, max_size=12))
+def test_runs_are_the_committed_text_and_no_label_behind_the_horizon_changes(steps):
+    """Whatever texts and turns come, in scripts with and without spaces: a settled beginning stays as it is."""
+    labels, committed, settled_ms, fixed = SpeakerLabels(), "", 0, {}
+    for number, (more, turns, moved_ms) in enumerate(steps, start=1):
+        committed += more
+        end_ms = 1_000 * number
+        text = labels.on_text(_partial(committed, end_ms) if number < len(steps) else _final(committed, end_ms))
+        settled_ms += moved_ms
+        for speakers in [text, *labels.on_turns(turns, settled_ms)]:
+            assert "".join(run.text for run in speakers.runs) == committed
+            pairs = zip(speakers.runs, speakers.runs[1:], strict=False)
+            assert all(run.speaker != behind.speaker for run, behind in pairs)
+            shown = [run.speaker for run in speakers.runs for _ in run.text]
+            assert shown[: len(fixed)] == list(fixed.values())
+        utterance = labels._utterances[1]
+        for at in range(len(fixed), utterance.fixed_chars):
+            fixed[at] = [run.speaker for run in utterance.sent.runs for _ in run.text][at]

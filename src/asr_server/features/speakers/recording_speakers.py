@@ -1,0 +1,110 @@
+"""The speakers of one recording, by their voices or by its channels, found while it is decoded and transcribed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.transcript import Segment
+from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS, Diarization, SpeakerCount, label
+from asr_server.features.speakers.recording_labels import labelled
+
+if TYPE_CHECKING:
+    from asr_server.audio.decode import Samples
+    from asr_server.features.speakers.diarization.client import SpeakerClient
+    from asr_server.features.speakers.diarization.turns import VoicePrint
+    from asr_server.recordings.requests import SpeakerOptions
+    from asr_server.recordings.segmenter import SpeechSpan
+
+Name = Callable[[Sequence["VoicePrint"]], Awaitable[list[str]]]
+NameChannels = Callable[[Mapping[str, "Samples"]], Awaitable[dict[str, str]]]
+
+# Blocks of 2 s that wait for their analysis: text comes that far ahead of the speakers.
+_WAITING_BLOCKS = 64
+# Of a channel that is one person. More speech than that makes a voice hardly easier to recognise (diarization/live.py).
+_HEARD_SAMPLES = 12 * SAMPLE_RATE
+
+
+class RecordingSpeakers:
+    """One recording. `run` is a task of its own; it raises nothing, so that the text of the recording goes on.
+
+    The blocks are a bounded channel: a recording that is decoded faster than its speakers are told apart waits. `name`:
+    finds the names of voices.
+    """
+
+    def __init__(self, client: SpeakerClient, options: SpeakerOptions, name: Name) -> None:
+        self._client = client
+        self._name = name
+        self._count = SpeakerCount(options.at_least, options.at_most or MAX_SPEAKERS)
+        self._blocks: asyncio.Queue[Samples | None] = asyncio.Queue(_WAITING_BLOCKS)
+        self._found: asyncio.Future[Diarization] = asyncio.get_running_loop().create_future()
+
+    async def run(self) -> None:
+        """Analyse the blocks until `end`."""
+        try:
+            async with self._client.recording() as recording:
+                while (block := await self._blocks.get()) is not None:
+                    await recording.push(block)
+                found = await recording.finish(self._count)
+        except Exception as error:
+            self._found.set_exception(error)
+            self._found.exception()  # it is raised by `labels`, unless the recording failed before
+            # So that `push` does not wait. What is left then is cancelled together with the recording.
+            while await self._blocks.get() is not None:
+                pass
+        else:
+            self._found.set_result(found)
+
+    async def push(self, block: Samples) -> None:
+        """The next samples: (n,) float32, mono, 16 kHz. The analysis scales them: they may be louder than 1."""
+        await self._blocks.put(block)
+
+    async def end(self) -> None:
+        """There are no more samples."""
+        await self._blocks.put(None)
+
+    async def labels(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
+        """The segments, each of one speaker. Raises `SpeakersUnavailable`."""
+        found = await self._found
+        if not found.voice_prints:  # nobody speaks for long enough to be told from others
+            names = [label(0)]
+        else:
+            names = await self._name(found.voice_prints)
+        # Hours of words and of turns of many people take half a second.
+        return await asyncio.to_thread(labelled, segments, found.turns, names)
+
+
+class ChannelSpeakers:
+    """One recording whose channels are a person each. `name`: finds the names of channels by their speech."""
+
+    def __init__(self, name: NameChannels) -> None:
+        self._name = name
+        self._speech: dict[str, Samples] = {}
+        self._names: dict[str, str] = {}
+
+    def hear(self, span: SpeechSpan) -> None:
+        """The next span of any channel."""
+        assert span.speaker is not None
+        before = self._speech.get(span.speaker, np.zeros(0, np.float32))
+        if len(before) < _HEARD_SAMPLES:
+            self._speech[span.speaker] = np.concatenate((before, span.audio))[:_HEARD_SAMPLES]
+
+    async def end(self) -> None:
+        """There are no more spans: find the names. Raises `SpeakersUnavailable`."""
+        self._names = await self._name(self._speech)
+
+    def labels(self, segments: Sequence[Segment]) -> list[Segment]:
+        """The segments with names in place of the letters of their channels."""
+        return [
+            replace(
+                segment,
+                speaker=self._names.get(segment.speaker or ""),
+                words=tuple(replace(word, speaker=self._names.get(word.speaker or "")) for word in segment.words),
+            )
+            for segment in segments
+        ]

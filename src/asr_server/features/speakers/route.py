@@ -1,0 +1,139 @@
+"""`/v1/speakers`: voices by name, stored, listed and deleted. What a voice is recognised by never leaves the server."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from starlette.datastructures import FormData, UploadFile
+
+from asr_server.core.errors import EmptyFile, InvalidValue, MissingParameter
+from asr_server.features.speakers.enrolment import MAX_RECORDINGS, Candidate
+from asr_server.features.speakers.voice_prints import MAX_RECORDING_S, MIN_RECORDING_S
+from asr_server.features.speakers.voices import Voice
+from asr_server.net import body
+from asr_server.net.disconnect import while_connected
+from asr_server.recordings import forms
+from asr_server.recordings.schemas import ErrorBody, SpeakerBody, SpeakerDeletedBody, SpeakerListBody
+from asr_server.services import CallerDep, ServicesDep
+
+router = APIRouter(prefix="/v1/speakers", tags=["speakers"])
+_MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
+_FILE_FIELD = re.compile(r"files?(\[\d*\])?")
+# Zero-width spaces, marks of direction and other characters that show nothing. Joiners stay: some scripts need them.
+_INVISIBLE = re.compile(r"[\u00ad\u061c\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
+_JOINERS = "\u200c\u200d"
+_LENGTHS = f"{MIN_RECORDING_S:g} to {MAX_RECORDING_S:g} s"
+
+
+def _one_line(text: str) -> str:
+    """Return it composed, without line breaks and without what nobody sees, so that the same name is stored once.
+
+    Raises `ValueError`.
+    """
+    line = unicodedata.normalize("NFC", " ".join(_INVISIBLE.sub("", text).split())).strip(_JOINERS)
+    if any(unicodedata.category(character) in ("Cc", "Cs") for character in line):
+        raise ValueError("it has control characters")
+    return line
+
+
+_Line = Annotated[str, AfterValidator(_one_line)]
+
+
+class SpeakerForm(BaseModel):
+    """`POST /v1/speakers`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: Annotated[_Line, StringConstraints(min_length=1, max_length=64)] = Field(
+        description="The person's name, which answers show. A voice of the same name is replaced."
+    )
+    consent: Annotated[_Line, StringConstraints(min_length=1, max_length=500)] = Field(
+        description="On what ground the voice is stored: who agreed to it, when and how."
+    )
+
+
+_SCHEMA = {
+    "type": "object",
+    "required": ["name", "consent", "files"],
+    "properties": {
+        **SpeakerForm.model_json_schema()["properties"],
+        "files": {
+            "type": "array",
+            "minItems": 1,
+            "maxItems": MAX_RECORDINGS,
+            "items": {"type": "string", "format": "binary"},
+            "description": f"Recordings of {_LENGTHS} in which the person speaks alone: `files[]`, `files` or `file`.",
+        },
+    },
+}
+
+
+@router.post(
+    "",
+    status_code=201,
+    response_model=SpeakerBody,
+    responses=forms.ERRORS,
+    openapi_extra={"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _SCHEMA}}}},
+)
+async def create_speaker(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+    """Store the voice of a person, who is then recognised in this key's recordings where speakers are told apart. The
+    recordings are not kept."""
+    services.enrolment.check()
+    async with forms.read(request, services) as form:
+        fields, files = _parse(form)
+        candidate = Candidate(fields.name, fields.consent, owner=caller.owner, caller=caller.share)
+        work = services.enrolment.enrol(candidate, [file.file for file in files])
+        voice = await while_connected(request.receive, work)
+    return JSONResponse(_body(voice).model_dump(), 201, {"Location": f"/v1/speakers/{voice.id}"})
+
+
+@router.get("")
+async def list_speakers(services: ServicesDep, caller: CallerDep) -> SpeakerListBody:
+    """The voices that are stored for this key, oldest first."""
+    return SpeakerListBody(data=[_body(voice) for voice in await services.voices.voices(caller.owner)])
+
+
+@router.get("/{speaker_id}", responses=_MISSING)
+async def retrieve_speaker(speaker_id: str, services: ServicesDep, caller: CallerDep) -> SpeakerBody:
+    """One voice."""
+    return _body(await services.voices.voice(caller.owner, speaker_id))
+
+
+@router.delete("/{speaker_id}", responses=_MISSING)
+async def delete_speaker(speaker_id: str, services: ServicesDep, caller: CallerDep) -> SpeakerDeletedBody:
+    """Remove a voice with its name and its note. From now on nobody is recognised by it."""
+    await services.voices.delete(caller.owner, speaker_id)
+    return SpeakerDeletedBody(id=speaker_id)
+
+
+def _parse(form: FormData) -> tuple[SpeakerForm, list[UploadFile]]:
+    values = body.scalars(form, frozenset(SpeakerForm.model_fields))
+    for name in SpeakerForm.model_fields:
+        if name not in values:
+            raise MissingParameter(f"The field '{name}' is required.", param=name)
+    fields = body.validated(SpeakerForm, values)
+    files = [value for key, value in form.multi_items() if _FILE_FIELD.fullmatch(key) and isinstance(value, UploadFile)]
+    if not files:
+        raise MissingParameter(
+            "The form has no recording: send it with a file name, in a part 'files[]'.", param="files"
+        )
+    if len(files) > MAX_RECORDINGS:
+        raise InvalidValue(f"The form has more than {MAX_RECORDINGS} recordings.", param="files")
+    if not all(file.size for file in files):
+        raise EmptyFile("A file is empty.", param="files")
+    return fields, files
+
+
+def _body(voice: Voice) -> SpeakerBody:
+    return SpeakerBody(
+        id=voice.id,
+        name=voice.name,
+        consent=voice.consent,
+        created_at=int(voice.created_at),
+        model=voice.model,
+    )

@@ -1,0 +1,97 @@
+"""The names of the speakers of a recording: of the caller's clips, of stored voices, and letters for all others."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING
+
+from asr_server.core.errors import InvalidInput
+from asr_server.features.speakers.diarization.turns import SpeakerCount, label
+from asr_server.features.speakers.voice_prints import voice_print
+from asr_server.features.speakers.voices import NamedVoice, VoiceStore, named
+
+if TYPE_CHECKING:
+    from asr_server.audio.decode import Decoder, Samples
+    from asr_server.features.speakers.diarization.client import SpeakerClient
+    from asr_server.features.speakers.diarization.turns import VoicePrint
+    from asr_server.recordings.requests import KnownSpeaker
+
+
+class SpeakerNames:
+    """Finds names. One for the server."""
+
+    def __init__(self, client: SpeakerClient, decoder: Decoder, stored: VoiceStore) -> None:
+        self._client = client
+        self._decoder = decoder
+        self._stored = stored
+
+    async def recording(self, speakers: Sequence[KnownSpeaker], caller: str, owner: str) -> RecordingNames:
+        """Those of one recording. `speakers`: whom the caller knows. `owner`: whose stored voices are recognised.
+
+        Raises what is wrong with a clip, and `SpeakersUnavailable`.
+        """
+        voices = []
+        for speaker in speakers:
+            with tempfile.TemporaryFile() as clip:
+                clip.write(speaker.clip)
+                clip.flush()
+                try:
+                    found = await voice_print(self._client, self._decoder, clip, caller)
+                except InvalidInput as error:
+                    error.param = "known_speaker_references"
+                    raise
+            voices.append(NamedVoice(name=speaker.name, voice_print=found))
+        return RecordingNames(self._client, voices, partial(self._stored.comparable, owner, self._client.voice_model))
+
+
+class RecordingNames:
+    """Names the speakers of one recording, none twice. The caller's names come before those of stored voices.
+
+    `stored`: reads the voices that are compared. Both methods raise `SpeakersUnavailable`.
+    """
+
+    def __init__(
+        self, client: SpeakerClient, known: Sequence[NamedVoice], stored: Callable[[], Awaitable[Sequence[NamedVoice]]]
+    ) -> None:
+        self._client = client
+        self._known = known
+        self._stored = stored
+
+    async def of(self, prints: Sequence[VoicePrint]) -> list[str]:
+        """A name for each speaker, or a letter."""
+        return lettered(_recognised(prints, self._known, await self._stored()))
+
+    async def of_channels(self, speech: Mapping[str, Samples]) -> dict[str, str]:
+        """A name for each channel that is a person. `speech`: of each by its letter, which it keeps without a name."""
+        stored = await self._stored()
+        prints: dict[str, VoicePrint] = {}
+        for letter, samples in speech.items() if self._known or stored else ():
+            found = await self._client.diarize(samples, SpeakerCount(1, 1))
+            if found.voice_prints:
+                prints[letter] = found.voice_prints[0]
+        recognised = _recognised(list(prints.values()), self._known, stored)
+        names = {letter: name for letter, name in zip(prints, recognised, strict=True) if name is not None}
+        letters = (letter for number in count() if (letter := label(number)) not in {*speech, *names.values()})
+        return {
+            letter: names.get(letter) or (next(letters) if letter in names.values() else letter) for letter in speech
+        }
+
+
+def _recognised(
+    prints: Sequence[VoicePrint], known: Sequence[NamedVoice], stored: Sequence[NamedVoice]
+) -> list[str | None]:
+    found = named(prints, known)
+    rest = [place for place, name in enumerate(found) if name is None]
+    others = [voice for voice in stored if voice.name not in found]
+    for place, name in zip(rest, named([prints[place] for place in rest], others), strict=True):
+        found[place] = name
+    return found
+
+
+def lettered(names: Sequence[str | None]) -> list[str]:
+    """Speakers without a name get the letters that are no name, in order."""
+    letters = (letter for number in range(2 * len(names)) if (letter := label(number)) not in names)
+    return [name if name is not None else next(letters) for name in names]

@@ -1,0 +1,57 @@
+"""The voice print of a recording in which one person speaks, and refusals of recordings that would give a wrong one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asr_server.core.errors import InvalidReference
+from asr_server.features.speakers import reference_audio
+from asr_server.features.speakers.diarization.clustering import unit
+from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, VoicePrint
+from asr_server.features.speakers.voices import similarities
+
+if TYPE_CHECKING:
+    from asr_server.audio.decode import Decoder, Source
+    from asr_server.features.speakers.diarization.client import SpeakerClient
+
+MIN_RECORDING_S, MAX_RECORDING_S = 2.0, 60.0
+# Less speech than this has no voice that can be recognised; of a second voice it may be a word of agreement.
+_LEAST_SPEECH_MS = _OTHER_SPEECH_MS = 1_000
+# Less similar voices are of different people. Short recordings of one person may be less similar than `SAME_VOICE`: of
+# 2 s each, one pair in seven is, and one in thirty is less similar than this; of 4 s none is.
+OTHER_VOICE = 0.35
+
+
+async def voice_print(speakers: SpeakerClient, decoder: Decoder, recording: Source, caller: str) -> VoicePrint:
+    """Of a file. Raises `InvalidReference`, what the decoder raises, and `SpeakersUnavailable`."""
+    samples = await reference_audio.decoded(decoder, recording, caller, (MIN_RECORDING_S, MAX_RECORDING_S))
+    # A diariser that counts by itself takes two people for one where both say little. Made to find two, it divides
+    # the speech of one person into parts that are alike.
+    return _only_voice(await speakers.diarize(samples, SpeakerCount(at_least=2)))
+
+
+def _only_voice(found: Diarization) -> VoicePrint:
+    """The print of the one person who speaks. Raises `InvalidReference` if there is none, or a second one says more
+    than a word."""
+    spoken_ms = Counter[int]()
+    for turn in found.turns:
+        spoken_ms[turn.speaker] += turn.end_ms - turn.start_ms
+    if spoken_ms.total() < _LEAST_SPEECH_MS or not found.voice_prints:
+        raise InvalidReference("The recording has less than 1 s of speech.")
+    speakers, durations_ms = zip(*spoken_ms.most_common(), strict=True)
+    prints = [found.voice_prints[speaker] for speaker in speakers]
+    is_other = similarities(prints[:1], prints)[0] < OTHER_VOICE
+    if any(ms >= _OTHER_SPEECH_MS for ms, other in zip(durations_ms, is_other, strict=True) if other):
+        raise InvalidReference("The recording has more than one voice: send one in which the person speaks alone.")
+    return mean(prints, np.where(is_other, 0, durations_ms))
+
+
+def mean(prints: Sequence[VoicePrint], weights: NDArray[np.float64]) -> VoicePrint:
+    """The direction of the weighted mean."""
+    centre: VoicePrint = unit(np.average(unit(np.stack(prints)), axis=0, weights=weights)[None])[0].astype(np.float32)
+    return centre

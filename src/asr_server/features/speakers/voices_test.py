@@ -1,0 +1,290 @@
+"""Stored voices, and the names of speakers."""
+
+import fcntl
+import itertools
+import json
+import os
+import stat
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from loguru import logger
+
+from asr_server.core.errors import Overloaded, SpeakerNotFound, SpeakersUnavailable
+from asr_server.features.speakers import voices as module
+from asr_server.features.speakers.voices import SAME_VOICE, NamedVoice, Voice, VoiceStore, named
+from asr_server.jobs.store import JobStore
+
+OWNER, OTHER = "a" * 32, "b" * 32
+
+
+def unit(*numbers):
+    return (np.array(numbers) / np.linalg.norm(numbers)).astype(np.float32)
+
+
+def voice(name="Ann", **changes):
+    return Voice(**{"name": name, "voice_print": unit(1, 2, 3), "model": "m", "consent": "by letter", **changes})
+
+
+def content(found):
+    return [
+        (each.name, each.consent, each.model, each.id, each.created_at, each.voice_print.tolist()) for each in found
+    ]
+
+
+@pytest.fixture
+def store(tmp_path):
+    return VoiceStore(tmp_path)
+
+
+def paths(tmp_path):
+    """All files below, without those of jobs and the lock."""
+    return sorted(path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock")
+
+
+async def test_what_is_stored_is_there_for_its_owner_after_a_restart(store, tmp_path):
+    """Bit for bit, oldest first; another owner has none."""
+    stored = [await store.put(OWNER, voice(name, created_at=at)) for name, at in (("Bob", 2.0), ("Ann", 1.0))]
+    again = VoiceStore(tmp_path)
+    assert content(await again.voices(OWNER)) == content(reversed(stored))
+    assert content([await again.voice(OWNER, stored[0].id)]) == content(stored[:1])
+    assert await again.voices(OTHER) == await again.voices("") == []
+
+
+async def test_a_voice_is_its_owners_alone(store, tmp_path):
+    """Others can neither see nor delete it, and may use its name."""
+    mine = await store.put(OWNER, voice())
+    for owner in (OTHER, ""):
+        for attempt in (store.voice, store.delete):
+            with pytest.raises(SpeakerNotFound):
+                await attempt(owner, mine.id)
+    await store.put(OTHER, voice())
+    assert content(await store.voices(OWNER)) == content([mine])
+
+
+async def test_the_same_name_replaces(store, tmp_path):
+    """As a request does that is sent again: one voice, under the id that it had, with the new note and print."""
+    first = await store.put(OWNER, voice())
+    second = await store.put(OWNER, voice(voice_print=unit(3, 2, 1), consent="by word"))
+    assert second.id == first.id
+    assert content(await store.voices(OWNER)) == content([second])
+    assert len(paths(tmp_path)) == 1
+
+
+async def test_a_deleted_voice_leaves_no_file(store, tmp_path):
+    """At once, and it is not found any more."""
+    stored = await store.put(OWNER, voice())
+    await store.delete(OWNER, stored.id)
+    assert paths(tmp_path) == []
+    assert await store.voices(OWNER) == []
+    with pytest.raises(SpeakerNotFound):
+        await store.delete(OWNER, stored.id)
+
+
+@pytest.mark.parametrize("identity", ["", "..", "spk_x", "../" + "b" * 32, "spk_" + "/" * 24, f"spk_{'x' * 24}\0"])
+async def test_an_id_is_no_path(store, tmp_path, identity):
+    """Whatever stands there is unknown."""
+    await store.put(OWNER, voice())
+    for attempt in (store.voice, store.delete):
+        with pytest.raises(SpeakerNotFound):
+            await attempt(OWNER, identity)
+    assert len(paths(tmp_path)) == 1
+
+
+async def test_voices_of_other_models_are_kept_and_not_compared(store):
+    """Their prints have other meanings."""
+    await store.put(OWNER, voice("Ann", model="old"))
+    await store.put(OWNER, voice("Bob", model="new"))
+    assert [each.name for each in await store.comparable(OWNER, "new")] == ["Bob"]
+    assert len(await store.voices(OWNER)) == 2
+
+
+async def test_there_is_a_bound_for_each_owner_and_for_all(store, monkeypatch):
+    """Known names can be replaced all the same."""
+    monkeypatch.setattr(module, "MAX_VOICES_EACH", 2)
+    monkeypatch.setattr(module, "MAX_VOICES", 3)
+    for name in ("Ann", "Bob"):
+        await store.put(OWNER, voice(name))
+    for attempt in (store.put(OWNER, voice("Cid")), store.check_room(OWNER, "Cid")):
+        with pytest.raises(Overloaded, match="2 voices are stored for this key"):
+            await attempt
+    await store.put(OWNER, voice("Bob", consent="again"))
+    await store.put(OTHER, voice("Ann"))
+    with pytest.raises(Overloaded, match="3 voices are stored, the most that this server keeps"):
+        await store.put(OTHER, voice("Bob"))
+    await store.delete(OWNER, (await store.voices(OWNER))[0].id)
+    await store.put(OTHER, voice("Bob"))
+
+
+async def test_the_files_are_the_servers_alone(store, tmp_path):
+    """Also where a mask of the process would let others read; and the directory of jobs stays closed beside them."""
+    before = os.umask(0)
+    try:
+        tmp_path.chmod(0o755)
+        await store.put(OWNER, voice())
+        JobStore(tmp_path).close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
+    for path in tmp_path.rglob("*"):
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+
+
+DAMAGED = [
+    b"",
+    b"{",
+    b"[]",
+    b"{}",
+    b'{"version": 1}',
+    b'{"version": "x"}',
+    {"voice_print": "not base64"},
+    {"voice_print": ""},
+    {"voice_print": "AADAfw=="},  # not a number
+    {"id": "spk_" + "y" * 24},
+    {"name": 5},
+    {"consent": "x" * 70_000},
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGED, ids=range(len(DAMAGED)))
+async def test_a_damaged_file_is_put_aside(store, tmp_path, damage):
+    """The other voices are there; nothing is deleted, and no name is in the log."""
+    good, bad = await store.put(OWNER, voice("Ann")), await store.put(OWNER, voice("Bobby"))
+    (path,) = [path for path in paths(tmp_path) if bad.id in path.name]
+    path.write_bytes(
+        damage if isinstance(damage, bytes) else json.dumps(json.loads(path.read_bytes()) | damage).encode()
+    )
+    kept, lines = path.read_bytes(), []
+    sink = logger.add(lines.append, format="{level} {message} {extra}")
+    try:
+        assert [each.id for each in await store.voices(OWNER)] == [good.id]
+        assert [each.id for each in await store.voices(OWNER)] == [good.id]
+    finally:
+        logger.remove(sink)
+    assert (tmp_path / "unreadable-speakers" / f"{OWNER}_{bad.id}.json").read_bytes() == kept
+    assert len(lines) == 1
+    assert bad.id in lines[0]
+    assert "Bobby" not in lines[0]
+
+
+async def test_a_voice_of_a_newer_version_stays(store, tmp_path):
+    """The newer server finds it again."""
+    await store.put(OWNER, voice())
+    (path,) = paths(tmp_path)
+    path.write_text('{"version": 2, "anything": "else"}')
+    assert await store.voices(OWNER) == []
+    assert paths(tmp_path) == [path]
+
+
+async def test_a_server_that_died_while_it_wrote_leaves_nothing_for_ever(store, tmp_path):
+    """Half a file is no voice, and the next that is stored removes it. Things of others stay."""
+    await store.put(OWNER, voice())
+    folder = tmp_path / "speakers" / OWNER
+    (folder / f"spk_{'x' * 24}.part").write_bytes(b"half of a print")
+    (folder / "notes.txt").write_text("notes of others")
+    assert len(await store.voices(OWNER)) == 1
+    await store.put(OWNER, voice("Bob"))
+    assert sorted(path.suffix for path in folder.iterdir()) == [".json", ".json", ".txt"]
+
+
+async def test_a_full_disk_keeps_the_voice_that_was_there(store, tmp_path, monkeypatch):
+    """Nothing of the new one is left."""
+    first = await store.put(OWNER, voice())
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SpeakersUnavailable, match="No space left on device"):
+        await store.put(OWNER, voice(consent="new"))
+    assert content(await store.voices(OWNER)) == content([first])
+    assert len(paths(tmp_path)) == 1
+
+
+async def test_without_a_directory_there_are_no_voices(tmp_path):
+    """Where there is none yet, the list is empty; where there can be none, it is said."""
+    assert await VoiceStore(tmp_path / "not" / "yet").voices(OWNER) == []
+    (tmp_path / "file").write_text("a file")
+    with pytest.raises(SpeakersUnavailable, match="STATE_DIR"):
+        await VoiceStore(tmp_path / "file").put(OWNER, voice())
+
+
+async def test_voices_stored_at_the_same_time_are_all_there(store, tmp_path):
+    """And those of one name are one, also where several servers share the directory."""
+    threads = [
+        threading.Thread(target=server._put, args=(OWNER, voice(name)))
+        for name in ("Ann", "Bob", "Cid")
+        for server in (store, VoiceStore(tmp_path), VoiceStore(tmp_path))
+        for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(each.name for each in await store.voices(OWNER)) == ["Ann", "Bob", "Cid"]
+
+
+async def test_who_holds_the_lock_for_long_is_not_waited_for(store, tmp_path, monkeypatch):
+    """As a server that is stopped in the middle: the others cannot write, and still read."""
+    monkeypatch.setattr(module, "_LOCK_WAIT_S", 0.1)
+    stored = await store.put(OWNER, voice())
+    with (tmp_path / "speakers" / ".lock").open() as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        for attempt in (store.put(OWNER, voice("Bob")), store.delete(OWNER, stored.id)):
+            with pytest.raises(SpeakersUnavailable, match="Another server"):
+                await attempt
+        assert content(await store.voices(OWNER)) == content([stored])
+    await store.delete(OWNER, stored.id)
+
+
+def at_angle(cosine):
+    """A print with that similarity to (1, 0)."""
+    return np.array([cosine, np.sqrt(1 - cosine**2)], np.float32)
+
+
+def test_a_speaker_has_the_name_of_the_similar_voice():
+    """Whatever the lengths of the prints are; nobody is named below the threshold, and without voices nobody is."""
+    voices = [NamedVoice(name="Ann", voice_print=unit(1, 0)), NamedVoice(name="Bob", voice_print=unit(0, 1))]
+    assert named([7 * unit(1, 8), unit(9, 1), unit(-1, -1)], voices) == ["Bob", "Ann", None]
+    above, below = at_angle(SAME_VOICE + 0.01), at_angle(SAME_VOICE - 0.01)
+    assert [named([each], voices[:1]) for each in (above, below)] == [["Ann"], [None]]
+    assert named([unit(1, 0)], []) == [None]
+    assert named([], voices) == []
+    assert named([np.zeros(2, np.float32)], voices) == [None]
+
+
+def test_a_name_is_given_once_and_of_two_the_first_counts():
+    """The more similar speaker has it. The caller's own references come before stored voices."""
+    ann, namesake = (NamedVoice(name="Ann", voice_print=each) for each in (unit(1, 0), unit(0, 1)))
+    assert named([at_angle(0.8), at_angle(0.9)], [ann]) == [None, "Ann"]
+    assert named([unit(1, 0), unit(0, 1)], [ann, namesake]) == ["Ann", None]
+
+
+def test_a_print_of_another_shape_is_of_nobody():
+    """As that of a file that another model wrote."""
+    assert named([unit(1, 0)], [NamedVoice(name="Ann", voice_print=unit(1, 0, 0))]) == [None]
+
+
+@given(st.data())
+def test_the_names_are_those_with_the_largest_sum(data):
+    """Compared with every way to give names."""
+    speakers, known = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4))
+    number = st.floats(-1, 1, width=32, allow_subnormal=False)
+    numbers = st.lists(number, min_size=3, max_size=3).filter(lambda v: np.linalg.norm(v) > 0.1)
+    prints = [unit(*data.draw(numbers)) for _ in range(speakers)]
+    voices = [NamedVoice(name=str(n), voice_print=unit(*data.draw(numbers))) for n in range(known)]
+    excess = module.similarities(prints, [each.voice_print for each in voices]) - SAME_VOICE
+
+    def total(columns):
+        return sum(max(excess[row, column], 0) for row, column in enumerate(columns) if column < known)
+
+    best = max(total(columns) for columns in itertools.permutations(range(known + speakers), speakers))
+    names = named(prints, voices)
+    given_names = [name for name in names if name is not None]
+    assert len(given_names) == len(set(given_names))
+    assert all(excess[row, int(name)] >= 0 for row, name in enumerate(names) if name is not None)
+    found = sum(excess[row, int(name)] for row, name in enumerate(names) if name is not None)
+    assert found == pytest.approx(best, abs=1e-6)

@@ -1,0 +1,1 @@
+"""Text to speech: routes, sockets, engines and encoding."""

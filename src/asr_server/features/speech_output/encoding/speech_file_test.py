@@ -1,0 +1,127 @@
+"""Files do not depend on how samples are divided, PCM is the samples, and speed changes the duration and no pitch."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asr_server.core.audio import SPEECH_RATE
+from asr_server.features.speech_output.encoding.conftest import silence, tone
+from asr_server.features.speech_output.encoding.formats import EncodingOptions, SpeechFormat
+from asr_server.features.speech_output.encoding.speech_file import SpeechFile, Tempo
+
+SENTENCES = [
+    np.concatenate([silence(0.1), tone(150, 0.3), silence(0.07), tone(170, 0.2), silence(0.2)]),
+    tone(210, 0.15),
+    silence(0.05),
+]
+OPTIONS = st.builds(
+    EncodingOptions,
+    format=st.sampled_from(SpeechFormat),
+    speed=st.sampled_from([1.0, 0.3, 0.7, 1.3, 3.1]),
+    pause_ms=st.sampled_from([0, 15, 250]),
+    trim=st.booleans(),
+    loudness_lufs=st.sampled_from([None, -30.0, -14.0]),
+)
+
+
+def encoded(options, sentences, cuts=()):
+    """`cuts`: at how many samples of a sentence a new piece begins."""
+    file, found = SpeechFile(options), b""
+    for sentence in sentences:
+        pieces = np.split(sentence, sorted(cut for cut in cuts if cut < len(sentence)))
+        for place, piece in enumerate(pieces, 1):
+            found += file.push(piece, ends_sentence=place == len(pieces))
+    return found + file.finish(), file.samples
+
+
+@settings(max_examples=40)
+@given(OPTIONS, st.lists(st.integers(0, 16_000), max_size=30))
+def test_how_samples_arrive_changes_no_byte(options, cuts):
+    """Pieces of any size, also empty ones."""
+    assert encoded(options, SENTENCES, cuts) == encoded(options, SENTENCES)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("speech_format", SpeechFormat)
+@pytest.mark.parametrize("speed", [1.0, 0.25, 0.9, 1.7, 4.0])
+def test_long_sentences_sample_by_sample(speech_format, speed):
+    """The sentences reach over many pages and frames."""
+    sentences = [np.concatenate([sentence] * 8) for sentence in SENTENCES]
+    options = EncodingOptions(speech_format, speed=speed, loudness_lufs=-20.0)
+    assert encoded(options, sentences, range(1, 40_000, 7)) == encoded(options, sentences)
+
+
+@given(st.lists(st.floats(-1.5, 1.5, width=32, allow_subnormal=False), max_size=2_000))
+@settings(max_examples=20)
+def test_pcm_is_the_rounded_input(values):
+    """The bytes are 16 bits, little-endian, clipped at full scale, at speed 1 without trimming and loudness."""
+    sound = np.array(values, np.float32)
+    file, samples = encoded(EncodingOptions(SpeechFormat.PCM, trim=False), [sound])
+    expected = [max(-32_768, min(32_767, round(float(value) * 32_768))) for value in sound]
+    assert np.frombuffer(file, "<i2").tolist() == expected
+    assert samples == len(values)
+
+
+def test_speed_applies_to_pauses_as_well():
+    """The whole request takes half of its time."""
+    plain, fast = (
+        encoded(EncodingOptions(SpeechFormat.PCM, speed=speed, pause_ms=500), [tone(200, 1), tone(200, 1)])
+        for speed in (1.0, 2.0)
+    )
+    assert plain[1] == 2 * 24_000 + 12_000
+    assert fast[1] == plain[1] / 2
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_samples_that_are_not_finite(bad):
+    with pytest.raises(ValueError, match="finite"):
+        encoded(EncodingOptions(SpeechFormat.PCM), [np.array([0, bad], np.float32)])
+
+
+def at_speed(speed, sound):
+    tempo = Tempo(speed)
+    return np.concatenate([*tempo.push(sound), *tempo.finish()])
+
+
+def pitch_hz(sound):
+    """Return the pitch by autocorrelation, between 100 and 400 Hz."""
+    spectrum = np.fft.rfft(sound, 2 * len(sound))
+    similarity = np.fft.irfft(np.abs(spectrum) ** 2)[: len(sound)]
+    shortest, longest = SPEECH_RATE // 400, SPEECH_RATE // 100
+    return SPEECH_RATE / (shortest + int(similarity[shortest:longest].argmax()))
+
+
+@pytest.mark.parametrize("speed", [0.25, 0.4, 0.5, 0.8, 1.25, 2.0, 3.0, 4.0])
+def test_the_duration_changes_and_the_pitch_does_not(speed):
+    """The duration is right to the sample, the pitch within 2 %. The level stays as well."""
+    sound = tone(200, 3)
+    found = at_speed(speed, sound)
+    assert len(found) == round(len(sound) / speed)
+    for part in np.array_split(found, 3):
+        assert pitch_hz(part) == pytest.approx(200, rel=0.02)
+        assert np.std(part) == pytest.approx(np.std(sound), rel=0.1)
+
+
+@pytest.mark.parametrize("speed", [0.25, 4.0])
+@pytest.mark.parametrize("length", [0, 1, 100, 5_000])
+def test_little_sound(speed, length):
+    """The result is as long as it should be; nothing of it is lost."""
+    assert len(at_speed(speed, tone(200, 1)[:length])) == round(length / speed)
+
+
+@pytest.mark.parametrize("speed", [0.3, 0.7])
+def test_pieces_change_no_sample(speed):
+    """The filter itself rounds its position at the end of each."""
+    sound, tempo = tone(200, 3), Tempo(speed)
+    found = [block for begin in range(0, len(sound), 100) for block in tempo.push(sound[begin : begin + 100])]
+    assert np.array_equal(np.concatenate([*found, *tempo.finish()]), at_speed(speed, sound))
+
+
+def test_words_stay_where_they_are():
+    """A sound of the sentence begins and ends when it should, to 60 ms."""
+    sound = np.concatenate([np.zeros(12_000, np.float32), tone(200, 0.5)] * 4)
+    for speed in (0.5, 1.5, 3.0):
+        loud = np.abs(at_speed(speed, sound)) > 0.05
+        begins = np.flatnonzero(loud)[np.flatnonzero(np.diff(np.flatnonzero(loud), prepend=-9_999) > 2_000)]
+        assert begins == pytest.approx(np.array([12_000, 36_000, 60_000, 84_000]) / speed, abs=1_440)

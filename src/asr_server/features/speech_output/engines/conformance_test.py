@@ -1,0 +1,186 @@
+"""The contract of `engine.speech.protocol`, held against every speech engine of the registry.
+
+Guarantees of a single engine have tests next to it. `ask` speaks sentences together; `alone` has what each is when the
+engine has no other, which no company may change.
+"""
+
+import random
+from dataclasses import replace
+from itertools import count
+
+import numpy as np
+import pytest
+
+from asr_server.core.audio import SPEECH_RATE
+from asr_server.features.speech_output.engines import registry
+from asr_server.features.speech_output.engines.protocol import MAX_SENTENCE_CHARS, Sentence, SpeechFinish, VoiceSample
+from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+
+TEXTS = (
+    "Hello.",
+    "Turn on the lights in the kitchen, please, and close the window.",
+    "7",
+    "你好",
+    '<b>"A & B"</b> [[h@loU]] \\pau=9\\',
+    "!",
+    "word " * (MAX_SENTENCE_CHARS // 5),
+)
+_SECONDS = np.arange(3 * SPEECH_RATE) / SPEECH_RATE
+
+
+@pytest.fixture(scope="module", params=registry.NAMES)
+def engine(request):
+    (made,) = registry.build(request.param)
+    made.load()
+    yield made
+    made.unload()
+
+
+@pytest.fixture(scope="module")
+def sentences(engine):
+    """Texts of many lengths in several voices and languages."""
+    voices, languages = engine.traits.voices, engine.traits.languages
+    return [
+        Sentence(text, voices[n % len(voices)].id, languages[n % len(languages)] if n > 4 else "en")
+        for n, text in enumerate(TEXTS)
+    ]
+
+
+_keys = count(1)
+
+
+def ask(engine, *wanted):
+    """Return the sentences in the order given, samples and answer, spoken as many at a time as fit."""
+    waiting = list(enumerate(wanted))
+    places, blocks, done = {}, [[] for _ in wanted], {}
+    while len(done) < len(wanted):
+        while waiting and engine.free_slots:
+            place, sentence = waiting.pop(0)
+            key = next(_keys)
+            engine.admit(key, sentence)
+            places[key] = place
+        for outcome in engine.step():
+            place = places[outcome.key]
+            assert place not in done
+            match outcome:
+                case RowDelta(value=block):
+                    blocks[place].append(block)
+                case RowDone(value=answer):
+                    done[place] = answer
+                case RowFailed(error=error):
+                    raise error
+    return [(blocks[place], done[place]) for place in range(len(wanted))]
+
+
+def samples(engine, *wanted):
+    return [np.concatenate(blocks) for blocks, _ in ask(engine, *wanted)]
+
+
+@pytest.fixture(scope="module")
+def alone(engine, sentences):
+    return [samples(engine, sentence)[0] for sentence in sentences]
+
+
+def test_the_sentences_differ(alone):
+    """Otherwise equal samples would prove nothing below."""
+    assert len({spoken.tobytes() for spoken in alone}) == len(alone)
+
+
+def test_samples_are_mono_at_24_khz_within_full_scale(engine, sentences):
+    """Float32 (n,), finite, in [-1, 1]; the deltas add up to what the answer counts; none is empty."""
+    for blocks, answer in ask(engine, *sentences):
+        for block in blocks:
+            assert (block.dtype, block.ndim) == (np.float32, 1)
+            assert len(block)
+            assert np.abs(block).max() <= 1.0  # False for NaN
+        assert sum(map(len, blocks)) == answer.samples
+        assert answer.finish is SpeechFinish.END
+
+
+def test_a_longer_text_is_longer_and_has_a_sound(alone):
+    """A rate other than the contract's would give durations that no speaker has: 4 to 40 characters a second."""
+    text, spoken = TEXTS[1], alone[1]
+    assert len(alone[0]) < len(spoken)
+    assert 4 < len(text) / (len(spoken) / SPEECH_RATE) < 40
+    assert np.abs(spoken).max() > 0.05
+
+
+def test_rows_do_not_change_each_other(engine, sentences, alone):
+    """Any order and company gives each sentence the samples that it has alone."""
+    for seed in range(2):
+        order = list(range(len(sentences)))
+        random.Random(seed).shuffle(order)
+        together = samples(engine, *(sentences[i] for i in order))
+        for i, got in zip(order, together, strict=True):
+            np.testing.assert_array_equal(got, alone[i])
+
+
+def test_a_dropped_row_has_no_outcome_and_its_slot_is_free(engine, sentences, alone):
+    """The row is dropped before its first step, and as a neighbour of one that stays. A key that is not known is
+    ignored."""
+    slots = engine.free_slots
+    assert slots
+    engine.admit(10_001, sentences[1])
+    assert engine.free_slots == slots - 1
+    engine.drop(10_001)
+    engine.drop(10_002)
+    assert engine.free_slots == slots
+    assert not list(engine.step())
+    if slots > 1:
+        engine.admit(10_003, sentences[1])
+        list(engine.step())
+        engine.drop(10_003)
+    np.testing.assert_array_equal(samples(engine, sentences[0])[0], alone[0])
+
+
+def test_a_step_without_rows_does_nothing(engine):
+    """A second such step does nothing either."""
+    assert [list(engine.step()), list(engine.step())] == [[], []]
+
+
+def test_it_speaks_the_same_after_it_was_unloaded(engine, sentences, alone):
+    """Unloading twice is no error; slots and traits need no load."""
+    traits = engine.traits
+    engine.unload()
+    engine.unload()
+    assert not engine.loaded
+    assert engine.info.pid is None
+    assert engine.traits is traits
+    engine.load()
+    assert engine.loaded
+    np.testing.assert_array_equal(samples(engine, sentences[0])[0], alone[0])
+
+
+def test_traits_name_what_the_engine_takes(engine):
+    """Ids are unique, OpenAI's names mean voices that there are, and every voice speaks."""
+    traits, ids = engine.traits, [voice.id for voice in engine.traits.voices]
+    assert len(ids) == len(set(ids)) > 0
+    assert set(traits.openai_voices.values()) <= set(ids)
+    assert "en" in traits.languages
+    assert len(traits.languages) == len(set(traits.languages))
+    spoken = samples(engine, *(Sentence("Hello there.", one) for one in ids))
+    assert len({one.tobytes() for one in spoken}) > len(ids) / 2
+
+
+def test_only_what_the_traits_say_changes_the_samples(engine, sentences):
+    """Instructions, seed and speed, where the engine has a use for them; the same request is always the same."""
+    plain, traits = sentences[1], engine.traits
+    others = (plain, replace(plain, instructions="Whisper."), replace(plain, seed=1), replace(plain, speed=2.0))
+    first, again, told, seeded, fast = (one.tobytes() for one in samples(engine, plain, *others))
+    assert first == again
+    assert (len(fast) < 0.7 * len(first)) if traits.changes_speed else (fast == first)
+    assert (told != first) == traits.follows_instructions
+    assert (seeded != first) == traits.samples_randomly
+
+
+@pytest.mark.parametrize(
+    "engine", [name for name in registry.NAMES if registry.traits(name)[0].imitates], indirect=True
+)
+def test_a_sample_is_imitated(engine):
+    """Another sample is another voice, where the engine imitates."""
+    low, high = (
+        VoiceSample((0.5 * np.sin(2 * np.pi * hz * _SECONDS)).astype(np.float32), "", str(hz)) for hz in (200, 900)
+    )
+    first, again, other = samples(engine, *(Sentence("Hello.", sample=sample) for sample in (low, low, high)))
+    np.testing.assert_array_equal(first, again)
+    assert first.tobytes() != other.tobytes()

@@ -1,0 +1,45 @@
+"""Sentences as runs of one script."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.features.speech_output.engines.espeak.script_runs import script_runs
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "expected"),
+    [
+        ("Hello, world!", "en", [("en", "Hello, world!")]),
+        ("2 + 2", "de", [("de", "2 + 2")]),
+        ("", "en", []),
+        ("Say Привет to me.", "en", [("en", "Say "), ("ru", "Привет "), ("en", "to me.")]),
+        ("¿Dónde está Москва?", "es", [("es", "¿Dónde está "), ("ru", "Москва?")]),
+        ("我用 Python 写。", "zh", [("zh", "我用 "), ("en-us", "Python "), ("zh", "写。")]),
+        ("OpenAI 的模型", "cmn", [("en-us", "OpenAI "), ("cmn", "的模型")]),
+        ("한국어 漢字", "ko", [("ko", "한국어 "), ("cmn", "漢字")]),
+        ("שלום hello", "he", [("he", "שלום "), ("en-us", "hello")]),
+        ("full-width Ｈｉ", "en", [("en", "full-width Ｈｉ")]),
+        # A script that nobody speaks stays with its neighbours.
+        ("rune ᚠ here", "en", [("en", "rune ᚠ here")]),
+        ("ᚠ", "en", [("en", "ᚠ")]),
+    ],
+)
+def test_runs(text, language, expected):
+    """Characters that are no letters belong to the part before them."""
+    assert script_runs(text, language) == expected
+
+
+@given(st.text(max_size=200), st.sampled_from(["en", "zh", "ru", "ar", "jbo"]))
+def test_nothing_is_lost_or_moved(text, language):
+    """All parts together are the text."""
+    assert "".join(part for _, part in script_runs(text, language)) == text
+
+
+def test_a_text_that_changes_its_script_at_every_letter_has_few_runs():
+    """Together they are the text. A sentence of two languages has far fewer."""
+    text = "a\u044f" * 200
+    runs = script_runs(text, "en")
+    assert len(runs) == 16
+    assert "".join(part for _, part in runs) == text
+    assert len(script_runs("Say \u043f\u0440\u0438\u0432\u0435\u0442 to " * 7, "en")) == 15

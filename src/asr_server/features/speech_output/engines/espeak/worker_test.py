@@ -1,0 +1,99 @@
+"""The abilities of the child that speaks a caller's text, and their limits."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from asr_server.features.speech_output.engines.espeak import package
+from asr_server.features.speech_output.engines.espeak.process import EspeakProcess
+from asr_server.features.speech_output.engines.espeak.wire import SpeakRequest
+
+# A library whose `espeak_Synth` is taken over by its text.
+SCRIPT = """
+import os, socket, sys
+from asr_server.features.speech_output.engines.espeak import worker
+from asr_server.features.speech_output.engines.espeak.wire import SpeakRequest
+
+class Library:
+    def espeak_SetVoiceByName(self, name):
+        os.close(os.open("/dev/null", os.O_RDONLY))
+        return 0
+    def espeak_SetSynthCallback(self, callback):
+        pass
+    def espeak_Synth(self, text, *_):
+        found = [attempt(action) for action in actions]
+        os.write(1, repr(found).encode())
+        return 0
+
+def attempt(action):
+    try:
+        action()
+    except (OSError, MemoryError) as error:
+        return type(error).__name__
+    return "done"
+
+actions = [
+    lambda: os.open("/etc/passwd", os.O_RDONLY),
+    socket.socket,
+    os.fork,
+    lambda: os.execv("/bin/true", ["true"]),
+    lambda: os.kill(os.getppid(), 0),
+    lambda: os.read(0, 1),
+    lambda: os.write(2, b"x"),
+    lambda: bytearray(100 << 20),
+]
+worker._speak(Library(), SpeakRequest("Hello.", "en").to_bytes()[4:], os.getppid())
+"""
+
+
+def test_a_child_can_do_nothing_but_write_its_samples():
+    """The child chose its voice from a file before; afterwards it opens, connects, starts, signals and reads
+    nothing."""
+    env = {"PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT], stdin=subprocess.DEVNULL, capture_output=True, env=env, timeout=60, check=False
+    )
+    denied = "PermissionError"
+    assert done.stdout.decode() == repr([denied, denied, denied, denied, denied, "OSError", "OSError", "MemoryError"])
+    assert done.returncode == 0
+
+
+@pytest.fixture
+def espeak():
+    made = EspeakProcess(package.find())
+    yield made
+    made.end()
+
+
+def test_the_child_that_speaks_is_confined(espeak):
+    """The kernel shows filter, no privileges and limits; the child is ended first if memory runs short."""
+    speaking = espeak.speak(SpeakRequest("This is a long sentence. " * 40, "en-US+m3"))
+    next(speaking)  # the pipe is full before the end, and so the child waits
+    (child,) = Path(f"/proc/{espeak.pid}/task/{espeak.pid}/children").read_text().split()
+    status = dict(re.findall(r"^(\w+):\s+(.*)$", Path(f"/proc/{child}/status").read_text(), re.MULTILINE))
+    assert (status["Seccomp"], status["NoNewPrivs"], int(status["CapEff"], 16)) == ("2", "1", 0)
+    limits = Path(f"/proc/{child}/limits").read_text()
+    for name in ("open files", "processes", "file size", "core file size"):
+        assert re.search(rf"^Max {name}\s+0\s+0", limits, re.MULTILINE), name
+    assert re.search(r"^Max cpu time\s+10\s+10", limits, re.MULTILINE)
+    assert int(Path(f"/proc/{child}/oom_score_adj").read_text()) == 1000
+    assert sum(map(len, speaking)) > 0
+
+
+def test_a_child_whose_process_has_ended_does_not_begin():
+    """The child would have nobody to speak to, and nothing would end it."""
+    script = SCRIPT.replace("os.getppid())\n", "1)\n")
+    env = {"PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=env, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (1, b"")
+
+
+def test_ctrl_c_does_not_end_the_process(espeak):
+    """The signal reaches the server, which drains first."""
+    os.kill(espeak.pid, signal.SIGINT)
+    assert sum(map(len, espeak.speak(SpeakRequest("Hello.", "en-US+m3")))) > 0

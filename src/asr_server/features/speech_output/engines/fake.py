@@ -1,0 +1,185 @@
+"""The speech engine `fake`: a tone for each voice, with scripted delays and faults. For tests; uses no model.
+
+`SPEECH=fake` and `SPEECH_CLONE_MODEL=fake` start it and nothing else does. `engine/fake_script.py` describes scripts.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asr_server.core.audio import SPEECH_RATE
+from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable, SpeechFailed
+from asr_server.engine.fake_script import FakeScript, ScriptSource, SpeechRule, SpeechScript, strike
+from asr_server.features.speech_output.engines.protocol import (
+    OPENAI_VOICES,
+    Sentence,
+    SpeechFinish,
+    SpeechInfo,
+    SpeechTraits,
+    SpokenSentence,
+    Voice,
+    VoiceSample,
+)
+from asr_server.features.speech_output.engines.registry import FAKE
+from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
+
+BLOCK_SAMPLES = SPEECH_RATE // 5
+_SLOTS = 4
+_SAMPLES_PER_CHAR = SPEECH_RATE // 20
+_SHORTEST_SAMPLES = SPEECH_RATE // 10
+_TONES_HZ = {"low": 150.0, "middle": 300.0, "high": 600.0}
+_QUIET, _LOUD = 0.1, 0.4
+
+
+@dataclass(slots=True, eq=False)
+class _Row:
+    """One sentence on its way."""
+
+    rule: SpeechRule  # the rule that decides its answer
+    samples: NDArray[np.float32]  # all of them
+    given: int = 0  # how many were handed out
+    struck: bool = False  # its fault has happened
+
+
+class FakeSpeechEngine:
+    """A `SpeechEngine`: a block of samples a step for every row, and what its script says.
+
+    A voice is the frequency of a tone; a sample is imitated by a tone of its strongest frequency. Instructions make the
+    tone louder, and the seed shifts its phase. A character takes 50 ms. `script`: a script in memory, or the path of a
+    file.
+    """
+
+    fits = True  # it takes no memory
+    traits = SpeechTraits(
+        voices=tuple(Voice(name, f"a tone of {hz:g} Hz") for name, hz in _TONES_HZ.items()),
+        openai_voices=dict(zip(OPENAI_VOICES, cycle(_TONES_HZ), strict=False)),
+        languages=("de", "en", "fr", "ja", "zh"),
+        imitates=True,
+        follows_instructions=True,
+        samples_randomly=True,
+        first_guess_speed=50.0,
+    )
+
+    def __init__(self, script: FakeScript | Path | None = None) -> None:
+        self.scripts = ScriptSource(script or FakeScript())
+        self._rows: dict[int, _Row] = {}
+        self._loaded = False
+        self._loads = self._calls = 0
+        self._applied: Counter[SpeechRule] = Counter()
+        self._changes = self.scripts.changes
+
+    @property
+    def info(self) -> SpeechInfo:
+        """Slots are known once it is loaded, as for a real engine."""
+        return SpeechInfo(FAKE, FAKE, slots=_SLOTS if self._loaded else 0)
+
+    @property
+    def loaded(self) -> bool:
+        """True if `load` has succeeded."""
+        return self._loaded
+
+    @property
+    def free_slots(self) -> int:
+        """Free slots."""
+        return _SLOTS - len(self._rows)
+
+    @property
+    def urgent_slots(self) -> int:
+        """Return `free_slots`: all rows begin with the next step."""
+        return self.free_slots
+
+    def load(self) -> None:
+        """Take the time that the script says. Raises `ModelUnavailable` if it says so."""
+        script = self._script()
+        time.sleep(script.load_s)
+        self._loads += 1
+        if self._loads <= script.load_failures:
+            raise ModelUnavailable("The script says that the speech engine cannot be loaded.")
+        self._loaded = True
+
+    def unload(self) -> None:
+        """Forget every row."""
+        self._loaded = False
+        self._rows.clear()
+
+    def admit(self, key: int, item: Sentence, urgent: bool = False) -> None:
+        """Take a row in. Raises what the script says."""
+        assert self._loaded, "admit() before load()"
+        script = self._script()  # first: a new script begins to count anew
+        self._calls += 1
+        rule = self._rule(item, script)
+        row = _Row(rule, _spoken(item, rule))
+        if rule.at == "admission" and (error := _strike(row)) is not None:
+            raise error
+        self._rows[key] = row
+
+    def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
+        """Give every row a block. Raises if the script breaks the step."""
+        if not self._rows:
+            return
+        time.sleep(self._script().step_s)
+        for key, row in list(self._rows.items()):
+            due = row.rule.at == "step" and row.given >= row.rule.after_blocks * BLOCK_SAMPLES
+            if due and not row.struck and (error := _strike(row)) is not None:
+                del self._rows[key]
+                yield RowFailed(key, error)
+                continue
+            block = row.samples[row.given : row.given + BLOCK_SAMPLES]
+            row.given += len(block)
+            yield RowDelta(key, block)
+            if row.given == len(row.samples):
+                del self._rows[key]
+                yield RowDone(key, SpokenSentence(row.rule.finish, row.given))
+
+    def drop(self, key: int) -> None:
+        """Forget a row."""
+        self._rows.pop(key, None)
+
+    def _script(self) -> SpeechScript:
+        script = self.scripts.current().speech
+        if self.scripts.changes != self._changes:
+            self._changes = self.scripts.changes
+            self._loads = self._calls = 0
+            self._applied.clear()
+        return script
+
+    def _rule(self, item: Sentence, script: SpeechScript) -> SpeechRule:
+        """Return the first rule that applies; one without any effect if none does."""
+        for rule in script.rules:
+            if rule.matches(item.text, self._calls) and not (rule.times and self._applied[rule] >= rule.times):
+                self._applied[rule] += 1
+                return rule
+        return SpeechRule()
+
+
+def _spoken(item: Sentence, rule: SpeechRule) -> NDArray[np.float32]:
+    count = max(_SHORTEST_SAMPLES, len(item.text) * _SAMPLES_PER_CHAR)
+    if rule.finish is SpeechFinish.BUDGET:
+        count //= 2
+    frequency_hz = _TONES_HZ[item.voice] if item.sample is None else strongest_hz(item.sample)
+    phase = zlib.crc32(f"{item.seed} {item.language} {item.text}".encode())
+    turns = frequency_hz * np.arange(count) / SPEECH_RATE
+    amplitude = _LOUD if item.instructions else _QUIET
+    return (amplitude * np.sin(2 * np.pi * turns + phase % 100 / 16)).astype(np.float32)
+
+
+def strongest_hz(sample: VoiceSample) -> float:
+    """Return the frequency that has the most power in the sample."""
+    power = np.abs(np.fft.rfft(sample.audio * np.hanning(len(sample.audio))))
+    return float(power.argmax() * SPEECH_RATE / len(sample.audio))
+
+
+def _strike(row: _Row) -> AsrError | None:
+    """Return the error of the row, or None if it goes on."""
+    row.struck = True
+    no_memory = EngineOutOfMemory("No memory is left for this sentence.")
+    return strike(row.rule, SpeechFailed("The engine failed on this sentence."), no_memory)

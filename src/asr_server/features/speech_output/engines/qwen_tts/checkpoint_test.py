@@ -1,0 +1,109 @@
+"""Checkpoints that are refused before anything heavy is loaded, and the words of the refusal."""
+
+import json
+
+import pytest
+
+from asr_server.core.errors import ModelUnavailable
+from asr_server.engine.qwen_asr.checkpoint import Wanted
+from asr_server.features.speech_output.engines.qwen_tts import checkpoint
+from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
+from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
+
+pytestmark = pytest.mark.torch  # the files are made by the SDK
+
+
+def _cut(path):
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content[: len(content) // 2])
+
+
+def _without_a_weight(path):
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(path)
+    del weights["talker.codec_head.weight"]
+    path.unlink()
+    save_file(weights, path, {"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"model_type": "qwen3_asr"}, "this is a 'qwen3_asr' checkpoint; speech needs Qwen3-TTS"),
+        ({"tts_model_type": "voice_design"}, "it has no voices; name a CustomVoice or a Base checkpoint"),
+        ({"tts_model_type": "other"}, "it is of another version"),
+        ({"talker_config": {}}, "config.json does not describe Qwen3-TTS"),
+        ({"talker_config": None}, "config.json does not describe Qwen3-TTS"),
+    ],
+)
+def test_another_configuration_is_refused(make_checkpoint, changed, message):
+    """The message says what it is, and what to name in its place."""
+    directory = make_checkpoint(changes={"config.json": changed})
+    with pytest.raises(ModelUnavailable, match=message) as raised:
+        checkpoint.locate(Wanted("SPEECH", str(directory)))
+    assert str(raised.value).startswith(f"SPEECH={directory}: ")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tokenizer_config.json", "generation_config.json", "model.safetensors", "speech_tokenizer/model.safetensors"],
+)
+def test_a_missing_file_is_named(make_checkpoint, name):
+    """The message advises to download the checkpoint again; nothing of it counts as on this machine."""
+    directory = make_checkpoint()
+    (directory / name).unlink()
+    with pytest.raises(ModelUnavailable, match=rf"incomplete, it lacks {name}\. Download it again"):
+        checkpoint.locate(Wanted("SPEECH", str(directory)))
+    assert checkpoint.local(Wanted("SPEECH", str(directory))) is None
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"model_type": "qwen3_tts_tokenizer_25hz"}, "its codec is a 'qwen3_tts_tokenizer_25hz'"),
+        ({"output_sample_rate": 48_000, "decode_upsample_rate": 3_840}, "3840 samples a frame at 48000 Hz"),
+    ],
+)
+def test_another_codec_is_refused(make_checkpoint, changed, message):
+    """The codec is that of 25 frames a second, or one that was tuned to another rate."""
+    directory = make_checkpoint(changes={"speech_tokenizer/config.json": changed})
+    with pytest.raises(ModelUnavailable, match=message):
+        checkpoint.locate(Wanted("SPEECH", str(directory)))
+
+
+def test_a_name_that_is_nothing_is_refused():
+    """Neither a directory nor a hub id."""
+    with pytest.raises(ModelUnavailable, match="no such directory, and it is no hub id"):
+        checkpoint.locate(Wanted("SPEECH", "/nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "message"),
+    [
+        ("model.safetensors", _cut, "damaged or of another version"),
+        ("speech_tokenizer/model.safetensors", _cut, "damaged or of another version"),
+        ("vocab.json", _cut, "damaged or of another version"),
+        ("model.safetensors", _without_a_weight, "lacks 1 weights, such as talker.codec_head.weight"),
+    ],
+)
+def test_damage_that_only_loading_finds_is_said(make_checkpoint, file, damage, message):
+    """Missing weights would otherwise be random ones."""
+    directory = make_checkpoint()
+    damage(directory / file)
+    engine = QwenSpeechEngine(SpeechModel(str(directory)))
+    with pytest.raises(ModelUnavailable, match=message):
+        engine.load()
+    assert not engine.loaded
+
+
+def test_the_purpose_of_a_checkpoint_is_in_its_configuration(make_checkpoint):
+    """The name of its directory does not decide."""
+    named, base = (
+        QwenSpeechEngine(SpeechModel(str(make_checkpoint(kind)))).traits for kind in ("custom_voice", "base")
+    )
+    assert (len(named.voices), named.imitates, named.follows_instructions) == (9, False, False)
+    assert (base.voices, base.openai_voices, base.imitates) == ((), {}, True)
+    assert named.languages == base.languages
+    assert json.dumps(named.languages)

@@ -1,0 +1,61 @@
+"""Recorded frames. The border to CUDA is a tracer: what it replays are operations on tensors, and no line of Python."""
+
+from unittest.mock import Mock
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
+from asr_server.features.speech_output.engines.protocol import Sentence
+from asr_server.features.speech_output.engines.qwen_tts.code_predictor import CodePredictor
+from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
+from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
+
+pytestmark = [pytest.mark.torch, pytest.mark.nightly]
+
+
+def _traced(run):
+    """A `Capture`: like a graph, it knows the tensors that were there, and writes where it wrote."""
+    operations = make_fx(run)()
+    computed = run()
+
+    def replay():
+        for kept, new in zip(computed, operations(), strict=True):
+            kept.copy_(new)
+
+    return replay, computed
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_recorded_frames_are_those_of_passes(make_checkpoint, speak, monkeypatch):
+    """The frames are equal for one row and for two, which come and go."""
+    engine = QwenSpeechEngine(SpeechModel(str(make_checkpoint()), slots=2))
+    engine.load()
+    sentences = [Sentence(text, "ryan", seed=3) for text in ("Hello.", "Good morning to you.", "Well, well.")]
+    expected = speak(engine, *sentences)
+    with torch.inference_mode():
+        assert engine._runtime.talker.record(_traced, lambda: None) == 2
+    monkeypatch.setattr(CodePredictor, "__call__", Mock(side_effect=AssertionError("passes are made")))
+    for got, plain in zip(speak(engine, *sentences), expected, strict=True):
+        assert got.answer == plain.answer
+        assert abs(got.audio - plain.audio).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (RuntimeError("operation not permitted"), ModelUnavailable, "USE_CUDA_GRAPHS=false"),
+        (torch.OutOfMemoryError(), EngineOutOfMemory, "memory"),
+    ],
+)
+def test_a_gpu_that_cannot_record_stops_the_load(make_checkpoint, monkeypatch, error, expected, message):
+    """The error says what to set, and nothing is left loaded."""
+    monkeypatch.setattr(
+        "asr_server.features.speech_output.engines.qwen_tts.runtime.CudaCapture", Mock(side_effect=error)
+    )
+    engine = QwenSpeechEngine(SpeechModel(str(make_checkpoint()), cuda_graphs=True))
+    with pytest.raises(expected, match=message):
+        engine.load()
+    assert not engine.loaded

@@ -1,0 +1,57 @@
+"""Speech engines by name. Each is imported when it is asked for, so its libraries are needed only then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from asr_server.engine.feature import Feature, SpeechFeature
+from asr_server.features.speech_output.engines.espeak import package, voices
+from asr_server.features.speech_output.engines.espeak.package import ESPEAK
+from asr_server.features.speech_output.engines.protocol import SpeechEngine, SpeechTraits
+from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
+
+OnProgress = Callable[[], None]
+
+# For tests only.
+FAKE = "fake"
+NAMES = (ESPEAK, FAKE)
+
+
+def build(name: str, fake_script: Path | None = None, features: Iterable[Feature] = ()) -> tuple[SpeechEngine, ...]:
+    """Return the engines of that name: one of `NAMES`, or what a feature takes."""
+    if name == FAKE:
+        from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
+
+        return (FakeSpeechEngine(fake_script),)
+    if (added := added_by(name, features)) is not None:
+        return added.build(name)
+    from asr_server.features.speech_output.engines.espeak.engine import EspeakEngine
+
+    return (EspeakEngine(),)
+
+
+def added_by(name: str, features: Iterable[Feature]) -> SpeechFeature | None:
+    """Return the feature whose engines have that name."""
+    speaking = (feature.speech for feature in features if feature.speech is not None)
+    return next((speech for speech in speaking if speech.takes(name)), None)
+
+
+def build_model(
+    model: SpeechModel, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
+) -> SpeechEngine:
+    """Return the engine for a model of Qwen3-TTS. The callbacks are those of `engine.registry.build`."""
+    from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
+
+    return QwenSpeechEngine(model, on_progress, on_load_progress)
+
+
+def traits(name: str, model: SpeechModel | None = None, features: Iterable[Feature] = ()) -> tuple[SpeechTraits, ...]:
+    """Return what the engines of that name or model can do. Imports no libraries."""
+    if model is not None:
+        return (build_model(model).traits,)
+    if (added := added_by(name, features)) is not None:
+        return added.traits(name)
+    if name == ESPEAK and (library := package.find()) is not None:
+        return (voices.traits(library.data),)
+    return tuple(engine.traits for engine in build(name))

@@ -1,0 +1,299 @@
+"""`/v1/audio/speech`: texts to audio, as files, as events and as samples; `/v1/audio/voices`."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response, StreamingResponse
+from loguru import logger
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from asr_server.core.audio import SPEECH_RATE
+from asr_server.core.errors import AsrError, Cancelled, MissingParameter
+from asr_server.features.speech_output.cache import SpokenAnswer
+from asr_server.features.speech_output.encoding.complete import with_length
+from asr_server.features.speech_output.encoding.formats import SpeechFormat
+from asr_server.features.speech_output.fields import CLONE_FIELDS, CloneForm, SpeechBody, clone_schema, speech_request
+from asr_server.features.speech_output.requests import AudioChunk, SentenceBegun, SpeechDone, SpeechEvent, SpeechRequest
+from asr_server.features.speech_output.script import SpeechScript
+from asr_server.features.speech_output.voice_list import voice_list
+from asr_server.features.speech_output.voice_sample import voice_sample
+from asr_server.net import body
+from asr_server.net.disconnect import while_connected
+from asr_server.net.request_log import server_timing
+from asr_server.recordings import sse
+from asr_server.recordings.schemas import ErrorBody, VoiceListBody
+from asr_server.services import CallerDep, Services, ServicesDep
+
+router = APIRouter(prefix="/v1/audio", tags=["speech"])
+
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody} for status in (400, 404, 413, 429, 500, 501, 503, 504)
+}
+# About 5 ms of work.
+_SHORT_TEXT_CHARS = 1_000
+# JSON may write a character in six bytes, and outside the basic plane in twelve. The rest is for the other fields.
+_BYTES_PER_CHAR, _OTHER_BYTES = 12, 128 * 1024
+# 30 s of two channels at 96 kHz in 32 bits are 22 MiB.
+_MAX_CLONE_BYTES = 32 * 2**20
+_SCHEMA = {"requestBody": {"required": True, "content": {"application/json": {"schema": body.schema_of(SpeechBody)}}}}
+# Of an answer that was kept: as much is copied at a time, however slowly the client reads.
+_PIECE_BYTES = 64 * 1024
+_PCM_HEADERS = {
+    "X-PCM-Sample-Rate": str(SPEECH_RATE),
+    "X-PCM-Bit-Depth": "16",
+    "X-PCM-Channels": "1",
+}
+
+
+@router.post("/speech", response_class=Response, responses=_ERRORS, openapi_extra=_SCHEMA)
+async def create_speech(request: Request, services: ServicesDep) -> Response:
+    """Speak a text. The audio is sent while it is made; `stream_format=sse` sends it in events."""
+    sent = await _received(request, services)
+    return await _response(request, services, speech_request(sent, services.catalog), sent)
+
+
+@router.post("/speech/stream", response_class=Response, responses=_ERRORS, openapi_extra=_SCHEMA)
+async def stream_speech(request: Request, services: ServicesDep) -> Response:
+    """Speak a text in events of one sentence each, with its text and its samples (16 bits, mono, 24 kHz) in base64.
+    `data: [DONE]` is the last."""
+    wanted = await _samples_request(request, services)
+    return await _events(request, services, wanted, SentenceFrames())
+
+
+@router.post("/speech/stream/pcm", response_class=Response, responses=_ERRORS, openapi_extra=_SCHEMA)
+async def stream_samples(request: Request, services: ServicesDep) -> Response:
+    """Speak a text as samples of 16 bits, mono, 24 kHz, without a header."""
+    wanted = await _samples_request(request, services)
+    return await _audio_response(request, services, wanted)
+
+
+@router.post("/speech/clone", response_class=Response, responses=_ERRORS, openapi_extra=clone_schema())
+async def speak_as(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+    """Speak a text in the voice of a recording, which is not kept."""
+    services.speech.check(imitates=True)
+    services.speech.admission.check()
+    form = await body.read_form(request, min(services.settings.max_upload_bytes, _MAX_CLONE_BYTES))
+    try:
+        fields = body.validated(CloneForm, {"input": "", **body.scalars(form, CLONE_FIELDS)})
+        wanted = speech_request(fields, services.catalog)
+        file = body.upload(form, "file")
+        if file is None:
+            raise MissingParameter("The form has no file part named 'file'.", param="file")
+        work = voice_sample(
+            services.decoder, file.file, fields.ref_text, caller.share, services.settings.request_timeout
+        )
+        sample = await while_connected(request.receive, work)
+    finally:
+        await form.close()
+    return await _response(request, services, replace(wanted, sample=sample), fields)
+
+
+@router.get("/voices", responses={501: {"model": ErrorBody}})
+async def list_voices(services: ServicesDep) -> VoiceListBody:
+    """The voices that speech requests can name: OpenAI's names, and the engine's own."""
+    return voice_list([client.traits for client in services.speech.engines.named])
+
+
+async def _received(request: Request, services: Services) -> SpeechBody:
+    """The body. Raises `SpeechUnavailable` before it is read."""
+    services.speech.check()
+    max_bytes = _BYTES_PER_CHAR * services.settings.max_speech_chars + _OTHER_BYTES
+    return body.validated(SpeechBody, await body.read_json(request, max_bytes))
+
+
+async def _samples_request(request: Request, services: Services) -> SpeechRequest:
+    wanted = speech_request(await _received(request, services), services.catalog)
+    return replace(wanted, format=SpeechFormat.PCM)
+
+
+async def _response(request: Request, services: Services, wanted: SpeechRequest, sent: SpeechBody) -> Response:
+    if sent.stream_format == "sse":
+        return await _events(request, services, wanted, _openai_frames)
+    return await _audio_response(request, services, wanted)
+
+
+async def _events(
+    request: Request, services: Services, wanted: SpeechRequest, to_frames: Callable[[SpeechEvent], list[str]]
+) -> Response:
+    prepared = await _prepared(request, services, wanted)
+    kept = services.speech.kept(prepared)
+    work = partial(services.speech.speak, prepared) if kept is None else kept.replay
+
+    def frames(event: SpeechEvent) -> list[str]:
+        if isinstance(event, SpeechDone):
+            _note(request, event)
+        return to_frames(event)
+
+    response = await sse.respond(request, work, frames)
+    response.headers.update(_headers(prepared, is_kept=kept is not None))
+    return response
+
+
+async def _prepared(request: Request, services: Services, wanted: SpeechRequest) -> SpeechScript:
+    """Return what is to be spoken. A long text waits for its turn, and no longer than its client does."""
+    caller = request.state.caller
+    if len(wanted.text) <= _SHORT_TEXT_CHARS:
+        return services.speech.prepare(wanted, caller.owner, caller.share)
+    work = services.speech.prepare_long(wanted, caller.owner, caller.share)
+    return await while_connected(request.receive, work)
+
+
+async def _audio_response(request: Request, services: Services, wanted: SpeechRequest) -> Response:
+    """The response that sends the audio as it is made, or that was kept. An error before the first audio becomes an
+    HTTP status."""
+    prepared = await _prepared(request, services, wanted)
+    kept = services.speech.kept(prepared)
+    if kept is not None:
+        return _kept_response(request, kept, prepared)
+    buffer = sse.EventBuffer(partial(services.speech.speak, prepared))
+    try:
+        await while_connected(request.receive, _until_audio(buffer))
+    except BaseException:
+        buffer.cancel()
+        raise
+    return _AudioResponse(request, buffer, prepared)
+
+
+def _headers(prepared: SpeechScript, *, is_kept: bool) -> dict[str, str]:
+    headers = {"X-Cache": "hit" if is_kept else "miss", "X-Accel-Buffering": "no", "Cache-Control": "no-store"}
+    if prepared.encoding.format is SpeechFormat.PCM:
+        headers |= _PCM_HEADERS
+    return headers | ({"X-Ignored": ", ".join(prepared.ignored)} if prepared.ignored else {})
+
+
+def _kept_response(request: Request, kept: SpokenAnswer, prepared: SpeechScript) -> StreamingResponse:
+    """A whole file; WAV and FLAC files then say how long they are."""
+    _note(request, kept.done)
+    audio_format = prepared.encoding.format
+    parts = [event.data for event in kept.events if isinstance(event, AudioChunk)]
+    size = sum(map(len, parts))
+    parts[:1] = [with_length(audio_format, part, kept.done.samples) for part in parts[:1]]
+    headers = _headers(prepared, is_kept=True)
+    headers |= {"Content-Length": str(size), **server_timing(request, kept.done.timings)}
+    return StreamingResponse(_pieces(parts), media_type=audio_format.media_type, headers=headers)
+
+
+async def _pieces(parts: list[bytes]) -> AsyncGenerator[bytes, None]:
+    for part in parts:
+        for begin in range(0, len(part), _PIECE_BYTES):
+            yield part[begin : begin + _PIECE_BYTES]
+
+
+async def _until_audio(buffer: sse.EventBuffer[SpeechEvent]) -> None:
+    """Wait for the first audio, which `take` then returns, or for the end. Raises the error that ended the work."""
+    while await buffer.wait():
+        if not isinstance(buffer.take(), SentenceBegun):
+            return
+
+
+class _AudioResponse(StreamingResponse):
+    """Sends the audio of `buffer`, from the event on that it has now. An error in the middle cuts the connection off:
+    the client must not take a part of the audio for all of it."""
+
+    def __init__(self, request: Request, buffer: sse.EventBuffer[SpeechEvent], prepared: SpeechScript) -> None:
+        headers, media_type = _headers(prepared, is_kept=False), prepared.encoding.format.media_type
+        super().__init__(self._audio(), media_type=media_type, headers=headers)
+        self._request = request
+        self._buffer = buffer
+        # Of the request: that of a client that leaves, until there is another one.
+        self._outcome: str | None = Cancelled.code
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything, or end when the client leaves. Returns without the end of the body if the work failed."""
+        state = self._request.state
+        try:
+            await super().__call__(scope, receive, send)
+        except AsrError as error:
+            self._outcome = error.code
+            logger.error("answer cut off", id=state.id, code=error.code, reason=error.message)
+        except ClientDisconnect:
+            pass
+        except Exception as error:
+            self._outcome = AsrError.code
+            logger.opt(exception=error).error("unexpected error", id=state.id)
+        finally:
+            self._buffer.cancel()
+            if self._outcome is not None:
+                state.outcome = self._outcome
+
+    async def _audio(self) -> AsyncGenerator[bytes, None]:
+        while (event := self._buffer.take()) is not None:
+            match event:
+                case AudioChunk(data=data):
+                    yield data
+                case SpeechDone():
+                    _note(self._request, event)
+            await self._buffer.wait()
+        self._outcome = None
+
+
+def _note(request: Request, done: SpeechDone) -> None:
+    """For the request's log line: lengths and times, none of the text."""
+    request.state.log |= {
+        "characters": done.characters,
+        "sentences": done.sentences,
+        "audio_s": round(done.samples / SPEECH_RATE, 3),
+        "cut_short": done.cut_short,
+        "cached": done.cached,
+        "first_audio_ms": round(done.timings.first_audio_ms, 1),
+    }
+
+
+def _openai_frames(event: SpeechEvent) -> list[str]:
+    match event:
+        case AudioChunk(data=data):
+            return [sse.frame({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})]
+        case SpeechDone():
+            usage = _usage(event)
+            return [sse.frame({"type": "speech.audio.done", "usage": usage})]
+        case _:
+            return []
+
+
+def _usage(done: SpeechDone) -> dict[str, int]:
+    """OpenAI counts tokens. Here: characters of the text, and frames of 80 ms."""
+    frames = -(-done.samples * 25 // (2 * SPEECH_RATE))
+    return {"input_tokens": done.characters, "output_tokens": frames, "total_tokens": done.characters + frames}
+
+
+class SentenceFrames:
+    """The events of `/speech/stream`: one for each sentence, once all of its audio is there."""
+
+    def __init__(self) -> None:
+        self._begun: SentenceBegun | None = None
+        self._data = bytearray()
+
+    def __call__(self, event: SpeechEvent) -> list[str]:
+        match event:
+            case SentenceBegun():
+                frames = self._sentence()
+                self._begun = event
+                return frames
+            case AudioChunk(data=data):
+                self._data += data
+                return []
+            case SpeechDone():
+                return [*self._sentence(), "data: [DONE]\n\n"]
+
+    def _sentence(self) -> list[str]:
+        begun, data = self._begun, bytes(self._data)
+        self._begun, self._data = None, bytearray()
+        if begun is None:
+            return []
+        content = {
+            "index": begun.index,
+            "text": begun.text,
+            "start": begun.start,
+            "end": begun.end,
+            "sample_rate": SPEECH_RATE,
+            "duration": round(len(data) / 2 / SPEECH_RATE, 3),
+            "audio": base64.b64encode(data).decode(),
+        }
+        return [sse.frame(content)]

@@ -1,0 +1,489 @@
+"""Sessions over a scripted voice: bounds, cancellation at once, order, failures and the end of the server."""
+
+import asyncio
+import time
+
+import numpy as np
+import pytest
+
+from asr_server.core import settings
+from asr_server.core.audio import SPEECH_RATE
+from asr_server.core.errors import (
+    DeadlineExceeded,
+    InvalidEvent,
+    InvalidValue,
+    Overloaded,
+    SessionExpired,
+    ShuttingDown,
+    SpeechFailed,
+    TextTooLong,
+    UnsupportedLanguage,
+)
+from asr_server.features.speech_output import session as module
+from asr_server.features.speech_output.cache import SpeechCache
+from asr_server.features.speech_output.encoding.client import AudioEncoder
+from asr_server.features.speech_output.encoding.formats import SpeechFormat
+from asr_server.features.speech_output.engines.client import SpeechClient
+from asr_server.features.speech_output.engines.protocol import SpeechFinish, SpeechTraits, SpokenSentence, Voice
+from asr_server.features.speech_output.outbox import (
+    Flushed,
+    SentenceEnded,
+    SentenceStarted,
+    SessionDone,
+    SessionStarted,
+    SpeechCancelled,
+    SpokenAudio,
+)
+from asr_server.features.speech_output.requests import SpeechRequest
+from asr_server.features.speech_output.script import SpeechEngines
+from asr_server.features.speech_output.session import SessionLimits
+from asr_server.features.speech_output.sessions import SpeechSessions
+from asr_server.features.speech_output.synthesis import SpeechProcessor
+from asr_server.schedule.admission import Admission
+from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server.schedule.thread import EngineThread
+
+PCM = SpeechRequest(text="", voice="one", format=SpeechFormat.PCM)
+TEN = "One. Two. Three. Four. Five. Six. Seven. Eight. Nine. Ten. "
+
+
+class ScriptedVoice:
+    """A batch of one row. A sentence is half a second of noise; `held` are sentences that wait, `broken` those
+    that fail. `seen`: the texts of all rows in order."""
+
+    urgent_slots = 1
+    fits = True
+
+    def __init__(self):
+        self.row, self.seen, self.dropped, self.loaded = None, [], [], False
+        self.held, self.broken = set(), set()
+        self.traits = SpeechTraits((Voice("one", "a voice"),), languages=("en",))
+
+    @property
+    def free_slots(self):
+        return int(self.row is None)
+
+    def load(self):
+        self.loaded = True
+
+    def unload(self):
+        self.loaded = False
+
+    def admit(self, key, item, urgent=False):
+        self.row = key, item.text
+        self.seen.append(item.text)
+
+    def drop(self, key):
+        if self.row is not None and self.row[0] == key:
+            self.dropped.append(self.row[1])
+            self.row = None
+
+    def step(self, begin_s=None):
+        time.sleep(0.001)
+        if self.row is None or self.row[1] in self.held:
+            return
+        (key, text), self.row = self.row, None
+        if text in self.broken:
+            yield RowFailed(key, SpeechFailed("The voice failed."))
+            return
+        noise = np.random.default_rng(len(text)).uniform(-0.5, 0.5, SPEECH_RATE // 4).astype(np.float32)
+        for _ in range(2):
+            yield RowDelta(key, noise)
+        yield RowDone(key, SpokenSentence(SpeechFinish.END, 2 * len(noise)))
+
+
+@pytest.fixture
+async def made():
+    """Makes sessions over one voice; `made.voice`, `made.thread`, `made.admission` and `made.encoder` are theirs."""
+    maker = _Maker()
+    yield maker
+    for session in list(maker.open):
+        await maker.sessions.close(session, "")
+    await asyncio.to_thread(maker.thread.close)
+    await maker.encoder.close()
+
+
+class _Maker:
+    def __init__(self):
+        self.voice, self.open = ScriptedVoice(), []
+        self.thread = EngineThread(self.voice, idle_timeout_s=0.1)
+        self.admission = Admission(1_000.0)
+        self.encoder = AudioEncoder()
+        self.limits(SessionLimits(characters=400, sentence_s=60.0, idle_s=60.0))
+
+    def limits(self, limits):
+        """Those of sessions from now on."""
+        client = SpeechClient(self.thread, self.voice.traits, "scripted")
+        values = settings.load(model_id="fake")
+        processor = SpeechProcessor(
+            SpeechEngines((client,)), self.encoder, self.admission, SpeechCache(0), values, limits.sentence_s
+        )
+        self.sessions = SpeechSessions(processor, limits)
+
+    async def session(self, **options):
+        """A started session that nobody reads yet, behind its first event."""
+        session = self.sessions.open()
+        self.open.append(session)
+        events = session.events()
+        starting = asyncio.create_task(
+            session.start(SpeechRequest(text="", **{"voice": "one", "format": SpeechFormat.PCM, **options}))
+        )
+        assert isinstance(await anext(events), SessionStarted)
+        await starting
+        return session, events
+
+    @property
+    def idle(self):
+        """Whether the engine has nothing to do for anybody."""
+        snapshot = self.thread.snapshot()
+        return snapshot.running == 0 and not any(snapshot.depth.values()) and self.admission.held_s == 0
+
+
+async def _until(holds):
+    async with asyncio.timeout(20):
+        while not holds():  # noqa: ASYNC110 - another thread works
+            await asyncio.sleep(0.002)
+
+
+async def _collect(events, told):
+    while True:
+        told.append(await anext(events))
+
+
+async def _all(events):
+    return [event async for event in events]
+
+
+async def _cancelled(session, events):
+    """What is still told after a cancel, up to and with its answer."""
+    cancelling = asyncio.create_task(session.cancel())
+    await asyncio.sleep(0)  # else the event that waits would be taken before
+    told = []
+    while not told or not isinstance(told[-1], SpeechCancelled):
+        told.append(await anext(events))
+    await cancelling
+    return told
+
+
+def _audio(events):
+    return b"".join(event.data for event in events if isinstance(event, SpokenAudio))
+
+
+async def test_a_text_is_told_sentence_by_sentence(made):
+    """Each sentence, its audio, its end; places and lengths count the samples that were sent."""
+    session, events = await made.session(pause_ms=100)
+    await session.push("One. Tw")
+    await session.push("o")
+    session.end()
+    told = await _all(events)
+    kinds = [type(event) for event in told if not isinstance(event, SpokenAudio)]
+    assert kinds == [SentenceStarted, SentenceEnded, SentenceStarted, SentenceEnded, SessionDone]
+    begun = [(event.index, event.text, event.start_samples) for event in told if isinstance(event, SentenceStarted)]
+    assert begun == [(0, "One.", 0), (1, "Two", SPEECH_RATE // 2)]
+    lengths = [event.samples for event in told if isinstance(event, SentenceEnded)]
+    assert lengths == [SPEECH_RATE // 2, SPEECH_RATE // 10 + SPEECH_RATE // 2]
+    assert len(_audio(told)) == 2 * sum(lengths)
+    assert told[-1] == SessionDone(2, sum(lengths))
+
+
+async def test_the_engine_is_at_most_two_sentences_ahead_of_what_is_taken(made):
+    """Of ten that wait, it speaks three until the first was taken."""
+    session, events = await made.session()
+    await session.push(TEN)
+    session.flush()
+    await _until(lambda: len(made.voice.seen) == 3 and made.voice.row is None)
+    await asyncio.sleep(0.05)
+    assert len(made.voice.seen) == 3
+    for taken in range(1, 8):
+        while not isinstance(await anext(events), SentenceEnded):
+            pass
+        assert isinstance(await anext(events), SentenceStarted)  # it is only put once the end was taken
+        await _until(lambda taken=taken: len(made.voice.seen) == taken + 3 and made.voice.row is None)
+
+
+async def test_a_cancel_cancels_the_jobs_and_takes_back_what_waits(made):
+    """Of a session that has something at the engine, in its queue and on its way to the client."""
+    made.voice.held = {"Three."}
+    session, events = await made.session()
+    await session.push(TEN)
+    while not isinstance(await anext(events), SpokenAudio):
+        pass
+    await _until(lambda: made.voice.row is not None and session._outbox._waiting)
+    assert not made.idle
+    assert await _cancelled(session, events) == [SpeechCancelled(0, session.sent_samples)]
+    await _until(lambda: made.idle)
+    assert made.voice.dropped == ["Three."]
+    assert len(made.voice.seen) == 3
+
+
+async def test_after_a_cancel_the_next_text_is_spoken_as_the_first(made):
+    """The same samples; numbers and places go on behind what was sent."""
+    session, events = await made.session()
+    await session.push("Begun and never")
+    await session.push(" finished. ")
+    assert (await _cancelled(session, events)) == [SpeechCancelled(0, 0)]
+    await session.push("One. Two.")
+    session.flush()
+    first = [await anext(events)]
+    while not isinstance(first[-1], Flushed):
+        first.append(await anext(events))
+    sent = len(_audio(first)) // 2
+    assert await _cancelled(session, events) == [SpeechCancelled(2, sent)]
+    await session.push("One. Two.")
+    session.end()
+    second = await _all(events)
+    assert _audio(second) == _audio(first)
+    begun = [event for event in second if isinstance(event, SentenceStarted)]
+    assert (begun[0].index, begun[0].start_samples) == (2, sent)
+    assert second[-1] == SessionDone(4, 2 * sent)
+
+
+async def test_a_cancel_after_the_end_still_ends(made):
+    """The rest is not spoken; the session is done."""
+    made.voice.held = {"Two."}
+    session, events = await made.session()
+    await session.push(TEN)
+    session.end()
+    with pytest.raises(InvalidEvent):
+        await session.push("More")
+    assert await _cancelled(session, events) == [SpeechCancelled(0, 0)]
+    assert await _all(events) == [SessionDone(0, 0)]
+
+
+async def test_the_jobs_of_a_connection_that_is_gone_are_cancelled(made):
+    """Whoever closes while the engine works leaves nothing behind."""
+    made.voice.held = {"One."}
+    session, _ = await made.session()
+    await session.push(TEN)
+    await _until(lambda: made.voice.row is not None)
+    await made.sessions.close(session, "")
+    await _until(lambda: made.idle)
+    assert (made.voice.dropped, made.voice.seen) == (["One."], ["One."])
+    assert len(made.sessions) == 0
+
+
+async def test_who_only_connects_costs_nothing(made):
+    """Not with half a sentence either: no engine is loaded and no process is started."""
+    session, _ = await made.session()
+    await session.push("Half a sentence")
+    await asyncio.sleep(0.05)
+    assert (made.voice.loaded, made.thread.snapshot().running, made.admission.held_s) == (False, 0, 0)
+
+
+async def test_between_two_texts_nothing_is_held(made):
+    """Once all that has arrived was spoken, also while a text is open: the engine is unloaded when its time comes."""
+    session, events = await made.session()
+    await session.push("One. Two")
+    while not isinstance(await anext(events), SentenceEnded):
+        pass
+    await _until(lambda: made.idle and not made.voice.loaded)
+    session.flush()
+    while not isinstance(await anext(events), Flushed):
+        pass
+
+
+async def test_more_text_than_may_wait_is_refused_whole(made):
+    """And nothing of it is spoken; there is room again when a sentence has begun."""
+    session, events = await made.session()
+    words = "Word " * 78
+    await session.push(f"One. {words}")
+    with pytest.raises(TextTooLong):
+        await session.push("refused.")
+    assert isinstance(await anext(events), SentenceStarted)
+    await session.push("taken.")
+    session.end()
+    begun = [event.text for event in await _all(events) if isinstance(event, SentenceStarted)]
+    assert begun == [f"{words}taken."]
+
+
+async def test_a_text_in_a_language_without_a_voice_is_forgotten(made):
+    """The session goes on, and its flush and its end are answered."""
+    session, events = await made.session()
+    with pytest.raises(UnsupportedLanguage):
+        await session.push("Раз. Два. Т")
+    for mark, answer in ((session.flush, Flushed), (session.end, SessionDone)):
+        await session.push("Раз")
+        with pytest.raises(UnsupportedLanguage):
+            mark()
+        assert isinstance(await anext(events), answer)
+
+
+async def test_flushes_have_a_bound(made):
+    """Each waits for its answer, so that they count as characters."""
+    session, _ = await made.session()
+    for _ in range(400):
+        session.flush()
+    with pytest.raises(TextTooLong):
+        session.flush()
+
+
+async def test_a_full_server_refuses(made):
+    """As it refuses a request."""
+    made.admission = Admission(1.0)
+    made.limits(SessionLimits(400, 60.0, 60.0))
+    made.voice.held = {"One."}
+    first, _ = await made.session()
+    await first.push(TEN)
+    second, _ = await made.session()
+    with pytest.raises(Overloaded):
+        await second.push(TEN)
+
+
+async def test_a_caller_has_a_share_of_what_may_wait(made):
+    """Of all its sockets together; nothing of the message is taken, and others have their part."""
+    made.admission = Admission(60.0, share_s=30.0)
+    made.limits(SessionLimits(2_000, 60.0, 60.0))
+    made.voice.held = {"One."}
+    sessions = [made.sessions.open(share) for share in ("key", "key", "other")]
+    made.open += sessions
+    for session in sessions:
+        starting = asyncio.create_task(session.start(SpeechRequest(text="", voice="one", format=SpeechFormat.PCM)))
+        await anext(session.events())
+        await starting
+    first, second, other = sessions
+    text = "One. " + "Two words. " * 30  # 24 s
+    await first.push(text)
+    with pytest.raises(Overloaded, match="one caller may have"):
+        await second.push(text)
+    assert (second.characters, second.sentences_left) == (0, 0)
+    await second.push("Two words.")
+    await other.push(text)
+    with pytest.raises(Overloaded, match="The server has all the work"):
+        await other.push(text)
+
+
+async def test_a_sentence_that_fails_ends_the_session(made):
+    """What was spoken before is told before; the others are cancelled."""
+    made.voice.broken = {"Three."}
+    session, events = await made.session()
+    await session.push(TEN)
+    told = []
+    with pytest.raises(SpeechFailed):
+        await _collect(events, told)
+    assert [event.index for event in told if isinstance(event, SentenceEnded)] == [0, 1]
+    await made.sessions.close(session, "")
+    await _until(lambda: made.idle)
+
+
+async def test_a_sentence_has_a_time_limit(made):
+    """At the engine; the session ends with it."""
+    made.limits(SessionLimits(400, 0.2, 60.0))
+    made.voice.held = {"One."}
+    session, events = await made.session()
+    await session.push(TEN)
+    assert isinstance(await anext(events), SentenceStarted)
+    with pytest.raises(DeadlineExceeded):
+        await anext(events)
+    await made.sessions.close(session, "")
+    await _until(lambda: made.idle)
+
+
+async def test_an_idle_session_ends(made):
+    """One with half a sentence too; one that waits for its engine does not."""
+    made.limits(SessionLimits(400, 60.0, 0.2))
+    made.voice.held = {"One."}
+    (idle, idle_events), (busy, busy_events) = [await made.session() for _ in range(2)]
+    await idle.push("Half a")
+    await busy.push(TEN)
+    assert isinstance(await anext(busy_events), SentenceStarted)
+    waiting = asyncio.create_task(anext(busy_events))
+    with pytest.raises(SessionExpired):
+        await anext(idle_events)
+    await asyncio.sleep(0.4)
+    assert not waiting.done()
+    made.voice.held = set()
+    assert isinstance(await waiting, SpokenAudio)
+
+
+async def test_at_the_servers_end_the_present_sentence_is_finished(made):
+    """And no other; the end waits for that, and opens no more sessions."""
+    session, events = await made.session()
+    waiting, waiting_events = await made.session()
+    unstarted = made.sessions.open()
+    await session.push(TEN)
+    told = [await anext(events) for _ in range(2)]
+    draining = asyncio.create_task(made.sessions.drain())
+    await asyncio.sleep(0)
+    await session.push("Ignored. ")
+    with pytest.raises(ShuttingDown):
+        await _collect(events, told)
+    kinds = [type(event) for event in told]
+    assert (kinds.count(SentenceStarted), kinds[-1]) == (1, SentenceEnded)
+    assert len(_audio(told)) == SPEECH_RATE
+    for each, other in ((waiting, waiting_events), (unstarted, unstarted.events())):
+        with pytest.raises(ShuttingDown):
+            await anext(other)
+        await made.sessions.close(each, "")
+    assert not draining.done()
+    await made.sessions.close(session, "")
+    await draining
+    with pytest.raises(ShuttingDown):
+        made.sessions.open()
+
+
+async def test_a_cancel_at_the_servers_end_stops_at_once(made):
+    """Nothing of the sentence follows."""
+    made.voice.held = {"One."}
+    session, events = await made.session()
+    await session.push(TEN)
+    assert isinstance(await anext(events), SentenceStarted)
+    session.finish_sentence()
+    await session.cancel()
+    with pytest.raises(ShuttingDown):
+        await anext(events)
+    await _until(lambda: made.idle)
+
+
+async def test_a_session_starts_once_and_with_what_there_is(made):
+    """A voice that does not exist is refused, and another can be named."""
+    session = made.sessions.open()
+    with pytest.raises(InvalidValue):
+        await session.start(SpeechRequest(text="", voice="nobody"))
+    assert not session.started
+    session, _ = await made.session(instructions="Whisper.")
+    with pytest.raises(InvalidEvent):
+        await session.start(PCM)
+
+
+async def test_who_takes_nothing_stops_only_itself(made):
+    """Another session is served meanwhile."""
+    stuck, _ = await made.session()
+    await stuck.push(TEN)
+    session, events = await made.session()
+    await session.push("One.")
+    session.end()
+    assert isinstance((await _all(events))[-1], SessionDone)
+
+
+async def test_who_cancels_without_end_is_read_later(made, monkeypatch):
+    """The answer comes at once; a few interruptions in a row cost nothing."""
+    monkeypatch.setattr(module, "_CANCELS", 3)
+    monkeypatch.setattr(module, "_CANCELS_PER_S", 20.0)
+    session, events = await made.session()
+    took_s = []
+    for _ in range(6):
+        began_s = time.monotonic()
+        cancelling = asyncio.create_task(session.cancel())
+        assert isinstance(await anext(events), SpeechCancelled)
+        await cancelling
+        took_s.append(time.monotonic() - began_s)
+    assert min(took_s[3:]) > 0.04
+    assert sum(took_s[3:]) >= 0.13
+
+
+async def test_a_long_piece_is_taken_in_slices(made):
+    """Others have their turns meanwhile, and its sentences are those of the whole."""
+    made.limits(SessionLimits(characters=20_000, sentence_s=60.0, idle_s=60.0))
+    session, _ = await made.session()
+    turns = []
+
+    async def others():
+        while True:
+            turns.append(1)
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    await session.push("This is a sentence of a text. " * 300)
+    beside.cancel()
+    assert len(turns) > 30
+    assert session.sentences_left >= 298

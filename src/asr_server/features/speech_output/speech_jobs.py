@@ -1,0 +1,211 @@
+"""Jobs that speak a text: part by part to a file of samples that outlives the server, and then to the file asked for.
+
+The samples of a part depend on its text and the request alone, so that a job that was interrupted goes on at the first
+part that was not finished, and its result is that of one that was not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import BinaryIO, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asr_server.core.audio import SPEECH_RATE
+from asr_server.core.errors import AsrError, DeadlineExceeded, EncoderUnavailable, SpeechFailed
+from asr_server.features.speech_output.chapters import Chapter
+from asr_server.features.speech_output.durations import spoken_s
+from asr_server.features.speech_output.encoding.complete import with_length
+from asr_server.features.speech_output.encoding.formats import ChapterMark, EncodingOptions, SpeechFormat
+from asr_server.features.speech_output.requests import (
+    AudioChunk,
+    SentenceBegun,
+    SpeechEvent,
+    SpeechJobRequest,
+    SpeechRequest,
+)
+from asr_server.features.speech_output.script import SpeechScript, script_of
+from asr_server.features.speech_output.spoken_parts import SAMPLE_BYTES, SpokenPart, SpokenParts
+from asr_server.features.speech_output.synthesis import SpeechProcessor, SpeechRun
+from asr_server.features.speech_output.text_parts import TextPart, loaded, text_parts
+from asr_server.jobs.work import JobOutcome, JobRun, Progress, TextSize, when_there_is_room
+from asr_server.recordings.requests import Result
+from asr_server.schedule.job import Priority
+
+# Silence before a chapter, beside that between two sentences; at speed 1.
+_CHAPTER_PAUSE_MS = 1_000
+# A process that was lost is started anew. What fails so often will fail again.
+_ATTEMPTS = 3
+# Of the text, for its language.
+_BEGINNING_CHARS = 20_000
+_LOSSLESS = (SpeechFormat.WAV, SpeechFormat.PCM, SpeechFormat.FLAC)
+_PCM_BYTES_PER_S, _LOSSY_BYTES_PER_S = SPEECH_RATE * SAMPLE_BYTES, 8_000
+_HEADER_BYTES = 64
+
+T = TypeVar("T")
+
+
+def beginning(request: SpeechJobRequest, chapters: tuple[Chapter, ...]) -> SpeechRequest:
+    """The request with the first of its text, by which its language is found."""
+    text = ""
+    for chapter in chapters:
+        text += chapter.text[: _BEGINNING_CHARS - len(text)]
+    return request.of(text)
+
+
+def text_size(request: SpeechJobRequest, chapters: tuple[Chapter, ...]) -> TextSize:
+    """Of all chapters."""
+    duration_s = sum(spoken_s(chapter.text) for chapter in chapters) / request.speed
+    result_bytes_per_s = _PCM_BYTES_PER_S if request.format in _LOSSLESS else _LOSSY_BYTES_PER_S
+    expected_bytes = int(duration_s * (_PCM_BYTES_PER_S + result_bytes_per_s))
+    return TextSize(sum(len(chapter.text) for chapter in chapters), expected_bytes)
+
+
+class SpeechJobs:
+    """Speaks texts as bulk work."""
+
+    unexpected_error: ClassVar[type[AsrError]] = SpeechFailed
+
+    def __init__(self, speech: SpeechProcessor) -> None:
+        self._speech = speech
+
+    async def process(self, run: JobRun) -> JobOutcome:
+        """The speech, as the result in the store. Raises as `JobWork`."""
+        try:
+            async with asyncio.timeout(run.timeout_s):
+                return await self._process(run)
+        except TimeoutError:
+            raise DeadlineExceeded("The job took longer than JOB_TIMEOUT.") from None
+
+    async def _process(self, run: JobRun) -> JobOutcome:
+        request, identity = run.record.request, run.record.id
+        assert isinstance(request, SpeechJobRequest)
+        chapters = await asyncio.to_thread(_read, run)
+        spoken_request = replace(beginning(request, chapters), format=SpeechFormat.PCM)
+        how = self._speech.delivery(spoken_request)
+        parts = await asyncio.to_thread(text_parts, chapters, how.language)
+        with await asyncio.to_thread(run.store.spoken_parts, identity) as spoken:
+            for number, part in enumerate(parts):
+                script = await asyncio.to_thread(script_of, how, part.text)
+                if [one.key for one in spoken.finished[number : number + 1]] != [script.key]:
+                    await asyncio.to_thread(spoken.cut, number)
+                    in_progress = _PartInProgress(run, spoken, part, script)
+                    await _again_if_lost(partial(in_progress.speak, self._speech))
+                    await run.store.keep_parts(identity, spoken)
+            await asyncio.to_thread(spoken.cut, len(parts))
+            book = _Book(request, chapters, parts, spoken)
+            with await asyncio.to_thread(run.store.new_result, identity) as file:
+                samples = await _again_if_lost(partial(self._encode, book, file))
+                await asyncio.to_thread(_state_length, file, request.format, samples)
+                await asyncio.to_thread(run.store.keep_result, identity, file)
+        name = f"speech.{request.format}"
+        return JobOutcome(Result(b"", request.format.media_type, file_name=name), None, samples / SPEECH_RATE)
+
+    async def _encode(self, book: _Book, file: BinaryIO) -> int:
+        """The samples of the file."""
+        await asyncio.to_thread(file.truncate, 0)
+        file.seek(0)
+        options = EncodingOptions(book.request.format, pause_ms=0, trim=False, chapters=book.marks())
+        async with self._speech.encoder.stream(options) as encoded:
+            blocks = book.sound()
+            while (block := await asyncio.to_thread(next, blocks, None)) is not None:
+                await asyncio.to_thread(file.write, await encoded.push(block))
+            await asyncio.to_thread(file.write, await encoded.finish())
+            return encoded.samples
+
+
+@dataclass(frozen=True, slots=True)
+class _PartInProgress:
+    run: JobRun
+    spoken: SpokenParts
+    part: TextPart
+    script: SpeechScript
+
+    async def speak(self, speech: SpeechProcessor) -> None:
+        """Speak the part and keep it. What an earlier attempt has left is removed."""
+        await asyncio.to_thread(self.spoken.cut, len(self.spoken.finished))
+        samples = self.spoken.samples
+
+        async def take(event: SpeechEvent) -> None:
+            nonlocal samples
+            match event:
+                case SentenceBegun(start=start):
+                    self._report(samples, self.part.begin + start)
+                case AudioChunk(data=data):
+                    await asyncio.to_thread(self.spoken.write, data)
+                    samples += len(data) // SAMPLE_BYTES
+
+        await speech.speak(self.script, take, SpeechRun(Priority.BULK, self.run.timeout_s))
+        await asyncio.to_thread(self.spoken.finish_part, self.script.key)
+        self._report(samples, self.part.begin + len(self.part.text))
+
+    def _report(self, samples: int, done_characters: int) -> None:
+        done_s = samples / SPEECH_RATE
+        duration_s = done_s * self.run.record.characters / done_characters if done_characters else 0.0
+        self.run.report(Progress(done_s, duration_s, done_characters))
+
+
+@dataclass(frozen=True, slots=True)
+class _Book:
+    """All parts, spoken."""
+
+    request: SpeechJobRequest
+    chapters: tuple[Chapter, ...]
+    parts: list[TextPart]
+    spoken: SpokenParts
+
+    def marks(self) -> tuple[ChapterMark, ...]:
+        """Where chapters begin and end; none where there is only one."""
+        starts: dict[int, int] = {}
+        at = 0
+        for part, pause, spoken in self._layout():
+            starts.setdefault(part.chapter, at + pause)
+            at += pause + spoken.samples
+        ends = [*list(starts.values())[1:], at]
+        titles = [self.chapters[number].title for number in starts]
+        marks = zip(starts.values(), ends, titles, strict=True)
+        return tuple(ChapterMark(*mark) for mark in marks) if len(starts) > 1 else ()
+
+    def sound(self) -> Iterator[NDArray[np.float32]]:
+        """All of it, a few seconds at a time. Reads from the disk."""
+        self.spoken.rewind()
+        for _, pause, spoken in self._layout():
+            yield np.zeros(pause, np.float32)
+            for data in self.spoken.blocks(spoken):
+                yield np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32_768)
+
+    def _layout(self) -> Iterator[tuple[TextPart, int, SpokenPart]]:
+        """Each part with the samples of silence before it."""
+        before: TextPart | None = None
+        for part, spoken in zip(self.parts, self.spoken.finished, strict=True):
+            pause_ms = 0 if before is None else self.request.pause_ms
+            if before is not None and before.chapter != part.chapter:
+                pause_ms += _CHAPTER_PAUSE_MS
+            yield part, round(pause_ms * SPEECH_RATE / 1000 / self.request.speed), spoken
+            before = part
+
+
+async def _again_if_lost(work: Callable[[], Awaitable[T]]) -> T:
+    for _ in range(1, _ATTEMPTS):
+        with suppress(SpeechFailed, EncoderUnavailable):
+            return await when_there_is_room(work)
+    return await when_there_is_room(work)
+
+
+def _read(run: JobRun) -> tuple[Chapter, ...]:
+    with run.store.recording(run.record.id) as file:
+        return loaded(file.read())
+
+
+def _state_length(file: BinaryIO, audio_format: SpeechFormat, samples: int) -> None:
+    """Into the header, where the format has a place for it and it fits."""
+    file.seek(0)
+    header = file.read(_HEADER_BYTES)
+    file.seek(0)
+    with suppress(ValueError):  # a WAV file over 4 GiB, whose readers go on to its end
+        file.write(with_length(audio_format, header, samples))

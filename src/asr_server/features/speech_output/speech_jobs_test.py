@@ -1,0 +1,249 @@
+"""Texts as jobs, with the scripted engine: what is interrupted goes on, and nothing shows that it was."""
+
+import asyncio
+import io
+from dataclasses import replace
+
+import av
+import numpy as np
+import pytest
+import pytest_asyncio
+import soundfile
+
+from asr_server.core.audio import SPEECH_RATE
+from asr_server.core.errors import DeadlineExceeded, SpeechFailed
+from asr_server.core.speech_settings import SpeechSettings
+from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpeechScript
+from asr_server.features.speech_output import text_parts
+from asr_server.features.speech_output.cache import SpeechCache
+from asr_server.features.speech_output.chapters import Chapter
+from asr_server.features.speech_output.encoding.client import AudioEncoder
+from asr_server.features.speech_output.encoding.formats import SpeechFormat
+from asr_server.features.speech_output.engines.client import SpeechClient
+from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
+from asr_server.features.speech_output.requests import SpeechJobRequest
+from asr_server.features.speech_output.script import SpeechEngines
+from asr_server.features.speech_output.speech_jobs import SpeechJobs, beginning, text_size
+from asr_server.features.speech_output.synthesis import SpeechProcessor
+from asr_server.features.speech_output.text_parts import dumped
+from asr_server.jobs import work
+from asr_server.jobs.record import JobRecord, new_id
+from asr_server.jobs.store import JobStore
+from asr_server.jobs.work import JobRun
+from asr_server.schedule.admission import Admission
+from asr_server.schedule.job import Priority
+from asr_server.schedule.observer import SchedulerObserver
+from asr_server.schedule.thread import EngineThread
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+CHAPTERS = tuple(
+    Chapter(f"Chapter {name}", " ".join(f"Sentence {number} is about {name}." for number in range(6)))
+    for name in ("ants", "bees", "cows")
+)
+REQUEST = SpeechJobRequest(format=SpeechFormat.PCM, pause_ms=100)
+
+
+class Ledger(SchedulerObserver):
+    """The sentences that the engine was given."""
+
+    def __init__(self):
+        self.sentences, self.priorities = [], set()
+
+    def started(self, job):
+        self.sentences.append(job.item.text)
+        self.priorities.add(job.priority)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def encoder():
+    made = AudioEncoder()
+    yield made
+    await made.close()
+
+
+@pytest.fixture(autouse=True)
+def short_parts(monkeypatch):
+    """Two or three sentences in each part, nine parts in all, and no second between attempts."""
+    monkeypatch.setattr(text_parts, "_PART_S", 2.5)
+    monkeypatch.setattr(work, "_RETRY_S", 0.001)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def speaking(encoder):
+    """A function that builds what speaks, over a new engine with these rules."""
+    threads = []
+
+    def build(*rules, limit_s=10_000.0, request_s=60.0):
+        engine, ledger = FakeSpeechEngine(FakeScript(speech=SpeechScript(rules))), Ledger()
+        thread = EngineThread(engine, idle_timeout_s=0, watch=ledger)
+        threads.append(thread)
+        engines = SpeechEngines((SpeechClient(thread, engine.traits, "fake"),))
+        processor = SpeechProcessor(
+            engines, encoder, Admission(limit_s), SpeechCache(2**20), SpeechSettings(), request_s
+        )
+        return SpeechJobs(processor), ledger
+
+    yield build
+    for thread in threads:
+        await asyncio.to_thread(thread.close)
+
+
+@pytest.fixture
+def job(tmp_path):
+    """A function that stores a job for this request: its run, to which `progress` is reported."""
+    store = JobStore(tmp_path)
+
+    def stored(request=REQUEST, chapters=CHAPTERS, timeout_s=60.0):
+        record = JobRecord(new_id(), request, 1.0, characters=text_size(request, chapters).characters)
+        store.add(record, io.BytesIO(dumped(chapters)))
+        return JobRun(record, store, timeout_s, lambda progress: None)
+
+    yield stored
+    store.close()
+
+
+async def result(jobs, run):
+    """The outcome of a job, and its content."""
+    outcome = await jobs.process(run)
+    assert outcome.content is None
+    with run.store.result(run.record.id) as file:
+        return outcome, file.read()
+
+
+async def test_a_job_goes_on_where_it_was_interrupted(speaking, job):
+    """Whenever that is: no finished part is spoken again, and the result has the same bytes."""
+    jobs, ledger = speaking()
+    outcome, whole = await result(jobs, job())
+    assert outcome.duration_s == len(whole) / 2 / SPEECH_RATE
+    assert len(ledger.sentences) == 18
+    assert ledger.priorities == {Priority.BULK}
+    for until_character in (0, 100, 210, 290):
+        jobs, ledger = speaking()
+        run, far_enough = job(), asyncio.Event()
+
+        def report(progress, until_character=until_character, far_enough=far_enough):
+            if progress.done_characters >= until_character:
+                far_enough.set()
+
+        task = asyncio.create_task(jobs.process(replace(run, report=report)))
+        await far_enough.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        with run.store.spoken_parts(run.record.id) as parts:
+            finished = len(parts.finished)
+        jobs, ledger = speaking()
+        assert (await result(jobs, run))[1] == whole
+        assert len(ledger.sentences) == 18 - 2 * finished
+
+
+async def test_a_job_of_another_voice_keeps_nothing(speaking, job):
+    """Parts belong to all that their samples depend on: a server with another engine speaks them anew."""
+    run = job()
+    jobs, _ = speaking()
+    _, other = await result(jobs, run)
+    changed = replace(run, record=replace(run.record, request=replace(REQUEST, voice="high")))
+    jobs, ledger = speaking()
+    _, content = await result(jobs, changed)
+    assert len(ledger.sentences) == 18
+    assert content != other
+
+
+async def test_progress_grows_with_every_sentence(speaking, job):
+    """In characters and in seconds, up to all of them."""
+    seen = []
+    run = replace(job(), report=seen.append)
+    await speaking()[0].process(run)
+    done = [progress.done_characters for progress in seen]
+    assert done == sorted(done)
+    assert len(set(done)) >= 18
+    assert done[-1] == run.record.characters
+    assert [progress.done_s for progress in seen] == sorted(progress.done_s for progress in seen)
+    # About how long all of it will be: as much as is made at least, and in the end just that.
+    assert all(progress.duration_s >= progress.done_s for progress in seen)
+    assert seen[-1].duration_s == pytest.approx(seen[-1].done_s)
+
+
+@pytest.mark.parametrize("audio_format", SpeechFormat)
+async def test_every_format_has_all_samples(speaking, job, audio_format):
+    """Lossless files have those of PCM and state their length; lossy ones have a frame or two more."""
+    jobs, _ = speaking()
+    pcm = np.frombuffer((await result(jobs, job()))[1], "<i2")
+    outcome, content = await result(jobs, job(replace(REQUEST, format=audio_format)))
+    assert outcome.duration_s == len(pcm) / SPEECH_RATE
+    if audio_format in (SpeechFormat.WAV, SpeechFormat.FLAC):
+        assert soundfile.info(io.BytesIO(content)).frames == len(pcm)
+        assert np.array_equal(soundfile.read(io.BytesIO(content), dtype="int16")[0], pcm)
+    elif audio_format is not SpeechFormat.PCM:
+        with av.open(io.BytesIO(content)) as container:
+            (stream,) = container.streams.audio
+            decoded_s = sum(frame.samples / frame.sample_rate for frame in container.decode(stream))
+        assert -0.001 < decoded_s - outcome.duration_s < 0.2
+
+
+@pytest.mark.parametrize("audio_format", [SpeechFormat.MP3, SpeechFormat.M4B])
+async def test_audiobooks_have_chapters(speaking, job, audio_format):
+    """They begin with the first sound of their text, and end where the next begins."""
+    request = replace(REQUEST, format=audio_format)
+    outcome, content = await result(speaking()[0], job(request))
+    with av.open(io.BytesIO(content)) as container:
+        marks = container.chapters()
+    assert [mark["metadata"]["title"] for mark in marks] == [chapter.title for chapter in CHAPTERS]
+    assert [mark["end"] for mark in marks[:-1]] == [mark["start"] for mark in marks[1:]]
+    assert (marks[0]["start"], marks[-1]["end"] / 1000) == (0, pytest.approx(outcome.duration_s, abs=0.001))
+    pcm = np.frombuffer((await result(speaking()[0], job()))[1], "<i2")
+    for mark in marks[1:]:
+        start = mark["start"] * SPEECH_RATE // 1000
+        assert not pcm[start - SPEECH_RATE : start - 100].any()  # a second of silence
+        assert pcm[start : start + 2_400].any()
+
+
+async def test_lost_work_is_done_again(speaking, job):
+    """A sentence that fails once is spoken by the next attempt, which leaves no trace; one that always fails ends the
+    job."""
+    _, whole = await result(speaking()[0], job())
+    once = SpeechRule(call=11, fault=Fault.RAISE, after_blocks=2)
+    assert (await result(speaking(once)[0], job()))[1] == whole
+    always = SpeechRule(text="about bees", fault=Fault.RAISE)
+    with pytest.raises(SpeechFailed):
+        await speaking(always)[0].process(job())
+
+
+async def test_a_job_has_its_time_limit(speaking, job):
+    """However far it is."""
+    with pytest.raises(DeadlineExceeded):
+        await speaking(SpeechRule(call=5, fault=Fault.HANG, hang_s=1.0))[0].process(job(timeout_s=0.3))
+
+
+async def test_the_time_limit_of_a_request_is_none_of_a_job(speaking, job):
+    """A part of a long text may take longer than an answer that somebody waits for."""
+    slow = SpeechRule(call=5, fault=Fault.HANG, hang_s=0.6)
+    await speaking(slow, request_s=0.3)[0].process(job())
+
+
+async def test_parts_beyond_the_text_are_left_out(speaking, job):
+    """Such as a server has stored that divided the text in another way."""
+    jobs, run = speaking()[0], job()
+    whole = (await result(jobs, run))[1]
+    with run.store.spoken_parts(run.record.id) as spoken:
+        spoken.write(bytes(1_000))
+        spoken.finish_part("f" * 64)
+    assert (await result(jobs, run))[1] == whole
+
+
+async def test_a_text_says_what_it_will_take():
+    """Samples and the file, which is as large where nothing is lost; at twice the speed half of it."""
+    pcm, mp3 = (
+        text_size(replace(REQUEST, format=audio_format), CHAPTERS)
+        for audio_format in (SpeechFormat.PCM, SpeechFormat.MP3)
+    )
+    fast = text_size(replace(REQUEST, speed=2.0), CHAPTERS)
+    assert pcm.characters == mp3.characters == fast.characters == sum(len(chapter.text) for chapter in CHAPTERS)
+    assert fast.expected_bytes == pytest.approx(pcm.expected_bytes / 2, abs=1)
+    assert pcm.expected_bytes / 2 < mp3.expected_bytes < 0.6 * pcm.expected_bytes
+
+
+async def test_the_language_is_found_by_a_bounded_beginning():
+    """Of however many chapters."""
+    text = beginning(REQUEST, tuple(Chapter("", letter * 8_000) for letter in "abcd")).text
+    assert text == "a" * 8_000 + "b" * 8_000 + "c" * 4_000

@@ -1,0 +1,324 @@
+"""A text to audio: sentence by sentence through the engine and the encoder, with the next sentences under way."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import astuple, dataclass, replace
+
+import numpy as np
+
+from asr_server.audio.shares import FairShares
+from asr_server.core.errors import DeadlineExceeded, ShuttingDown, SpeechUnavailable
+from asr_server.core.speech_settings import SpeechSettings
+from asr_server.engine.client import until
+from asr_server.features.speech_output import script
+from asr_server.features.speech_output.cache import SpeechCache, SpokenAnswer
+from asr_server.features.speech_output.durations import spoken_s
+from asr_server.features.speech_output.encoding.client import AudioEncoder, EncodedStream
+from asr_server.features.speech_output.encoding.formats import SpeechFormat
+from asr_server.features.speech_output.engines.client import SpeechStream
+from asr_server.features.speech_output.engines.protocol import Sentence, SpeechFinish
+from asr_server.features.speech_output.observer import SpeechObserver
+from asr_server.features.speech_output.requests import (
+    AudioChunk,
+    SentenceBegun,
+    SpeechDone,
+    SpeechEvent,
+    SpeechRequest,
+    SpeechTimings,
+)
+from asr_server.features.speech_output.script import Delivery, SpeechEngines, SpeechScript
+from asr_server.schedule.admission import Admission, AdmissionTicket
+from asr_server.schedule.job import Priority
+from asr_server.schedule.observer import JobEnd
+
+# Sentences that are queued ahead of the one that is encoded: the engine never waits for the encoder.
+_LOOK_AHEAD = 2
+# Of one event. A reader that is slow holds a bounded number of them.
+_CHUNK_BYTES = 64 * 1024
+# A reader that takes longer for an event listens while it reads, and the rest of its text is not wanted soon.
+_SLOW_S = 1.0
+# With a number and an amount: the libraries for these are imported at the first one.
+_WARM_UP = "One costs $2.50."
+_NOTHING = np.zeros(0, np.float32)
+
+Emit = Callable[[SpeechEvent], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechRun:
+    """How a request is run: its class of work, and how long it may take, None for the server's limit."""
+
+    priority: Priority = Priority.INTERACTIVE
+    timeout_s: float | None = None
+
+
+class SpeechProcessor:
+    """Speaks texts of many callers at once. For one event loop. `engines`: or the reason why the server is silent."""
+
+    def __init__(
+        self,
+        engines: SpeechEngines | str,
+        encoder: AudioEncoder,
+        admission: Admission,
+        cache: SpeechCache,
+        settings: SpeechSettings,
+        timeout_s: float,
+        observer: SpeechObserver | None = None,
+    ) -> None:
+        self._engines = engines
+        self._settings = settings
+        self._timeout_s = timeout_s
+        self._observer = observer or SpeechObserver()
+        self._under_way: set[_TextInProgress] = set()
+        self._is_draining = False
+        # A long text of one caller at a time, and beside it one of somebody who has none: the threads are everybody's.
+        self._preparing = FairShares(1, 2)
+        self.encoder = encoder
+        self.admission = admission
+        self.cache = cache
+
+    @property
+    def engines(self) -> SpeechEngines:
+        """Raises `SpeechUnavailable` where the server is silent."""
+        if isinstance(self._engines, str):
+            raise SpeechUnavailable(f"This server does not speak: {self._engines}.")
+        return self._engines
+
+    def check(self, *, imitates: bool = False) -> None:
+        """Raise `SpeechUnavailable` where the server is silent; with `imitates` also where it imitates no voices."""
+        self.engines.check(imitates=imitates)
+
+    @property
+    def silent_because(self) -> str:
+        """Why the server does not speak; "" if it does."""
+        return self._engines if isinstance(self._engines, str) else ""
+
+    @property
+    def texts(self) -> int:
+        """How many are being spoken."""
+        return len(self._under_way)
+
+    @property
+    def sentences_left(self) -> int:
+        """Of these texts, those that are not spoken yet."""
+        return sum(one.sentences_left for one in self._under_way)
+
+    def drain(self) -> None:
+        """Take no more texts. Those that are being spoken are spoken to their end."""
+        self._is_draining = True
+
+    async def warm_up(self) -> None:
+        """Load the engine and start the encoder: speak a word that nobody hears."""
+        await self.speak(self.prepare(SpeechRequest(text=_WARM_UP, format=SpeechFormat.PCM)), _drop)
+
+    def delivery(self, request: SpeechRequest) -> Delivery:
+        """How the request's sentences are spoken. Raises what is wrong with it but for its text, and
+        `SpeechUnavailable`."""
+        return script.delivery(request, self.engines, self._settings)
+
+    def prepare(self, request: SpeechRequest, owner: str = "", share: str = "") -> SpeechScript:
+        """What is to be spoken how. Raises what is wrong with the request, `SpeechUnavailable` and `ShuttingDown`.
+
+        `owner`: whose kept answers may be used. Another key must not learn what was spoken for this one. `share`: the
+        owner, or an address.
+        """
+        if self._is_draining:
+            raise ShuttingDown("The server is shutting down.")
+        prepared = script.prepare(request, self.engines, self._settings)
+        return replace(prepared, key=f"{owner} {prepared.key}", share=share)
+
+    async def prepare_long(self, request: SpeechRequest, owner: str = "", share: str = "") -> SpeechScript:
+        """Do as `prepare` in a thread, since live sessions share the event loop. Callers take turns."""
+        async with self._preparing.taken(share):
+            return await asyncio.to_thread(self.prepare, request, owner, share)
+
+    def kept(self, prepared: SpeechScript) -> SpokenAnswer | None:
+        """The answer to the same request, if it was kept."""
+        return self.cache.get(prepared.key) if self.cache.max_bytes else None
+
+    async def speak(self, prepared: SpeechScript, emit: Emit, run: SpeechRun | None = None) -> SpeechDone:
+        """Emit the audio as it is made, `SpeechDone` at last. Cancelling cancels all work.
+
+        Raises `Overloaded`, `DeadlineExceeded`, `SpeechFailed`, `EncoderUnavailable` and what loading raises.
+        """
+        run = run or SpeechRun()
+        timeout_s = run.timeout_s or self._timeout_s
+        bulk = run.priority is Priority.BULK
+        with (
+            self.admission.hold(time_limit_s=timeout_s, bulk=bulk, share=prepared.share) as ticket,
+            self.cache.recording(emit) as recorder,
+        ):
+            if bulk:  # a part of a long text, which would push out many answers
+                recorder.forget()
+            self.admission.measure(ticket, prepared.duration_s)
+            text = _TextInProgress(prepared, recorder.emit, SpeechRun(run.priority, timeout_s), self.admission, ticket)
+            with self._counted(text):
+                try:
+                    async with until(prepared.client.clock, text.deadline_s):
+                        done = await text.speak(self.encoder, self._observer)
+                except TimeoutError:
+                    raise DeadlineExceeded("The time limit of the request passed while it was spoken.") from None
+            self.admission.finish(ticket, prepared.duration_s)
+            if (answer := recorder.answer(done)) is not None:
+                self.cache.put(prepared.key, answer)
+        await text.emit(done)
+        return done
+
+    @contextmanager
+    def _counted(self, text: _TextInProgress) -> Iterator[None]:
+        end = JobEnd.FAILED
+        self._under_way.add(text)
+        try:
+            yield
+            end = JobEnd.DONE
+        except DeadlineExceeded:
+            end = JobEnd.EXPIRED
+            raise
+        except asyncio.CancelledError:
+            end = JobEnd.CANCELLED
+            raise
+        finally:
+            self._under_way.remove(text)
+            self._observer.answered(text.prepared.encoding.format, end)
+
+
+class _TextInProgress:
+    """One text on its way to its reader.
+
+    While the reader does not take what is ready, no further sentence is begun: that time does not count against the
+    limit of the request, and those sentences do not keep other texts out, of a slow reader none that is not begun.
+    """
+
+    def __init__(
+        self, prepared: SpeechScript, emit: Emit, run: SpeechRun, admission: Admission, ticket: AdmissionTicket
+    ) -> None:
+        self.prepared = prepared
+        self.sentences_left = len(prepared.rows)
+        self._emit = emit
+        self._priority = run.priority
+        self._admission, self._ticket = admission, ticket
+        self._clock = prepared.client.clock
+        self._limit_s = self._clock.now_s() + (run.timeout_s or math.inf)
+        self._waits_since_s: float | None = None
+        self._is_slow = False  # the reader
+        self._first: SentenceBegun | None = None
+        self._rows = iter(prepared.rows)
+        self._ahead: deque[SpeechStream] = deque()
+        self._queued_s = 0.0
+
+    def deadline_s(self) -> float:
+        """By the request clock; it moves while the reader is waited for."""
+        waiting_s = 0.0 if self._waits_since_s is None else self._clock.now_s() - self._waits_since_s
+        return self._limit_s + waiting_s
+
+    async def emit(self, event: SpeechEvent) -> None:
+        """Hand an event to the reader. The first one goes with the first audio: an error is then before both."""
+        if isinstance(event, SentenceBegun) and event.index == 0:
+            self._first = event
+            return
+        first, self._first = self._first, None
+        self._admission.measure(self._ticket, self._queued_s)
+        self._waits_since_s = self._clock.now_s()
+        try:
+            if first is not None:
+                await self._emit(first)
+            await self._emit(event)
+        finally:
+            self._is_slow |= self._clock.now_s() - self._waits_since_s > _SLOW_S
+            self._limit_s, self._waits_since_s = self.deadline_s(), None
+            if not self._is_slow:
+                self._admission.measure(self._ticket, self.prepared.duration_s)
+
+    async def speak(self, encoder: AudioEncoder, observer: SpeechObserver) -> SpeechDone:
+        """All of it. Cancelling cancels all work."""
+        prepared = self.prepared
+        began_s = time.perf_counter()
+        timings, cut_short, spoken = SpeechTimings(), 0, 0.0
+        with ExitStack() as stack:
+            stack.enter_context(prepared.client.lease())
+            stack.callback(_cancel, self._ahead)
+            for _ in range(_LOOK_AHEAD):
+                self._queue_next()
+            async with encoder.stream(prepared.encoding) as encoded:
+                for index, span in enumerate(prepared.spans):
+                    self._queue_next()
+                    await self.emit(SentenceBegun(index, span.text, span.start, span.end))
+                    sentence = SentenceInProgress(self._ahead[0], encoded, index, self.emit)
+                    finish = await sentence.encode(is_last=index + 1 == len(prepared.spans))
+                    self._ahead.popleft()
+                    cut_short += finish is SpeechFinish.BUDGET
+                    had_audio = timings.first_audio_ms > 0
+                    timings = _sum(timings, sentence.timings(began_s))
+                    observer.encoded(sentence.encode_s)
+                    if not had_audio and timings.first_audio_ms and self._priority is not Priority.BULK:
+                        observer.first_audio(timings.first_audio_ms / 1000)
+                    spoken += self._seconds(prepared.rows[index])
+                    self._admission.progress(self._ticket, spoken)
+                    self.sentences_left -= 1
+                return SpeechDone(prepared.characters, len(prepared.spans), encoded.samples, cut_short, timings=timings)
+
+    def _queue_next(self) -> None:
+        if (row := next(self._rows, None)) is not None:
+            self._queued_s += self._seconds(row)
+            speak = self.prepared.client.speak
+            self._ahead.append(
+                speak(row, priority=self._priority, duration_s=spoken_s(row.text), deadline_s=self.deadline_s())
+            )
+
+    def _seconds(self, row: Sentence) -> float:
+        return spoken_s(row.text) / row.speed / self.prepared.encoding.speed
+
+
+class SentenceInProgress:
+    """One sentence on its way from the engine through the encoder."""
+
+    def __init__(self, stream: SpeechStream, encoded: EncodedStream, index: int, emit: Emit) -> None:
+        self._stream, self._encoded, self._index, self._emit = stream, encoded, index, emit
+        self.encode_s = self._first_s = 0.0
+
+    async def encode(self, *, is_last: bool) -> SpeechFinish:
+        """Emit its audio as it is ready."""
+        async for block in self._stream:
+            await self._push(self._encoded.push(block))
+        result = await self._stream.result()
+        await self._push(self._encoded.push(_NOTHING, ends_sentence=True))
+        if is_last:
+            await self._push(self._encoded.finish())
+        return result.finish
+
+    async def _push(self, pushing: Awaitable[bytes]) -> None:
+        began_s = time.perf_counter()
+        data = await pushing
+        ended_s = time.perf_counter()
+        self.encode_s += ended_s - began_s
+        if data:
+            self._first_s = self._first_s or ended_s
+            for begin in range(0, len(data), _CHUNK_BYTES):
+                await self._emit(AudioChunk(self._index, data[begin : begin + _CHUNK_BYTES]))
+
+    def timings(self, began_s: float) -> SpeechTimings:
+        """Of this sentence; `first_audio_ms` since `began_s`."""
+        times = self._stream.times
+        first_s = self._first_s - began_s if self._first_s else 0.0
+        return SpeechTimings(*(1000 * part for part in (times.queue_s, times.infer_s, self.encode_s, first_s)))
+
+
+async def _drop(event: SpeechEvent) -> None:
+    """For those that do not listen."""
+
+
+def _cancel(streams: Iterable[SpeechStream]) -> None:
+    for stream in streams:
+        stream.cancel()
+
+
+def _sum(all_so_far: SpeechTimings, sentence: SpeechTimings) -> SpeechTimings:
+    first_audio_ms = all_so_far.first_audio_ms or sentence.first_audio_ms
+    added = SpeechTimings(*(one + other for one, other in zip(astuple(all_so_far), astuple(sentence), strict=True)))
+    return replace(added, first_audio_ms=first_audio_ms)

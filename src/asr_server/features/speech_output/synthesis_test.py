@@ -1,0 +1,392 @@
+"""Texts through the engine and the encoder: order, bounds, deadlines, cancellation, admission."""
+
+import asyncio
+import threading
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from asr_server.core.audio import SPEECH_RATE
+from asr_server.core.errors import DeadlineExceeded, Overloaded, ShuttingDown, SpeechFailed, SpeechUnavailable
+from asr_server.core.speech_settings import SpeechSettings
+from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpeechScript
+from asr_server.features.speech_output import synthesis
+from asr_server.features.speech_output.cache import SpeechCache
+from asr_server.features.speech_output.encoding.client import AudioEncoder
+from asr_server.features.speech_output.encoding.formats import SpeechFormat
+from asr_server.features.speech_output.engines.client import SpeechClient
+from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
+from asr_server.features.speech_output.engines.protocol import SpeechFinish, SpokenSentence
+from asr_server.features.speech_output.observer import SpeechObserver
+from asr_server.features.speech_output.requests import AudioChunk, SentenceBegun, SpeechRequest, SpeechTimings
+from asr_server.features.speech_output.script import SpeechEngines
+from asr_server.features.speech_output.synthesis import SentenceInProgress, SpeechProcessor, SpeechRun
+from asr_server.schedule.admission import Admission
+from asr_server.schedule.job import Priority
+from asr_server.schedule.observer import JobEnd
+from asr_server.schedule.request_clock import RequestClock
+from asr_server.schedule.thread import EngineThread
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SENTENCE = "This is a sentence of the text."
+TEXT = " ".join([SENTENCE] * 20)
+
+
+class Ledger(SpeechObserver):
+    """What was reported."""
+
+    def __init__(self):
+        self.first_audio_s, self.encoded_s, self.ends, self.started_sentences = [], [], [], 0
+        self.sentence_ends = []
+
+    def first_audio(self, after_s):
+        self.first_audio_s.append(after_s)
+
+    def encoded(self, took_s):
+        self.encoded_s.append(took_s)
+
+    def answered(self, audio_format, end):
+        self.ends.append((audio_format, end))
+
+    def started(self, job):
+        self.started_sentences += 1
+
+    def ended(self, job, end, value=None):
+        self.sentence_ends.append(end)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def encoder():
+    made = AudioEncoder()
+    yield made
+    await made.close()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def speech(encoder):
+    """A function that builds what speaks, over an engine with these rules. All of it must be free at the end."""
+    built = []
+
+    def build(*rules, limit_s=10_000.0, cache_bytes=0, timeout_s=60.0, clock=time.monotonic, **fields):
+        engine, ledger = FakeSpeechEngine(FakeScript(speech=SpeechScript(rules, **fields))), Ledger()
+        thread = EngineThread(engine, idle_timeout_s=0, watch=ledger, request_clock=RequestClock(clock=clock))
+        engines = SpeechEngines((SpeechClient(thread, engine.traits, "fake"),))
+        cache = SpeechCache(cache_bytes)
+        processor = SpeechProcessor(engines, encoder, Admission(limit_s), cache, SpeechSettings(), timeout_s, ledger)
+        built.append((processor, thread))
+        return SimpleNamespace(processor=processor, ledger=ledger, thread=thread)
+
+    yield build
+    for processor, thread in built:
+        await until_free(processor, thread)
+        await asyncio.to_thread(thread.close)
+
+
+async def until(condition):
+    async with asyncio.timeout(20):
+        while True:
+            if condition():
+                return
+            await asyncio.sleep(0.001)
+
+
+async def until_free(processor, thread):
+    """Nothing is left of any text."""
+
+    def is_free():
+        found = thread.snapshot()
+        left = found.running + sum(found.depth.values()) + processor.encoder.streams + processor.texts
+        return not (left or processor.admission.held_s or processor.sentences_left)
+
+    await until(is_free)
+
+
+def request(text=TEXT, **fields):
+    return SpeechRequest(text=text, format=fields.pop("format", SpeechFormat.PCM), pause_ms=0, **fields)
+
+
+async def events_of(processor, wanted, run=None):
+    """All events, and what `speak` returned."""
+    events = []
+
+    async def emit(event):
+        events.append(event)
+
+    done = await processor.speak(processor.prepare(wanted), emit, run)
+    return events, done
+
+
+def data(events):
+    return b"".join(event.data for event in events if isinstance(event, AudioChunk))
+
+
+async def test_each_sentence_is_announced_before_its_audio(speech):
+    """With its place in the text; `SpeechDone` is last and counts the samples exactly."""
+    text = "One is here. Two is longer than one. Three."
+    events, done = await events_of(speech().processor, request(text))
+    begun = [event for event in events if isinstance(event, SentenceBegun)]
+    assert [text[event.start : event.end] for event in begun] == [event.text for event in begun]
+    assert [event.index for event in begun] == [0, 1, 2]
+    order = [event.index if isinstance(event, SentenceBegun) else event.sentence for event in events[:-1]]
+    assert order == sorted(order)
+    assert events[-1] is done
+    assert (done.sentences, done.characters, 2 * done.samples) == (3, len(text), len(data(events)))
+
+
+async def test_the_audio_is_that_of_the_sentences_alone(speech):
+    """One after the other: looking ahead changes no sample."""
+    processor = speech().processor
+    texts = ["One is here.", "Two is longer than one.", "Three."]
+    together, _ = await events_of(processor, request(" ".join(texts)))
+    alone = [data((await events_of(processor, request(text)))[0]) for text in texts]
+    assert data(together) == b"".join(alone)
+
+
+class OneBlock:
+    """A sentence of one block."""
+
+    async def __aiter__(self):
+        yield np.zeros(1, np.float32)
+
+    async def result(self):
+        return SpokenSentence(SpeechFinish.END, 1)
+
+
+class GenerousEncoder:
+    """What was held back comes at once, as after a long silence."""
+
+    samples = 1
+
+    async def push(self, samples, *, ends_sentence=False):
+        return b"" if ends_sentence else bytes(range(256)) * 800
+
+
+async def test_events_have_at_most_64_kib():
+    """Whatever the encoder gives at once: a slow reader holds 16 of them."""
+    events = []
+
+    async def emit(event):
+        events.append(event)
+
+    await SentenceInProgress(OneBlock(), GenerousEncoder(), 0, emit).encode(is_last=False)
+    assert [len(event.data) for event in events] == [65_536, 65_536, 65_536, 8_192]
+    assert data(events) == bytes(range(256)) * 800
+
+
+async def test_sentences_that_were_cut_short_are_counted(speech):
+    """The engine stopped them at its budget; the rest of the text is spoken."""
+    rule = SpeechRule(text="endless", finish=SpeechFinish.BUDGET)
+    _, done = await events_of(speech(rule).processor, request("One. This is endless. Three. So endless. Five."))
+    assert (done.sentences, done.cut_short) == (5, 2)
+
+
+async def test_an_error_is_raised_before_the_first_event_or_after_audio(speech):
+    """So the caller can still choose the status of its answer."""
+    processor = speech(SpeechRule(text="BAD", fault=Fault.RAISE)).processor
+    for text, heard in (("BAD. Good.", False), ("Good. BAD.", True)):
+        events = []
+
+        async def emit(event, events=events):
+            events.append(event)
+
+        with pytest.raises(SpeechFailed):
+            await processor.speak(processor.prepare(request(text)), emit)
+        assert bool(events) == bool(data(events)) == heard
+
+
+async def test_a_reader_that_does_not_take_stops_the_engine_and_costs_no_time(speech):
+    """Three sentences ahead at most. Its wait is no part of the time limit, and the others are not kept out by what is
+    not begun."""
+    now_s = 1_000.0
+    made = speech(timeout_s=60.0, limit_s=90.0, clock=lambda: now_s)
+    go, chunks = asyncio.Event(), []
+
+    async def emit(event):
+        chunks.append(event)
+        await go.wait()
+
+    work = asyncio.create_task(made.processor.speak(made.processor.prepare(request(f"{TEXT} {TEXT}")), emit))
+    await until(lambda: chunks and not made.thread.snapshot().running)
+    assert made.ledger.started_sentences == 3
+    assert made.processor.admission.held_s < 15
+    events, _ = await events_of(made.processor, request(TEXT))
+    now_s += 3_600
+    go.set()
+    done = await work
+    assert done.sentences == 40
+    assert data(chunks).startswith(data(events)[: 2 * SPEECH_RATE])
+
+
+@pytest.mark.parametrize("text", ["This one hangs.", "Good. This one hangs."])
+async def test_the_time_limit_ends_the_text(speech, text):
+    """Wherever it is; what it held is free."""
+    made = speech(SpeechRule(text="hangs", fault=Fault.HANG, hang_s=1.0))
+    await events_of(made.processor, request("The encoder runs."))
+    with pytest.raises(DeadlineExceeded):
+        await events_of(made.processor, request(text), SpeechRun(timeout_s=0.5))
+    assert made.ledger.ends[-1] == (SpeechFormat.PCM, JobEnd.EXPIRED)
+    assert made.processor.texts == made.processor.encoder.streams == 0
+
+
+async def test_cancelling_frees_the_engine_at_once(speech):
+    """In the middle of a long text, of which no further sentence is spoken."""
+    made = speech(step_s=0.1)
+    heard = asyncio.Event()
+
+    async def emit(event):
+        heard.set()
+
+    work = asyncio.create_task(made.processor.speak(made.processor.prepare(request()), emit))
+    await heard.wait()
+    assert (made.processor.texts, made.processor.encoder.streams) == (1, 1)
+    assert made.processor.sentences_left > 10
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    await until_free(made.processor, made.thread)
+    assert made.ledger.started_sentences < 10
+    assert JobEnd.CANCELLED in made.ledger.sentence_ends
+    assert made.ledger.ends == [(SpeechFormat.PCM, JobEnd.CANCELLED)]
+
+
+async def test_a_server_that_is_full_refuses(speech):
+    """By seconds of speech, with the time after which to try again; a job gives way to the rest."""
+    made = speech(limit_s=60.0, step_s=0.02)
+    long = asyncio.create_task(events_of(made.processor, request()))
+    await until(lambda: made.processor.texts)
+    with pytest.raises(Overloaded) as refused:
+        await events_of(made.processor, request())
+    assert refused.value.retry_after_s >= 1
+    long.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await long
+    assert await events_of(made.processor, request("Short."))
+
+
+async def test_interactive_texts_go_before_jobs(speech):
+    """A job's sentences wait for those of who came later; and its first audio is no figure of anybody's wait."""
+    made = speech(step_s=0.005)
+    job = asyncio.create_task(events_of(made.processor, request(), SpeechRun(Priority.BULK)))
+    await until(lambda: made.ledger.started_sentences >= 2)
+    await events_of(made.processor, request("Short."))
+    assert not job.done()
+    assert len(made.ledger.first_audio_s) == 1
+    await job
+    assert len(made.ledger.first_audio_s) == 1
+    assert len(made.ledger.encoded_s) == 21
+
+
+async def test_an_answer_is_kept_for_the_same_request(speech):
+    """With the same bytes, one chunk a sentence; an answer that was not completed is not kept."""
+    made = speech(SpeechRule(text="BAD", fault=Fault.RAISE), cache_bytes=10_000_000)
+    prepared = made.processor.prepare(request())
+    assert made.processor.kept(prepared) is None
+    events, done = await events_of(made.processor, request())
+    kept = made.processor.kept(prepared)
+    assert data(kept.events) == data(events)
+    assert (kept.done.samples, kept.done.cached) == (done.samples, True)
+    with pytest.raises(SpeechFailed):
+        await events_of(made.processor, request("Good. BAD."))
+    assert made.processor.kept(made.processor.prepare(request("Good. BAD."))) is None
+
+
+async def test_nothing_is_kept_where_the_cache_is_off(speech):
+    made = speech()
+    await events_of(made.processor, request("Short."))
+    assert made.processor.kept(made.processor.prepare(request("Short."))) is None
+    assert made.processor.cache.misses == 0
+
+
+async def test_long_texts_of_one_caller_leave_a_thread_to_others(speech, monkeypatch):
+    """One of each caller is divided at a time, however many of one wait; who leaves is not waited for."""
+    processor, going_on, begun = speech().processor, threading.Event(), []
+
+    def prepare(wanted, owner, share):
+        begun.append(share)
+        assert going_on.wait(60)
+        return wanted
+
+    monkeypatch.setattr(processor, "prepare", prepare)
+    many = [asyncio.create_task(processor.prepare_long(request(), "one", "one")) for _ in range(8)]
+    await until(lambda: begun == ["one"])
+    other = asyncio.create_task(processor.prepare_long(request(), "two", "two"))
+    await until(lambda: begun == ["one", "two"])
+    many[-1].cancel()
+    going_on.set()
+    await asyncio.gather(*many[:-1], other)
+    assert begun.count("one") == 7
+
+
+async def test_a_server_that_stops_takes_no_more_texts(speech):
+    """Those that it has are spoken to their end."""
+    made = speech(step_s=0.002)
+    under_way = asyncio.create_task(events_of(made.processor, request()))
+    await until(lambda: made.processor.texts)
+    made.processor.drain()
+    with pytest.raises(ShuttingDown):
+        made.processor.prepare(request())
+    assert (await under_way)[1].sentences == 20
+
+
+async def test_a_silent_server_says_why(encoder):
+    processor = SpeechProcessor("SPEECH=off", encoder, Admission(1.0), SpeechCache(0), SpeechSettings(), 1.0)
+    with pytest.raises(SpeechUnavailable, match="SPEECH=off"):
+        processor.prepare(request())
+
+
+async def test_times_are_those_of_the_answer(speech):
+    """The parts are sums over sentences, and the first audio comes before the end."""
+    events, done = await events_of(speech(step_s=0.01).processor, request("One is here. Two is here."))
+    times = done.timings
+    assert times.infer_ms >= 10 * len(data(events)) / 2 / SPEECH_RATE / 0.2 * 0.9
+    assert times.encode_ms > 0
+    assert 0 < times.first_audio_ms < times.infer_ms + times.queue_ms + times.encode_ms + 1_000
+
+
+async def test_many_texts_at_once_are_each_as_alone(speech):
+    """In all formats, with more of them than the engine has rows."""
+    processor = speech().processor
+    wanted = [request(f"Text number {n}. It has two.", format=list(SpeechFormat)[n % 6]) for n in range(24)]
+    together = await asyncio.gather(*(events_of(processor, one) for one in wanted))
+    for one, (events, _) in zip(wanted[:6], together, strict=False):
+        assert data((await events_of(processor, one))[0]) == data(events)
+    assert np.unique([len(data(events)) for events, _ in together]).size > 3
+
+
+async def test_a_part_of_a_long_text_is_not_kept(speech):
+    """It would push out many answers, and nobody waits for its first audio."""
+    made = speech(cache_bytes=2**24)
+    prepared = made.processor.prepare(request(SENTENCE))
+    await events_of(made.processor, request(SENTENCE), SpeechRun(Priority.BULK))
+    assert made.processor.kept(prepared) is None
+    assert made.ledger.first_audio_s == []
+    await events_of(made.processor, request(SENTENCE))
+    assert made.processor.kept(prepared) is not None
+    assert len(made.ledger.first_audio_s) == 1
+
+
+async def test_what_is_spoken_does_not_keep_others_out(speech):
+    """Of a text under way, what is begun and not yet spoken counts, in seconds of its speech."""
+    made, left = speech(), []
+    wanted = made.processor.prepare(request(speed=2.0))
+    assert wanted.duration_s == pytest.approx(made.processor.prepare(request()).duration_s / 2)
+
+    async def emit(event):
+        if isinstance(event, SentenceBegun):
+            left.append(made.processor.admission.held_s)
+
+    await made.processor.speak(wanted, emit)
+    each_s = wanted.duration_s / 20
+    assert max(left) <= 3.01 * each_s  # the present sentence and two ahead of it
+    assert left[-1] == pytest.approx(each_s)
+
+
+async def test_the_first_audio_of_a_text_is_that_of_its_first_sentence():
+    """All other times add up."""
+    first, second = SpeechTimings(1.0, 2.0, 3.0, 40.0), SpeechTimings(10.0, 20.0, 30.0, 400.0)
+    added = synthesis._sum(synthesis._sum(SpeechTimings(), first), second)
+    assert added == SpeechTimings(11.0, 22.0, 33.0, 40.0)

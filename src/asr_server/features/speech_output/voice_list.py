@@ -1,0 +1,38 @@
+"""The answer of `GET /v1/audio/voices`, which a gateway gives without its worker."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from asr_server.features.speech_output.engines.protocol import SpeechTraits, Voice
+from asr_server.recordings.schemas import VoiceBody, VoiceListBody
+
+
+def voice_list(engines: Sequence[SpeechTraits]) -> VoiceListBody:
+    """Return OpenAI's names, then the engines' own. `engines`: in the order in which they are preferred."""
+    own = {voice.id: _body(voice, traits) for traits in reversed(engines) for voice in traits.voices}
+    ordered = [own[voice.id] for traits in engines for voice in traits.voices]
+    names = sorted({name for traits in engines for name in traits.openai_voices})
+    listed = [*(_alias(name, engines, own) for name in names), *ordered]
+    return VoiceListBody(data=listed, voices=listed)
+
+
+def _alias(name: str, engines: Sequence[SpeechTraits], own: dict[str, VoiceBody]) -> VoiceBody:
+    """Return the voices behind a name: the first that speaks a language is the one that is heard."""
+    first, *others = [own[traits.openai_voices[name]] for traits in engines if name in traits.openai_voices]
+    languages = list(dict.fromkeys(code for voice in (first, *others) for code in voice.languages))
+    changed = {"id": name, "name": name, "alias_of": first.id, "languages": languages}
+    return first.model_copy(update=changed | {"also_alias_of": [voice.id for voice in others]})
+
+
+def _body(voice: Voice, traits: SpeechTraits) -> VoiceBody:
+    return VoiceBody(
+        id=voice.id,
+        name=voice.id,
+        description=voice.description,
+        languages=list(voice.languages or traits.languages),
+        licence=voice.licence or None,
+        model_card=voice.model_card or None,
+        alias_of=None,
+        also_alias_of=[],
+    )

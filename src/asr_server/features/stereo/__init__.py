@@ -1,0 +1,1 @@
+"""Channels that may be people: each is transcribed by itself."""

@@ -1,0 +1,279 @@
+"""Recordings of several channels through the pipeline, with the scripted engine of `pipeline_test`."""
+
+import itertools
+from contextlib import aclosing
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from asr_server.audio.conftest import pcm16, wav
+from asr_server.audio.decode import Decoder, Progress
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.errors import InvalidAudio, UnsupportedValue
+from asr_server.engine.protocol import Finish
+from asr_server.features.speakers.diarization.turns import Diarization, Turn
+from asr_server.features.speakers.speaker_names import SpeakerNames
+from asr_server.features.speakers.voices import Voice, VoiceStore
+from asr_server.features.stereo.channels import NUMBER_IGNORED, TOO_MANY_CHANNELS, channel_plan
+from asr_server.recordings.pipeline import (
+    Finished,
+    RecordingPipeline,
+    RunOptions,
+    SegmentDone,
+    SegmentLabelled,
+    Started,
+    TextDelta,
+)
+from asr_server.recordings.pipeline_test import Made
+from asr_server.recordings.requests import (
+    ChannelMode,
+    KnownSpeaker,
+    OutputOptions,
+    SpeakerOptions,
+    TranscriptionRequest,
+)
+from E2Etest.channels import conversation, late, people
+from E2Etest.recordings import real_clips, waveform
+
+
+@pytest.fixture
+async def made():
+    made = Made(lambda samples: Finish.END)
+    yield made
+    await made.close()
+
+
+@pytest.fixture(scope="module")
+def call():
+    """Two people whose turns overlap."""
+    return conversation(people("digits_george", "digits_jackson"), pause_s=-1.0)
+
+
+def _request(mode, **more):
+    return TranscriptionRequest(channel_mode=ChannelMode(mode), **more)
+
+
+async def _transcribe(made, track, request, options=None):
+    made.events.clear()
+    with wav(pcm16(np.clip(track, -1, 1)), channels=len(track)) as file:
+        return await made.transcribe(file, request, options or RunOptions())
+
+
+@pytest.mark.parametrize("mode", ["split", "auto"])
+async def test_each_channel_is_a_speaker(made, call, mode):
+    """Segments and words have one, speech at the same time is kept, and the text is in the order of the segments."""
+    transcript = await _transcribe(made, call, _request(mode, output=OutputOptions(words=True)))
+    segments = transcript.segments
+    assert {segment.speaker for segment in segments} == {"A", "B"}
+    assert all(word.speaker == segment.speaker for segment in segments for word in segment.words)
+    starts = [segment.start_ms for segment in segments]
+    assert starts == sorted(starts)
+    assert any(one.end_ms > other.start_ms for one, other in itertools.pairwise(segments))
+    assert transcript.text == " ".join(segment.text for segment in segments)
+    assert transcript.duration_ms == round(call.shape[1] / 16)
+
+
+async def test_a_mix_has_no_speakers(made, call):
+    """Nothing is different without the wish: the spans are those of the mixed channels."""
+    transcript = await _transcribe(made, call, _request("mix"))
+    seen = list(made.batch.seen)
+    assert {segment.speaker for segment in transcript.segments} == {None}
+    made.batch.seen.clear()
+    assert await _transcribe(made, call.mean(axis=0)[None], _request("mix"))
+    assert made.batch.seen == seen
+
+
+async def test_copies_are_one_speaker(made, call):
+    """Split, they are A; told apart automatically they are nobody in particular. Nothing is said twice."""
+    mono = call.sum(axis=0)
+    copies = np.stack([mono, -0.5 * late(mono, 40)])
+    alone = await _transcribe(made, mono[None], _request("mix"))
+    for mode, speaker in (("split", "A"), ("auto", None)):
+        transcript = await _transcribe(made, copies, _request(mode))
+        assert {segment.speaker for segment in transcript.segments} == {speaker}
+        assert transcript.text == alone.text
+
+
+async def test_one_channel_is_one_speaker_if_it_is_split(made, call):
+    """Mono in the two modes."""
+    for mode, speaker in (("split", "A"), ("auto", None)):
+        transcript = await _transcribe(made, call[:1], _request(mode))
+        assert {segment.speaker for segment in transcript.segments} == {speaker}
+
+
+async def test_a_silent_channel_is_mixed(made, call):
+    """Automatically; split, there is one speaker, who has the name of his channel."""
+    track = np.stack([0 * call[0], call[1]])
+    for mode, speaker in (("split", "B"), ("auto", None)):
+        transcript = await _transcribe(made, track, _request(mode))
+        assert {segment.speaker for segment in transcript.segments} == {speaker}
+
+
+@pytest.mark.parametrize(("stated", "warnings"), [({}, ()), ({"at_least": 3, "at_most": 3}, (NUMBER_IGNORED,))])
+async def test_a_stated_number_of_speakers_is_not_ignored_without_a_word(made, call, stated, warnings):
+    """Where `auto` finds a person on each channel."""
+    transcript = await _transcribe(made, call, _request("auto", speakers=SpeakerOptions(**stated)))
+    assert {segment.speaker for segment in transcript.segments} == {"A", "B"}
+    assert transcript.warnings == warnings
+
+
+async def test_nine_channels_are_too_many(made, call):
+    """Split, they are an error that names the field; automatically they are mixed, with a warning."""
+    track = np.tile(call, (5, 1))[:9] * 0.5
+    with pytest.raises(UnsupportedValue, match="up to 8 channels; the recording has 9") as caught:
+        await _transcribe(made, track, _request("split"))
+    assert caught.value.param == "channel_mode"
+    transcript = await _transcribe(made, track, _request("auto"))
+    assert transcript.warnings == (TOO_MANY_CHANNELS,)
+    assert {segment.speaker for segment in transcript.segments} == {None}
+
+
+@pytest.mark.parametrize("content", [b"", b"no audio" * 100, b"RIFF\x24\x00\x00\x00WAVEfmt "])
+async def test_what_is_no_recording_has_its_usual_error(made, tmp_path, content):
+    """Whatever becomes of its channels."""
+    path = tmp_path / "bad"
+    path.write_bytes(content)
+    codes = set()
+    for mode in ChannelMode:
+        with path.open("rb") as file, pytest.raises(Exception, match="file") as caught:
+            await made.transcribe(file, _request(mode))
+        codes.add(caught.value.code)
+    assert len(codes) == 1
+
+
+async def test_deltas_are_the_text(made, call):
+    """In the order of the spans, character for character."""
+    transcript = await _transcribe(made, call, _request("split"), RunOptions(deltas=True))
+    assert "".join(event.text for event in made.events if isinstance(event, TextDelta)) == transcript.text
+
+
+async def test_segments_with_speakers_come_last_if_speakers_are_asked_for(made, call):
+    """As for speakers who are told apart by their voices."""
+    transcript = await _transcribe(made, call, _request("split", speakers=SpeakerOptions()))
+    count = len(transcript.segments)
+    kinds = [type(event) for event in made.events]
+    assert kinds == [Started, *[SegmentDone] * count, *[SegmentLabelled] * count, Finished]
+    assert tuple(event.segment for event in made.events if isinstance(event, SegmentLabelled)) == transcript.segments
+
+
+class LoudAndQuiet:
+    """Takes the place of `SpeakerClient`, for a loud and a quiet person. `heard`: how many seconds each time."""
+
+    voice_model = "loudness"
+
+    def __init__(self):
+        self.heard = []
+
+    async def diarize(self, samples, count=None):
+        self.heard.append(len(samples) / SAMPLE_RATE)
+        return Diarization((Turn(0, 0, 2_000),), (np.eye(2, dtype=np.float32)[int(np.abs(samples).max() > 0.2)],))
+
+
+@pytest.fixture
+def known(made, tmp_path):
+    """What tells the voices of `made` apart, and the store of those that have names."""
+    client, store = LoudAndQuiet(), VoiceStore(tmp_path)
+    resources = made.pipeline._resources
+    names = SpeakerNames(client, made.decoder, store)
+    made.pipeline = RecordingPipeline(replace(resources, speakers=client, names=names))
+    return client, store
+
+
+def _clip(audio):
+    with wav(pcm16(np.clip(audio, -1, 1)), channels=1) as file:
+        file.seek(0)
+        return file.read()
+
+
+@pytest.mark.parametrize("mode", ["split", "auto"])
+async def test_a_channel_whose_voice_is_known_has_its_name(made, call, known, mode):
+    """Of a stored voice or of the caller's clip, on segments and words; the other keeps the letter of its channel."""
+    client, store = known
+    loud_and_quiet = np.stack([call[0] / np.abs(call[0]).max(), 0.1 * call[1] / np.abs(call[1]).max()])
+
+    async def names(options, **caller):
+        client.heard.clear()
+        wish = {"speakers": SpeakerOptions(**caller), "output": OutputOptions(words=True)}
+        transcript = await _transcribe(made, loud_and_quiet, _request(mode, **wish), options)
+        assert all(word.speaker == segment.speaker for segment in transcript.segments for word in segment.words)
+        labelled = [event.segment for event in made.events if isinstance(event, SegmentLabelled)]
+        assert labelled == list(transcript.segments)
+        return {segment.speaker for segment in labelled}
+
+    assert await names(RunOptions(owner="owner")) == {"A", "B"}
+    assert client.heard == []  # there is no voice to compare with
+    stored = {"model": client.voice_model, "consent": "a test"}
+    await store.put("owner", Voice(name="Ann", voice_print=np.eye(2, dtype=np.float32)[1], **stored))
+    assert await names(RunOptions(owner="owner")) == {"Ann", "B"}
+    assert client.heard == [pytest.approx(12), pytest.approx(12)]
+    assert await names(RunOptions(owner="another")) == {"A", "B"}
+    quiet = KnownSpeaker("A", _clip(loud_and_quiet[1]))
+    assert await names(RunOptions(owner="owner"), known=(quiet,)) == {"Ann", "A"}
+    assert await names(RunOptions(), known=(quiet,)) == {"C", "A"}
+
+
+async def test_languages_are_those_of_their_speakers(made):
+    """A short segment is compared with what the same person said: an interpreter's call has two main languages."""
+    long, short = (waveform(clip.path) for clip in real_clips("jfk", "digits_nicolas_0"))
+    pause = np.zeros(3 * SAMPLE_RATE, np.float32)
+    one = np.concatenate([long, 0 * short, pause, 0 * short, pause])
+    other = np.concatenate([0 * long, short, pause, short, pause])
+    made.batch.language = lambda samples: "English" if samples > 80_000 else "Chinese"
+    transcript = await _transcribe(made, np.stack([one, other]), _request("split"))
+    assert {(segment.speaker, segment.language) for segment in transcript.segments} == {
+        ("A", "English"),
+        ("B", "Chinese"),
+    }
+    assert len(made.batch.seen) == len(transcript.segments)
+
+
+async def test_speech_at_the_same_time_is_more_work(made):
+    """Admission counts the seconds of speech of all channels, but no recording for less than its length."""
+    jfk, librivox = (np.resize(waveform(clip.path), 20 * SAMPLE_RATE) for clip in real_clips("jfk", "librivox_0870"))
+    both, turns = np.stack([jfk, librivox]), conversation(people("digits_george", "digits_jackson"))
+    for track, work in ((both, 1.19), (turns, 1.0)):
+        with wav(pcm16(track), channels=2) as file:
+            assert (await channel_plan(made.decoder, file, ChannelMode.SPLIT, "")).work == pytest.approx(work, abs=0.05)
+        before_s = made.admission.answered_s
+        await _transcribe(made, track, _request("split"))
+        answered_s = made.admission.answered_s - before_s
+        assert answered_s == pytest.approx(work * track.shape[1] / SAMPLE_RATE, abs=1)
+        assert made.admission.held_s == 0
+
+
+async def test_what_was_said_before_the_damage_is_answered_first(made, monkeypatch):
+    """Also if the channels are compared up to the damage."""
+    whole = Decoder.stream_channels
+
+    async def damaged(self, source, progress, caller=""):
+        async with aclosing(whole(self, source, progress, caller)) as blocks:
+            async for block in blocks:
+                yield block
+                if progress.decoded_s > 9:
+                    raise InvalidAudio("The file is damaged.")
+
+    monkeypatch.setattr(Decoder, "stream_channels", damaged)
+    track = conversation(people("digits_george", "digits_jackson"), pause_s=3.0)
+    with pytest.raises(InvalidAudio):
+        await _transcribe(made, track, _request("split"))
+    assert [type(event) for event in made.events][:2] == [Started, SegmentDone]
+
+
+async def test_a_long_call_is_not_read_twice(made, call):
+    """The beginning tells what its channels are."""
+    track = np.tile(call, 6)
+    with wav(pcm16(np.clip(track, -1, 1)), channels=2) as file:
+        plan = await channel_plan(made.decoder, file, ChannelMode.AUTO, "")
+    assert plan.is_split
+    assert made.decoder.decoded_s < track.shape[1] / SAMPLE_RATE / 2
+
+
+async def test_the_blocks_of_a_plan(made, call):
+    """What is pushed to other listeners: mono where the recording is not split."""
+    mono = call.sum(axis=0)
+    for track, mode, dimensions in ((np.stack([mono, mono]), "auto", 1), (call, "mix", 1), (call, "auto", 2)):
+        with wav(pcm16(np.clip(track, -1, 1)), channels=2) as file:
+            plan = await channel_plan(made.decoder, file, ChannelMode(mode), "")
+            async with aclosing(plan.stream(made.decoder, file, Progress(), "")) as blocks:
+                assert {block.ndim async for block in blocks} == {dimensions}

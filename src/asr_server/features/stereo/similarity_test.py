@@ -1,0 +1,186 @@
+"""The relation of the channels of a recording, on conversations of real people."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.features.stereo.similarity import MOST_S, ChannelComparison, ChannelFindings, Voice
+from E2Etest.channels import conversation, late, noisy, people, through_telephone, with_crosstalk
+from E2Etest.recordings import real_clips, waveform
+
+Track = np.ndarray
+
+
+def _findings(track: Track, block: int = 2 * SAMPLE_RATE) -> tuple[ChannelFindings, float]:
+    """Return the findings, and how many seconds were needed."""
+    comparison = ChannelComparison(len(track))
+    for at in range(0, track.shape[1], block):
+        if comparison.push(track[:, at : at + block].astype(np.float32)):
+            return comparison.findings(), at / SAMPLE_RATE
+    return comparison.findings(), track.shape[1] / SAMPLE_RATE
+
+
+@cache
+def _call(pause_s: float = 0.4, noise_db: float = -65.0) -> Track:
+    return conversation(people("librivox", "phone"), pause_s=pause_s, noise_db=noise_db)
+
+
+@cache
+def _mono() -> Track:
+    """Return the call on one channel."""
+    return _call().sum(axis=0)
+
+
+@pytest.mark.parametrize(
+    "track",
+    [
+        pytest.param(lambda: _call(), id="turns"),
+        pytest.param(lambda: _call(pause_s=-1.0), id="overlaps of a second"),
+        pytest.param(lambda: _call(noise_db=-45.0), id="noise"),
+        pytest.param(
+            lambda: np.stack([through_telephone(one) for one in _call()]), id="telephone", marks=pytest.mark.nightly
+        ),
+        pytest.param(lambda: np.stack([_call()[0], 0.1 * _call()[1]]), id="gains that differ by 20 dB"),
+        pytest.param(lambda: with_crosstalk(_call(), -20), id="crosstalk"),
+        pytest.param(lambda: with_crosstalk(_call(pause_s=-1.0), -15), id="crosstalk of 15 dB, with overlaps"),
+        pytest.param(lambda: with_crosstalk(_call(), -20, delay_ms=40), id="late crosstalk"),
+        pytest.param(
+            lambda: noisy(with_crosstalk(_call() * [[1.0], [0.3]], -20), -70),
+            id="crosstalk in a quiet person's channel",
+        ),
+        pytest.param(lambda: conversation(people("digits_george_0", "digits_jackson_0")), id="one turn each"),
+    ],
+)
+def test_people_on_channels_of_their_own(track):
+    """The people are found whatever the line is like."""
+    findings, _ = _findings(track())
+    assert findings.are_people
+    assert findings.voices == (Voice(0, 0), Voice(1, 1))
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        pytest.param(lambda mono: mono, id="the same"),
+        pytest.param(lambda mono: -mono, id="inverted"),
+        pytest.param(lambda mono: noisy(0.1 * mono, -65), id="fainter by 20 dB, with noise"),
+        pytest.param(lambda mono: -late(mono, 50), id="inverted, 50 ms late"),
+        pytest.param(lambda mono: noisy(0.3 * late(mono, 30), -50), id="late, fainter, with noise"),
+        pytest.param(lambda mono: through_telephone(mono), id="telephone", marks=pytest.mark.nightly),
+        pytest.param(lambda mono: late(through_telephone(mono), 35), id="telephone, late", marks=pytest.mark.nightly),
+        pytest.param(lambda mono: np.tanh(6 * mono), id="compressed"),
+    ],
+)
+def test_copies_of_one_sound_are_one(copy):
+    """The channels may be in either order."""
+    for track in (np.stack([_mono(), copy(_mono())]), np.stack([copy(_mono()), _mono()])):
+        findings, _ = _findings(track)
+        assert findings.is_one
+        assert not findings.are_people
+
+
+def test_of_copies_the_clearest_is_taken():
+    """The one with less noise, under the name of the first."""
+    (voice,) = _findings(np.stack([noisy(_mono(), -40), _mono()]))[0].voices
+    assert voice == Voice(0, 1)
+
+
+def _panned(gain: float, delay_ms: float) -> Track:
+    """Two people before two microphones in a room: each is nearer to one of them."""
+    one, other = _call()
+    return np.stack([one + gain * late(other, delay_ms), other + gain * late(one, delay_ms)])
+
+
+def _music() -> Track:
+    """A film's music, wide: each channel has another echo of it."""
+    (clip,) = real_clips("film_20s")
+    music = waveform(clip.path)[SAMPLE_RATE : 11 * SAMPLE_RATE]
+    return np.stack([music + 0.7 * late(music, 11), music - 0.7 * late(music, 17)])
+
+
+def test_a_stereo_picture_is_no_conversation():
+    """People in a room, music, and somebody who speaks over music."""
+    speech = _mono()[: 10 * SAMPLE_RATE]
+    for track in (_panned(0.5, 0.5), _panned(0.3, 1.0), _music(), 0.3 * _music() + speech):
+        assert not _findings(track)[0].are_people
+
+
+@pytest.mark.parametrize("silence", [0.0, 0.005])
+@pytest.mark.parametrize("noise_db", [-200.0, -60.0])
+def test_a_channel_without_speech_is_nobody(silence, noise_db):
+    """Neither silence nor noise nor the faint crosstalk of the only voice is a second person, or a copy."""
+    mono = _mono()
+    findings, needed_s = _findings(np.stack([mono, noisy(silence * mono, noise_db)]))
+    assert not findings.are_people
+    assert needed_s == pytest.approx(len(mono) / SAMPLE_RATE, abs=2)  # somebody might still speak
+
+
+def test_more_than_two_channels():
+    """Three people; two of them and a copy; two of them and a room."""
+    three = conversation(people("librivox", "phone", "digits_george"))
+    assert _findings(three)[0].are_people
+    copied = _findings(np.stack([_call()[0], _call()[1], -0.5 * _call()[0]]))[0]
+    assert copied.are_people
+    assert copied.voices == (Voice(0, 0), Voice(1, 1))
+    assert not _findings(np.concatenate([_call(), _panned(0.3, 1.0)]))[0].are_people
+
+
+def test_crosstalk_is_measured():
+    """Crosstalk is measured from a channel to another, where there is any."""
+    found = _findings(with_crosstalk(_call(noise_db=-75), -20))[0].crosstalk_db
+    assert found[0, 1] == pytest.approx(-20, abs=1)
+    assert found[1, 0] == pytest.approx(-20, abs=1)
+    both = np.stack([np.resize(waveform(clip.path), 20 * SAMPLE_RATE) for clip in real_clips("jfk", "librivox_0870")])
+    for track in (_call(), _call(noise_db=-45.0), both):
+        assert np.isneginf(_findings(track)[0].crosstalk_db).all()
+
+
+def test_speech_is_counted_once():
+    """Speech at the same time counts for both, crosstalk for neither."""
+    turns, crosstalk = (_findings(track)[0].speech_share for track in (_call(), with_crosstalk(_call(), -20)))
+    assert crosstalk == pytest.approx(turns, abs=0.1)
+    assert turns < 1
+    both = np.stack([np.resize(waveform(clip.path), 20 * SAMPLE_RATE) for clip in real_clips("jfk", "librivox_0870")])
+    assert _findings(both)[0].speech_share > 1.1
+
+
+@pytest.mark.parametrize("block", [1, 700, 4097, 10**9])
+def test_how_it_is_fed_in_changes_nothing(block):
+    """The findings are those of the recording."""
+    track = with_crosstalk(_call(), -20)[:, : 4 * SAMPLE_RATE if block == 1 else None]
+    whole, fed = ChannelComparison(2), ChannelComparison(2)
+    for at in range(0, track.shape[1], SAMPLE_RATE):
+        whole.push(track[:, at : at + SAMPLE_RATE])
+    for at in range(0, track.shape[1], block):
+        fed.push(track[:, at : at + block])
+    assert fed.findings().voices == whole.findings().voices
+    assert fed.findings().are_people == whole.findings().are_people
+    assert fed.findings().speech_share == pytest.approx(whole.findings().speech_share)
+    assert fed.findings().crosstalk_db == pytest.approx(whole.findings().crosstalk_db, abs=0.5)
+
+
+def test_it_is_sure_after_a_few_turns_and_bounded_without():
+    """A long call is not read to its end. One in which a channel is silent is, up to a limit."""
+    assert _findings(np.tile(_call(), 4))[1] < 40
+    assert _findings(np.stack([np.tile(_mono(), 4)] * 2))[1] < 90
+    comparison, second = ChannelComparison(2), np.zeros((2, SAMPLE_RATE), np.float32)
+    pushed = sum(not comparison.push(second) for _ in range(2 * round(MOST_S)))
+    assert pushed == pytest.approx(MOST_S, abs=2)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.5])
+def test_too_little_audio_is_nobody(seconds):
+    """No audio at all is too little too."""
+    findings, _ = _findings(np.zeros((2, round(seconds * SAMPLE_RATE)), np.float32))
+    assert not findings.are_people
+    assert findings.voices == (Voice(0, 0), Voice(1, 1))
+
+
+def test_numbers_of_any_size_are_compared():
+    """Float files may exceed full scale by any factor; nothing overflows."""
+    loud = np.float32(2.0**31) * _call()
+    assert _findings(loud)[0].are_people

@@ -1,0 +1,347 @@
+"""A chat endpoint that answers as told: rightly, or wrongly in every way that real ones have been seen to.
+
+A real HTTP server on a loopback port, in a thread of the test's process. Its "translation" of a line is a made-up word
+that only this line has (`translation`), so a text that ends up at the wrong line shows. Tests of `service` and those in
+E2Etest use it too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import select
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+
+import pytest
+
+from asr_server.features.translation.endpoint import ChatEndpoint, EndpointConfig
+from asr_server.features.translation.lines import TranslationConfig
+from asr_server.features.translation.translator import Translator
+from asr_server.text import target_languages
+
+PATH = "/v1/chat/completions"
+KEY = "sk-canary-0123456789"
+# The library waits as long as it is told, so that tests of repeated requests take no time.
+_SOON = {"retry-after-ms": "1"}
+
+
+def translation(text: str) -> str:
+    """The one right translation of a line, in Latin letters, whatever the language."""
+    digest = hashlib.sha256(text.encode()).hexdigest()[:10]
+    return "Wort " + digest.translate(str.maketrans("0123456789", "ghijklmnop"))
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request as it arrived, header names in lower case. `number` counts them from 0."""
+
+    number: int
+    body: dict[str, Any]
+    headers: dict[str, str]
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The user's message."""
+        # Where the instruction stands in the same turn, the object is its last line.
+        return json.loads(self.body["messages"][-1]["content"].split("\n")[-1])
+
+    @property
+    def lines(self) -> dict[str, str]:
+        """The lines to translate, by id."""
+        return {e["id"]: e["text"] for e in self.content["passage"] if "id" in e}
+
+    @property
+    def right(self) -> dict[str, str]:
+        """The right answer."""
+        return {name: translation(text) for name, text in self.lines.items()}
+
+    @property
+    def form(self) -> str:
+        """Return the type of `response_format`, "" for none."""
+        return self.body.get("response_format", {}).get("type", "")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The bytes that go over the wire. `sent`: the connection ends after this many bytes of the body."""
+
+    body: bytes
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    wait_s: float = 0.0
+    sent: int | None = None
+
+
+Script = Callable[[Call], Answer]
+
+
+def completion(content: Any, *, finish: str = "stop", **message: Any) -> Answer:
+    """A chat completion around a content."""
+    choice = {"index": 0, "finish_reason": finish, "message": {"role": "assistant", "content": content, **message}}
+    return Answer(json.dumps({"id": "c", "object": "chat.completion", "created": 1, "choices": [choice]}).encode())
+
+
+def refusal(status: int, message: str = "no", **headers: str) -> Answer:
+    """An error in OpenAI's envelope."""
+    body = {"error": {"message": message, "type": "x", "param": None, "code": None}}
+    return Answer(json.dumps(body).encode(), status, {**_SOON, **headers})
+
+
+def right(call: Call) -> Answer:
+    """Answer with what was asked for."""
+    return _json(call.right)
+
+
+def _json(content: Any) -> Answer:
+    return completion(json.dumps(content, ensure_ascii=False))
+
+
+def _renamed(call: Call, first: int) -> Answer:
+    return _json({str(first + i): text for i, text in enumerate(call.right.values())})
+
+
+def _merged(call: Call) -> Answer:
+    """The first two lines as one, the rest moved up: the last id is gone."""
+    first, *rest = call.right.values()
+    texts = [f"{first} {rest[0]}", *rest[1:]] if rest else [first]
+    return _json(dict(zip(call.right, texts, strict=False)))
+
+
+def _split(call: Call) -> Answer:
+    """The first line in two, the rest moved down, with one id more."""
+    first, *rest = call.right.values()
+    ids = [*call.right, str(int(list(call.right)[-1]) + 1)]
+    return _json(dict(zip(ids, [first, "und weiter", *rest], strict=True)))
+
+
+def _without(call: Call, place: int) -> Answer:
+    texts = dict(call.right)
+    if len(texts) > 1:
+        del texts[list(texts)[place % len(texts)]]
+    return _json(texts)
+
+
+def _each(change: Callable[[str, str], str]) -> Script:
+    """The right answer with every text changed by (source, translation)."""
+    return lambda call: _json({name: change(text, translation(text)) for name, text in call.lines.items()})
+
+
+def _twice(call: Call) -> Answer:
+    """Every id twice, with different texts the second time."""
+    pairs = [f'"{n}": {json.dumps(t)}, "{n}": "anders"' for n, t in call.right.items()]
+    return completion("{" + ", ".join(pairs) + "}")
+
+
+def _cut(call: Call) -> Answer:
+    text = json.dumps(call.right)
+    return completion(text[: len(text) * 2 // 3], finish="length")
+
+
+def _tool(call: Call) -> Answer:
+    function = {"name": "translate", "arguments": json.dumps(call.right)}
+    calls = [{"id": "t", "type": "function", "function": function}]
+    return completion(None, finish="tool_calls", tool_calls=calls)
+
+
+def _form_refused(*forms: str) -> Script:
+    """Refuse these response formats, answer the others."""
+    return lambda call: refusal(400, "response_format is not supported") if call.form in forms else right(call)
+
+
+def once(wrong: Answer | Script) -> Script:
+    """Wrong the first time, right ever after."""
+    return lambda call: right(call) if call.number else (wrong(call) if callable(wrong) else wrong)
+
+
+def _whole(call: Call) -> str:
+    return json.dumps(call.right)
+
+
+# Answers that a careful reader gets every line out of, some after asking again.
+MENDABLE: dict[str, Script] = {
+    "right": right,
+    "fenced": lambda call: completion(f"```json\n{_whole(call)}\n```"),
+    "prose": lambda call: completion(f"Sure! {{Here}} you are:\n{_whole(call)}\nShall I go on? [y]"),
+    "thinking": lambda call: completion(f"<think>Is it {{'101'}}?\n{_whole(call)[:40]}</think>\n\n{_whole(call)}"),
+    "parts": lambda call: completion(
+        [{"type": "thinking", "thinking": [{"type": "text", "text": "hm {"}]}, {"type": "text", "text": _whole(call)}]
+    ),
+    "wrapped": lambda call: _json({"translations": call.right}),
+    "listed": lambda call: _json([{"id": n, "text": t} for n, t in call.right.items()]),
+    "other-order": lambda call: _json(dict(reversed(call.right.items()))),
+    "from-one": lambda call: _renamed(call, 1),
+    "from-zero": lambda call: _renamed(call, 0),
+    "one-off": lambda call: _renamed(call, 102),
+    "merged": _merged,
+    "split": lambda call: _split(call) if len(call.lines) > 1 else right(call),
+    "first-missing": lambda call: _without(call, 0),
+    "middle-missing": lambda call: _without(call, len(call.lines) // 2),
+    "last-missing": lambda call: _without(call, -1),
+    "one-more": lambda call: _json({**call.right, "999": "noch eine"}) if len(call.lines) > 1 else right(call),
+    "cut-off": lambda call: _cut(call) if len(call.lines) > 1 else right(call),
+    "timed": _each(lambda _, text: f"7\n00:00:01,000 --> 00:00:02,500\n{text}"),
+    "web-timed": _each(lambda _, text: f"WEBVTT\n\n00:01.000 --> 00:02.000 align:start\n{text}\n\n"),
+    "broken-lines": _each(lambda _, text: text.replace(" ", "\r\n\r\n") + "\u2028"),
+    "marked-up": _each(lambda _, text: f"<i>{text}</i>{{\\an8}}"),
+    "slow": lambda call: Answer(right(call).body, wait_s=0.02),
+    "no-schema": _form_refused("json_schema"),
+    "no-formats": _form_refused("json_schema", "json_object"),
+    "no-temperature": lambda call: (
+        refusal(400, "Unsupported value: temperature") if "temperature" in call.body else right(call)
+    ),
+    "no-system": lambda call: (
+        refusal(400, "System role not supported") if call.body["messages"][0]["role"] == "system" else right(call)
+    ),
+    "not-implemented": lambda call: refusal(501, "response_format") if call.form else right(call),
+    "busy-once": once(refusal(429)),
+    "broken-once": once(refusal(500)),
+}
+# Answers that no line can be got out of.
+HOPELESS: dict[str, Script] = {
+    "twice": _twice,
+    "echo": _each(lambda source, _: source),
+    "empty": _each(lambda *_: ""),
+    "invisible": _each(lambda *_: "\u200b\u2060\u202e"),
+    "only-times": _each(lambda *_: "00:00:01,000 --> 00:00:02,500"),
+    "chinese": _each(lambda *_: "这是另一种语言的文字"),
+    "babble": _each(lambda source, text: f"{text} " * (len(source) + 40)),
+    "numbers": lambda call: _json(dict.fromkeys(call.lines, 7)),
+    "excuse": lambda call: completion("I am sorry, but I cannot help with that."),
+    "thinking-only": lambda call: completion(f"<think>{_whole(call)}", finish="length"),
+    "refused": lambda call: completion(None, refusal="I cannot help with that."),
+    "filtered": lambda call: completion(None, finish="content_filter"),
+    "tool": _tool,
+    "odd-parts": lambda call: completion(["x", None, 7, {"type": "text"}, {"type": "text", "text": [_whole(call)]}]),
+    "no-content": lambda call: completion(None),
+    "no-choices": lambda call: Answer(b'{"choices": []}'),
+    "error-as-200": lambda call: Answer(b'{"error": {"message": "overloaded", "code": 502}}'),
+    "page": lambda call: Answer(b"<html>Welcome</html>", headers={"content-type": "text/html"}),
+    "nothing": lambda call: Answer(b""),
+    "no-utf8": lambda call: Answer(right(call).body.replace(b"Wort", b"\xff\xfe")),
+    "half-a-character": lambda call: completion('{"101": "\\ud800"}'),
+    "deep": lambda call: Answer(b"[" * 50_000),
+    "cut-body": lambda call: Answer(right(call).body, sent=30),
+    "busy": lambda call: refusal(429),
+    "broken": lambda call: refusal(500),
+    "too-long": lambda call: refusal(400, "maximum context length exceeded"),
+}
+
+
+class ScriptedLlm:
+    """A server that answers each call by `script`. Use it as a context manager."""
+
+    def __init__(self, script: Script = right) -> None:
+        self.script = script
+        self.calls: list[Call] = []
+        self.most_at_once = 0
+        self.hung_up = threading.Event()
+        self._at_once = 0
+        self._lock = threading.Lock()
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
+        self.base_url = f"http://127.0.0.1:{self._server.server_address[1]}/v1"
+
+    def __enter__(self) -> ScriptedLlm:
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def restart(self, script: Script) -> None:
+        """Forget the calls and follow another script."""
+        with self._lock:
+            self.script, self.calls = script, []
+
+    @contextmanager
+    def answering(self, body: bytes, headers: dict[str, str]) -> Iterator[Answer]:
+        """The script's answer; the call lasts as long as the block."""
+        with self._lock:
+            call = Call(len(self.calls), json.loads(body), headers)
+            self.calls.append(call)
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+            script = self.script
+        try:
+            yield script(call)
+        finally:
+            with self._lock:
+                self._at_once -= 1
+
+
+class _Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    block_on_close = False
+    request_queue_size = 64
+
+
+def _handler(llm: ScriptedLlm) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        disable_nagle_algorithm = True
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            if self.path != PATH:
+                self._send(refusal(404, "no such path"))
+                return
+            with llm.answering(body, {name.lower(): value for name, value in self.headers.items()}) as found:
+                # Nothing is sent after a request: what can be read while it waits is the end of the connection.
+                gone, _, _ = select.select([self.connection], [], [], found.wait_s)
+                if gone:
+                    llm.hung_up.set()
+                    self.close_connection = True
+                else:
+                    self._send(found)
+
+        def _send(self, found: Answer) -> None:
+            self.send_response(found.status)
+            for name, value in {"content-type": "application/json", **found.headers}.items():
+                self.send_header(name, value)
+            self.send_header("content-length", str(len(found.body)))
+            self.end_headers()
+            self.wfile.write(found.body[: found.sent])
+            self.close_connection = found.sent is not None
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    return Handler
+
+
+@pytest.fixture
+def llm():
+    with ScriptedLlm() as server:
+        yield server
+
+
+@pytest.fixture
+def translating(llm):
+    """A context with a translator on the scripted endpoint."""
+
+    @asynccontextmanager
+    async def build(*, batch=5, concurrency=2, max_retries=2, timeout_s=10.0, base_url=llm.base_url):
+        endpoint = ChatEndpoint(EndpointConfig(base_url, "scripted", KEY, timeout_s, concurrency, max_retries))
+        try:
+            yield Translator(endpoint, batch=batch, concurrency=concurrency)
+        finally:
+            await endpoint.close()
+
+    return build
+
+
+@pytest.fixture
+def config():
+    """Make the configuration of a translation."""
+
+    def build(target="de", *, limit_s=20.0, **rest):
+        return TranslationConfig(target_languages.find(target), 0.1, limit_s, **rest)
+
+    return build

@@ -1,0 +1,216 @@
+"""The bytes that go over the wire to a chat endpoint, and the errors that its failures become."""
+
+import asyncio
+import contextlib
+import logging
+import socket
+import threading
+import time
+import traceback
+
+import pytest
+
+from asr_server.core.errors import TranslationUnavailable
+from asr_server.features.translation.conftest import HOPELESS, KEY, MENDABLE, Answer, refusal, right
+from asr_server.features.translation.endpoint import (
+    ChatEndpoint,
+    EndpointConfig,
+    NoResponse,
+    PromptOutcome,
+    PromptRefused,
+)
+from asr_server.features.translation.lines import TranslationConfig
+from asr_server.features.translation.prompt import build_prompt
+from asr_server.text import target_languages
+
+SECRET = "the words that were said"
+PROMPT = build_prompt(
+    ["earlier", SECRET, "later"],
+    [1],
+    target_languages.find("en"),
+    TranslationConfig(target_languages.find("de"), 0.1, 20.0),
+)
+
+
+@pytest.fixture
+async def make(llm):
+    made = []
+
+    def build(**changes):
+        given = {"base_url": llm.base_url, "model": "scripted", "api_key": KEY, "timeout_s": 5.0} | changes
+        made.append(ChatEndpoint(EndpointConfig(**given)))
+        return made[-1]
+
+    yield build
+    for endpoint in made:
+        await endpoint.close()
+
+
+async def test_a_prompt_is_a_chat_completion_with_a_schema(llm, make):
+    """Model, temperature, key, and the JSON schema with one required property for each line."""
+    await make().complete(PROMPT)
+    (call,) = llm.calls
+    assert (call.body["model"], call.body["temperature"]) == ("scripted", 0.1)
+    assert call.headers["authorization"] == f"Bearer {KEY}"
+    schema = call.body["response_format"]["json_schema"]["schema"]
+    assert schema["required"] == list(schema["properties"]) == ["101"]
+    assert schema["additionalProperties"] is False
+
+
+async def test_what_the_endpoint_does_not_support_is_left_out_and_not_tried_again(llm, make):
+    """Unsupported formats and temperatures are tried once; later prompts begin where the first succeeded."""
+    llm.script = lambda call: (
+        refusal(400, "'temperature' is not supported") if "temperature" in call.body else MENDABLE["no-formats"](call)
+    )
+    endpoint = make()
+    await endpoint.complete(PROMPT)
+    assert [call.form for call in llm.calls] == ["json_schema", "json_schema", "json_object", ""]
+    await endpoint.complete(PROMPT)
+    assert [("temperature" in call.body, call.form) for call in llm.calls[4:]] == [(False, "")]
+
+
+async def test_concurrent_requests_find_out_together(llm, make):
+    """A request that was under way while another found out what is supported is sent again."""
+    llm.script = MENDABLE["no-schema"]
+    endpoint = make(concurrency=8)
+    assert all(await asyncio.gather(*(endpoint.complete(PROMPT) for _ in range(8))))
+
+
+async def test_a_refusal_of_the_text_is_not_held_against_the_format(llm, make):
+    """A prompt refused in every format is refused; the next one has its schema again."""
+    endpoint = make()
+    llm.script = HOPELESS["too-long"]
+    with pytest.raises(PromptRefused):
+        await endpoint.complete(PROMPT)
+    llm.restart(right)
+    await endpoint.complete(PROMPT)
+    assert [call.form for call in llm.calls] == ["json_schema"]
+
+
+async def test_an_endpoint_may_change_its_capabilities(llm, make):
+    """Another model may be loaded at the address: a field that was taken once is left out when it is refused."""
+    endpoint = make()
+    await endpoint.complete(PROMPT)
+    llm.restart(MENDABLE["no-formats"])
+    assert await endpoint.complete(PROMPT)
+    assert [call.form for call in llm.calls] == ["json_schema", "json_object", ""]
+
+
+async def test_a_403_denies_access_only_if_nothing_was_accepted_before(llm, make):
+    """Some endpoints answer a filtered text with it."""
+    endpoint = make()
+    await endpoint.complete(PROMPT)
+    llm.script = lambda call: refusal(403)
+    with pytest.raises(PromptRefused):
+        await endpoint.complete(PROMPT)
+
+
+async def test_no_account_of_the_environment_is_sent(llm, make, monkeypatch):
+    """The library reads more variables than we have settings; those name an account at OpenAI."""
+    monkeypatch.setenv("OPENAI_ORG_ID", "org-mine")
+    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-mine")
+    await make().complete(PROMPT)
+    assert "-mine" not in str(llm.calls[0].headers)
+
+
+@pytest.mark.parametrize("name", ["busy", "broken"])
+async def test_temporary_failures_are_retried(llm, make, name):
+    """429 and 500 are asked three times in all, then given up with their kind."""
+    llm.script = HOPELESS[name]
+    with pytest.raises(NoResponse, match="RateLimitError 429" if name == "busy" else "InternalServerError 500"):
+        await make().complete(PROMPT)
+    assert len(llm.calls) == 3
+
+
+async def test_retry_after_is_respected(llm, make):
+    """`Retry-After` of the endpoint decides when it is asked again."""
+    llm.script = lambda call: right(call) if call.number else Answer(b"{}", 429, {"retry-after": "1"})
+    began = asyncio.get_running_loop().time()
+    assert await make().complete(PROMPT)
+    assert asyncio.get_running_loop().time() - began >= 1.0
+
+
+@pytest.mark.parametrize(
+    ("status", "setting"), [(401, "OPENAI_API_KEY"), (403, "OPENAI_API_KEY"), (404, "TRANSLATE_MODEL")]
+)
+async def test_denied_access_names_the_setting_and_is_not_retried(llm, make, status, setting):
+    """Wrong key, wrong path, wrong model: the message names the setting, and nothing is repeated."""
+    llm.script = lambda call: refusal(status)
+    with pytest.raises(TranslationUnavailable, match=setting):
+        await make().complete(PROMPT)
+    assert len(llm.calls) == 1
+
+
+async def test_an_endpoint_that_is_not_there(make):
+    """A refused connection is `NoResponse` after the library's retries."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        with pytest.raises(NoResponse, match="APIConnectionError"):
+            await make(base_url=f"http://127.0.0.1:{taken.getsockname()[1]}/v1", max_retries=1).complete(PROMPT)
+
+
+async def test_an_endpoint_that_is_too_slow_is_unanswered(llm, make):
+    """The time limit of one try."""
+    llm.script = lambda call: Answer(right(call).body, wait_s=30.0)
+    with pytest.raises(NoResponse, match="APITimeoutError"):
+        await make(timeout_s=0.1, max_retries=0).complete(PROMPT)
+
+
+def _drip(listening):
+    """Answer one request, a space at a time, until the client closes the connection."""
+    connection, _ = listening.accept()
+    with connection, contextlib.suppress(OSError):
+        connection.recv(65_536)
+        connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 10000\r\n\r\n")
+        for _ in range(10_000):
+            connection.sendall(b" ")
+            time.sleep(0.05)
+
+
+async def test_a_response_that_trickles_in_is_unanswered(make):
+    """The limit is for the whole of a try, however regularly something of it comes."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        dripping = threading.Thread(target=_drip, args=(listening,), daemon=True)
+        dripping.start()
+        endpoint = make(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}/v1", timeout_s=0.3, max_retries=0)
+        with pytest.raises(NoResponse, match="APITimeoutError"):
+            await endpoint.complete(PROMPT)
+        dripping.join()
+
+
+@pytest.mark.parametrize("key", ["schlüssel", "two\nlines", "snow\u2603man"])
+async def test_a_key_that_cannot_be_sent_is_an_error_without_the_key(make, key):
+    """Whatever the library makes of it, the caller gets one of our errors."""
+    with pytest.raises((TranslationUnavailable, NoResponse)) as caught:
+        await make(api_key=key, max_retries=0).complete(PROMPT)
+    assert key not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("status", [400, 401, 429, 500])
+async def test_neither_text_nor_key_gets_into_an_error_or_a_log_line(llm, make, caplog, status):
+    """Servers repeat both in their messages; nor does the library write them, at its most talkative."""
+    llm.script = lambda call: refusal(status, f"key {KEY} may not ask about {SECRET}")
+    endpoint = make(max_retries=1)
+    logging.getLogger("openai").setLevel(logging.DEBUG)
+    with caplog.at_level(logging.DEBUG), pytest.raises((TranslationUnavailable, NoResponse)) as caught:
+        await endpoint.complete(PROMPT)
+    output = "".join(traceback.format_exception(caught.value)) + caplog.text + repr(endpoint._config)
+    assert KEY not in output
+    assert SECRET not in output
+    assert caught.value.__cause__ is None
+
+
+async def test_every_prompt_is_counted_by_its_outcome(llm, make):
+    """The prompt is counted once, however often it was put in other forms or repeated."""
+    endpoint = make(max_retries=1)
+    await endpoint.complete(PROMPT)
+    llm.script = lambda call: refusal(500, "broken")
+    with pytest.raises(NoResponse):
+        await endpoint.complete(PROMPT)
+    llm.script = HOPELESS["too-long"]
+    with pytest.raises(PromptRefused):
+        await endpoint.complete(PROMPT)
+    llm.script = lambda call: refusal(401, "no")
+    with pytest.raises(TranslationUnavailable):
+        await endpoint.complete(PROMPT)
+    assert endpoint.outcomes == dict.fromkeys(PromptOutcome, 1)

@@ -1,0 +1,244 @@
+"""Translates lines: batches, checks of the responses, second tries, and the source text where all fails.
+
+Invariant: the result has as many lines as the input, in the same order, each with its translation or its source text.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from asr_server.core.errors import TranslationError, TranslationFailed
+from asr_server.features.translation import response
+from asr_server.features.translation.endpoint import NoResponse, PromptRefused
+from asr_server.features.translation.lines import Line, Reason, Translated, TranslationConfig
+from asr_server.features.translation.prompt import batches, build_prompt
+from asr_server.features.translation.response import cue_text
+from asr_server.text.script_names import LETTERS, letter_names
+from asr_server.text.target_languages import LanguageTag
+
+if TYPE_CHECKING:
+    from asr_server.features.translation.endpoint import ChatEndpoint
+    from asr_server.text.target_languages import LanguageTag
+
+# No more is sent to an endpoint after `_MAX_FAILURES` failures in a row, each of which the library has retried already,
+# or after `_PATIENCE` responses for each concurrent request without one usable line: two of these are for a batch. An
+# endpoint that gave translations before may be restarting, which all concurrent requests notice at once: then the two
+# limits are multiplied.
+_MAX_FAILURES = 3
+_PATIENCE = 4
+# A longer translation is a comment of the model or a loop.
+_LENGTH_FREE, _LENGTH_FACTOR = 80, 6
+# A translation may be longer by this factor before markup and times are removed.
+_MARKUP_FACTOR = 3
+# A shorter text may be the same in both languages: names, numbers, "OK".
+_SAME_LETTERS = 12
+# Categories of visible characters: a cue of joiners and direction marks alone would look empty.
+_VISIBLE = "LNPS"
+# Latin letters occur in texts of every script: names, brands, formulas. This many alone are a wrong script.
+_LATIN_ALONE = 12
+# Letters of a third script do not occur by chance; a single one may be a symbol.
+_THIRD_ALONE = 2
+
+
+class Translator:
+    """Translates for many callers at once through one endpoint. `batch`: the most lines in one prompt."""
+
+    def __init__(self, endpoint: ChatEndpoint, *, batch: int, concurrency: int) -> None:
+        self._endpoint = endpoint
+        self._batch = batch
+        self._concurrency = concurrency
+
+    async def translate(self, lines: Sequence[Line], config: TranslationConfig) -> list[Translated]:
+        """Return one outcome for each line, in order. Lines in the target language or without words are not sent.
+
+        Lines without a usable translation keep their source text and have a reason. Raises `TranslationUnavailable` if
+        the endpoint denies access, and `TranslationFailed` if no response was readable.
+        """
+        run = _Translation(lines, config, patience=_PATIENCE * self._concurrency)
+        if run.wanted:
+            try:
+                async with asyncio.timeout(config.limit_s):
+                    await self._work(run)
+            except TimeoutError:
+                run.give_up(f"not one line within {config.limit_s:g} s", Reason.TIME)
+            run.raise_if_nothing_came()
+        return run.outcomes()
+
+    async def _work(self, run: _Translation) -> None:
+        # No more workers than the endpoint's concurrency: requests of other callers then come in between. The workers
+        # share one iterator, which is safe on one event loop.
+        groups = iter(batches(run.texts, run.wanted, self._batch))
+        async with asyncio.TaskGroup() as tasks:
+            for _ in range(self._concurrency):
+                tasks.create_task(self._worker(run, groups))
+
+    async def _worker(self, run: _Translation, groups: Iterable[list[int]]) -> None:
+        for group in groups:
+            missing = await self._attempt(run, group)
+            # Once more together: most mistakes happen once. Then one by one, where no line can be confused.
+            if len(missing) > 1:
+                missing = await self._attempt(run, missing)
+            for index in missing:
+                await self._attempt(run, [index])
+
+    async def _attempt(self, run: _Translation, asked: list[int]) -> list[int]:
+        """Send one prompt for the lines `asked`; returns those that need another."""
+        if run.given_up:
+            return []
+        prompt = build_prompt(run.texts, asked, run.language_of(asked), run.config)
+        try:
+            written = await self._endpoint.complete(prompt)
+        except PromptRefused as refusal:
+            run.refuse(asked, refusal.cause)
+            # Perhaps because of one line: the others may be accepted alone.
+            for index in asked if len(asked) > 1 else ():
+                await self._attempt(run, [index])
+            return []
+        except NoResponse as failure:
+            run.fail(asked, failure.cause)
+            return asked
+        except TranslationError as denied:
+            run.deny(denied)
+            return []
+        given = response.read(written, prompt.ids)
+        return run.take(
+            {index: given[name] for index, name in zip(asked, prompt.ids, strict=True) if name in given}, asked
+        )
+
+
+@dataclass(slots=True)
+class _Translation:
+    """The state of one call of `translate`."""
+
+    lines: Sequence[Line]
+    config: TranslationConfig
+    patience: int  # responses without a usable line after which the endpoint is given up
+    texts: list[str] = field(init=False)  # of the lines, as they are sent
+    wanted: list[int] = field(init=False)  # indices of the lines that need a translation
+    found: dict[int, str] = field(default_factory=dict)  # translations by index
+    reasons: dict[int, Reason] = field(default_factory=dict)  # why a line has none, by index
+    answered: bool = False  # a response had a usable line
+    given_up: bool = False  # nothing more is sent
+    unproductive: int = 0  # responses in a row without a usable line
+    failures: int = 0  # failures in a row
+    cause: str = ""  # the kind of the last failure
+    denied: TranslationError | None = None  # the error with which the endpoint denied access
+
+    def __post_init__(self) -> None:
+        # Times that a line contains are removed before it is sent, and so cannot come back.
+        self.texts = [cue_text(line.text) for line in self.lines]
+        self.wanted = []
+        for index, line in enumerate(self.lines):
+            if not any(c.isalnum() for c in self.texts[index]):
+                self.reasons[index] = Reason.NO_WORDS
+            elif line.language and line.language.same_as(self.config.target):
+                self.reasons[index] = Reason.SAME_LANGUAGE
+            else:
+                self.wanted.append(index)
+
+    def language_of(self, asked: Iterable[int]) -> LanguageTag | None:
+        """Return the one language of all these lines, or None."""
+        languages = {self.lines[index].language for index in asked}
+        return languages.pop() if len(languages) == 1 else None
+
+    def take(self, given: dict[int, str], asked: Iterable[int]) -> list[int]:
+        """Keep usable translations; returns the indices of `asked` that still have none."""
+        missing: list[int] = []
+        before = len(self.found)
+        for index in asked:
+            source, written = self.texts[index], given.get(index, "")
+            # Checked before cleaning, which may take long on a text without end.
+            endless = len(written) > _MARKUP_FACTOR * _longest(source)
+            text = "" if endless else cue_text(written)
+            reason = Reason.TOO_LONG if endless else _fault(source, text, self.config.target)
+            if reason is Reason.NONE:
+                self.found[index] = text
+            else:
+                self.reasons[index] = reason
+                missing.append(index)
+        self.answered |= bool(given)
+        self.failures = 0
+        if len(self.found) == before:
+            self._note_unproductive("no usable answer")
+        return missing
+
+    def refuse(self, asked: Iterable[int], cause: str) -> None:
+        """The endpoint refused the prompt for these lines."""
+        self.reasons.update(dict.fromkeys(asked, Reason.REFUSED))
+        self._note_unproductive(cause)
+
+    def fail(self, asked: Iterable[int], cause: str) -> None:
+        """The endpoint failed on these lines."""
+        self.reasons.update(dict.fromkeys(asked, Reason.ENDPOINT))
+        self.cause = cause
+        self.failures += 1
+        if self.failures >= _MAX_FAILURES * (self.patience if self.found else 1):
+            self.give_up(cause, Reason.ENDPOINT)
+
+    def _note_unproductive(self, cause: str) -> None:
+        self.cause = cause
+        self.unproductive += 1
+        if self.unproductive >= self.patience and not self.found:
+            self.give_up(cause, Reason.NO_ANSWER)
+
+    def deny(self, error: TranslationError) -> None:
+        """The endpoint denies access."""
+        self.denied = error
+        self.give_up(error.code, Reason.ENDPOINT)
+
+    def give_up(self, cause: str, reason: Reason) -> None:
+        """Send no more prompts; every line without an outcome gets this reason."""
+        self.given_up = True
+        self.cause = cause
+        for index in self.wanted:
+            self.reasons.setdefault(index, reason)
+
+    def raise_if_nothing_came(self) -> None:
+        """Raise if no response was readable. After unusable responses the lines keep their source texts instead."""
+        if self.found:
+            return
+        if self.denied:
+            raise self.denied
+        if not self.answered:
+            raise TranslationFailed(f"The translation endpoint translated nothing: {self.cause}.")
+
+    def outcomes(self) -> list[Translated]:
+        return [
+            Translated(self.found[i], True, Reason.NONE)
+            if i in self.found
+            else Translated(line.text, False, self.reasons[i])
+            for i, line in enumerate(self.lines)
+        ]
+
+
+def _longest(source: str) -> int:
+    """Return the most characters that a translation of `source` may have."""
+    return _LENGTH_FREE + _LENGTH_FACTOR * len(source)
+
+
+def _fault(source: str, text: str, target: LanguageTag) -> Reason:
+    """Return why `text` cannot be the translation of `source`; `NONE` if it can."""
+    if not any(unicodedata.category(char)[0] in _VISIBLE for char in text):
+        return Reason.NO_ANSWER
+    if len(text) > _longest(source):
+        return Reason.TOO_LONG
+    if text.casefold() == source.casefold() and sum(c.isalpha() for c in source) >= _SAME_LETTERS:
+        return Reason.UNCHANGED
+    return Reason.OTHER_SCRIPT if wrong_script(text, target) else Reason.NONE
+
+
+def wrong_script(text: str, language: LanguageTag) -> bool:
+    """True if the text is clearly not in the script of the language; False if that script is not listed here."""
+    own_names = LETTERS.get(language.script)
+    if own_names is None:
+        return False
+    own = latin = third = 0
+    for name in letter_names(text):
+        own += name in own_names
+        latin += name == "LATIN" and name not in own_names
+        third += name != "LATIN" and name not in own_names
+    return third > own if own else third >= _THIRD_ALONE or latin >= _LATIN_ALONE

@@ -1,0 +1,72 @@
+"""`asr-server wyoming`: lets Home Assistant, and others that speak the Wyoming protocol, use a server."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import threading
+
+from asr_server.cli import arguments
+from asr_server.cli.failure import Exit, UsageError
+
+_DEFAULT_PORT = 10_300
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1: this machine)")
+    parser.add_argument(
+        "--port", type=int, default=_DEFAULT_PORT, help=f"port (default {_DEFAULT_PORT}; 0: a free one)"
+    )
+    arguments.add_server(parser)
+    arguments.add_key(parser)
+    parser.add_argument("--language", default="", help="for clients that state none (default: detect it)")
+    parser.add_argument(
+        "--log-level",
+        default="INFO",
+        type=str.upper,
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        help="least severe log line on stderr (default INFO)",
+    )
+    parser.set_defaults(run=_run)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    """Returns 0 after SIGTERM, 1 where the port cannot be used. Raises `UsageError`."""
+    from loguru import logger
+
+    from asr_server.core.logger import configure
+    from asr_server.core.setting_types import LogLevel
+    from asr_server.features.wyoming.wyoming import Bridge, Target
+
+    _check(parsed)
+    server = arguments.server(parsed)
+    configure(LogLevel(parsed.log_level), as_json=False)
+    try:
+        bridge = Bridge(parsed.host, parsed.port, Target(server, arguments.key(parsed), parsed.language))
+    except (OSError, OverflowError) as error:
+        print(f"asr-server wyoming: cannot listen on {parsed.host}:{parsed.port}: {error}", file=sys.stderr)
+        return Exit.FAILED
+    with bridge:
+        # `shutdown` waits for the loop that this signal handler interrupts, so it runs on a thread of its own.
+        signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=bridge.shutdown).start())
+        print(f"Wyoming at tcp://{parsed.host}:{bridge.port}, for the server {server}", flush=True)
+        # The bridge may start before its server, so this is no reason to stop.
+        if problem := bridge.monitor.state().problem:
+            logger.warning("the server is not ready", reason=problem)
+        else:
+            logger.info("the server is ready", server=server)
+        bridge.serve_forever()
+    return Exit.DONE
+
+
+def _check(parsed: argparse.Namespace) -> None:
+    """Report at the start what would fail for every utterance."""
+    from asr_server.core.errors import InvalidInput
+    from asr_server.text import languages
+
+    try:
+        languages.normalize(parsed.language)
+    except InvalidInput as error:
+        raise UsageError(f"--language: {error.message}") from error

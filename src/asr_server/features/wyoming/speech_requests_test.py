@@ -1,0 +1,288 @@
+"""Texts to audio events, against a server that says what it was asked and answers what the test wants."""
+
+import itertools
+import json
+import queue
+import socket
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wyoming.audio import AudioChunk
+from wyoming.event import Event
+from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeVoice
+
+from asr_server.core.audio import SPEECH_RATE
+from asr_server.features.wyoming import wyoming
+from asr_server.features.wyoming.speech_requests import SpeechRequests, SpeechTarget
+from asr_server.features.wyoming.speech_session import PAUSE_MS, SpeechAnswer
+
+_PAUSE = bytes(SPEECH_RATE * PAUSE_MS // 1000 * 2)
+_WAIT_S = 30
+
+
+class _Server(ThreadingHTTPServer):
+    """Answers a text with its UTF-16. `texts` are those that it got, with the ports they came from.
+
+    A text that begins with "Wait" gets one sample and then nothing, one that begins with "Long" gets more than buffers
+    hold, until its client leaves, which sets `left`. One that begins with "No" is refused.
+    """
+
+    daemon_threads = True
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.bodies, self.ports = [], set()
+        self.left = threading.Event()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.bodies.append(body)
+        self.server.ports.add(self.client_address[1])
+        text = body["input"]
+        if text.startswith("No"):
+            self._answer(400, b'{"error": {"code": "invalid_value", "message": "No."}}')
+        elif text.startswith("Wait"):
+            self._head(200, 1_000)
+            self.wfile.write(b"\0\0")
+            self.wfile.flush()
+            if not self.rfile.read(1):
+                self.server.left.set()
+        elif text.startswith("Long"):
+            self._head(200, 10**9)
+            try:
+                for _ in range(10**3):
+                    self.wfile.write(bytes(10**6))
+            except OSError:
+                self.server.left.set()
+        else:
+            self._answer(200, text.encode("utf-16-le"))
+
+    def _answer(self, status, body):
+        self._head(status, len(body))
+        self.wfile.write(body)
+
+    def _head(self, status, length):
+        self.send_response(status)
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def log_message(self, *_):
+        pass
+
+
+class _Client:
+    """Sends events and collects those that answer."""
+
+    def __init__(self, address, language=""):
+        self._written = queue.Queue()
+        self.requests = SpeechRequests(SpeechTarget(address, "", language), self._written.put)
+
+    def send(self, *events):
+        for event in events:
+            assert self.requests.handle(event if isinstance(event, Event) else event.event())
+
+    def next(self):
+        return self._written.get(timeout=_WAIT_S).event()
+
+    def until(self, last):
+        """The types of all events up to one of the type `last`, without repeated chunks, and the samples."""
+        types, pcm = [], b""
+        while not types or types[-1] != last:
+            event = self.next()
+            if AudioChunk.is_type(event.type):
+                pcm += event.payload
+            types.append(event.type)
+        return [kind for kind, _ in itertools.groupby(types)], pcm
+
+
+@pytest.fixture(scope="module")
+def address():
+    """Return where the server listens."""
+    with _serving() as server:
+        yield _address(server)
+
+
+@contextmanager
+def _serving():
+    with _Server() as server:
+        thread = threading.Thread(target=server.serve_forever, args=[0.01])
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def _address(server):
+    return f"http://127.0.0.1:{server.server_port}"
+
+
+@contextmanager
+def _client(address, **more):
+    client = _Client(address, **more)
+    try:
+        yield client
+    finally:
+        client.requests.close()
+
+
+def _pieces(text, size):
+    return [SynthesizeChunk(text=text[at : at + size]) for at in range(0, len(text), size)]
+
+
+_WHOLE = ["audio-start", "audio-chunk", "audio-stop"]
+
+
+def test_a_text_is_answered_with_its_samples(address):
+    """The samples come between audio-start and audio-stop."""
+    with _client(address) as client:
+        client.send(Synthesize(text="Turn on the light."))
+        assert client.until("audio-stop") == (_WHOLE, "Turn on the light.".encode("utf-16-le"))
+
+
+@pytest.mark.parametrize("size", [1, 5, 1000])
+def test_a_text_in_pieces_is_spoken_sentence_by_sentence_on_one_connection(size):
+    """The pauses between the sentences are there; the whole text that Home Assistant sends too is not spoken again."""
+    text = "Dr. Smith is here. He waits! Does he?"
+    sentences = ["Dr. Smith is here.", "He waits!", "Does he?"]
+    with _serving() as server, _client(_address(server)) as client:
+        client.send(SynthesizeStart(), *_pieces(text, size), Synthesize(text=text), SynthesizeStop())
+        types, pcm = client.until("synthesize-stopped")
+        assert types == [*_WHOLE, "synthesize-stopped"]
+        assert pcm == _PAUSE.join(sentence.encode("utf-16-le") for sentence in sentences)
+        assert [body["input"] for body in server.bodies] == sentences
+        assert len(server.ports) == 1
+
+
+def test_a_sentence_is_spoken_before_the_text_ends(address):
+    """The sentence's audio arrives while the client still sends."""
+    with _client(address) as client:
+        client.send(SynthesizeStart(), SynthesizeChunk(text="It is on. And"))
+        assert [client.next().type, client.next().payload] == ["audio-start", "It is on.".encode("utf-16-le")]
+        client.send(SynthesizeStop())
+        assert client.until("synthesize-stopped")[0] == ["audio-chunk", "audio-stop", "synthesize-stopped"]
+
+
+def test_voice_and_language_are_those_of_the_client():
+    """The client's hold for every sentence; the bridge's language is for clients that state none."""
+    with _serving() as server, _client(_address(server), language="fr") as client:
+        client.send(Synthesize(text="a", voice=SynthesizeVoice(name="nova@de")), Synthesize(text="b"))
+        client.send(SynthesizeStart(voice=SynthesizeVoice(language="it")), SynthesizeChunk(text="Come. Do."))
+        client.send(SynthesizeStop())
+        client.until("synthesize-stopped")
+        asked = [(body.get("voice"), body["language"]) for body in server.bodies]
+        assert asked == [("nova", "de"), (None, "fr"), (None, "it"), (None, "it")]
+
+
+def test_a_text_without_words_is_an_answer_without_audio(address):
+    """Nothing failed."""
+    with _client(address) as client:
+        client.send(SynthesizeStart(), SynthesizeChunk(text=" \n"), SynthesizeStop())
+        assert client.until("synthesize-stopped")[0] == ["audio-start", "audio-stop", "synthesize-stopped"]
+
+
+def test_after_an_error_the_answer_ends_and_the_next_is_given(address):
+    """Home Assistant waits for the end and for nothing else."""
+    with _client(address) as client:
+        client.send(SynthesizeStart(), SynthesizeChunk(text="Yes. No. Perhaps. Then"))
+        types, pcm = client.until("synthesize-stopped")
+        assert types == ["audio-start", "audio-chunk", "error", "audio-stop", "synthesize-stopped"]
+        assert pcm == "Yes.".encode("utf-16-le")
+        client.send(SynthesizeChunk(text=" more. And"), SynthesizeStop(), Synthesize(text="No"), Synthesize(text="Yes"))
+        assert client.until("audio-stop")[0] == ["error", "audio-stop"]
+        assert client.until("audio-stop")[0] == _WHOLE
+
+
+@pytest.mark.parametrize(
+    ("event", "code"),
+    [
+        (Event("synthesize", {}), "invalid_event"),
+        (Event("synthesize", {"text": 5}), "invalid_event"),
+        (Event("synthesize", {"text": "a", "voice": 5}), "invalid_event"),
+        (Event("synthesize", {"text": "a", "voice": {"name": 5}}), "invalid_event"),
+        (Event("synthesize", {"text": "a", "text_format": "ssml"}), "unsupported_text_format"),
+        (Event("synthesize", {"text": "a" * 200_001}), "string_above_max_length"),
+    ],
+)
+def test_what_cannot_be_spoken_is_an_error(address, event, code):
+    """The connection goes on."""
+    with _client(address) as client:
+        client.send(event)
+        assert client.next().data["code"] == code
+        assert client.next().type == "audio-stop"
+        client.send(Synthesize(text="Yes"))
+        assert client.until("audio-stop")[0] == _WHOLE
+
+
+def test_where_no_server_answers_it_is_said():
+    """The code is the one for transcripts."""
+    with _client("http://127.0.0.1:9") as client:
+        client.send(Synthesize(text="a"))
+        assert client.next().data["code"] == "server_unreachable"
+
+
+def test_closing_ends_the_request_that_is_running():
+    """The request ends also while the server says nothing; texts after it are not asked for."""
+    with _serving() as server, _client(_address(server)) as client:
+        client.send(Synthesize(text="Wait."), Synthesize(text="Never."))
+        assert [client.next().type, client.next().type] == ["audio-start", "audio-chunk"]
+        client.requests.close()
+        assert server.left.wait(_WAIT_S)
+        assert [body["input"] for body in server.bodies] == ["Wait."]
+
+
+def test_a_client_that_waits_for_its_turn_is_let_go_when_it_leaves():
+    """Many texts wait, and writing to the client fails: putting in more does not block for ever."""
+    left = threading.Event()
+
+    def gone(_):
+        left.set()
+        raise BrokenPipeError
+
+    with _serving() as server:
+        requests = SpeechRequests(SpeechTarget(_address(server), "", ""), gone)
+        for _ in range(200):
+            requests.handle(Synthesize(text="Yes").event())
+        assert left.is_set()
+        requests.close()
+        assert len(server.bodies) == 1
+
+
+def test_a_client_that_does_not_read_is_disconnected(monkeypatch):
+    """The client has some time, and its request ends then."""
+    monkeypatch.setattr(wyoming, "_SEND_TIMEOUT_S", 1)
+    with _serving() as server, wyoming.Bridge("127.0.0.1", 0, wyoming.Target(_address(server))) as bridge:
+        thread = threading.Thread(target=bridge.serve_forever, args=[0.01])
+        thread.start()
+        try:
+            with socket.create_connection(("127.0.0.1", bridge.port), timeout=_WAIT_S) as client:
+                client.sendall(b'{"type": "synthesize", "data": {"text": "Long."}}\n')
+                assert server.left.wait(_WAIT_S)
+        finally:
+            bridge.shutdown()
+            thread.join()
+
+
+@settings(max_examples=40, deadline=None)
+@given(cuts=st.lists(st.integers(0, 20_000), max_size=8))
+def test_how_the_samples_are_cut_changes_nothing(cuts):
+    """The samples are cut also inside one; no chunk has half of one, or more than a tenth of a second."""
+    samples = bytes(range(256)) * 78
+    edges = [0, *sorted(min(cut, len(samples)) for cut in cuts), len(samples)]
+    written = []
+    answer = SpeechAnswer({}, streamed=False)
+    for a, b in itertools.pairwise(edges):
+        answer.audio(samples[a:b], written.append)
+    answer.end(written.append)
+    chunks = [chunk.audio for chunk in written[1:-1]]
+    assert b"".join(chunks) == samples
+    assert all(len(chunk) % 2 == 0 and len(chunk) <= SPEECH_RATE // 10 * 2 for chunk in chunks)

@@ -1,0 +1,71 @@
+"""Lines of a live session as one growing text, and a session over two servers. Others are tested in E2Etest/wyoming."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.client.conftest import servers, text
+from asr_server.client.live import Line, LiveOptions
+from asr_server.features.wyoming.pcm import PcmFormat
+from asr_server.features.wyoming.utterance_session import GrowingText, UtteranceSession
+from asr_server.text.joining import join
+
+
+def _line(utterance, words, *, known, final=False, language="English"):
+    committed, tentative = " ".join(words[:known]), " ".join(words[known:])
+    gap = " " if committed and tentative else ""
+    return Line(utterance, committed, gap + tentative, "pause" if final else "", language, 0.0, 1.0, 0)
+
+
+_WORDS = st.lists(st.sampled_from(["turn", "on", "灯", "打开", "lights"]), max_size=5)
+
+
+@given(utterances=st.lists(_WORDS, max_size=4))
+def test_the_pieces_joined_are_the_finals_joined(utterances):
+    """However many words are certain early."""
+    growing, pieces = GrowingText(), ""
+    for number, words in enumerate(utterances, 1):
+        for known in range(len(words)):
+            pieces += growing.feed(_line(number, words, known=known))
+        pieces += growing.feed(_line(number, words, known=len(words), final=True))
+    assert pieces == growing.text == join(" ".join(words) for words in utterances)
+
+
+def test_tentative_words_are_not_returned():
+    """Tentative words may still change."""
+    growing = GrowingText()
+    assert growing.feed(_line(1, ["turn", "on"], known=1)) == "turn"
+    assert growing.feed(_line(1, ["turn", "off"], known=2, final=True)) == " off"
+
+
+def test_the_language_is_a_code_and_that_of_the_first_words():
+    """Silence has none."""
+    growing = GrowingText()
+    growing.feed(_line(1, [], known=0, final=True, language=""))
+    assert growing.language == ""
+    growing.feed(_line(2, ["灯"], known=1, final=True, language="Chinese"))
+    growing.feed(_line(3, ["on"], known=1, final=True))
+    assert growing.language == "zh"
+
+
+def test_an_utterance_goes_on_at_another_server():
+    """The first server dies after the last audio, before it has answered."""
+
+    def first(side):
+        side.hello()
+        side.hear(4, 1)
+        side.say(text(1, "turn", end=0.5))
+        side.break_off()
+
+    def second(side):
+        assert (side.first["committed"], side.first["end"]) == ("turn", 0.5)
+        side.hello(0)
+        side.hear(4, 1)
+        side.say(text(1, "turn on", ending="flush"))
+        side.end()
+
+    pieces = []
+    with servers(first, second) as url:
+        session = UtteranceSession(url, LiveOptions(), pieces.append)
+        session.push(b"1234", PcmFormat(16_000, 2, 1))
+        assert session.finish().text == "turn on"
+    assert pieces == ["turn", " on"]

@@ -1,0 +1,56 @@
+"""Voices by name, as Wyoming clients list and send them."""
+
+import pytest
+from wyoming.tts import SynthesizeVoice
+
+from asr_server.client.speech import SpeakingVoice
+from asr_server.features.wyoming.voice_names import default_language, distinct, language_tags, speech_fields, voice_name
+
+
+def test_the_name_of_a_voice_says_its_language():
+    """Home Assistant sends nothing else."""
+    named = SynthesizeVoice(name=voice_name("uncle_fu", "pt-BR"))
+    assert speech_fields(named, "en") == {"voice": "uncle_fu", "language": "pt-BR"}
+
+
+@pytest.mark.parametrize(
+    ("voice", "fields"),
+    [
+        (None, {"language": "fr"}),
+        (SynthesizeVoice(), {"language": "fr"}),
+        (SynthesizeVoice(name="nova"), {"voice": "nova", "language": "fr"}),
+        (SynthesizeVoice(language="de"), {"language": "de"}),
+        (SynthesizeVoice(name="nova@de", speaker="echo"), {"voice": "echo", "language": "de"}),
+    ],
+)
+def test_what_is_not_stated_is_the_bridges_language_and_the_servers_voice(voice, fields):
+    """A speaker is a voice too."""
+    assert speech_fields(voice, "fr") == fields
+
+
+def test_without_any_language_the_server_decides():
+    """The script of the text decides."""
+    assert speech_fields(None, "") == {}
+    assert default_language("auto") == default_language("") == ""
+    assert default_language("German") == default_language("de-AT") == "de"
+
+
+def test_fields_that_are_no_text_are_refused():
+    """JSON has other types."""
+    with pytest.raises(TypeError):
+        speech_fields(SynthesizeVoice(name=5), "")
+
+
+def test_languages_are_tags_and_come_once():
+    """`cmn` is Chinese; a language that requests cannot name is left out."""
+    assert language_tags(("cmn", "zh", "en", "en-gb", "qya", "pt-br")) == ("zh", "en", "en-GB", "pt-BR")
+
+
+def test_a_voice_with_a_name_of_openai_is_not_offered_twice():
+    """The others have their own names."""
+    voices = [
+        SpeakingVoice("alloy", "a man", ("en",), "m3"),
+        SpeakingVoice("m3", "a man", ("en",)),
+        SpeakingVoice("m5", "a man, rough", ("en",)),
+    ]
+    assert [voice.id for voice in distinct(tuple(voices))] == ["alloy", "m5"]

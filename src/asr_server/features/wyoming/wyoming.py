@@ -1,0 +1,297 @@
+"""The server side of Wyoming's speech-to-text and text-to-speech over TCP. Each client has a thread.
+
+https://github.com/OHF-Voice/wyoming has the protocol. A client asks `describe`, or sends `transcribe`, `audio-start`,
+`audio-chunk`s and `audio-stop`, and gets `transcript-start`, `transcript-chunk`s while it speaks, then `transcript`
+and `transcript-stop`. An error is an `error` event; the connection ends once the client has sent its audio.
+
+Or it sends `synthesize`, or `synthesize-start`, `synthesize-chunk`s and `synthesize-stop`: `speech_requests.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import socket
+import socketserver
+import struct
+import threading
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import BinaryIO, cast
+
+from loguru import logger
+from wyoming.asr import Transcribe, Transcript, TranscriptChunk, TranscriptStart, TranscriptStop
+from wyoming.audio import AudioChunk, AudioStart, AudioStop
+from wyoming.error import Error
+from wyoming.event import Event, Eventable, read_event, write_event
+from wyoming.info import AsrModel, AsrProgram, Attribution, Describe, Info, TtsProgram, TtsVoice
+from wyoming.ping import Ping, Pong
+
+from asr_server import __version__
+from asr_server.client.live import LiveOptions
+from asr_server.client.speech import SpeakingVoice
+from asr_server.features.wyoming.pcm import PcmFormat, UnknownFormat
+from asr_server.features.wyoming.server_state import ServerMonitor, ServerState
+from asr_server.features.wyoming.speech_requests import SpeechRequests, SpeechTarget
+from asr_server.features.wyoming.utterance_session import UtteranceError, UtteranceSession
+from asr_server.features.wyoming.voice_names import default_language, distinct, language_tags, voice_name
+
+# Both far above what clients send: a header is one line of JSON, a chunk a fraction of a second.
+_MAX_LINE_BYTES = 65_536
+_MAX_READ_BYTES = 16 * 1024 * 1024
+# Far above the pauses of a client that reads.
+_SEND_TIMEOUT_S = 60
+# The server's limit for names and terms, with the commas between them.
+_MAX_WORDS_CHARS = 16_000
+_ATTRIBUTION = Attribution(name="asr-server", url="https://github.com/QwenLM/Qwen3-ASR")
+_NAME = "asr-server"
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The server that transcribes."""
+
+    server: str
+    token: str = ""  # the key, "" for none
+    language: str = ""  # for clients that state none; "" to detect it
+
+    def options(self, language: str = "", hotwords: tuple[str, ...] = ()) -> LiveOptions:
+        """Return the options of a session for one utterance."""
+        # The client says where an utterance ends: a pause inside a command must not divide it, or its words lose their
+        # context.
+        return LiveOptions(
+            language=language or self.language, use_server_vad=False, hotwords=hotwords, token=self.token
+        )
+
+    @property
+    def speech(self) -> SpeechTarget:
+        """Return the target of texts."""
+        return SpeechTarget(self.server, self.token, default_language(self.language))
+
+
+class Bridge(socketserver.ThreadingTCPServer):
+    """Listens from its construction on, which raises `OSError`. Another thread ends `serve_forever` by `shutdown`."""
+
+    allow_reuse_address = True
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self, host: str, port: int, target: Target) -> None:
+        self.target = target
+        self.monitor = ServerMonitor(target.server, target.token)
+        self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        super().__init__((host, port), _Connection)
+
+    @property
+    def port(self) -> int:
+        """Return the port on which it listens; never 0."""
+        return int(self.server_address[1])
+
+
+class _Connection(socketserver.StreamRequestHandler):
+    """A connection with any number of utterances, one after another."""
+
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    server: Bridge
+
+    def setup(self) -> None:
+        self.request.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.request.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("@ll", _SEND_TIMEOUT_S, 0))
+        super().setup()
+        self._writing = threading.Lock()
+        self._speech = SpeechRequests(self.server.target.speech, self._write)
+        self._session: UtteranceSession | None = None
+        self._failed = False
+        self._started = False
+        self._options = self.server.target.options()
+
+    def handle(self) -> None:
+        # A client that disconnects, or uses another protocol, ends its own connection and nothing else.
+        with contextlib.suppress(OSError):
+            events = _BoundedStream(self.rfile)
+            while (event := _next(events)) is not None:
+                if not self._handle(event):
+                    return
+
+    def finish(self) -> None:
+        with contextlib.suppress(OSError):
+            # Ends a write that waits for a client that does not read.
+            self.request.shutdown(socket.SHUT_RDWR)
+        self._speech.close()
+        self._drop()
+        with contextlib.suppress(OSError):
+            super().finish()
+        # Unwritten data makes the line above fail before it closes this, and the socket would stay open.
+        self.rfile.close()
+
+    def _handle(self, event: Event) -> bool:
+        """Handle an event. Returns False when the connection is to be closed."""
+        try:
+            return self._dispatch(event)
+        except UtteranceError as error:
+            return self._fail(error.code, str(error), event)
+        except UnknownFormat as error:
+            return self._fail("invalid_audio", str(error), event)
+        except (KeyError, TypeError, AttributeError, UnicodeEncodeError):
+            return self._fail("invalid_event", f"The fields of this event are not Wyoming's: {event.type[:40]}.", event)
+
+    def _dispatch(self, event: Event) -> bool:
+        if self._failed:
+            # Closing while the client still sends would discard the error event.
+            return not AudioStop.is_type(event.type)
+        if Describe.is_type(event.type):
+            self._write_event(info(self.server.monitor.state()))
+        elif Ping.is_type(event.type):
+            self._write(Pong(text=Ping.from_event(event).text))
+        elif Transcribe.is_type(event.type):
+            self._options = _options(Transcribe.from_event(event), self.server.target)
+        elif AudioStart.is_type(event.type):
+            start = AudioStart.from_event(event)
+            PcmFormat(start.rate, start.width, start.channels)
+            self._begin()
+        elif AudioChunk.is_type(event.type):
+            self._push(AudioChunk.from_event(event))
+        elif AudioStop.is_type(event.type):
+            self._end()
+        else:
+            self._speech.handle(event)
+        return True
+
+    def _begin(self) -> UtteranceSession:
+        self._drop()
+        self._started = False
+        self._session = UtteranceSession(self.server.target.server, self._options, self._send_words)
+        return self._session
+
+    def _drop(self) -> None:
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _push(self, chunk: AudioChunk) -> None:
+        session = self._session or self._begin()
+        session.push(chunk.audio, PcmFormat(chunk.rate, chunk.width, chunk.channels))
+
+    def _end(self) -> None:
+        session = self._session or self._begin()
+        result = session.finish()
+        self._session, self._options = None, self.server.target.options()
+        if not self._started:
+            self._write(TranscriptStart(language=result.language or None))
+        self._write(Transcript(text=result.text, language=result.language or None))
+        self._write(TranscriptStop())
+
+    def _send_words(self, certain: str) -> None:
+        if not self._started:
+            self._started = True
+            self._write(TranscriptStart())
+        self._write(TranscriptChunk(text=certain))
+
+    def _fail(self, code: str, message: str, event: Event) -> bool:
+        logger.warning("utterance failed", code=code, reason=message, client=self.client_address[0])
+        self._write(Error(text=message, code=code))
+        self._drop()
+        self._failed = True
+        return not AudioStop.is_type(event.type)
+
+    def _write(self, what: Eventable) -> None:
+        self._write_event(what.event())
+
+    def _write_event(self, event: Event) -> None:
+        """Raises `OSError` if the client has gone, or does not read; its connection then ends."""
+        try:
+            with self._writing:
+                write_event(event, cast(BinaryIO, self.wfile))
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.request.shutdown(socket.SHUT_RDWR)
+            raise
+
+
+class _BoundedStream:
+    """Limits the memory for one event. Raises `ValueError`, which ends the connection."""
+
+    def __init__(self, stream: io.BufferedIOBase) -> None:
+        self._stream = stream
+
+    def readline(self) -> bytes:
+        return self._stream.readline(_MAX_LINE_BYTES)
+
+    def read(self, size: int) -> bytes:
+        if size > _MAX_READ_BYTES:
+            raise ValueError("more than an event may hold")
+        return self._stream.read(size)
+
+
+def _next(stream: _BoundedStream) -> Event | None:
+    """Return the next event; None at the end of the connection, and for data that is not an event."""
+    try:
+        return read_event(cast(BinaryIO, stream))
+    except (KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _options(event: Transcribe, target: Target) -> LiveOptions:
+    words = [str(word) for word in (*(event.transcript_names or ()), *(event.transcript_terms or ()))]
+    # As many as the server accepts: an error would cost a home with many names every command.
+    ends = accumulate(len(word) + len(", ") for word in words)
+    kept = tuple(word for word, end in zip(words, ends, strict=True) if end <= _MAX_WORDS_CHARS)
+    return target.options(event.language or "", kept)
+
+
+# With every voice in every language it is large, and Home Assistant waits for it for one second.
+@lru_cache(maxsize=1)
+def info(state: ServerState) -> Event:
+    """Return the answer to `describe`: what the server can do, as Home Assistant reads it.
+
+    Home Assistant does not use a program that is not installed. One that speaks is there where the server speaks.
+    """
+    return Info(asr=[_hearing(state)], tts=[_speaking(state)] if state.voices else []).event()
+
+
+def _hearing(state: ServerState) -> AsrProgram:
+    ready = not state.problem
+    model = AsrModel(
+        name=_NAME,
+        attribution=_ATTRIBUTION,
+        installed=ready,
+        description=state.problem or "The model that the server runs",
+        version=__version__,
+        # Home Assistant offers exactly these; its name for Cantonese is a locale of Chinese.
+        languages=[*state.languages, *(["zh-HK"] if "yue" in state.languages else [])],
+    )
+    return AsrProgram(
+        name=_NAME,
+        attribution=_ATTRIBUTION,
+        installed=ready,
+        description=state.problem or "Self-hosted speech to text",
+        version=__version__,
+        models=[model],
+        supports_transcript_streaming=True,
+    )
+
+
+def _speaking(state: ServerState) -> TtsProgram:
+    return TtsProgram(
+        name=_NAME,
+        attribution=_ATTRIBUTION,
+        installed=True,
+        description="Self-hosted text to speech",
+        version=__version__,
+        voices=[_voice(voice, tag) for voice in distinct(state.voices) for tag in language_tags(voice.languages)],
+        supports_synthesize_streaming=True,
+    )
+
+
+def _voice(voice: SpeakingVoice, tag: str) -> TtsVoice:
+    return TtsVoice(
+        name=voice_name(voice.id, tag),
+        attribution=_ATTRIBUTION,
+        installed=True,
+        # Home Assistant shows it instead of the name.
+        description=f"{voice.id}: {voice.description}",
+        version=__version__,
+        languages=[tag],
+    )

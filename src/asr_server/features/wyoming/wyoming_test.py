@@ -1,0 +1,56 @@
+"""The bridge's answer to a `transcribe` event. Its connections are tested from outside."""
+
+from wyoming.asr import Transcribe
+from wyoming.info import Info
+
+from asr_server.client.speech import SpeakingVoice
+from asr_server.features.wyoming.server_state import ServerState
+from asr_server.features.wyoming.wyoming import Target, _options, info
+from asr_server.recordings.fields import MAX_TEXT_CHARS
+
+TARGET = Target("http://127.0.0.1:8100", language="de")
+
+
+def test_a_house_with_too_many_names_keeps_its_first_ones():
+    """The bridge keeps as many as the server takes, in their order, names before terms: a refusal would cost every
+    command."""
+    names, terms = [f"lamp {number:04}" for number in range(2_000)], ["Zürich"]
+    kept = _options(Transcribe(transcript_names=names, transcript_terms=terms), TARGET).hotwords
+    assert kept == tuple(names[: len(kept)])
+    assert MAX_TEXT_CHARS - 50 < len(", ".join(kept)) <= MAX_TEXT_CHARS
+    assert _options(Transcribe(transcript_names=names[:3], transcript_terms=terms), TARGET).hotwords[-1] == "Zürich"
+
+
+def test_the_language_is_that_of_the_event_or_of_the_bridge():
+    """The command line is for events without one."""
+    assert _options(Transcribe(language="en"), TARGET).language == "en"
+    assert _options(Transcribe(), TARGET).language == "de"
+
+
+def _described(state):
+    return Info.from_event(info(state))
+
+
+def test_a_silent_server_has_no_program_that_speaks():
+    """The description keeps the program that hears."""
+    described = _described(ServerState("", ("en",)))
+    assert described.tts == []
+    assert described.asr[0].installed
+
+
+def test_every_voice_is_one_voice_for_each_of_its_languages():
+    """Home Assistant offers the voices of the language that its user picked."""
+    voices = (SpeakingVoice("vivian", "a woman", ("zh", "en")), SpeakingVoice("eric", "a man", ("en",)))
+    (program,) = _described(ServerState("", ("en",), voices)).tts
+    listed = {voice.name: voice.languages for voice in program.voices}
+    assert listed == {"vivian@zh": ["zh"], "vivian@en": ["en"], "eric@en": ["en"]}
+    assert program.supports_synthesize_streaming
+    assert all(part.installed for part in (program, *program.voices))
+
+
+def test_a_recogniser_that_failed_does_not_silence_the_server():
+    """The two are different models."""
+    voices = (SpeakingVoice("eric", "a man", ("en",)),)
+    described = _described(ServerState("The model of the server cannot be loaded: no.", ("en",), voices))
+    assert described.tts[0].installed
+    assert not described.asr[0].installed

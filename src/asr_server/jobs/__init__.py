@@ -1,0 +1,1 @@
+"""Jobs: recordings and texts that are processed while nobody waits."""

@@ -1,0 +1,129 @@
+"""`/v1/jobs`: recordings that are processed in the background. Accepted at once, watched, and fetched at the end.
+
+Long texts are jobs of the same kind (`speech_jobs.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, Response
+from starlette.datastructures import FormData, UploadFile
+
+from asr_server.core.errors import InvalidValue, UnsupportedValue
+from asr_server.jobs.record import JobRecord
+from asr_server.net import body
+from asr_server.net.errors import error_object
+from asr_server.recordings import forms, responses, sse
+from asr_server.recordings.fields import JobForm, Task
+from asr_server.recordings.requests import Request as RecordingRequest
+from asr_server.recordings.schemas import ErrorBody, ErrorDetail, JobBody, JobDeletedBody, JobProgressBody
+from asr_server.services import CallerDep, Services, ServicesDep
+
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+_MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=JobBody,
+    responses=forms.ERRORS,
+    openapi_extra=forms.request_schema(JobForm),
+)
+async def create_job(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+    """Accept a recording that is processed when there is time. The form is that of `/v1/audio/transcriptions`, or, with
+    `task` subtitles or translation, that of those routes."""
+    await services.jobs.check_room(caller.owner)
+    async with forms.read(request, services) as form:
+        wanted, file = _parse(form, services)
+        record = await services.jobs.add(wanted, file.file, caller.owner)
+    return accepted(record)
+
+
+@router.get("/{job_id}", response_model=JobBody, responses=_MISSING)
+async def retrieve_job(job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
+    """The state of a job."""
+    return JSONResponse(_body(await services.jobs.get(job_id, caller.owner)))
+
+
+@router.get(
+    "/{job_id}/result",
+    response_class=Response,
+    responses={**_MISSING, 409: {"model": ErrorBody}, 200: {"description": "The body in the format asked for."}},
+)
+async def job_result(job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
+    """The answer of a job, for `JOB_TTL` seconds."""
+    return await responses.send_content(*await services.jobs.result(job_id, caller.owner))
+
+
+@router.get(
+    "/{job_id}/events",
+    response_class=Response,
+    responses={
+        **_MISSING,
+        200: {
+            "description": "The state of the job, and again at every change, until it is over.",
+            "content": {"text/event-stream": {"example": 'data: {"id": "job_...", "status": "running", ...}\n\n'}},
+        },
+    },
+)
+async def job_events(request: Request, job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
+    """Progress as server-sent events."""
+
+    async def watch(emit: Callable[[JobRecord], Awaitable[None]]) -> None:
+        async with aclosing(services.jobs.watch(job_id, caller.owner)) as changes:
+            async for record in changes:
+                await emit(record)
+
+    return await sse.respond(request, watch, lambda record: [sse.frame(_body(record))])
+
+
+@router.delete("/{job_id}", responses=_MISSING)
+async def delete_job(job_id: str, services: ServicesDep, caller: CallerDep) -> JobDeletedBody:
+    """Cancel a job if it runs, and remove it with its recording and its result."""
+    await services.jobs.remove(job_id, caller.owner)
+    return JobDeletedBody(id=job_id)
+
+
+def _parse(form: FormData, services: Services) -> tuple[RecordingRequest, UploadFile]:
+    task = body.scalars(form, frozenset({"task"})).get("task", Task.TRANSCRIPTION)
+    match task:
+        case Task.TRANSCRIPTION:
+            wanted, file = forms.parse(form, services, forms.transcription_request)
+            if wanted.stream:
+                raise UnsupportedValue("A job is not streamed; its progress is at its own events.", param="stream")
+            return wanted, file
+        case Task.SUBTITLES:
+            return forms.parse(form, services, forms.subtitle_request)
+        case Task.TRANSLATION:
+            services.translations.check()
+            return forms.parse(form, services, forms.translation_request)
+        case _:
+            raise InvalidValue(f"'task' must be one of {', '.join(Task)}.", param="task")
+
+
+def accepted(record: JobRecord) -> Response:
+    """The answer to who creates a job."""
+    return JSONResponse(_body(record), 202, {"Location": f"/v1/jobs/{record.id}"})
+
+
+def _body(record: JobRecord) -> dict[str, Any]:
+    return JobBody(
+        id=record.id,
+        status=record.state.value,
+        created_at=int(record.created_at),
+        started_at=int(record.started_at) or None,
+        ended_at=int(record.ended_at) or None,
+        progress=JobProgressBody(
+            done_s=round(record.done_s, 3),
+            duration_s=round(record.duration_s, 3) or None,
+            fraction=round(record.done_s / record.duration_s, 4) if record.duration_s else None,
+            done_characters=record.done_characters if record.characters else None,
+            characters=record.characters or None,
+        ),
+        error=ErrorDetail(**error_object(record.error)) if record.error else None,
+    ).model_dump()

@@ -1,0 +1,91 @@
+"""How a job begins, what it is charged for, and what a job about a recording reports."""
+
+import asyncio
+import io
+from types import SimpleNamespace
+
+import pytest
+
+from asr_server.core.errors import InvalidAudio, JobsUnavailable, Overloaded
+from asr_server.core.transcript import Segment
+from asr_server.features.speech_output.requests import SpeechJobRequest
+from asr_server.jobs import work
+from asr_server.jobs.record import JobRecord, new_id
+from asr_server.jobs.recordings import RecordingJobs
+from asr_server.jobs.work import JobKinds, JobRun, Progress, TextSize, new_job
+from asr_server.recordings.pipeline import SegmentDone, Started
+from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
+
+RECORD = JobRecord(new_id(), TranscriptionRequest(), 1.0, owner="ann")
+
+
+def test_a_job_takes_its_recording_its_clips_and_its_speech():
+    """All of that is on the disk, or will be, and counts from the beginning."""
+    known = tuple(KnownSpeaker(name, bytes(size)) for name, size in (("Ann", 300), ("Ben", 20)))
+    request = TranscriptionRequest(speakers=SpeakerOptions(known=known))
+    assert new_job(request, io.BytesIO(bytes(5_000)), "ann")[1] == 5_320
+    record, size_bytes = new_job(SpeechJobRequest(), io.BytesIO(bytes(70)), "ann", TextSize(60, 9_000))
+    assert (record.characters, record.expected_bytes, record.owner, size_bytes) == (60, 9_000, "ann", 9_070)
+
+
+async def test_who_was_refused_asks_again_after_a_while(monkeypatch):
+    """And not at once: a server that is full is not asked as fast as it can refuse."""
+    pauses_s, real = [], asyncio.sleep
+    monkeypatch.setattr(work, "asyncio", SimpleNamespace(sleep=lambda seconds: (pauses_s.append(seconds), real(0))[1]))
+    refusals = [Overloaded("full"), Overloaded("full")]
+
+    async def ask():
+        if refusals:
+            raise refusals.pop()
+        return "words"
+
+    assert await work.when_there_is_room(ask) == "words"
+    assert pauses_s == [work._RETRY_S] * 2
+    assert work._RETRY_S > 0
+
+
+@pytest.mark.parametrize(
+    ("claimed_s", "reported"),
+    [
+        (9.0, [Progress(3.0, 9.0), Progress(12.0, 12.0)]),  # it is longer than it said
+        (0.0, [Progress(3.0, 0.0), Progress(12.0, 0.0)]),  # it does not say, so nobody knows
+    ],
+)
+async def test_a_recording_reports_how_far_it_is(claimed_s, reported):
+    """In seconds of the recording; done and shared as the owner's work."""
+    seen, found = [], []
+
+    async def process(source, request, options, emit):
+        seen.append((options.caller, options.owner))
+        await emit(Started(claimed_s))
+        for end_ms in (3_000, 12_000):
+            await emit(SegmentDone(Segment(0, end_ms, "so", "English", (), 0.0, 0.0)))
+        return Result(b"words", "text/plain"), SimpleNamespace(duration_ms=12_500)
+
+    files = SimpleNamespace(request=lambda record: record.request, recording=lambda identity: io.BytesIO(b"audio"))
+    jobs = RecordingJobs(SimpleNamespace(process=process))
+    outcome = await jobs.process(JobRun(RECORD, files, 50.0, found.append))
+    assert found == reported
+    assert (outcome.content, outcome.result.content, outcome.duration_s) == (b"words", b"", 12.5)
+    assert seen == [("ann", "ann")]
+
+
+@pytest.mark.parametrize(
+    ("fault", "code"),
+    [
+        (InvalidAudio("no audio"), "invalid_audio"),
+        (OSError(28, "No space left on device"), "jobs_unavailable"),
+        (ZeroDivisionError(), "transcription_failed"),
+    ],
+)
+async def test_a_fault_has_the_code_of_its_cause(fault, code):
+    """A disk that fails is not the engine's fault."""
+
+    async def process(run):
+        raise fault
+
+    recordings = SimpleNamespace(process=process, unexpected_error=RecordingJobs.unexpected_error)
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - the code tells which
+        await JobKinds(recordings, None).process(JobRun(RECORD, None, 50.0, lambda progress: None))
+    assert raised.value.code == code
+    assert isinstance(raised.value, JobsUnavailable) == (code == "jobs_unavailable")

@@ -1,0 +1,109 @@
+"""What a client of `WS /ws/transcribe` may send: the query and the actions. Imports nothing of the session itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from asr_server.core.errors import InvalidValue, MalformedBody
+from asr_server.net import json_message
+from asr_server.recordings.fields import MAX_TEXT_CHARS
+
+_MAX_TEXT_BYTES = 256 * 1024
+
+
+class _Endpointing(BaseModel):
+    """Say who ends an utterance: a pause or a flush, or a flush alone. `use_server_vad` is the older name for it.
+
+    A pause is judged by what was said before it (`semantic`) or by its length alone (`pause`); `auto` leaves that to
+    the server.
+    """
+
+    endpointing: Literal["auto", "pause", "semantic", "manual"] | None = None
+    use_server_vad: bool | None = None
+
+    @property
+    def manual(self) -> bool | None:
+        """Whether a flush alone ends an utterance; None if nothing was said of it."""
+        if self.endpointing is not None:
+            return self.endpointing == "manual"
+        return None if self.use_server_vad is None else not self.use_server_vad
+
+    @property
+    def semantic(self) -> bool | None:
+        """Return how a pause is judged; None leaves it to the server."""
+        return {"semantic": True, "pause": False}.get(self.endpointing or "")
+
+
+OF_GATEWAY = frozenset(("first_speaker", "began_s"))  # of a query: what a gateway says to its worker
+
+
+class Query(_Endpointing):
+    """The query of the URL. Unknown parameters are ignored; proxies add their own."""
+
+    sample_rate: Literal["8000", "16000", "24000", "44100", "48000"] = "16000"
+    language: str = ""
+    hotwords: str = Field("", max_length=MAX_TEXT_CHARS)
+    words: Literal["none", "accurate", "fast"] = "none"
+    speakers: bool = False
+    # A gateway's: the letters before have been used, and when the audio began that it sends, by the monotonic clock.
+    first_speaker: int = Field(0, ge=0, le=20_000)
+    began_s: float | None = Field(None, allow_inf_nan=False)
+    channels: Literal["1", "2"] = "1"
+    model: str = Field("", max_length=200)
+    session_id: str = Field("", max_length=200)
+    received: int = Field(0, ge=0)
+    handover: bool = False
+    turn_events: bool = False
+
+
+class Action(_Endpointing):
+    """What a client may ask for in a text frame."""
+
+    model_config = ConfigDict(strict=True)
+
+    action: Literal["flush", "reset", "config", "ping", "settled"]
+    language: str | None = None
+    hotwords: list[str] | str | None = None
+
+    @property
+    def words(self) -> str | None:
+        """The hotwords as one text; None when they were not sent."""
+        return ", ".join(self.hotwords) if isinstance(self.hotwords, list) else self.hotwords
+
+
+def parse_query(values: Mapping[str, str]) -> Query:
+    """Raises `InvalidValue` with the parameter at fault."""
+    try:
+        return Query.model_validate({name: value for name, value in values.items() if value != ""})
+    except ValidationError as error:
+        raise _invalid(error) from None
+
+
+def parse_action(text: str) -> Action:
+    """Raises `MalformedBody` for what is no JSON object, `InvalidValue` for an unknown action or a wrong type."""
+    if len(text) > _MAX_TEXT_BYTES:
+        raise MalformedBody("The message is too long; audio belongs into binary frames.")
+    try:
+        values = json_message.load(text)
+        json.dumps(values, ensure_ascii=False).encode()  # JSON may hold halves of characters, which no model can read
+    except (ValueError, RecursionError):
+        raise MalformedBody("The message is not valid JSON in UTF-8, or has too many values.") from None
+    if not isinstance(values, dict):
+        raise MalformedBody("The message must be a JSON object with an 'action'.")
+    try:
+        action = Action.model_validate(values)
+    except ValidationError as error:
+        raise _invalid(error) from None
+    if len(action.words or "") > MAX_TEXT_CHARS:
+        raise InvalidValue(f"The hotwords are longer than {MAX_TEXT_CHARS} characters.", param="hotwords")
+    return action
+
+
+def _invalid(error: ValidationError) -> InvalidValue:
+    first = error.errors()[0]
+    param = str(first["loc"][0]) if first["loc"] else None
+    return InvalidValue(f"Invalid value for '{param}': {first['msg']}.", param=param)

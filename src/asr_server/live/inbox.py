@@ -1,0 +1,131 @@
+"""What a live session was sent and has not processed yet, in order and bounded in bytes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from dataclasses import dataclass, replace
+
+from asr_server.live.machine.events import Audio, Configure, Event
+from asr_server.net.shared_bytes import SharedBytes
+from asr_server.net.slices import TimeSlice
+
+_PIECE_BYTES = 8 * 1024  # smaller pieces of audio wait as one: each alone would take many times its size
+_EVENT_BYTES = 8 * 1024  # what an event counts besides its audio: far more than it is, so that few of them wait
+# They are processed even when their caller has no more time of the event loop, so that few of them wait.
+_MOST_ACTIONS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The connection is gone. `clean`: the client ended it, so the open utterance ends; otherwise it stays open."""
+
+    clean: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedAction:
+    """An action that was answered with an error. It changes nothing, and counts as one of the client's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """An event, and when it arrived on the monotonic clock."""
+
+    event: Event | Disconnected | RefusedAction
+    arrived_s: float
+    size_bytes: int
+
+
+class Inbox:
+    """Filled by the connections of a session, emptied by its one task. Everything runs on the event loop.
+
+    An event counts, and stays the first, until `remove_first`: the task removes it only after it has processed it.
+    """
+
+    def __init__(self, memory: SharedBytes) -> None:
+        self._memory = memory
+        self._waiting: deque[Incoming] = deque()
+        self.size_bytes = 0
+        self.audio_bytes = 0
+        self._actions = 0  # that wait
+        # One event for every kind of change. Whoever waits clears it before, and then checks what it waits for.
+        self._changed = asyncio.Event()
+        self._slice = TimeSlice()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    async def wait_for_room(self, event: Event | RefusedAction) -> None:
+        """Returns once the event may be put. One event always may, however large it is.
+
+        Only this inbox's own progress is waited for: others that shrink may leave more room, but it needs none of it.
+        """
+        # Between the last check and the caller's `put` nothing is awaited, so no other sender can take the room.
+        while self._waiting and (
+            self.size_bytes + _size(event) > self._memory.queue_bytes
+            or (self._actions >= _MOST_ACTIONS and not isinstance(event, Audio))
+        ):
+            self._changed.clear()
+            await self._changed.wait()
+
+    def put(self, event: Event | Disconnected | RefusedAction) -> None:
+        """Add an event as the last."""
+        if isinstance(event, Audio):
+            self.audio_bytes += len(event.pcm)
+            if self._join(event.pcm):
+                return
+        else:
+            self._actions += 1
+        incoming = Incoming(event, time.monotonic(), _size(event))
+        self._waiting.append(incoming)
+        self.size_bytes += incoming.size_bytes
+        self._changed.set()
+
+    async def first(self) -> Incoming:
+        """The first event, which stays where it is; waits for one. Between events the other tasks get their turn."""
+        await self._slice.next_round()
+        while not self._waiting:
+            self._changed.clear()
+            await self._changed.wait()
+        return self._waiting[0]
+
+    def remove_first(self) -> None:
+        """The first event has been processed."""
+        done = self._waiting.popleft()
+        self.size_bytes -= done.size_bytes
+        if isinstance(done.event, Audio):
+            self.audio_bytes -= len(done.event.pcm)
+        else:
+            self._actions -= 1
+        self._changed.set()
+
+    def clear(self) -> None:
+        """Drop everything: nobody processes it any more."""
+        self._waiting.clear()
+        self.size_bytes = self.audio_bytes = self._actions = 0
+        self._changed.set()
+
+    def _join(self, pcm: bytes) -> bool:
+        """Append audio to the last event if that is a small piece of audio too. Returns whether it was.
+
+        Not to the first: the session's task is processing it. The arrival time stays that of the earlier piece.
+        """
+        last = self._waiting[-1] if len(self._waiting) > 1 else None
+        if last is None or not isinstance(last.event, Audio) or len(last.event.pcm) + len(pcm) > _PIECE_BYTES:
+            return False
+        self._waiting[-1] = replace(last, event=Audio(last.event.pcm + pcm), size_bytes=last.size_bytes + len(pcm))
+        self.size_bytes += len(pcm)
+        return True
+
+
+def _size(event: Event | Disconnected | RefusedAction) -> int:
+    """An upper bound of what an event takes while it waits."""
+    match event:
+        case Audio(pcm=pcm):
+            return _EVENT_BYTES + len(pcm)
+        case Configure(rules=rules):
+            return _EVENT_BYTES + 4 * len(rules.context)
+        case _:
+            return _EVENT_BYTES

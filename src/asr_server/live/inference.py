@@ -1,0 +1,131 @@
+"""The requests of a live session put to the engines: partials to the fast one, finals to the accurate one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from asr_server.engine.protocol import EngineTraits, Finish, Hypothesis, Utterance, Written
+from asr_server.live.machine.events import ResultKind, Transcribe, TranscribeResult
+from asr_server.live.session_stats import LiveObserver
+from asr_server.recordings.retry import retry
+from asr_server.schedule.job import Priority
+from asr_server.text import joining
+
+if TYPE_CHECKING:
+    from asr_server.engine.client import EngineClient, Transcription
+
+
+@dataclass(slots=True)
+class MeanTime:
+    """How long answers were with the engine, on average."""
+
+    count: int = 0
+    mean_s: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """One more."""
+        self.count += 1
+        self.mean_s += (seconds - self.mean_s) / self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """The engines for partials and for finals of the default model, those of `others` by name, and who counts them.
+
+    Where the default model makes its own partials, `fast` and `accurate` are one object. `times`: what answers took.
+    """
+
+    fast: EngineClient
+    accurate: EngineClient
+    observer: LiveObserver = field(default_factory=LiveObserver)
+    others: Mapping[str, EngineClient] = field(default_factory=dict)
+    times: dict[ResultKind, MeanTime] = field(default_factory=dict)
+
+    def of(self, model: str, kind: ResultKind = ResultKind.FINAL) -> EngineClient:
+        """What answers a request of that kind for a model, "" for the default."""
+        default = self.accurate if kind is ResultKind.FINAL else self.fast
+        return self.others[model] if model else default
+
+    def used_by(self, model: str) -> set[EngineClient]:
+        """All that a session with this model uses."""
+        return {self.of(model, kind) for kind in ResultKind}
+
+    @property
+    def traits(self) -> list[EngineTraits]:
+        """Of each: a session may change its model, and its audio is cut so that any of them can take it."""
+        return [engine.traits for engine in (self.fast, self.accurate, *self.others.values())]
+
+    @property
+    def separate(self) -> bool:
+        """Whether partials come from another engine than finals."""
+        return self.fast is not self.accurate
+
+
+@dataclass(frozen=True, slots=True)
+class LiveInference:
+    """For one session; `timeout_s` is the time limit of each answer."""
+
+    engines: Engines
+    session: str
+    timeout_s: float
+
+    async def transcribe(self, request: Transcribe, priority: Priority) -> TranscribeResult:
+        """The result. A final that loops or finds no end is tried again in halves, as a span of a recording is.
+
+        Raises what the engine raised. Cancelling takes the work out of the queue and out of the batch.
+        """
+        is_final = request.kind is ResultKind.FINAL
+        engine = self.engines.of(request.model, request.kind)
+
+        async def ask(utterance: Utterance) -> Transcription:
+            deadline_s = engine.clock.now_s() + self.timeout_s
+            return await engine.transcribe(utterance, priority=priority, deadline_s=deadline_s)
+
+        utterance = Utterance(
+            audio=request.audio,
+            language=request.language,
+            context=request.context,
+            draft=request.draft,
+            session=f"{self.session}:{request.start_samples}",
+            last=is_final,
+            prefix=request.prefix,
+        )
+        if self.engines.separate and not request.model:
+            utterance = _in_words(utterance, request)
+        first = await ask(utterance)
+        self.engines.times.setdefault(request.kind, MeanTime()).add(first.infer_s)
+        if is_final:
+            answers = await retry(utterance, first, ask)
+            if len(answers) > 1:
+                return _joined(request, [answer.transcription.hypothesis for answer in answers])
+        return _result(request, first.hypothesis)
+
+
+def _in_words(utterance: Utterance, request: Transcribe) -> Utterance:
+    """Both engines have tokens of their own. Committed ids are those of the engine of the finals: it commits them."""
+    text, committed = (Written(words, request.written_language) for words in (request.text, request.committed))
+    if request.kind is ResultKind.FINAL:
+        return replace(utterance, draft=(), draft_text=text if text.text else None)
+    return replace(utterance, draft=(), prefix=(), draft_text=text if text.text else None, prefix_text=committed)
+
+
+def _result(request: Transcribe, hypothesis: Hypothesis) -> TranscribeResult:
+    return TranscribeResult(
+        request.ticket,
+        hypothesis.text,
+        hypothesis.language,
+        hypothesis.ids,
+        hypothesis.offsets,
+        hypothesis.logprobs,
+        hypothesis.pieces,
+        # A final that is still truncated after the retry is kept: there is no better one to wait for.
+        truncated=request.kind is ResultKind.PARTIAL and hypothesis.finish is not Finish.END,
+    )
+
+
+def _joined(request: Transcribe, halves: Sequence[Hypothesis]) -> TranscribeResult:
+    text = joining.join(half.text for half in halves)
+    language = next((half.language for half in halves if half.language), "")
+    return TranscribeResult(request.ticket, text, language, detached=True)

@@ -1,0 +1,1 @@
+"""The live session as a state machine without I/O: events in, actions out."""

@@ -1,0 +1,181 @@
+"""Which words of an open utterance are committed: those on which successive hypotheses agree (local agreement).
+
+A word is committed when it and all words before it have stood in every hypothesis for a while, and in at least two, and
+when it is not among the last words of the text. Words are compared without case and punctuation, which a model changes
+its mind about for longer than about the words; what is committed is the spelling of the present hypothesis. Committed
+ids are the forced prefix of every later hypothesis, so they are never taken back.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from bisect import bisect_left
+from dataclasses import dataclass
+
+from asr_server.live.machine.events import TranscribeResult
+from asr_server.text import scripts
+from asr_server.text.stable_merge import continued
+
+# A word is a run without spaces, or one character of a script that is written without them.
+_WORD = re.compile(rf"[{scripts.LETTERS}]|[^\s{scripts.LETTERS}]+")
+_UNSPACED = re.compile(f"[{scripts.LETTERS}]")
+_BROKEN = "\ufffd"  # an unfinished character of a byte-level token
+
+
+@dataclass(frozen=True, slots=True)
+class CommitRules:
+    """When a word is committed.
+
+    `held_words`: so many words at the end stay open; `held_characters`: the same for scripts without spaces, where each
+    character counts. `age_samples`: of audio for which a word must have stood. `guess_age_samples`: the same for a word
+    with a token whose probability is below `least_probability`. `latest_samples`: what first stood in a hypothesis made
+    from more audio of the utterance is not committed.
+    """
+
+    held_words: int = 2
+    held_characters: int = 4
+    age_samples: int = 6_400
+    guess_age_samples: int = 12_800
+    least_probability: float = 0.8
+    latest_samples: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class _Word:
+    """One word with the punctuation behind it: text[start:end]. `folded`: without case and punctuation."""
+
+    start: int
+    end: int
+    folded: str
+
+
+class _Standing:
+    """Since when the words of the last hypothesis have stood where they are."""
+
+    def __init__(self) -> None:
+        self._words: list[str] = []  # folded
+        self.since: list[int] = []  # for each of them: the audio end at which it first stood there
+
+    def follow(self, folded: list[str], end_samples: int) -> None:
+        agreed = _agreed(self._words, folded)
+        self.since = self.since[:agreed] + [end_samples] * (len(folded) - agreed)
+        self._words = folded
+
+
+class Agreement:
+    """The hypotheses of one utterance, and what is committed of them."""
+
+    def __init__(self, rules: CommitRules) -> None:
+        self._rules = rules
+        # In all hypotheses, and in those that may commit. A word is as old as the older of the two says: where a lesser
+        # engine hears another word again and again, the better one still agrees with itself.
+        self._shown, self._confirmed = _Standing(), _Standing()
+        self.ids: tuple[int, ...] = ()
+        self.text = ""
+        self.committed_ids: tuple[int, ...] = ()
+        self.committed = ""
+
+    @property
+    def tentative(self) -> str:
+        """The text after the committed words."""
+        return self.text[len(self.committed) :]
+
+    def on_result(self, result: TranscribeResult, end_samples: int, *, may_commit: bool = True) -> None:
+        """The next hypothesis, made from the audio up to `end_samples`. `may_commit`: whether its words may be
+        committed; those of a less accurate engine only show for how long a word has stood."""
+        words = _words(result.text)
+        folded = [word.folded for word in words]
+        self._shown.follow(folded, end_samples)
+        if may_commit:
+            self._confirmed.follow(folded, end_samples)
+        self.ids = result.ids
+        self.text = following(self.committed, result)
+        if may_commit and result.offsets and result.text == self.text:
+            self._commit(result, words, end_samples)
+
+    def _commit(self, result: TranscribeResult, words: list[_Word], end_samples: int) -> None:
+        """Commit as many words as are certain and lie before the held ones, up to where a token ends with one."""
+        for word in reversed(words[: self._certain(result, words, end_samples)]):
+            count = bisect_left(result.offsets, word.end) + 1
+            offset = result.offsets[count - 1]
+            if offset <= len(self.committed):
+                return
+            # A number may still regroup with what follows: "20", then "20,000".
+            if _word_ends(result.text, offset) and not word.folded.isnumeric():
+                self.committed_ids, self.committed = result.ids[:count], result.text[:offset]
+                return
+
+    def _certain(self, result: TranscribeResult, words: list[_Word], end_samples: int) -> int:
+        """How many words, from the first, are committed, or old and probable enough."""
+        held = self._rules.held_words
+        if words and _UNSPACED.match(words[-1].folded):
+            held = self._rules.held_characters
+        stood_since = map(min, self._shown.since, self._confirmed.since)
+        for number, (word, since) in enumerate(zip(words[: max(0, len(words) - held)], stood_since, strict=False)):
+            if word.end <= len(self.committed):
+                continue
+            guess = self._is_guess(result, word)
+            wanted_samples = max(1, self._rules.guess_age_samples if guess else self._rules.age_samples)
+            if end_samples - since < wanted_samples or since > self._rules.latest_samples:
+                return number
+        return max(0, len(words) - held)
+
+    def _is_guess(self, result: TranscribeResult, word: _Word) -> bool:
+        floor = math.log(self._rules.least_probability)
+        tokens = range(bisect_left(result.offsets, word.start + 1), bisect_left(result.offsets, word.end) + 1)
+        return any(
+            result.logprobs[n] < floor and _folded(result.text[result.offsets[n - 1] if n else 0 : result.offsets[n]])
+            for n in tokens
+            if n < len(result.logprobs)
+        )
+
+
+def following(committed: str, result: TranscribeResult) -> str:
+    """The text of a hypothesis behind the committed words: the whole text, which begins with `committed`.
+
+    The ids begin with the committed ones, but a text in which a repetition was folded may lack some of the words. A
+    detached one may have other words in their place.
+    """
+    text = result.text
+    if result.detached:
+        return continued(committed, text).text
+    if text.startswith(committed):
+        return text
+    shared = 0
+    while shared < min(len(committed), len(text)) and committed[shared] == text[shared]:
+        shared += 1
+    while shared and text[shared - 1].isspace():
+        shared -= 1  # the space belongs to the word that follows
+    return committed + text[shared:]
+
+
+def _words(text: str) -> list[_Word]:
+    """The words of a text; a run of punctuation belongs to the word before it."""
+    found: list[_Word] = []
+    for match in _WORD.finditer(text):
+        folded = _folded(match.group())
+        if folded:
+            found.append(_Word(match.start(), match.end(), folded))
+        elif found:
+            found[-1] = _Word(found[-1].start, match.end(), found[-1].folded)
+    return found
+
+
+def _folded(text: str) -> str:
+    return "".join(char for char in text.casefold() if unicodedata.category(char)[0] in "LMN")
+
+
+def _agreed(before: list[str], now: list[str]) -> int:
+    return next((i for i, (a, b) in enumerate(zip(before, now, strict=False)) if a != b), min(len(before), len(now)))
+
+
+def _word_ends(text: str, offset: int) -> bool:
+    """Whether no word goes on over `offset`."""
+    before, after = text[:offset], text[offset:]
+    if before.endswith(_BROKEN) or not before.strip():
+        return False
+    if not after or after[0].isspace() or before[-1].isspace():
+        return True
+    return bool(_UNSPACED.match(after) or _UNSPACED.match(before[-1])) and after[0].isalnum()

@@ -1,0 +1,188 @@
+"""Synthetic speech, in which each word is a burst of its own loudness, and a recognizer for it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
+from asr_server.live.machine.config import LiveMachineConfig
+from asr_server.live.machine.events import (
+    Audio,
+    CancelRequest,
+    Close,
+    Final,
+    Transcribe,
+    TranscribeFailed,
+    TranscribeResult,
+)
+from asr_server.live.machine.session import LiveMachine
+from asr_server.live.machine.utterance import Frame
+
+WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
+_LEAST_WORD_SAMPLES = 2_000  # a shorter part of a word is misrecognized
+_STEP = 0.05
+
+
+def speech(words, *, word_ms=240, gap_ms=40):
+    """int16 (n,): each word a burst whose loudness is its number, with short gaps."""
+    parts = []
+    for word in words:
+        level = int((word + 1) * _STEP * 32_768)
+        parts += [np.full(word_ms * 16, level, np.int16), np.zeros(gap_ms * 16, np.int16)]
+    return np.concatenate(parts) if parts else np.zeros(0, np.int16)
+
+
+def silence(ms):
+    """int16 (n,) of zeros."""
+    return np.zeros(ms * 16, np.int16)
+
+
+def probability(frame):
+    """1 for a frame that is mostly not silent."""
+    return float(np.mean(np.abs(frame) > _STEP / 2) > 0.5)
+
+
+def receive(machine, event):
+    """The actions after an event, its frames scored by `probability`."""
+    frames = machine.frames(event)
+    whole = [np.pad(samples, (0, FRAME_SAMPLES - len(samples))) for samples in frames]
+    return machine.receive(event, [Frame(*each) for each in zip(frames, map(probability, whole), strict=True)])
+
+
+def recognize(audio, prefix=()):
+    """Token ids of the words in float32 (n,): a word cut short is recognized as another."""
+    levels = np.rint(np.abs(audio) / _STEP).astype(int)
+    edges = np.flatnonzero(np.diff(levels)) + 1
+    ids = []
+    for part in np.split(levels, edges):
+        if len(part) and part[0] > 0:
+            word = int(part[0]) - 1
+            ids.append(word % 10 if len(part) >= _LEAST_WORD_SAMPLES else (word + 1) % 10)
+    kept = len(prefix)
+    return (*prefix, *ids[kept:])
+
+
+def result_for(ticket, ids):
+    """The result with these ids."""
+    text, offsets = "", []
+    for word in ids:
+        text += (" " if text else "") + WORDS[word]
+        offsets.append(len(text))
+    return TranscribeResult(ticket, text, "English" if ids else "", tuple(ids), tuple(offsets), (0.0,) * len(ids))
+
+
+def text_of(audio):
+    """The text that is recognized in a whole utterance."""
+    return result_for(0, recognize(audio)).text
+
+
+def config(**changes):
+    """A session with a simple resampler."""
+    return LiveMachineConfig(resampler=_linear, **changes)
+
+
+def _linear(rate_hz):
+    """Drops or repeats samples: enough to see that blocks do not depend on chunks."""
+    position = 0.0
+
+    def resample(block, last):
+        nonlocal position
+        step = rate_hz / SAMPLE_RATE
+        places = np.arange(position, len(block), step)
+        position = (places[-1] + step if len(places) else position) - len(block)
+        return block[places.astype(int)].astype(np.float32)
+
+    return resample
+
+
+@dataclass
+class Run:
+    """A session and a recognizer that answers late or fails with the given chances; all actions are kept."""
+
+    session: LiveMachine
+    rng: random.Random = field(default_factory=lambda: random.Random(0))
+    delay: float = 0.0  # chance that an answer waits for another event
+    failures: float = 0.0
+    audio_of: dict = field(default_factory=dict)
+    actions: list = field(default_factory=list)
+    requests: list = field(default_factory=list)
+    pending: list = field(default_factory=list)
+
+    def feed(self, event):
+        """One event and, unless they are delayed, the answers to its requests."""
+        self._perform(receive(self.session, event))
+        while self.pending and self.rng.random() >= self.delay:
+            self.answer()
+
+    def answer(self):
+        """The oldest waiting request is answered, or fails."""
+        request = self.pending.pop(0)
+        if self.rng.random() < self.failures:
+            self._perform(self.session.receive(TranscribeFailed(request.ticket, "transcription_failed", "injected")))
+        else:
+            self._perform(self.session.receive(result_for(request.ticket, recognize(request.audio, request.prefix))))
+
+    def _perform(self, actions):
+        self.actions += actions
+        for action in actions:
+            if isinstance(action, Transcribe):
+                self.requests.append(action)
+                self.pending.append(action)
+                self.audio_of[action.utterance, len(action.audio)] = action.audio
+            if isinstance(action, CancelRequest) and self.rng.random() < 0.5:  # a cancelled job may still answer
+                self.pending = [p for p in self.pending if p.ticket != action.ticket]
+
+    def finish(self, *, close=True):
+        """Close, and let everything be answered."""
+        if close:
+            self.feed(Close())
+        while self.pending:
+            self.answer()
+
+    def of(self, kind):
+        """The actions of one class."""
+        return [action for action in self.actions if isinstance(action, kind)]
+
+    @property
+    def finals(self):
+        """Numbers, texts and times: what a client keeps."""
+        return [(f.utterance, f.text, f.start_samples, f.end_samples, f.ending) for f in self.of(Final)]
+
+
+def chunks(data, rng):
+    """Cut bytes anywhere: single bytes, odd splits, large pieces."""
+    at = 0
+    while at < len(data):
+        size = rng.choice([1, 2, 3, 7, 640, 641, 1024, 4096, 14_401, 65_536])
+        yield data[at : at + size]
+        at += size
+
+
+def play(pcm, *, rng=None, close=True, **changes):
+    """A whole recording through a fresh session."""
+    run = Run(LiveMachine(config(**changes)), rng or random.Random(0))
+    data = pcm.astype("<i2").tobytes()
+    for piece in chunks(data, rng) if rng else [data[i : i + 1024] for i in range(0, len(data), 1024)]:
+        run.feed(Audio(piece))
+    run.finish(close=close)
+    return run
+
+
+@pytest.fixture
+def talk():
+    """Two utterances with short dips and a pause, silence around them."""
+    return np.concatenate(
+        [
+            silence(900),
+            speech([1, 2, 3, 4]),
+            silence(200),
+            speech([5, 6]),
+            silence(900),
+            speech([7, 8, 9]),
+            silence(800),
+        ]
+    )

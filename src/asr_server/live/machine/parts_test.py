@@ -1,0 +1,159 @@
+"""An utterance with a long pause is transcribed in parts, and its caller sees one utterance."""
+
+import numpy as np
+import pytest
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.live.machine.conftest import Run, config, silence, speech
+from asr_server.live.machine.events import (
+    Audio,
+    Configure,
+    Detection,
+    Ending,
+    Final,
+    FinalPart,
+    Flush,
+    GetCheckpoint,
+    Interrupted,
+    Partial,
+    Reset,
+    SessionError,
+    TurnConfig,
+    UtteranceEnded,
+    UtteranceStarted,
+)
+from asr_server.live.machine.session import LiveMachine
+
+MANUAL = TurnConfig(detection=Detection.MANUAL, prefix_ms=0)
+PATIENT = TurnConfig(min_silence_ms=6_000)
+HOLE = silence(3_000)
+FIRST, SECOND = speech([1, 2, 3]), speech([4, 5])
+
+
+def _run(rules, **changes):
+    return Run(LiveMachine(config(rules=rules, **changes)))
+
+
+def _say(run, *parts):
+    pcm = np.concatenate(parts)
+    for at in range(0, len(pcm), 512):
+        run.feed(Audio(pcm[at : at + 512].astype("<i2").tobytes()))
+
+
+@pytest.mark.parametrize("rules", [MANUAL, PATIENT])
+def test_an_utterance_with_a_long_pause_is_one_and_has_all_its_words_once(rules):
+    """No request has the pause; the final has the words of both parts, and says where each lies."""
+    run = _run(rules)
+    _say(run, FIRST, HOLE, SECOND)
+    run.feed(Flush())
+    (final,) = run.of(Final)
+    assert (final.text, final.ending) == ("one two three four five", Ending.FLUSH)
+    assert [part.text for part in final.parts] == ["one two three", "four five"]
+    assert (final.start_samples, final.end_samples) == (0, run.session.clock_samples)
+    assert final.parts[1].start_samples - final.parts[0].end_samples > 2 * SAMPLE_RATE
+    assert max(len(request.audio) for request in run.requests) < len(FIRST) + SAMPLE_RATE
+    assert len(run.of(UtteranceStarted)) == len(run.of(UtteranceEnded)) == 1
+
+
+def test_a_pause_ends_the_utterance_when_it_is_as_long_as_the_rules_say():
+    """Counted from the speech, however the parts lie: one final, 6 s after it."""
+    run = _run(PATIENT)
+    _say(run, FIRST, HOLE, SECOND, silence(5_800))
+    assert not run.of(UtteranceEnded)
+    _say(run, silence(400))
+    (final,) = run.of(Final)
+    assert (final.text, final.ending) == ("one two three four five", Ending.PAUSE)
+    assert final.end_samples < len(FIRST) + len(HOLE) + len(SECOND) + SAMPLE_RATE
+
+
+def test_the_words_before_a_long_pause_are_committed_in_it():
+    """Nothing that follows can change them; a client that comes back then sees them too."""
+    run = _run(MANUAL)
+    _say(run, FIRST, HOLE)
+    assert run.of(Partial)[-1].committed == "one two three"
+    assert run.session.current_partial == run.of(Partial)[-1]
+    run.feed(Interrupted())
+    run.feed(Flush())
+    run.feed(Flush())
+    assert [final.text for final in run.of(Final)] == ["one two three", ""]
+
+
+def test_a_click_in_a_long_pause_is_no_part():
+    """And does not make the pause a shorter one."""
+    run = _run(PATIENT)
+    _say(run, FIRST, HOLE, speech([7], word_ms=60), silence(3_000))
+    (final,) = run.of(Final)
+    assert [part.text for part in final.parts] == [final.text] == ["one two three"]
+
+
+def test_what_was_said_before_a_long_pause_can_be_discarded():
+    """Also while its final is under way: no word of it comes, and every sample is counted."""
+    run = _run(MANUAL)
+    run.delay = 1.0
+    _say(run, FIRST, HOLE)
+    run.feed(Reset())
+    run.delay = 0.0
+    _say(run, SECOND)
+    run.feed(Flush())
+    assert [final.text for final in run.of(Final)] == ["four five"]
+    account = run.session.account
+    assert account.received == account.in_utterances + account.in_silence + account.discarded
+
+
+def test_a_part_that_fails_leaves_its_mark_on_the_final():
+    """The other words are there."""
+    run = _run(MANUAL)
+    run.failures = 1.0
+    _say(run, FIRST, HOLE)
+    run.failures = 0.0
+    _say(run, SECOND)
+    run.feed(Flush())
+    (final,) = run.of(Final)
+    assert final.text == "four five"
+    assert isinstance(final.error, SessionError)
+
+
+def test_an_utterance_that_the_caller_never_ends_ends_in_a_long_pause():
+    """Once it is as long as one without pauses may be; else a session would have to be replayed from its beginning."""
+    run = _run(MANUAL, max_utterance_samples=5 * SAMPLE_RATE)
+    for _ in range(4):
+        _say(run, SECOND, HOLE)
+    run.feed(Flush())
+    assert "".join(final.text for final in run.of(Final)) == "four five four five" * 2
+    assert [final.ending for final in run.of(Final)][:-1] == [Ending.CUT] * (len(run.of(Final)) - 1)
+    assert len(run.of(Final)) == 3
+
+
+def test_the_rules_may_change_in_a_long_pause():
+    """From the caller to the detector: the pause ends the utterance. It is not finished before that."""
+    run = _run(MANUAL)
+    _say(run, FIRST, HOLE)
+    run.feed(GetCheckpoint())
+    assert (run.actions[-1].end_samples, run.actions[-1].utterance) == (0, 0)
+    run.feed(Configure(TurnConfig()))
+    _say(run, silence(64))
+    assert [final.text for final in run.of(Final)] == ["one two three"]
+
+
+def test_parts_of_a_final():
+    """An utterance without a long pause is one part."""
+    run = _run(TurnConfig())
+    _say(run, FIRST, silence(700))
+    (final,) = run.of(Final)
+    assert final.parts == (FinalPart(final.start_samples, final.end_samples, final.text),)
+
+
+def test_the_frame_that_completes_a_long_pause_is_heard_and_counted():
+    """Speech that follows at once has it before its words, at its place: nothing of the audio is missing."""
+    heard = []
+    run = _run(TurnConfig(min_silence_ms=6_000), on_samples=heard.append)
+    _say(run, FIRST, silence(5_500))
+    while not run.of(UtteranceEnded):
+        _say(run, silence(32))
+    account = run.session.account
+    assert account.received == account.in_utterances + account.in_silence + account.discarded + account.open
+    _say(run, SECOND)
+    run.feed(Flush())
+    request = run.requests[-1]
+    assert np.array_equal(np.concatenate(heard)[request.start_samples : request.end_samples], request.audio)
+    assert request.start_samples < account.received

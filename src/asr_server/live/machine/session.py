@@ -1,0 +1,444 @@
+"""The live session as a state machine: takes events, returns actions. The transitions are in `table.py`.
+
+Invariants (tested in `session_invariants_test`): the result does not depend on how the bytes were cut; every sample is
+in one utterance, in silence, discarded on request, or in the open buffer; committed text is a prefix of all later text.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from asr_server.audio.segmentation.endpoint import Endpointer
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE, ms_to_frames
+from asr_server.live.machine.config import AudioAccount, LiveMachineConfig
+from asr_server.live.machine.events import (
+    Action,
+    Audio,
+    Checkpoint,
+    Close,
+    Configure,
+    Configured,
+    Detection,
+    Ending,
+    EndOfTurnEstimated,
+    EndOfTurnLikely,
+    EstimateEndOfTurn,
+    Event,
+    Flush,
+    GetCheckpoint,
+    Interrupted,
+    Partial,
+    Reset,
+    ResetDone,
+    Samples,
+    TranscribeFailed,
+    TranscribeResult,
+    TurnConfig,
+    UtteranceEnded,
+    UtteranceStarted,
+)
+from asr_server.live.machine.framing import Framing
+from asr_server.live.machine.request_scheduler import RequestScheduler
+from asr_server.live.machine.table import ENDINGS, TABLE, Signal, State, TurnAction
+from asr_server.live.machine.utterance import Frame, OpenUtterance, Part
+
+# Quiet after which it is estimated whether the speaker has finished, the audio that the estimate is made from, and the
+# probability from which the end is the likelier of the two.
+_ASK_FRAMES = ms_to_frames(200)
+_HEARD_SAMPLES = 8 * SAMPLE_RATE
+_LIKELY = 0.5
+
+_SIGNALS = {Flush: Signal.FLUSH, Interrupted: Signal.INTERRUPTED, Close: Signal.CLOSE}
+
+
+class LiveMachine:
+    """For each event the caller asks for the `frames` that it completes, finds out how likely each holds speech, gives
+    both to `receive`, and performs the actions that this returns, in order."""
+
+    def __init__(self, config: LiveMachineConfig) -> None:
+        self._config = config
+        self._out: list[Action] = []
+        self._requests = RequestScheduler(config, self._out)
+        # After this place the utterance may be cut, and a committed word cannot move to the next utterance.
+        self._commit = replace(config.commit, latest_samples=2 * config.max_utterance_samples // 3)
+        self._framing = Framing(config.input_rate_hz, config.resampler)
+        self._state = State.LISTENING
+        self._utterance: OpenUtterance | None = None
+        self._part: Part | None = None  # of the open utterance; None in a long pause
+        self._prefix_audio: deque[Frame] = deque()
+        self._frame = Frame(np.zeros(0, np.float32), 0.0)
+        self._ending = Ending.PAUSE
+        self._fresh_samples = 0  # speech since the last partial was requested
+        self._margin_frames = config.margin_samples // FRAME_SAMPLES
+        self._end_of_turn: float | None = None  # as estimated in the present pause
+        self._asked_samples: int | None = None  # the position for which the present pause's estimate was asked
+        self._pause_start = self._number = self._clock = self._in_utterances = self._in_silence = self._discarded = 0
+        self._next_rules: TurnConfig | None = None
+        self._apply(config.rules)
+        self._actions: dict[TurnAction, Callable[[], None]] = {
+            TurnAction.NOTHING: lambda: None,
+            TurnAction.KEEP: self._keep,
+            TurnAction.OPEN: self._open,
+            TurnAction.OPEN_PART: self._open,
+            TurnAction.EXTEND: self._extend,
+            TurnAction.EXTEND_PAUSE: self._extend_pause,
+            TurnAction.END_PART: self._end_part,
+            TurnAction.END: self._end,
+            TurnAction.CUT: self._cut,
+            TurnAction.END_FULL: self._finish,
+            TurnAction.FINISH: self._finish,
+            TurnAction.ANSWER_FLUSH: self._answer_flush,
+            TurnAction.COUNT_SILENCE: lambda: self._trim(0),
+            TurnAction.DISCARD: self._discard,
+            TurnAction.IGNORE: self._ignore,
+            TurnAction.CATCH_UP: lambda: self._requests.request_partial(self._current_part()),
+        }
+
+    # -- for the caller ----------------------------------------------------------------------------------------------
+
+    def frames(self, event: Event) -> list[Samples]:
+        """Of 512 samples each; the last of a stream may be shorter. `receive` must get them before the next are asked
+        for; results of the engine may come in between."""
+        if isinstance(event, Audio):
+            return self._framing.push(event.pcm)
+        ends = isinstance(event, Flush | Close) or (isinstance(event, Configure) and event.input_rate_hz is not None)
+        return self._framing.flush() if ends else []
+
+    def receive(self, event: Event, frames: Sequence[Frame] = ()) -> list[Action]:
+        """Process one event and the frames that it completes. Events may come in any order."""
+        for frame in frames:
+            self._process_frame(frame)
+        match event:
+            case Flush() | Interrupted() | Close():
+                self._step(_SIGNALS[type(event)])
+            case Reset():
+                self._reset()
+            case Configure():
+                self._configure(event)
+            case GetCheckpoint():
+                self._out.append(self._checkpoint())
+            case EndOfTurnEstimated(position_samples=position, probability=float(probability)):
+                if position == self._asked_samples:
+                    self._note_end_of_turn(probability)
+            case TranscribeResult():
+                self._requests.on_result(event)
+            case TranscribeFailed():
+                self._requests.on_failure(event)
+        actions, self._out[:] = list(self._out), []
+        return actions
+
+    @property
+    def state(self) -> State:
+        """The present state."""
+        return self._state
+
+    @property
+    def rules(self) -> TurnConfig:
+        """The turn configuration of the next utterance."""
+        return self._next_rules or self._rules
+
+    @property
+    def account(self) -> AudioAccount:
+        """Where the samples went."""
+        buffered = self._framing.buffered_samples
+        return AudioAccount(
+            received=self._clock + buffered,
+            in_utterances=self._in_utterances,
+            in_silence=self._in_silence,
+            discarded=self._discarded,
+            open=self._open_samples + buffered,
+        )
+
+    @property
+    def clock_samples(self) -> int:
+        """The session's time: audio received so far that is in frames."""
+        return self._clock
+
+    @property
+    def backlog_samples(self) -> int:
+        """Audio of ended utterances without a final. The caller stops giving audio when this grows large."""
+        return self._requests.backlog_samples
+
+    @property
+    def busy(self) -> bool:
+        """Whether a result of the engine or a final is still to come."""
+        return self._requests.busy
+
+    @property
+    def current_partial(self) -> Partial | None:
+        """The last partial of the open utterance; None when none is open or it has no text yet."""
+        if (utterance := self._utterance) is None:
+            return None
+        ended = self._requests.first_without_final
+        part = ended if ended and ended.utterance is utterance else self._part
+        partial = part.partial() if part else utterance.partial()
+        return partial if partial.text else None
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def _process_frame(self, frame: Frame) -> None:
+        self._frame = frame
+        self._count(frame.samples)
+        self._step(self._signal(frame.probability))
+        if self._is_full():
+            self._step(Signal.FULL)
+
+    def _count(self, samples: Samples) -> None:
+        self._clock += len(samples)
+        self._config.on_samples(samples)
+
+    def _is_full(self) -> bool:
+        """Whether the part is as long as one may be, or in a long pause the utterance."""
+        begin = self._part or self._utterance
+        return begin is not None and self._clock - begin.start_samples >= self._config.max_utterance_samples
+
+    def _step(self, signal: Signal) -> None:
+        step = TABLE[self._state, signal]
+        self._ending = ENDINGS.get(signal, Ending.PAUSE)
+        self._state = step.next
+        self._actions[step.action]()
+        if self._utterance is None and self._next_rules is not None:
+            self._apply(self._next_rules)
+
+    def _reset(self) -> None:
+        discarded = self._utterance.number if self._utterance else None
+        rest = self._framing.flush()
+        self._framing.clear()
+        self._step(Signal.RESET)
+        for samples in rest:
+            self._count(samples)
+            self._discarded += len(samples)
+        self._out.append(ResetDone(discarded))
+
+    def _configure(self, event: Configure) -> None:
+        if event.input_rate_hz is not None:
+            self._framing = Framing(event.input_rate_hz, self._config.resampler)
+        self._next_rules = event.rules
+        if self._utterance is None:
+            self._apply(event.rules)
+        elif Detection.MANUAL in {self._rules.detection, event.rules.detection}:
+            # At once: the open utterance would otherwise wait for ever for the caller's flush, or not wait for it.
+            self._apply(event.rules)
+            if self._part is not None:
+                self._endpointer.resume()
+        self._out.append(Configured(event.rules, event.asked_language))
+
+    def _apply(self, rules: TurnConfig) -> None:
+        self._rules, self._next_rules = rules, None
+        manual, sentence_ms = rules.detection is Detection.MANUAL, rules.sentence_silence_ms
+        max_pause_ms = 1000 * self._config.max_pause_samples / SAMPLE_RATE
+        self._longest_ms = max(rules.min_silence_ms, rules.end_of_turn.longest_ms if rules.end_of_turn else 0)
+        pause_ms = max_pause_ms if manual else min(max_pause_ms, self._longest_ms)
+        self._endpointer = Endpointer(rules.threshold, pause_ms)
+        self._end_frames = math.inf if manual else ms_to_frames(rules.min_silence_ms)
+        self._sentence_frames = math.inf if sentence_ms is None else ms_to_frames(sentence_ms)
+        self._prefix_frames = ms_to_frames(rules.prefix_ms)
+        tail_ms = 1000 * self._config.tail_samples / SAMPLE_RATE
+        # At least one frame: when the margin is complete, the text before the pause is requested.
+        self._tail_frames = max(1, ms_to_frames(min(tail_ms, pause_ms, sentence_ms or pause_ms)))
+
+    def _checkpoint(self) -> Checkpoint:
+        waiting = self._requests.first_without_final
+        unfinished = waiting.utterance if waiting else self._utterance
+        if unfinished is not None:
+            return Checkpoint(unfinished.start_samples, unfinished.number - 1)
+        return Checkpoint(self._clock - sum(len(frame.samples) for frame in self._prefix_audio), self._number)
+
+    # -- frames ------------------------------------------------------------------------------------------------------
+
+    def _signal(self, probability: float) -> Signal:
+        if self._state is State.CLOSED:
+            return Signal.SILENT
+        signal = Signal[self._endpointer.add(probability).name]
+        if self._state is State.LISTENING:
+            return Signal.ONSET if self._rules.detection is Detection.MANUAL else signal
+        if self._part is not None and signal in {Signal.SILENT, Signal.ONSET}:
+            return Signal.VOICED  # the caller's utterance begins with any audio
+        if signal in {Signal.VOICED, Signal.ONSET}:
+            return signal
+        if self._pause_is_over():
+            return Signal.ENDPOINT
+        return Signal.LONG_PAUSE if signal is Signal.ENDPOINT else signal
+
+    def _pause_is_over(self) -> bool:
+        """Whether the pause is long enough, or long enough behind a complete sentence."""
+        frames = self._endpointer.quiet_frames
+        if self._part is not None:
+            is_sentence = self._part.ends_with_sentence
+        else:
+            frames = (self._clock - self._pause_start) // FRAME_SAMPLES
+            is_sentence = self._requests.first_without_final is None and self._opened().ends_with_sentence
+        return frames >= self._wait_frames or (is_sentence and frames >= self._sentence_frames)
+
+    @property
+    def _wait_frames(self) -> float:
+        """How long the present pause has to be."""
+        rules, probability = self._rules.end_of_turn, self._end_of_turn
+        if rules is None or probability is None:
+            return self._end_frames
+        if probability >= rules.sure:
+            return 0
+        return self._end_frames if probability >= _LIKELY else ms_to_frames(self._longest_ms)
+
+    def _note_end_of_turn(self, probability: float) -> None:
+        self._end_of_turn = probability
+        if probability >= _LIKELY:
+            self._out.append(EndOfTurnLikely(self._opened().number, probability, self._clock))
+
+    def _forget_pause(self) -> None:
+        """Speech goes on, or the utterance is over: an estimate that still comes means nothing."""
+        self._end_of_turn = self._asked_samples = None
+
+    # -- actions of the table ----------------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        self._prefix_audio.append(self._frame)
+        self._trim(self._kept_frames + self._endpointer.onset_frames)
+
+    @property
+    def _kept_frames(self) -> int:
+        """How much audio before an onset belongs to what begins there."""
+        return self._prefix_frames if self._utterance is None else self._margin_frames
+
+    def _trim(self, frames: int) -> None:
+        while len(self._prefix_audio) > frames:
+            self._in_silence += len(self._prefix_audio.popleft().samples)
+
+    def _open(self) -> None:
+        self._prefix_audio.append(self._frame)
+        self._trim(self._kept_frames + max(1, self._endpointer.onset_frames))
+        self._start(list(self._prefix_audio))
+        self._prefix_audio.clear()
+
+    def _start(self, frames: list[Frame]) -> None:
+        """Begin a part with the last frames received; with it an utterance, if none is open."""
+        begin = self._clock - sum(len(frame.samples) for frame in frames)
+        if self._utterance is None:
+            self._number += 1
+            self._utterance = OpenUtterance(self._number, begin, self._rules)
+            self._out.append(UtteranceStarted(self._number, begin))
+        self._part = Part(self._utterance, begin, self._commit)
+        self._fresh_samples = 0
+        self._forget_pause()
+        for frame in frames:
+            self._add(frame)
+
+    def _extend(self) -> None:
+        self._current_part().endpoint_samples = None
+        self._forget_pause()
+        self._add(self._frame)
+
+    def _add(self, frame: Frame) -> None:
+        part = self._current_part()
+        part.add(frame)
+        self._fresh_samples += len(frame.samples)
+        if self._fresh_samples >= self._config.partial_every_samples:
+            self._fresh_samples = 0
+            self._requests.request_partial(part)
+
+    def _extend_pause(self) -> None:
+        part = self._current_part()
+        part.add(self._frame)
+        if self._endpointer.quiet_frames == self._tail_frames:
+            part.endpoint_samples = part.samples
+            self._fresh_samples = 0
+            self._requests.request_partial(part)
+        if self._rules.end_of_turn is not None and self._endpointer.quiet_frames == _ASK_FRAMES:
+            self._asked_samples = self._clock
+            self._out.append(EstimateEndOfTurn(self._clock, part.last_audio(_HEARD_SAMPLES)))
+
+    def _end_part(self) -> None:
+        part, quiet_frames = self._current_part(), self._endpointer.quiet_frames
+        self._pause_start = self._clock - quiet_frames * FRAME_SAMPLES
+        part.add(self._frame)
+        rest = part.split_last(quiet_frames - self._margin_frames)
+        self._endpointer.reset()
+        self._close_part(part)
+        self._requests.request_final(part)
+        self._prefix_audio.extend(rest)
+        self._trim(self._margin_frames)
+
+    def _end(self) -> None:
+        if self._part is not None:
+            self._part.add(self._frame)
+        else:
+            self._prefix_audio.append(self._frame)
+        self._finish()
+
+    def _finish(self) -> None:
+        """End the open utterance: where its margin ends if the pause is longer than that, else here.
+
+        An utterance that the caller ends has all the audio up to here.
+        """
+        if self._rules.detection is Detection.MANUAL:
+            self._trim(0)
+            self._opened().end_samples = self._clock
+        elif self._part is not None:
+            rest = self._part.split_last(max(0, self._endpointer.quiet_frames - self._tail_frames))
+            self._prefix_audio.extend(rest)
+        self._close_utterance()
+        self._endpointer.reset()
+        self._trim(self._prefix_frames if self._state is not State.CLOSED else 0)
+
+    def _cut(self) -> None:
+        part = self._current_part()
+        rest = part.split_at(part.quietest_frame())
+        self._close_utterance()
+        if self._next_rules is not None:
+            self._apply(self._next_rules)
+            self._endpointer.resume()
+        self._start(rest)
+
+    def _close_utterance(self) -> None:
+        utterance = self._opened()
+        last = self._part or Part(utterance, utterance.end_samples, self._commit)
+        last.is_last = True
+        self._close_part(last)
+        self._utterance = None
+        self._in_utterances += utterance.samples
+        utterance.ending = self._ending
+        utterance.end_of_turn = self._end_of_turn
+        self._forget_pause()
+        self._out.append(UtteranceEnded(utterance.number, utterance.start_samples, utterance.end_samples, self._ending))
+        self._requests.request_final(last)
+
+    def _close_part(self, part: Part) -> None:
+        self._part = None
+        part.utterance.samples += part.samples
+        part.utterance.end_samples = max(part.utterance.end_samples, part.end_samples)
+
+    def _answer_flush(self) -> None:
+        self._number += 1
+        self._utterance = OpenUtterance(self._number, self._clock, self._rules, end_samples=self._clock)
+        self._close_utterance()
+
+    def _discard(self) -> None:
+        self._discarded += self._open_samples
+        self._forget_pause()
+        if self._utterance is not None:
+            self._requests.drop(self._utterance)
+            self._utterance = self._part = None
+        self._prefix_audio.clear()
+        self._endpointer.reset()
+
+    def _ignore(self) -> None:
+        self._discarded += len(self._frame.samples)
+
+    @property
+    def _open_samples(self) -> int:
+        """Audio of the open utterance, long pauses left out, and what may be the prefix of the next part."""
+        held = self._utterance, self._part
+        return sum(each.samples for each in held if each) + sum(len(frame.samples) for frame in self._prefix_audio)
+
+    def _opened(self) -> OpenUtterance:
+        assert self._utterance is not None, "the table leads here only with an open utterance"
+        return self._utterance
+
+    def _current_part(self) -> Part:
+        assert self._part is not None, "the table leads here only with an open part"
+        return self._part

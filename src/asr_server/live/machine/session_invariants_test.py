@@ -1,0 +1,242 @@
+"""Invariants of a session under random speech, chunking, late and failing results, and orders of events."""
+
+import random
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.live.machine.conftest import Run, config, play, recognize, silence, speech, text_of
+from asr_server.live.machine.events import (
+    Audio,
+    Checkpoint,
+    Close,
+    Configure,
+    Detection,
+    Ending,
+    Final,
+    Flush,
+    GetCheckpoint,
+    Interrupted,
+    Partial,
+    Reset,
+    Transcribe,
+    TurnConfig,
+    UtteranceEnded,
+)
+from asr_server.live.machine.session import LiveMachine
+
+_SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
+
+
+def _talk(rng, sentences=6):
+    parts = []
+    for _ in range(sentences):
+        parts.append(silence(rng.choice([40, 200, 560, 900])))
+        parts.append(speech([rng.randrange(10) for _ in range(rng.randrange(1, 8))], word_ms=rng.choice([160, 250])))
+    return np.concatenate([*parts, silence(700)])
+
+
+def test_chunking_never_matters():
+    """60 random re-chunkings of one recording give identical finals, and so do odd splits and single bytes."""
+    pcm = _talk(random.Random(1), sentences=10)
+    whole = play(pcm).finals
+    assert len(whole) > 3
+    for seed in range(60):
+        assert play(pcm, rng=random.Random(seed)).finals == whole
+
+
+def test_chunking_never_matters_at_other_rates():
+    """The same through a resampler."""
+    pcm = _talk(random.Random(2))
+    for rate in (8_000, 44_100):
+        whole = play(pcm, input_rate_hz=rate).finals
+        for seed in range(10):
+            assert play(pcm, rng=random.Random(seed), input_rate_hz=rate).finals == whole
+
+
+def test_every_final_is_the_offline_answer_on_the_same_audio():
+    """What was streamed equals one look at the utterance's audio."""
+    for seed in range(20):
+        pcm = _talk(random.Random(seed))
+        run = play(pcm, rng=random.Random(seed))
+        assert any(final.text for final in run.of(Final))
+        for final in run.of(Final):
+            assert final.text == text_of(pcm[final.start_samples : final.end_samples] / 32_768)
+
+
+@st.composite
+def _events(draw):
+    rng = random.Random(draw(st.integers(0, 2**32)))
+    pcm = _talk(rng, sentences=draw(st.integers(1, 8))).astype("<i2").tobytes()
+    events, at = [], 0
+    while at < len(pcm):
+        size = rng.choice([1, 3, 500, 1_023, 4_096, 30_001])
+        events.append(Audio(pcm[at : at + size]))
+        at += size
+        if rng.random() < 0.05:
+            rules = TurnConfig(detection=rng.choice(list(Detection)), min_silence_ms=rng.choice([500, 1_500]))
+            events.append(rng.choice([Flush(), Reset(), Interrupted(), Configure(rules)]))
+    return events + ([Close()] if rng.random() < 0.5 else [])
+
+
+def _fed(events, seed):
+    limits = {"max_utterance_samples": 4 * SAMPLE_RATE, "max_pause_samples": 12_000, "margin_samples": 3_200}
+    run = Run(LiveMachine(config(**limits)), random.Random(seed), delay=0.7, failures=0.1)
+    for event in events:
+        run.feed(event)
+        account = run.session.account
+        assert account.received == account.in_utterances + account.in_silence + account.discarded + account.open
+        assert account.open <= 9 * SAMPLE_RATE
+    return run
+
+
+@_SETTINGS
+@given(_events(), st.integers(0, 2**32))
+def test_committed_text_is_a_prefix_of_all_that_follows(events, seed):
+    """In every utterance, whatever is late, stale, failing, flushed or cut."""
+    run = _fed(events, seed)
+    run.finish(close=False)
+    committed = {}
+    for action in run.of(Partial | Final):
+        before = committed.get(action.utterance, "")
+        assert action.text.startswith(before)
+        if isinstance(action, Partial):
+            assert action.committed.startswith(before)
+            committed[action.utterance] = action.committed
+
+
+@_SETTINGS
+@given(_events(), st.integers(0, 2**32))
+def test_every_sample_has_one_place_and_utterances_do_not_overlap(events, seed):
+    """The account adds up after every event, and utterances with audio lie behind one another."""
+    run = _fed(events, seed)
+    end = 0
+    for stopped in run.of(UtteranceEnded):
+        assert stopped.start_samples <= stopped.end_samples
+        if stopped.start_samples < stopped.end_samples:
+            assert end <= stopped.start_samples
+            end = stopped.end_samples
+    account = run.session.account
+    in_all = sum(s.end_samples - s.start_samples for s in run.of(UtteranceEnded))
+    assert account.in_utterances <= in_all <= account.in_utterances + account.in_silence
+
+
+@_SETTINGS
+@given(_events(), st.integers(0, 2**32))
+def test_every_ended_utterance_gets_one_final_in_order_and_every_flush_its_own(events, seed):
+    """No final is missing, doubled or out of order; each flush is answered by exactly one."""
+    run = _fed(events, seed)
+    run.finish(close=False)
+    numbers = [f.utterance for f in run.of(Final)]
+    assert numbers == sorted(set(numbers))
+    assert [s.utterance for s in run.of(UtteranceEnded)] == numbers
+    flushed = sum(isinstance(event, Flush) for event in events)
+    assert sum(f.ending is Ending.FLUSH for f in run.of(Final)) == flushed
+
+
+@_SETTINGS
+@given(_events(), st.integers(0, 2**32))
+def test_whoever_hears_the_audio_has_the_clock_of_the_session(events, seed):
+    """Also behind a reset in the middle of a frame: what is transcribed lies there in the audio where it says."""
+    heard = []
+    run = Run(LiveMachine(config(on_samples=heard.append)), random.Random(seed))
+    going_on = [event for event in events if not isinstance(event, Close)]
+    for event in [*going_on, Audio(speech([1, 2, 3]).astype("<i2").tobytes())]:
+        run.feed(event)
+    whole = np.concatenate(heard)
+    assert len(whole) == run.session.clock_samples
+    assert run.requests
+    for request in run.requests:
+        assert np.array_equal(whole[request.start_samples : request.end_samples], request.audio)
+
+
+@_SETTINGS
+@given(_events(), st.integers(0, 2**32))
+def test_at_most_one_request_is_under_way(events, seed):
+    """A new ticket is issued only when the last was answered or forgotten."""
+    run = _fed(events, seed)
+    open_tickets = set()
+    for request in run.requests:
+        assert len(request.audio) <= 5 * SAMPLE_RATE
+        assert recognize(request.audio, request.prefix)[: len(request.prefix)] == request.prefix
+        open_tickets.add(request.ticket)
+    assert len(open_tickets) == len(run.requests)
+    assert sum(isinstance(e, Transcribe) for e in run.actions) == len(run.requests)
+
+
+def test_cutting_the_connection_at_any_byte_loses_nothing():
+    """Interrupted anywhere and gone on with the next byte, the finals are the same."""
+    pcm = _talk(random.Random(5), sentences=4)
+    data = pcm.astype("<i2").tobytes()
+    whole = play(pcm).finals
+    for cut in range(1, len(data), len(data) // 60):
+        run = Run(LiveMachine(config()))
+        run.feed(Audio(data[:cut]))
+        run.feed(Interrupted())
+        run.feed(Audio(data[cut:]))
+        run.finish()
+        assert run.finals == whole
+
+
+def test_two_sessions_never_mix():
+    """Interleaved sessions give what each gives alone."""
+    talks = [_talk(random.Random(seed)) for seed in (11, 12)]
+    alone = [play(pcm).finals for pcm in talks]
+    runs = [Run(LiveMachine(config())) for _ in talks]
+    for at in range(0, max(map(len, talks)), 800):
+        for run, pcm in zip(runs, talks, strict=True):
+            run.feed(Audio(pcm[at : at + 800].astype("<i2").tobytes()))
+    for run in runs:
+        run.finish()
+    assert [run.finals for run in runs] == alone
+
+
+def test_memory_is_bounded_in_endless_speech_without_a_pause():
+    """Ten minutes: what is held stays within one utterance, whatever came before."""
+    run = Run(LiveMachine(config(max_utterance_samples=10 * SAMPLE_RATE, partial_every_samples=5 * SAMPLE_RATE)))
+    minute = speech([i % 10 for i in range(214)]).astype("<i2").tobytes()
+    for _ in range(10):
+        run.feed(Audio(minute))
+        assert run.session.account.open <= 11 * SAMPLE_RATE
+        assert run.session.backlog_samples == 0
+        run.actions.clear()
+        run.requests.clear()
+        run.audio_of.clear()
+    account = run.session.account
+    assert account.received == account.in_utterances + account.open
+
+
+def test_a_fresh_session_goes_on_from_where_one_is_settled():
+    """Asked anywhere, in silence, speech or a pause, before or after a forced cut: the rest gives the same finals."""
+    pcm = _talk(random.Random(9), sentences=5)
+    data = pcm.astype("<i2").tobytes()
+    changes = {"max_utterance_samples": 2 * SAMPLE_RATE}
+    whole = play(pcm, **changes).finals
+    assert len(whole) > 4
+    for cut in range(0, len(data), len(data) // 80):
+        run = Run(LiveMachine(config(**changes)))
+        run.feed(Audio(data[:cut]))
+        run.feed(GetCheckpoint())
+        (settled,) = run.of(Checkpoint)
+        assert [f[0] for f in run.finals] == list(range(1, settled.utterance + 1))
+        rest = play(pcm[settled.end_samples :], **changes).finals
+        shifted = [
+            (number + settled.utterance, text, start + settled.end_samples, end + settled.end_samples, ending)
+            for number, text, start, end, ending in rest
+        ]
+        assert run.finals + shifted == whole
+
+
+def test_what_has_no_final_yet_is_not_settled():
+    """While answers are outstanding, the place stays before the first utterance without a final."""
+    run = Run(LiveMachine(config()), delay=1.0)
+    run.feed(Audio(np.concatenate([speech([1, 2, 3]), silence(900), speech([4, 5]), silence(900)]).tobytes()))
+    run.feed(GetCheckpoint())
+    run.finish(close=False)
+    run.feed(GetCheckpoint())
+    before, after = run.of(Checkpoint)
+    assert (before.end_samples, before.utterance) == (0, 0)
+    assert after.end_samples > run.finals[-1][3]
+    assert after.utterance == 2

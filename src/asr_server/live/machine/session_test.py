@@ -1,0 +1,439 @@
+"""What a session does, example by example, with the synthetic speech of `conftest`."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.live.machine.conftest import WORDS, Run, config, play, recognize, result_for, silence, speech
+from asr_server.live.machine.events import (
+    Audio,
+    CancelRequest,
+    Close,
+    Configure,
+    Configured,
+    Detection,
+    Ending,
+    Final,
+    Flush,
+    Interrupted,
+    Partial,
+    Reset,
+    ResetDone,
+    ResultKind,
+    SessionError,
+    Transcribe,
+    TranscribeFailed,
+    TurnConfig,
+    UtteranceEnded,
+    UtteranceStarted,
+)
+from asr_server.live.machine.session import LiveMachine
+from asr_server.live.machine.table import TABLE, Signal, State
+
+
+def _run(**changes):
+    return Run(LiveMachine(config(**changes)))
+
+
+def _pcm(*parts):
+    return Audio(np.concatenate(parts).astype("<i2").tobytes())
+
+
+def test_two_utterances_become_two_finals_with_their_words(talk):
+    """A pause over the limit separates utterances, a shorter one does not."""
+    run = play(talk)
+    assert [(f.text, f.ending) for f in run.of(Final)] == [
+        ("one two three four five six", Ending.PAUSE),
+        ("seven eight nine", Ending.PAUSE),
+    ]
+
+
+def test_silence_asks_nothing_of_the_engine():
+    """Twenty minutes of silence cost no engine time and no memory."""
+    run = _run()
+    for _ in range(120):
+        run.feed(_pcm(silence(10_000)))
+    assert not run.actions
+    account = run.session.account
+    assert account.received == account.in_silence + account.open
+    assert account.open < SAMPLE_RATE
+
+
+def test_a_click_is_no_speech():
+    """A sound under 100 ms opens nothing."""
+    run = play(np.concatenate([silence(500), speech([3], word_ms=60), silence(1_500)]))
+    assert not run.actions
+
+
+def test_the_prefix_before_the_onset_belongs_to_the_utterance(talk):
+    """The audio begins 300 ms before the first voiced frame, or at the end of the one before."""
+    first = play(talk).of(UtteranceStarted)[0]
+    assert 900 - 300 - 64 <= first.start_samples / 16 <= 900 - 300
+
+
+def test_the_final_comes_with_the_endpoint_frame_when_the_pause_was_already_heard(talk):
+    """Asked once the margin behind the speech is there, answered before the endpoint: nothing to wait for."""
+    run, data, finals = _run(), talk.astype("<i2").tobytes(), []
+    for at in range(0, len(data), 1_024):
+        before = len(run.actions)
+        run.feed(Audio(data[at : at + 1_024]))
+        new = run.actions[before:]
+        if any(isinstance(one, UtteranceEnded) for one in new):
+            assert [type(one) for one in new] == [UtteranceEnded, Final]
+            finals.append(new[1].text)
+    assert finals == ["one two three four five six", "seven eight nine"]
+
+
+def test_an_unanswered_request_about_the_settled_pause_becomes_the_final(talk):
+    """The endpoint neither cancels nor repeats a request that is about exactly this audio."""
+    run = _run()
+    run.delay = 1.0
+    run.feed(_pcm(talk[: 16 * 3_800]))
+    while not run.of(Final):
+        run.answer()
+    last = [a for a in run.requests if a.utterance == 1][-1]
+    assert last.kind is ResultKind.FINAL
+    assert last.end_samples == run.of(Final)[0].end_samples
+
+
+def test_one_request_at_a_time_and_the_newest_audio_wins():
+    """While a result is outstanding nothing is requested; then one request covers all that came meanwhile."""
+    run = _run()
+    run.delay = 1.0
+    for _ in range(40):
+        run.feed(_pcm(speech([1, 2])))
+    assert len(run.requests) == 1
+    run.answer()
+    assert len(run.requests) == 2
+    assert len(run.requests[1].audio) > 20 * 16 * 500
+
+
+def test_a_partial_is_requested_at_most_every_buffer_of_speech():
+    """Between two requests lie at least `partial_every_samples` of audio."""
+    run = _run()
+    for _ in range(30):
+        run.feed(_pcm(speech([1, 2])))
+    ends = [a.end_samples for a in run.requests if a.utterance == 1]
+    assert len(ends) > 10
+    assert min(np.diff(ends)) >= 7_200
+
+
+def test_committed_words_are_forced_and_the_last_hypothesis_is_the_draft():
+    """Each question carries what is committed as prefix, and all of the last answer as draft."""
+    run = _run()
+    for i in range(12):
+        run.feed(_pcm(speech([i % 10])))
+    last = run.requests[-1]
+    assert last.prefix
+    assert last.draft[: len(last.prefix)] == last.prefix
+    assert len(last.draft) > len(last.prefix)
+
+
+def test_flush_answers_with_one_final_whether_or_not_anything_was_said():
+    """One `Ending.FLUSH` for each flush; empty when nothing was open."""
+    run = _run()
+    run.feed(Flush())
+    run.feed(_pcm(speech([1, 2, 3])))
+    run.feed(Flush())
+    run.feed(Flush())
+    assert [f.text for f in run.of(Final)] == ["", "one two three", ""]
+    assert {f.ending for f in run.of(Final)} == {Ending.FLUSH}
+    assert [f.utterance for f in run.of(Final)] == [1, 2, 3]
+
+
+def test_an_empty_flush_waits_for_the_finals_before_it(talk):
+    """Finals come in the order of their numbers."""
+    run = _run()
+    run.delay = 1.0
+    run.feed(_pcm(talk))
+    run.feed(Flush())
+    assert not run.of(Final)
+    run.finish(close=False)
+    assert [f.utterance for f in run.of(Final)] == [1, 2, 3]
+
+
+def test_reset_throws_the_open_utterance_away_and_the_next_is_clean():
+    """After a reset nothing of the old words comes; the answer under way is forgotten."""
+    run = _run()
+    run.delay = 1.0
+    run.feed(_pcm(speech([1, 2, 3, 4])))
+    run.feed(Reset())
+    assert run.of(ResetDone) == [ResetDone(1)]
+    assert run.of(CancelRequest)
+    run.delay = 0.0
+    run.feed(_pcm(speech([7, 8])))
+    run.feed(Flush())
+    assert [f.text for f in run.of(Final)] == ["seven eight"]
+
+
+def test_new_rules_hold_from_the_next_utterance_on(talk):
+    """The open utterance keeps its language; the next has the new one."""
+    run = _run()
+    run.feed(_pcm(speech([1, 2, 3, 4])))
+    run.feed(Configure(TurnConfig(language="German", context="names")))
+    run.feed(_pcm(silence(900), speech([5, 6, 7]), silence(900)))
+    assert {a.language for a in run.requests if a.utterance == 1} == {None}
+    assert {(a.language, a.context) for a in run.requests if a.utterance == 2} == {("German", "names")}
+    assert run.of(Configured)[0].rules.language == "German"
+
+
+def test_manual_detection_takes_everything_between_two_flushes():
+    """Silence included: the caller says where an utterance ends."""
+    run = _run(rules=TurnConfig(detection=Detection.MANUAL))
+    run.feed(_pcm(silence(700), speech([1, 2]), silence(900), speech([3])))
+    run.feed(Flush())
+    (final,) = run.of(Final)
+    assert (final.text, final.start_samples) == ("one two three", 0)
+    assert final.end_samples == 16 * (700 + 560 + 900 + 280)
+
+
+def test_a_long_utterance_is_cut_in_its_last_third_and_nothing_is_lost():
+    """The next begins with the next sample, where it was quietest."""
+    words = [i % 10 for i in range(60)]
+    run = play(speech(words), max_utterance_samples=5 * SAMPLE_RATE)
+    finals = run.of(Final)
+    assert [f.ending for f in finals[:-1]] == [Ending.CUT] * (len(finals) - 1)
+    for before, after in itertools.pairwise(finals):
+        assert before.end_samples == after.start_samples
+        length = before.end_samples - before.start_samples
+        assert 5 * SAMPLE_RATE * 2 / 3 - 512 <= length <= 5 * SAMPLE_RATE + 512
+
+
+def test_cuts_lose_and_double_no_word():
+    """The words of an endless speaker, joined over all cuts, are the words that were said."""
+    words = [i % 10 for i in range(60)]
+    run = play(speech(words, word_ms=240, gap_ms=190), max_utterance_samples=5 * SAMPLE_RATE)
+    assert len(run.of(Final)) > 3
+    assert " ".join(f.text for f in run.of(Final)) == " ".join(WORDS[w] for w in words)
+
+
+def test_nothing_is_committed_where_the_cut_may_fall():
+    """Committed words cannot move to the next utterance: all are from before the last third, also those that become
+    certain in it."""
+    run = play(speech([i % 10 for i in range(40)]), max_utterance_samples=9 * SAMPLE_RATE)
+    partials = [p for p in run.of(Partial) if p.utterance == 1]
+    spoken_s = [0.28 * len(p.committed.split()) for p in partials]
+    late = [p.end_samples - p.start_samples > 6.1 * SAMPLE_RATE for p in partials]
+    assert 5.0 < max(spoken_s) <= 6.0
+    assert max(itertools.compress(spoken_s, late)) > max(
+        s for s, is_late in zip(spoken_s, late, strict=True) if not is_late
+    )
+
+
+def test_after_a_short_pause_the_questions_cover_the_new_speech():
+    """A pause that was already requested as if it were the end does not stop the audio."""
+    run = _run()
+    run.feed(_pcm(speech([1, 2, 3]), silence(300)))
+    settled = run.requests[-1]
+    assert settled.kind is ResultKind.FINAL
+    run.feed(_pcm(speech([4, 5, 6])))
+    assert run.requests[-1].kind is ResultKind.PARTIAL
+    assert run.requests[-1].end_samples >= settled.end_samples + 7_200
+    assert run.of(Partial)[-1].text.startswith("one two three four")
+
+
+def test_a_final_that_fails_once_is_requested_again():
+    """The words are worth a second try, and nobody hears of the first."""
+    run = _run()
+    run.delay = 1.0
+    run.feed(_pcm(speech([1, 2, 3, 4])))
+    run.feed(Flush())
+    run.session.receive(TranscribeFailed(run.requests[-1].ticket - 1, "x", "stale"))
+    again = run.session.receive(TranscribeFailed(run.requests[-1].ticket, "transcription_failed", "injected"))
+    assert [type(action) for action in again] == [Transcribe]
+    (final,) = run.session.receive(result_for(again[0].ticket, (1, 2, 3, 4)))
+    assert final.text == "one two three four"
+
+
+def test_a_failed_final_after_a_cut_claims_no_word_of_the_next_utterance():
+    """What was tentative lay perhaps behind the cut: only committed words close the utterance."""
+    run = _run(max_utterance_samples=5 * SAMPLE_RATE)
+    for word in range(12):
+        run.feed(_pcm(speech([5 + word % 5])))
+    run.feed(_pcm(silence(110)))
+    for word in range(5):
+        run.feed(_pcm(speech([5 + word % 5])))
+    assert not run.of(UtteranceEnded)
+    assert len(run.of(Partial)[-1].text.split()) > 12
+    committed = run.of(Partial)[-1].committed
+    run.failures = 1.0
+    run.feed(_pcm(speech([6, 7, 8])))
+    assert run.of(UtteranceEnded)[0].ending is Ending.CUT
+    assert run.of(Final)[0].text == committed
+    assert committed
+
+
+def test_a_failed_partial_is_reported_once_and_the_session_goes_on():
+    """The error never becomes text, and the final is whole."""
+    run = _run()
+    run.failures = 1.0
+    run.feed(_pcm(speech([1, 2, 3, 4, 5, 6])))
+    run.feed(_pcm(speech([7])))
+    run.failures = 0.0
+    run.feed(_pcm(speech([8])))
+    run.feed(Flush())
+    assert [t.utterance for t in run.of(SessionError)] == [1]
+    assert [f.text for f in run.of(Final)] == ["one two three four five six seven eight"]
+
+
+def test_a_final_that_fails_twice_closes_with_what_was_known():
+    """The error is reported, then the utterance is closed with the last text that was known."""
+    run = _run()
+    run.feed(_pcm(speech([1, 2, 3, 4])))
+    known = run.of(Partial)[-1].text
+    run.failures = 1.0
+    run.feed(_pcm(speech([5])))
+    run.feed(Flush())
+    assert isinstance(run.actions[-2], SessionError)
+    assert run.actions[-1].text == known
+    run.failures = 0.0
+    run.feed(_pcm(speech([6, 7])))
+    run.feed(Flush())
+    assert run.of(Final)[-1].text == "six seven"
+
+
+def test_stale_and_unknown_answers_change_nothing():
+    """An answer to an older or unknown ticket has no action."""
+    run = _run()
+    run.delay = 1.0
+    run.feed(_pcm(speech([1, 2, 3, 4])))
+    old = run.requests[0]
+    run.feed(Flush())
+    assert run.session.receive(result_for(old.ticket, (9, 9, 9))) == []
+    assert run.session.receive(result_for(4711, (9,))) == []
+    assert run.session.receive(TranscribeFailed(4712, "x", "y")) == []
+    run.pending = [w for w in run.pending if w.ticket != old.ticket]
+    run.finish(close=False)
+    assert [f.text for f in run.of(Final)] == ["one two three four"]
+
+
+def test_an_interrupted_session_is_transcribed_and_goes_on_as_if_nothing_had_been():
+    """All audio is requested at once; the utterance stays open and ends with all its words."""
+    run = _run()
+    run.feed(_pcm(speech([1, 2, 3]), speech([4])[:1_000]))
+    run.feed(Interrupted())
+    assert run.requests[-1].end_samples == run.session.clock_samples
+    assert run.session.current_partial.text.startswith("one two three")
+    run.feed(_pcm(speech([4])[1_000:], speech([5]), silence(900)))
+    assert [f.text for f in run.of(Final)] == ["one two three four five"]
+
+
+def test_after_close_audio_is_counted_and_not_heard():
+    """Nothing opens any more, and nothing raises."""
+    run = play(speech([1, 2, 3]))
+    run.feed(_pcm(speech([4, 5, 6]), silence(900)))
+    run.feed(Close())
+    assert [f.text for f in run.of(Final)] == ["one two three"]
+    assert run.session.account.discarded >= 3 * 16 * 280 - 512
+
+
+def test_a_final_from_a_lesser_engine_is_requested_again():
+    """With two engines, an answer made for a partial never closes an utterance."""
+    run = _run(separate_final_engine=True, rules=TurnConfig(detection=Detection.MANUAL), partial_every_samples=512)
+    run.feed(Audio(speech([1, 2])[: 512 * 10].astype("<i2").tobytes()))
+    assert run.requests[-1].kind is ResultKind.PARTIAL
+    run.feed(Flush())
+    assert run.requests[-1].kind is ResultKind.FINAL
+    assert run.requests[-1].audio.shape == run.requests[-2].audio.shape
+
+
+def _spoken_with_two_engines(words, **changes):
+    """A run in which the lesser engine hears each "nine" as "zero"; the words in a row, and no pause behind them."""
+    run = _run(separate_final_engine=True, partial_every_samples=2_048, **changes)
+    answer = run.answer
+
+    def answer_by_kind():
+        request = run.pending[0]
+        if request.kind is ResultKind.FINAL:
+            answer()
+            return
+        run.pending.pop(0)
+        ids = tuple(0 if word == 9 else word for word in recognize(request.audio))
+        run.feed(result_for(request.ticket, (*request.prefix, *ids[len(request.prefix) :])))
+
+    run.answer = answer_by_kind
+    pcm = np.concatenate([speech([word]) for word in words])
+    for at in range(0, len(pcm), 512):
+        run.feed(Audio(pcm[at : at + 512].astype("<i2").tobytes()))
+    return run
+
+
+def test_the_lesser_engine_commits_no_word():
+    """However often its partials agree; they are shown, and may all still change."""
+    run = _spoken_with_two_engines([1, 9, 2, 3, 4, 5, 6])
+    assert len(run.of(Partial)) > 3
+    assert "one zero two three" in run.of(Partial)[-1].tentative
+    assert {partial.committed for partial in run.of(Partial)} == {""}
+    run.finish()
+    assert run.of(Final)[0].text == "one nine two three four five six"
+
+
+def test_without_a_pause_the_better_engine_confirms_the_words_now_and_then():
+    """What it confirms is committed, in its own words, and the lesser engine goes on from there."""
+    run = _spoken_with_two_engines([1, 9, 2, 3, 4, 5, 6] * 3, confirm_every_samples=32_000)
+    kinds = [request.kind for request in run.requests]
+    assert 2 <= kinds.count(ResultKind.FINAL) < len(kinds) / 4
+    committed = run.of(Partial)[-1].committed
+    assert committed.startswith("one nine two three")
+    later = next(r for r in reversed(run.requests) if r.kind is ResultKind.PARTIAL)
+    assert later.committed
+    assert committed.startswith(later.committed)
+    run.finish()
+    assert run.of(Final)[0].text.startswith(committed)
+
+
+def test_another_model_of_the_session_makes_its_own_partials():
+    """Only the default has a lesser engine beside it: a partial on all audio serves as the final."""
+    rules = TurnConfig(detection=Detection.MANUAL, model="other")
+    run = _run(separate_final_engine=True, rules=rules, partial_every_samples=512)
+    run.feed(Audio(speech([1, 2])[: 512 * 10].astype("<i2").tobytes()))
+    run.feed(Flush())
+    assert {(request.kind, request.model) for request in run.requests} == {(ResultKind.PARTIAL, "other")}
+    assert run.of(Final)
+
+
+@pytest.mark.parametrize("flushed_first", [True, False])
+def test_a_rough_answer_closes_no_utterance(flushed_first):
+    """Words may be missing from it: the final is requested, once, although nothing new was said."""
+    run = _run(rules=TurnConfig(detection=Detection.MANUAL), partial_every_samples=512)
+    run.delay = 1.0
+    run.feed(Audio(speech([1, 2])[: 512 * 10].astype("<i2").tobytes()))
+    run.answer()  # of the first frame; the question that waits now is about all of them
+    (request,) = run.pending
+    truncated = replace(result_for(request.ticket, recognize(request.audio)), truncated=True)
+    events = [Flush(), truncated] if flushed_first else [truncated, Flush()]
+    run.pending.clear()
+    for event in events:
+        run.feed(event)
+    assert not run.of(Final)
+    (again,) = run.pending
+    assert (again.kind, again.audio.shape) == (ResultKind.FINAL, request.audio.shape)
+    run.answer()
+    assert [final.text for final in run.of(Final)] == [truncated.text]
+    assert not run.pending
+
+
+@pytest.mark.parametrize("rate", [8_000, 24_000, 44_100, 48_000])
+def test_a_change_of_the_input_rate_keeps_the_words(rate):
+    """The new rate holds from the next byte on."""
+    run = _run()
+    run.feed(_pcm(speech([1, 2]), silence(900)))
+    run.feed(Configure(TurnConfig(), rate))
+    pcm = np.concatenate([speech([3, 4, 5]), silence(1_000)])
+    places = (np.arange(len(pcm) * rate // SAMPLE_RATE) * SAMPLE_RATE / rate).astype(int)
+    run.feed(_pcm(pcm[places]))
+    run.finish()
+    assert [f.text for f in run.of(Final)] == ["one two", "three four five"]
+
+
+def test_the_table_leads_every_state_everywhere_it_can():
+    """Every outer event has an entry in every state, every state but the closed one every kind of frame it can meet."""
+    outer = {Signal.FLUSH, Signal.RESET, Signal.INTERRUPTED, Signal.CLOSE}
+    for state in State:
+        assert outer <= {signal for (at, signal) in TABLE if at is state}
+    opened = {Signal.VOICED, Signal.PAUSED, Signal.ENDPOINT, Signal.FULL}
+    for state in (State.SPEAKING, State.PAUSING):
+        assert opened <= {signal for (at, signal) in TABLE if at is state}

@@ -1,0 +1,116 @@
+"""The transition table of a live session: from a state and a signal to an action and the next state. Data only.
+
+Everything that depends on the state is looked up here. A pair that is absent cannot happen, and raises `KeyError`.
+`docs/use/websocket.md` shows this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from asr_server.live.machine.events import Ending
+
+
+class State(Enum):
+    """Whether an utterance is open, and whether its speaker is speaking."""
+
+    LISTENING = "listening"  # none is open; the last few hundred milliseconds are kept as the prefix of the next
+    SPEAKING = "speaking"
+    PAUSING = "pausing"  # open, and silent for less than an endpoint takes
+    WAITING = "waiting"  # open, between two parts: the silence is too long for one request
+    CLOSED = "closed"
+
+
+class Signal(Enum):
+    """What one frame or one event means."""
+
+    SILENT = "silent frame"
+    ONSET = "frame that confirms speech"
+    VOICED = "voiced frame"
+    PAUSED = "quiet frame"
+    LONG_PAUSE = "quiet frame that makes the pause too long for one request"
+    ENDPOINT = "quiet frame that completes the pause"
+    FULL = "maximum length reached"
+    FLUSH = "flush"
+    RESET = "reset"
+    INTERRUPTED = "interrupted"
+    CLOSE = "close"
+
+
+class TurnAction(Enum):
+    """What a transition does, in the words of the table in the docs."""
+
+    NOTHING = "nothing"
+    KEEP = "keep the frame as a possible prefix; older frames count as silence"
+    OPEN = "open an utterance at the onset, including the prefix"
+    EXTEND = "add the frame; request a partial after enough new speech"
+    EXTEND_PAUSE = "add the frame; once the margin after the speech is complete, request the final in advance"
+    END_PART = "end a part of the utterance after its margin and request its final; the next speech begins a new part"
+    OPEN_PART = "begin a new part of the utterance at the onset, including the margin"
+    END = "end the utterance after its margin; the rest may be the prefix of the next one"
+    CUT = "cut at the quietest point of the last third; the next utterance opens there"
+    END_FULL = "end the utterance in the current pause, as at an endpoint"
+    FINISH = "end the utterance here"
+    ANSWER_FLUSH = "answer with an empty final"
+    COUNT_SILENCE = "count the kept frames as silence"
+    DISCARD = "discard the open utterance and the kept frames"
+    IGNORE = "count the frame as discarded"
+    CATCH_UP = "request a partial for all of the audio"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One entry: the action, and the state after it."""
+
+    action: TurnAction
+    next: State
+
+
+ENDINGS = {
+    Signal.ENDPOINT: Ending.PAUSE,
+    Signal.FULL: Ending.CUT,
+    Signal.FLUSH: Ending.FLUSH,
+    Signal.CLOSE: Ending.CLOSE,
+}
+
+_L, _S, _P, _W, _C = State.LISTENING, State.SPEAKING, State.PAUSING, State.WAITING, State.CLOSED
+
+TABLE: dict[tuple[State, Signal], Step] = {
+    (_L, Signal.SILENT): Step(TurnAction.KEEP, _L),
+    (_L, Signal.ONSET): Step(TurnAction.OPEN, _S),
+    (_L, Signal.FLUSH): Step(TurnAction.ANSWER_FLUSH, _L),
+    (_L, Signal.RESET): Step(TurnAction.DISCARD, _L),
+    (_L, Signal.INTERRUPTED): Step(TurnAction.NOTHING, _L),
+    (_L, Signal.CLOSE): Step(TurnAction.COUNT_SILENCE, _C),
+    (_S, Signal.VOICED): Step(TurnAction.EXTEND, _S),
+    (_S, Signal.PAUSED): Step(TurnAction.EXTEND_PAUSE, _P),
+    (_S, Signal.ENDPOINT): Step(TurnAction.END, _L),
+    (_S, Signal.FULL): Step(TurnAction.CUT, _S),
+    (_S, Signal.FLUSH): Step(TurnAction.FINISH, _L),
+    (_S, Signal.RESET): Step(TurnAction.DISCARD, _L),
+    (_S, Signal.INTERRUPTED): Step(TurnAction.CATCH_UP, _S),
+    (_S, Signal.CLOSE): Step(TurnAction.FINISH, _C),
+    (_P, Signal.VOICED): Step(TurnAction.EXTEND, _S),
+    (_P, Signal.PAUSED): Step(TurnAction.EXTEND_PAUSE, _P),
+    (_P, Signal.LONG_PAUSE): Step(TurnAction.END_PART, _W),
+    (_P, Signal.ENDPOINT): Step(TurnAction.END, _L),
+    (_P, Signal.FULL): Step(TurnAction.END_FULL, _L),
+    (_P, Signal.FLUSH): Step(TurnAction.FINISH, _L),
+    (_P, Signal.RESET): Step(TurnAction.DISCARD, _L),
+    (_P, Signal.INTERRUPTED): Step(TurnAction.CATCH_UP, _P),
+    (_P, Signal.CLOSE): Step(TurnAction.FINISH, _C),
+    (_W, Signal.SILENT): Step(TurnAction.KEEP, _W),
+    (_W, Signal.ONSET): Step(TurnAction.OPEN_PART, _S),
+    (_W, Signal.ENDPOINT): Step(TurnAction.END, _L),
+    (_W, Signal.FULL): Step(TurnAction.FINISH, _L),
+    (_W, Signal.FLUSH): Step(TurnAction.FINISH, _L),
+    (_W, Signal.RESET): Step(TurnAction.DISCARD, _L),
+    (_W, Signal.INTERRUPTED): Step(TurnAction.NOTHING, _W),
+    (_W, Signal.CLOSE): Step(TurnAction.FINISH, _C),
+    (_C, Signal.SILENT): Step(TurnAction.IGNORE, _C),
+    (_C, Signal.FLUSH): Step(TurnAction.NOTHING, _C),
+    (_C, Signal.RESET): Step(TurnAction.NOTHING, _C),
+    (_C, Signal.INTERRUPTED): Step(TurnAction.NOTHING, _C),
+    (_C, Signal.CLOSE): Step(TurnAction.NOTHING, _C),
+}

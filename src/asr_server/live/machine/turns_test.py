@@ -1,0 +1,129 @@
+"""What a session does for callers that end turns by commits or by sentences, and what its finals carry."""
+
+import numpy as np
+import pytest
+
+from asr_server.core.transcript import Token
+from asr_server.live.machine.conftest import Run, config, play, receive, recognize, result_for, silence, speech
+from asr_server.live.machine.events import (
+    Audio,
+    Configure,
+    Detection,
+    Ending,
+    Final,
+    Flush,
+    SessionError,
+    Transcribe,
+    TranscribeFailed,
+    TranscribeResult,
+    TurnConfig,
+    UtteranceEnded,
+    UtteranceStarted,
+)
+from asr_server.live.machine.session import LiveMachine
+
+SENTENCES = TurnConfig(min_silence_ms=2_000, sentence_silence_ms=500)
+
+
+def _pcm(*parts):
+    return Audio(np.concatenate(parts).astype("<i2").tobytes())
+
+
+def _fed(session, events, mark):
+    """Tell the session, answering every request with its words and `mark` behind them; all actions."""
+    actions = []
+    for event in events:
+        fresh = receive(session, event)
+        while fresh:
+            actions += fresh
+            requests = [action for action in fresh if isinstance(action, Transcribe)]
+            fresh = []
+            for request in requests:
+                answer = result_for(request.ticket, recognize(request.audio, request.prefix))
+                fresh += session.receive(
+                    TranscribeResult(answer.ticket, answer.text + mark, answer.language, answer.ids, answer.offsets)
+                )
+    return actions
+
+
+@pytest.mark.parametrize(("mark", "utterances"), [(".", 2), ("?", 2), ("", 1), (",", 1)])
+def test_a_short_pause_ends_an_utterance_only_behind_a_sentence(mark, utterances):
+    """Of 0.8 s, with 2 s as the longest pause: the full stop decides."""
+    session = LiveMachine(config(rules=SENTENCES))
+    pieces = [speech([1, 2, 3]), silence(800), speech([4, 5]), silence(2_500)]
+    frames = [_pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
+    actions = _fed(session, frames, mark)
+    assert [e.ending for e in actions if isinstance(e, UtteranceEnded)] == [Ending.PAUSE] * utterances
+
+
+@pytest.mark.parametrize("tail_samples", [0, 2_400, 16_000])
+def test_a_sentence_ends_after_its_own_pause_whatever_margin_belongs_to_it(tail_samples):
+    """The text is requested in time, also with no margin or with one longer than the pause."""
+    session = LiveMachine(config(rules=SENTENCES, tail_samples=tail_samples))
+    pieces = [speech([1, 2, 3]), silence(800), speech([4, 5]), silence(2_500)]
+    frames = [_pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
+    assert sum(isinstance(e, UtteranceEnded) for e in _fed(session, frames, ".")) == 2
+
+
+def test_without_sentences_a_full_stop_means_nothing():
+    """The rule is off by default: a pause shorter than the limit never ends an utterance."""
+    session = LiveMachine(config(rules=TurnConfig(min_silence_ms=2_000)))
+    pieces = [speech([1, 2, 3]), silence(1_500), speech([4, 5]), silence(2_500)]
+    frames = [_pcm(part[at : at + 512]) for part in pieces for at in range(0, len(part), 512)]
+    assert sum(isinstance(e, UtteranceEnded) for e in _fed(session, frames, ".")) == 1
+
+
+def test_an_open_utterance_becomes_the_callers_at_once():
+    """From the detector to the caller in mid-speech: no pause ends it any more, only the flush does."""
+    run = Run(LiveMachine(config()))
+    run.feed(_pcm(silence(400), speech([1, 2])))
+    run.feed(Configure(TurnConfig(detection=Detection.MANUAL)))
+    run.feed(_pcm(silence(3_000), speech([3])))
+    assert not run.of(UtteranceEnded)
+    run.feed(Flush())
+    assert [(f.text, f.ending) for f in run.of(Final)] == [("one two three", Ending.FLUSH)]
+    assert len(run.of(UtteranceStarted)) == 1
+
+
+def test_the_callers_open_utterance_becomes_the_detectors_at_once():
+    """From the caller to the detector: the next pause ends it."""
+    run = Run(LiveMachine(config(rules=TurnConfig(detection=Detection.MANUAL))))
+    run.feed(_pcm(speech([1, 2])))
+    run.feed(Configure(TurnConfig()))
+    run.feed(_pcm(speech([3]), silence(900)))
+    assert [(f.text, f.ending) for f in run.of(Final)] == [("one two three", Ending.PAUSE)]
+
+
+def test_a_final_that_failed_carries_the_error_and_others_do_not(talk):
+    """A partial that failed is no reason to doubt the final."""
+    assert {final.error for final in play(talk).of(Final)} == {None}
+    session = LiveMachine(config())
+    actions = receive(session, _pcm(speech([1, 2, 3])))
+    (request,) = [e for e in actions if isinstance(e, Transcribe)]
+    actions = session.receive(TranscribeFailed(request.ticket, "transcription_failed", "partial"))
+    actions += receive(session, Flush())
+    for _ in range(2):
+        request = [e for e in actions if isinstance(e, Transcribe)][-1]
+        actions = session.receive(TranscribeFailed(request.ticket, "transcription_failed", "final"))
+    (final,) = [e for e in actions if isinstance(e, Final)]
+    assert final.error == SessionError("transcription_failed", "final", 1)
+
+
+def _answers(request, pieces):
+    return TranscribeResult(request.ticket, "one two", "English", (7, 1, 2), (0, 3, 7), (-0.1, -0.2, -0.3), pieces)
+
+
+@pytest.mark.parametrize("known_before", [True, False])
+def test_a_final_carries_the_tokens_that_wrote_it(known_before):
+    """From the answer to the final, or from the hypothesis that was known; those that name the language left out."""
+    session = LiveMachine(config())
+    actions = receive(session, _pcm(speech([1, 2]), silence(300 if known_before else 0)))
+    actions += receive(session, Flush()) if not known_before else []
+    pieces = (b"", b"one", b" two")
+    finals = []
+    while requests := [e for e in actions if isinstance(e, Transcribe)]:
+        actions = session.receive(_answers(requests[-1], pieces))
+        actions += receive(session, _pcm(silence(600))) if known_before else []
+        finals += [e for e in actions if isinstance(e, Final)]
+    (final,) = finals
+    assert final.tokens == (Token(b"one", -0.2), Token(b" two", -0.3))

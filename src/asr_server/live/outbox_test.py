@@ -1,0 +1,50 @@
+"""What waits for a live client."""
+
+import pytest
+
+from asr_server.core.errors import SessionTaken, SlowReader
+from asr_server.live.machine.events import Ending, Final, Partial
+from asr_server.live.outbox import Outbox, Outgoing
+
+
+def _partial(utterance, text):
+    return Outgoing(Partial(utterance, "", text, "", 0, 0))
+
+
+def _final(utterance, text="x"):
+    return Outgoing(Final(utterance, text, "", 0, 0, Ending.PAUSE))
+
+
+async def _read(outbox):
+    return [outgoing.message async for outgoing in outbox.messages()]
+
+
+async def test_a_newer_partial_takes_the_place_of_one_that_was_not_sent():
+    """The newest of an utterance goes out, finals and other utterances stay."""
+    outbox = Outbox()
+    for outgoing in (_partial(1, "a"), _partial(1, "a b"), _final(1), _partial(2, "c"), _partial(2, "c d")):
+        outbox.put(outgoing)
+    outbox.close()
+    assert [m.text for m in await _read(outbox)] == ["a b", "x", "c d"]
+
+
+async def test_a_client_that_never_reads_is_given_up():
+    """Beyond the limit nothing is held any more, and the reader ends with the error."""
+    outbox = Outbox(limit_bytes=10_000)
+    for number in range(1_000):
+        outbox.put(_final(number, "some words"))
+        assert outbox.waiting_bytes <= 10_000 + 1_000
+    with pytest.raises(SlowReader):
+        await _read(outbox)
+
+
+async def test_what_waits_goes_out_before_the_error_that_closed_the_box():
+    """A final is not lost to the end of the connection."""
+    outbox = Outbox()
+    outbox.put(_final(1))
+    outbox.close(SessionTaken("elsewhere"))
+    outbox.put(_final(2))
+    reader = outbox.messages()
+    assert (await anext(reader)).message.utterance == 1
+    with pytest.raises(SessionTaken):
+        await anext(reader)

@@ -1,0 +1,143 @@
+"""Figures of live sessions: what is counted while one runs, and its log line. Neither contains any of its text."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+from asr_server.core.audio import s_to_ms, samples_to_s
+from asr_server.live.machine.config import AudioAccount
+from asr_server.live.machine.events import Action, Ending, Final, Partial, ResetDone, UtteranceEnded
+
+# For the percentiles of one session; the latest are kept.
+_LAGS_KEPT = 1_024
+
+
+class SessionOutcome(StrEnum):
+    """How a live session ended."""
+
+    CLOSED = "closed"  # the client ended it
+    LOST = "lost"  # the connection broke, and nobody came back in time
+    MOVED = "moved"  # it goes on with another server
+    DRAINED = "drained"  # the server was stopped
+    FAILED = "failed"  # a fault of the server
+
+
+class EstimateResult(StrEnum):
+    """The result of a request to estimate the end of a turn, for the metrics."""
+
+    ESTIMATED = "estimated"
+    SKIPPED = "skipped"  # too many wait
+    FAILED = "failed"
+
+
+class LiveObserver:
+    """Methods to override; these do nothing. They are called on the event loop and must return at once."""
+
+    def opened(self) -> None:
+        """A session began; a resumed one began before."""
+
+    def partial(self) -> None:
+        """A partial was made."""
+
+    def committed(self, lag_s: float) -> None:
+        """A word was committed `lag_s` after its audio had arrived."""
+
+    def stopped(self, ending: Ending) -> None:
+        """An utterance with audio has all of it."""
+
+    def estimated(self, result: EstimateResult) -> None:
+        """An estimate of the end of a turn was asked for, with this result."""
+
+    def final(self, after_s: float) -> None:
+        """The final of an utterance was made `after_s` after its end was found."""
+
+    def ended(self, outcome: SessionOutcome, audio_s: float) -> None:
+        """A session is over; it got `audio_s` seconds of audio."""
+
+
+class SessionStats:
+    """The figures of one session, which the observer gets as they arise.
+
+    `lag_s`: for a position in samples, the seconds since the sample before it arrived.
+    """
+
+    def __init__(self, observer: LiveObserver, lag_s: Callable[[int], float]) -> None:
+        self.outcome = SessionOutcome.LOST
+        self.utterances = self.partials = 0
+        self._observer = observer
+        self._lag_s = lag_s
+        self._lags: deque[float] = deque(maxlen=_LAGS_KEPT)
+        self._committed: dict[int, int] = {}  # characters, of utterances without a final
+        self._stopped_s: dict[int, float] = {}
+        observer.opened()
+
+    def count(self, action: Action) -> None:
+        """An action of the machine."""
+        match action:
+            case Partial(utterance=number, committed=committed):
+                self.partials += 1
+                self._observer.partial()
+                self._commit(action, number, len(committed))
+            case UtteranceEnded(utterance=number, ending=ending) if action.start_samples < action.end_samples:
+                self.utterances += 1
+                self._stopped_s[number] = time.monotonic()
+                self._observer.stopped(ending)
+            case Final(utterance=number, text=text):
+                self._commit(action, number, len(text))
+                self._committed.pop(number, None)
+                if (stopped_s := self._stopped_s.pop(number, None)) is not None:
+                    self._observer.final(time.monotonic() - stopped_s)
+            case ResetDone(utterance=int(number)):
+                self._committed.pop(number, None)
+
+    def on_disconnect(self, *, clean: bool) -> None:
+        """The connection is gone. If something else had ended the session, that stays the outcome."""
+        if self.outcome in (SessionOutcome.CLOSED, SessionOutcome.LOST):
+            self.outcome = SessionOutcome.CLOSED if clean else SessionOutcome.LOST
+
+    def close(self, account: AudioAccount) -> dict[str, object]:
+        """The session is over. Returns the fields of its log line."""
+        audio_s = samples_to_s(account.received)
+        self._observer.ended(self.outcome, audio_s)
+        return {
+            "audio_s": round(audio_s, 2),
+            "speech_s": round(samples_to_s(account.in_utterances), 2),
+            "utterances": self.utterances,
+            "partials": self.partials,
+            "commit_p50_ms": _percentile_ms(self._lags, 0.50),
+            "commit_p95_ms": _percentile_ms(self._lags, 0.95),
+            "outcome": self.outcome.value,
+        }
+
+    def _commit(self, message: Partial | Final, number: int, committed: int) -> None:
+        before = self._committed.get(number, 0)
+        if committed <= before:
+            return
+        self._committed[number] = committed
+        text = message.text
+        for end in _word_ends(text, before, committed):
+            lag_s = self._lag_s(_spoken_samples(message, end / len(text)))
+            self._lags.append(lag_s)
+            self._observer.committed(lag_s)
+
+
+def _spoken_samples(message: Partial | Final, share: float) -> int:
+    """An estimate of where a word ends in the audio, from its place in the text: a live word has no other times."""
+    return message.start_samples + round(share * (message.end_samples - message.start_samples))
+
+
+def _word_ends(text: str, before: int, committed: int) -> list[int]:
+    """Where the newly committed words end in the text; text without blanks counts as one word."""
+    ends = [at for at in range(before + 1, committed) if text[at].isspace() and not text[at - 1].isspace()]
+    return ends if text[committed - 1].isspace() else [*ends, committed]
+
+
+def _percentile_ms(seconds: Sequence[float], share: float) -> int | None:
+    """None for an empty sequence."""
+    if not seconds:
+        return None
+    ordered = sorted(seconds)
+    return s_to_ms(ordered[min(len(ordered) - 1, int(share * len(ordered)))])

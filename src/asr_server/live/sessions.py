@@ -1,0 +1,309 @@
+"""All live sessions of the process: opened, resumed, kept for a while without a client, drained at shutdown."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Mapping, Set
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from loguru import logger
+
+from asr_server.core.api_keys import fingerprint
+from asr_server.core.audio import SAMPLE_RATE, s_to_samples
+from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown, UnsupportedValue
+from asr_server.core.setting_types import Endpointing
+from asr_server.features.handover.continuation import Continuation
+from asr_server.live import voice_detection
+from asr_server.live.connection import Connection
+from asr_server.live.end_of_turn import EndOfTurnEstimator
+from asr_server.live.inference import Engines, MeanTime
+from asr_server.live.machine.config import LiveMachineConfig
+from asr_server.live.machine.events import Detection, EndOfTurnRules, ResultKind, Samples, TurnConfig
+from asr_server.live.machine.framing import Resample
+from asr_server.live.options import LiveSessionOptions, Shared
+from asr_server.live.session import LiveSession
+from asr_server.live.session_stats import SessionOutcome
+from asr_server.recordings.requests import CONTEXT_IGNORED
+
+if TYPE_CHECKING:
+    from asr_server.core.settings import Settings
+    from asr_server.engine.feature import EndOfTurnModel
+    from asr_server.features.speakers.diarization.live_speakers import LiveSpeakerSource
+    from asr_server.features.speakers.voices import VoiceStore
+    from asr_server.schedule.admission import Admission
+
+_DRAIN_TIMEOUT_S = 20.0
+_GOODBYE_TIMEOUT_S = 2.0
+_LEAVE_GRACE_S = 0.25
+
+
+@dataclass(slots=True)
+class _Entry:
+    """An open session. `leases` keep its engines loaded and its places. `resumes`: how often it was asked for again."""
+
+    session: LiveSession
+    owner: str
+    leases: ExitStack
+    resumes: int = 0
+
+
+class LiveSessions:
+    """Made once by the server."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        engines: Engines,
+        admission: Admission,
+        speakers: LiveSpeakerSource | None = None,
+        voices: VoiceStore | None = None,
+        end_of_turn: EndOfTurnModel | None = None,
+    ) -> None:
+        self._settings = settings
+        self._engines = engines
+        estimator = EndOfTurnEstimator(end_of_turn, engines.observer) if end_of_turn is not None else None
+        self._shared = Shared(engines, settings.request_timeout, speakers, voices, end_of_turn=estimator)
+        self._admission = admission
+        self._open: dict[str, _Entry] = {}
+        self._detached: dict[str, asyncio.TimerHandle] = {}  # of the sessions that wait
+        self._draining = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def ids(self) -> Set[str]:
+        """Those of all sessions."""
+        return self._open.keys()
+
+    @property
+    def waiting(self) -> int:
+        """Sessions whose client is gone and may come back."""
+        return len(self._detached)
+
+    @property
+    def times(self) -> Mapping[ResultKind, MeanTime]:
+        """How long answers of each kind took so far."""
+        return self._engines.times
+
+    @property
+    def max_utterance_s(self) -> float:
+        """The length at which an utterance without a pause is cut: as set, or what the engine can take if less."""
+        return min(self._settings.ws_utterance_max_s, *(traits.max_audio_s for traits in self._engines.traits))
+
+    def turn_config(
+        self,
+        *,
+        manual: bool = False,
+        semantic: bool | None = None,
+        language: str | None = None,
+        context: str = "",
+        model: str = "",
+    ) -> TurnConfig:
+        """Return the configuration of the settings, with these changes.
+
+        `manual`: only a flush ends an utterance. `semantic`: a pause is judged by what was said before it, where that
+        is possible here, or by its length alone; None for what the settings say.
+        """
+        s = self._settings
+        if semantic is None:
+            semantic = s.endpointing is not Endpointing.PAUSE
+        if manual:
+            return TurnConfig(Detection.MANUAL, language, context, prefix_ms=0, model=model)
+        return TurnConfig(
+            language=language,
+            context=context,
+            model=model,
+            threshold=s.vad_threshold,
+            min_silence_ms=s.vad_min_silence_ms,
+            prefix_ms=s.vad_prefix_ms,
+            end_of_turn=EndOfTurnRules() if semantic and self.judges_pauses else None,
+        )
+
+    @property
+    def judges_pauses(self) -> bool:
+        """Return whether the end of a turn can be estimated here."""
+        return self._shared.end_of_turn is not None
+
+    def check_semantic(self, wanted: bool | None) -> None:
+        """Raise `UnsupportedValue` where a client asks for an estimate of the end of a turn that is not to be had."""
+        if wanted and not self.judges_pauses:
+            raise UnsupportedValue(
+                "This server does not estimate the end of a turn: leave out endpointing=semantic.", param="endpointing"
+            )
+
+    def prepare(self, rules: TurnConfig) -> None:
+        """Begin to load what this configuration needs, not only at the first words, and log what has no effect."""
+        for engine in self._engines.used_by(rules.model):
+            engine.load()
+        if rules.context and not self._engines.of(rules.model).traits.uses_context:
+            logger.warning(CONTEXT_IGNORED)
+
+    async def open(self, options: LiveSessionOptions) -> Connection:
+        """A connection to a new session.
+
+        Raises `ShuttingDown`, `Overloaded`, `ModelUnavailable`, and `UnsupportedValue` where speakers are asked for
+        that this server cannot tell apart.
+        """
+        self._check_room()
+        if options.speakers:
+            self._check_speakers()
+        await asyncio.to_thread(voice_detection.warm_up)
+        if options.rules.end_of_turn is not None and self._shared.end_of_turn is not None:
+            self._shared.end_of_turn.warm_up()
+        self._check_room()  # again: draining may have begun meanwhile, and would not end a session opened after it
+        begin = options.handover.begin if options.handover is not None else None
+        identity = begin.session_id if begin is not None else f"live_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
+        if identity in self._open:
+            raise SessionTaken("The session goes on over another connection.")
+        with ExitStack() as begun:
+            ticket = begun.enter_context(self._admission.hold_live())
+            for engine in self._engines.used_by(options.rules.model):
+                begun.enter_context(engine.lease(live=True))
+            self.prepare(options.rules)
+            if options.place is not None:
+                begun.enter_context(options.place.kept(identity, lambda: self._drop(identity)))
+            session = LiveSession(identity, options, self._config(options), self._shared, ticket)
+            self._open[identity] = _Entry(session, options.owner, begun.pop_all())
+        return session.connect()
+
+    async def go_on(self, begin: Continuation, received: int, options: LiveSessionOptions) -> Connection:
+        """A connection to the session that this continuation is of: resumed where it was issued, else begun from it.
+
+        Raises as `resume` and `open` do, and `ShuttingDown` also for a session that is here.
+        """
+        if self._draining:  # the client is to go on with another server
+            raise ShuttingDown("The server is shutting down.")
+        if (entry := self._open.get(begin.session_id)) is not None:
+            handover = entry.session.handover
+            if entry.owner != options.owner or (handover is not None and handover.newest.issuer == begin.issuer):
+                return await self.resume(begin.session_id, received, options.owner)
+            self._drop(begin.session_id)  # its client has gone on with another server since
+        return await self.open(options)
+
+    async def resume(self, identity: str, received: int, owner: str = "") -> Connection:
+        """A connection to a session that is kept, or that another connection still has.
+
+        `received`: the last utterance whose final the client has. Raises `SessionNotFound`, also for a session of
+        another owner; and `SessionTaken` if one more connection asks for the session while this one waits.
+        """
+        entry = self._open.get(identity)
+        if entry is not None and entry.owner == owner:
+            entry.resumes = mine = entry.resumes + 1
+            await self._wait_until_detached(entry.session)
+            if entry.resumes != mine:
+                raise SessionTaken("The session goes on over another connection.")
+            if identity in self._open and not entry.session.ended:  # both may have changed meanwhile
+                if (timer := self._detached.pop(identity, None)) is not None:
+                    timer.cancel()
+                return entry.session.connect(received)
+        raise SessionNotFound("No session of this id is kept; open a new one.", param="session_id")
+
+    def _check_room(self) -> None:
+        if self._draining:
+            raise ShuttingDown("The server is shutting down.")
+        self._admission.check_live()
+
+    def _check_speakers(self) -> None:
+        if self._shared.speakers is None:
+            raise UnsupportedValue("This server does not tell speakers apart.", param="speakers")
+        self._shared.speakers.check_live()
+
+    async def _wait_until_detached(self, session: LiveSession) -> None:
+        """A client that closed and came back at once: what it sent before, and its close, may still be on their way."""
+        with suppress(TimeoutError):  # then its old connection is broken without a sign, and this one takes over
+            async with asyncio.timeout(_LEAVE_GRACE_S):
+                await session.detached.wait()
+
+    def disconnect(self, connection: Connection, *, clean: bool, resumable: bool = True, moved: bool = False) -> None:
+        """The client is gone. Nothing happens if another connection has taken the session over, or it has ended.
+
+        `moved`: it goes on with another server.
+        """
+        session = connection.session
+        if not session.is_current(connection.outbox) or session.id not in self._open or session.id in self._detached:
+            return
+        session.disconnect(clean=clean)
+        self._admission.update()
+        if moved:
+            session.stats.outcome = SessionOutcome.MOVED
+        if moved or not resumable or self._settings.ws_resume_s == 0:
+            self._drop(session.id)
+            return
+        timer = asyncio.get_running_loop().call_later(self._settings.ws_resume_s, self._drop, session.id)
+        self._detached[session.id] = timer
+
+    async def drain(self) -> None:
+        """Open no new sessions. Ask those that can move to do so; finish the others, and those that have not moved in
+        time, and end their connections with `ShuttingDown`."""
+        self._draining = True
+        await asyncio.gather(*(self._move_or_finish(identity) for identity in self._open))
+        for identity in list(self._open):
+            self._drop(identity)
+
+    async def _move_or_finish(self, identity: str) -> None:
+        session, within_s = self._open[identity].session, self._settings.handover_s
+        began_s = time.monotonic()
+        if session.handover is not None and within_s and identity not in self._detached:
+            await session.ask_to_move(within_s)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(within_s):
+                    await session.detached.wait()
+        if identity in self._open:
+            await self._finish(session, _DRAIN_TIMEOUT_S - (time.monotonic() - began_s))
+
+    async def _finish(self, session: LiveSession, timeout_s: float) -> None:
+        session.stats.outcome = SessionOutcome.DRAINED
+        try:
+            async with asyncio.timeout(timeout_s):
+                await session.finish()
+        except TimeoutError:
+            logger.warning("live session not finished in time", session=session.log_name)
+        session.end(ShuttingDown("The server is shutting down."))
+        with suppress(TimeoutError):  # a client that does not read: uvicorn cuts it off
+            async with asyncio.timeout(_GOODBYE_TIMEOUT_S):
+                await session.detached.wait()
+
+    def _drop(self, identity: str) -> None:
+        if (timer := self._detached.pop(identity, None)) is not None:
+            timer.cancel()
+        entry = self._open.pop(identity)
+        session = entry.session
+        session.end()
+        entry.leases.close()
+        # The same field as in every other line of a caller's.
+        key = {"key": fingerprint(entry.owner)} if entry.owner else {}
+        logger.info("live session", session=session.log_name, **session.stats.close(session.machine.account), **key)
+
+    def _config(self, options: LiveSessionOptions) -> LiveMachineConfig:
+        s, traits = self._settings, self._engines.traits
+        margin_samples = max(each.margin_ms for each in traits) * SAMPLE_RATE // 1000
+        return LiveMachineConfig(
+            resampler=_resampler,
+            rules=options.rules,
+            input_rate_hz=options.input_rate_hz,
+            partial_every_samples=s.ws_buffer_size // 2,
+            tail_samples=s_to_samples(s.vad_suffix_ms / 1000),
+            max_utterance_samples=s_to_samples(self.max_utterance_s),
+            max_pause_samples=s_to_samples(min(each.max_pause_s for each in traits)) + margin_samples,
+            margin_samples=margin_samples,
+            separate_final_engine=self._engines.separate,
+        )
+
+
+def _resampler(rate_hz: int) -> Resample:
+    """A fresh stream from `rate_hz` to 16 kHz."""
+    from asr_server.audio.resample import Resampler
+
+    stream = Resampler()
+
+    def resample(block: Samples, last: bool) -> Samples:
+        ready = stream.push(block, rate_hz)
+        return np.concatenate((ready, stream.flush())) if last else ready
+
+    return resample

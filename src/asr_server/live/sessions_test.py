@@ -1,0 +1,597 @@
+"""Live sessions over an engine thread: the bundled model where it can run, a scripted one where faults are injected."""
+
+import asyncio
+import itertools
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from asr_server.core import settings
+from asr_server.core.errors import (
+    AsrError,
+    Overloaded,
+    SessionNotFound,
+    SessionTaken,
+    ShuttingDown,
+    TranscriptionFailed,
+)
+from asr_server.engine import capabilities, plan, registry
+from asr_server.engine.client import EngineClient
+from asr_server.engine.protocol import Finish, Utterance
+from asr_server.features.handover.continuation import Continuation
+from asr_server.features.handover.handover import HandoverOptions
+from asr_server.live import voice_detection
+from asr_server.live.conftest import Scripted, opened, until_flush
+from asr_server.live.inference import Engines
+from asr_server.live.machine.events import Audio, Configure, Ending, Final, Flush, Partial, SessionError
+from asr_server.live.options import LiveSessionOptions
+from asr_server.live.sessions import LiveSessions
+from asr_server.schedule.admission import Admission
+from asr_server.schedule.job import Priority
+from asr_server.schedule.quota import Quota
+from asr_server.schedule.thread import EngineThread
+
+
+async def test_the_model_is_loaded_when_a_session_opens(make):
+    """Not when the first words come: whoever speaks at once would wait for it."""
+    batch = Scripted()
+    live = make(batch)
+    await opened(live)
+    while not batch.loaded:  # noqa: ASYNC110 - another thread loads
+        await asyncio.sleep(0.005)
+
+
+@pytest.mark.torch
+@pytest.mark.nightly
+async def test_a_final_is_what_the_engine_says_of_the_same_audio(make, speech, monkeypatch):
+    """The bundled model: live equals one offline run, given the words that were committed before."""
+    engine = registry.build(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))
+    asked, admit = [], engine.admit
+    monkeypatch.setattr(engine, "admit", lambda key, item, urgent=False: asked.append(item) or admit(key, item, urgent))
+    live = make(engine)
+    connection = await opened(live)
+    session = connection.session
+    twice = speech[:-28_800] + speech  # one utterance, long enough that words are committed in it
+    for at in range(0, len(twice), 32_000):
+        await connection.send(Audio(twice[at : at + 32_000]))
+        while session._inbox or session.machine.busy:  # noqa: ASYNC110 - every second of it is answered
+            await asyncio.sleep(0.005)
+    await connection.send(Flush())
+    messages = await until_flush(connection)
+    final = next(m for m in messages if isinstance(m, Final))
+    committed = [m.committed for m in messages if isinstance(m, Partial)][-1]
+    audio = np.frombuffer(twice, "<i2").astype(np.float32)[final.start_samples : final.end_samples] / 32_768
+    (prefix,) = {item.prefix for item in asked if np.array_equal(item.audio, audio)}
+    offline = (
+        await live._engines.accurate.transcribe(Utterance(audio, prefix=prefix), priority=Priority.PARTIAL)
+    ).hypothesis
+    assert final.text == offline.text
+    assert prefix
+    assert committed.startswith(offline.text[: offline.offsets[len(prefix) - 1]])
+    await live.drain()
+
+
+async def test_partials_ask_the_fast_engine_and_finals_the_accurate_one(make, speech):
+    """With two engines each gets its own work, and the final comes from the accurate one."""
+    fast, accurate = Scripted(lambda item: "quick words"), Scripted(lambda item: "right words")
+    connection = await opened(make(fast, accurate))
+    for at in range(0, len(speech), 3_000):
+        await connection.send(Audio(speech[at : at + 3_000]))
+        await asyncio.sleep(0.003)
+    await connection.send(Flush())
+    messages = await until_flush(connection)
+    assert [m.text for m in messages if isinstance(m, Final)] == ["right words", ""]
+    assert {m.text for m in messages if isinstance(m, Partial)} <= {"quick words", "right words"}
+    assert len(fast.seen) >= 2
+    # In words: each engine has tokens of its own, and those of one mean nothing to the other.
+    assert not any(item.draft for item in (*fast.seen, *accurate.seen))
+    assert accurate.seen[-1].draft_text.text in {"quick words", "right words"}
+    assert {item.draft_text.text for item in fast.seen if item.draft_text} <= {"quick words", "right words"}
+    connection.session.end()
+
+
+@pytest.mark.parametrize("finish", [Finish.LOOP, Finish.BUDGET])
+async def test_a_final_that_loops_is_heard_in_halves(make, speech, finish):
+    """Which lie end to end; the words of both come, as they do for a file."""
+
+    def script(item):
+        if item.session is not None:
+            return "first first first", finish
+        return "first" if np.array_equal(item.audio, whole().audio[: len(item.audio)]) else "last"
+
+    def whole():
+        return [item for item in batch.seen if item.last][-1]
+
+    batch = Scripted(script)
+    connection = await opened(make(batch))
+    for at in range(0, len(speech), 3_000):
+        await connection.send(Audio(speech[at : at + 3_000]))
+        await asyncio.sleep(0.003)
+    await connection.send(Flush())
+    finals = [m for m in await until_flush(connection) if isinstance(m, Final)]
+    assert [m.text for m in finals] == ["first last", ""]
+    halves = [item for item in batch.seen if item.session is None][-2:]
+    assert np.array_equal(np.concatenate([half.audio for half in halves]), whole().audio)
+    connection.session.end()
+
+
+async def test_an_engine_that_fails_leaves_the_session_usable(make, speech):
+    """The error is told, the final closes the utterance, and the next one is heard."""
+    batch = Scripted(lambda item: TranscriptionFailed("broken"))
+    connection = await opened(make(batch))
+    await connection.send(Audio(speech[:64_000]))
+    await connection.send(Flush())
+    messages = await until_flush(connection)
+    assert {m.code for m in messages if isinstance(m, SessionError)} == {"transcription_failed"}
+    batch.script = lambda item: "words"
+    await connection.send(Audio(speech))
+    await connection.send(Flush())
+    assert [m.text for m in await until_flush(connection) if isinstance(m, Final)] == ["words", ""]
+    connection.session.end()
+
+
+@pytest.mark.nightly
+async def test_a_hung_engine_stops_the_intake_and_memory_stays_bounded(make, speech):
+    """Ten minutes of speech in one frame: about two minutes are taken in, the rest waits as it came."""
+    connection = await opened(make(Scripted(lambda item: None)))
+    loud = speech[: 2 * 32_000]
+    await connection.send(Audio(loud * 300))
+    machine = connection.session.machine
+    while machine.backlog_samples <= 120 * 16_000:  # noqa: ASYNC110 - one change of many
+        await asyncio.sleep(0.1)
+    await asyncio.sleep(0.5)
+    assert machine.backlog_samples < (120 + 31) * 16_000
+    assert machine.clock_samples < 200 * 16_000
+    connection.session.end()
+
+
+async def test_what_a_cut_off_client_missed_is_kept_for_a_while_and_no_longer(make, speech):
+    """Within the time the final is given out again; afterwards the session is unknown."""
+    live = make(Scripted(), ws_resume_s=0.2)
+    connection = await opened(live)
+    await connection.send(Audio(speech))
+    live.disconnect(connection, clean=False)
+    again = await live.resume(connection.session.id, 0)
+    async for outgoing in again.messages():
+        if isinstance(outgoing.message, Final):
+            assert outgoing.message.text == "words"
+            break
+    with pytest.raises(SessionTaken):
+        await connection.send(Flush())
+    live.disconnect(again, clean=False)
+    assert live.waiting == 1
+    async with asyncio.timeout(10):
+        while len(live):  # noqa: ASYNC110 - a timer ends it, which sets no event
+            await asyncio.sleep(0.01)
+    with pytest.raises(SessionNotFound):
+        await live.resume(connection.session.id, 0)
+
+
+async def test_a_client_that_left_in_order_finds_the_final_of_what_it_had_said(make, speech):
+    """Its leaving ends the utterance, as a flush does; a connection that broke leaves it open for the next."""
+    for clean in (True, False):
+        live = make(Scripted())
+        connection = await opened(live)
+        await connection.send(Audio(speech[:64_000]))
+        live.disconnect(connection, clean=clean)
+        again = await live.resume(connection.session.id, 0)
+        if not clean:
+            await asyncio.sleep(0.3)
+            assert not connection.session._finals
+            await again.send(Flush())
+        finals = [m for m in await until_flush(again) if isinstance(m, Final)]
+        assert [(f.text, f.ending) for f in finals if f.text] == [("words", Ending.FLUSH)]
+        connection.session.end()
+
+
+@pytest.mark.parametrize("received", [0, 1, 2, 3])
+async def test_a_client_that_comes_back_gets_the_finals_that_it_has_not(make, received):
+    """Those behind the last that it names, each once."""
+    live = make(Scripted())
+    connection = await opened(live)
+    for number in (1, 2, 3):
+        connection.session._send(Final(number, "words", "English", 0, 1, Ending.CUT), 0)
+    live.disconnect(connection, clean=False)
+    again = await live.resume(connection.session.id, received)
+    connection.session.end()
+    assert [outgoing.message.utterance async for outgoing in again.messages()] == [1, 2, 3][received:]
+
+
+async def _collect(connection, finals):
+    async for outgoing in connection.messages():
+        finals += [outgoing.message] if isinstance(outgoing.message, Final) else []
+
+
+async def test_draining_refuses_new_sessions_and_ends_the_open_ones_with_their_finals(make, speech):
+    """Every open utterance gets its final; then the connection ends with `ShuttingDown`."""
+    live = make(Scripted())
+    connection = await opened(live)
+    await connection.send(Audio(speech[:64_000]))
+    drained = asyncio.create_task(live.drain())
+    finals = []
+    with pytest.raises(ShuttingDown):
+        await _collect(connection, finals)
+    live.disconnect(connection, clean=False)
+    await drained
+    assert [(f.text, f.ending) for f in finals] == [("words", Ending.CLOSE)]
+    with pytest.raises(ShuttingDown):
+        await opened(live)
+
+
+async def test_what_comes_behind_the_end_of_a_drain_is_left_to_the_next_server(make, speech):
+    """It is not answered, and counts neither as audio nor as an action in the continuation, nor does the end itself."""
+    live = make(Scripted())
+    connection = await opened(live, handover=HandoverOptions(live.turn_config()))
+    session = connection.session
+    await connection.send(Audio(speech[:64_000]))
+    await session.finish()
+    for event in (Audio(speech), Flush()):
+        await connection.send(event)
+    while session._inbox:
+        await session._next_change()
+    newest = session.handover.continuation(session.machine)
+    assert (newest.received_bytes, newest.actions, newest.utterances) == (64_000, 0, 1)
+    session.end()
+    assert len([sent async for sent in connection.messages() if isinstance(sent.message, Final)]) == 1
+
+
+async def test_a_fault_of_ours_ends_the_session_with_an_error(make, speech, monkeypatch):
+    """The client is told instead of waiting for ever."""
+    connection = await opened(make(Scripted()))
+    monkeypatch.setattr(connection.session.machine, "_signal", lambda probability: 1 / 0)
+    await connection.send(Audio(speech))
+    with pytest.raises(Exception, match="server failed"):
+        await until_flush(connection)
+
+
+async def test_a_fault_of_voice_detection_ends_its_session_alone(make, speech):
+    """Another session, whose frames are computed on the same thread, has all its words."""
+    live = make(Scripted())
+    broken, whole = await opened(live), await opened(live)
+    broken.session._detector._scorer._context = np.zeros(3, np.float32)
+    for connection in (broken, whole):
+        await connection.send(Audio(speech))
+        await connection.send(Flush())
+    with pytest.raises(AsrError, match="server failed"):
+        await asyncio.wait_for(until_flush(broken), 10)
+    texts = [m.text for m in await asyncio.wait_for(until_flush(whole), 10) if isinstance(m, Final)]
+    assert texts == ["words", ""]
+    whole.session.end()
+
+
+async def test_a_fault_of_ours_in_an_answer_ends_the_session_too(make, speech, monkeypatch):
+    """It is found where nobody waits for it, and the client is told all the same."""
+    connection = await opened(make(Scripted()))
+    monkeypatch.setattr(connection.session.machine._requests, "on_result", lambda result: 1 / 0)
+    await connection.send(Audio(speech))
+    with pytest.raises(AsrError, match="server failed"):
+        await asyncio.wait_for(until_flush(connection), 10)
+
+
+async def test_a_session_that_failed_cannot_be_resumed(make, speech, monkeypatch):
+    """Nobody works on it any more: its client opens another one instead of talking to nobody."""
+    live = make(Scripted())
+    connection = await opened(live)
+    monkeypatch.setattr(connection.session.machine, "_signal", lambda probability: 1 / 0)
+    await connection.send(Audio(speech))
+    with pytest.raises(AsrError, match="server failed"):
+        await until_flush(connection)
+    live.disconnect(connection, clean=False)
+    with pytest.raises(SessionNotFound):
+        await live.resume(connection.session.id, 0)
+
+
+async def test_all_finals_that_are_kept_are_given_out_however_long(make):
+    """A client that comes back without any is not taken for one that does not read."""
+    connection = await opened(make(Scripted()))
+    text = "word " * 200
+    for number in range(1, 257):
+        connection.session._send(Final(number, text, "English", 0, 1, Ending.CUT), 0)
+    again = connection.session.connect(0)
+    connection.session.end()
+    assert [outgoing.message.utterance async for outgoing in again.messages()] == list(range(1, 257))
+
+
+async def test_audio_that_waits_for_room_is_not_taken_from_a_connection_that_lost_the_session(make):
+    """The next connection was told how much had arrived, and sends the rest itself."""
+    live = make(Scripted())
+    connection = await opened(live)
+    session = connection.session
+    session._process = lambda incoming: asyncio.Event().wait()
+    late = asyncio.create_task(connection.send(Audio(bytes(33 * 1024 * 1024))))
+    await asyncio.sleep(0)
+    assert not late.done()
+    assert session.received_bytes < 32 * 1024 * 1024
+    again = await live.resume(session.id, 0)
+    told = session.received_bytes
+    session._inbox.remove_first()
+    with pytest.raises(SessionTaken):
+        await late
+    assert session.received_bytes == told
+    again.session.end()
+
+
+async def test_a_session_that_opens_while_all_are_drained_is_refused(make, monkeypatch):
+    """Otherwise nobody would end it."""
+    live = make(Scripted())
+    loading = threading.Event()
+    monkeypatch.setattr(voice_detection, "warm_up", loading.wait)
+    opening = asyncio.create_task(opened(live))
+    await asyncio.sleep(0)
+    draining = asyncio.create_task(live.drain())
+    await asyncio.sleep(0)
+    loading.set()
+    with pytest.raises(ShuttingDown):
+        await opening
+    await draining
+    assert len(live) == 0
+
+
+async def test_a_session_is_resumed_by_its_owner_alone(make):
+    """To others it does not exist, and it stays with the connection that has it."""
+    live = make(Scripted())
+    connection = await live.open(LiveSessionOptions(live.turn_config(), owner="ann"))
+    for owner in ("ben", ""):
+        with pytest.raises(SessionNotFound):
+            await live.resume(connection.session.id, 0, owner)
+    assert connection.session.is_current(connection.outbox)
+    live.disconnect(connection, clean=True)
+    assert (await live.resume(connection.session.id, 0, "ann")).session is connection.session
+    connection.session.end()
+
+
+async def test_an_open_session_keeps_its_engines_loaded_and_gives_them_back():
+    """However silent it is, and while it waits for its client; one that is over keeps nothing."""
+    now_s, fast, accurate = [0.0], Scripted(), Scripted()
+    threads = [EngineThread(b, idle_timeout_s=10.0, clock=lambda: now_s[0], start=False) for b in (fast, accurate)]
+    fast.loaded = accurate.loaded = True
+
+    def loaded_after(seconds):
+        now_s[0] += seconds
+        for thread in threads:
+            thread.turn()
+        return fast.loaded, accurate.loaded
+
+    live = LiveSessions(
+        settings.load(_env_file=None, model_id="demo"), Engines(*map(EngineClient, threads)), Admission(1000.0)
+    )
+    connection = await opened(live)
+    assert loaded_after(3_600.0) == (True, True)
+    live.disconnect(connection, clean=False)
+    assert loaded_after(3_600.0) == (True, True)
+    await live.drain()
+    assert loaded_after(9.0) == (True, True)
+    assert loaded_after(2.0) == (False, False)
+
+
+@pytest.mark.nightly
+async def test_tiny_pieces_wait_together(make, speech):
+    """However small the pieces that come at once, what waits is few events, and the words are those of one piece."""
+    live = make(Scripted(lambda item: f"{len(item.audio)} samples"))
+    finals = []
+    for size in (len(speech), 1):
+        connection = await opened(live)
+        for at in range(0, len(speech), size):
+            await connection.send(Audio(speech[at : at + size]))
+        assert len(connection.session._inbox) <= 3 + len(speech) / 4_096
+        assert connection.session.received_bytes == len(speech)
+        await connection.send(Flush())
+        finals.append([m for m in await until_flush(connection) if isinstance(m, Final)])
+    assert finals[0] == finals[1]
+    await live.drain()
+
+
+async def test_what_waits_is_bounded_by_what_it_takes(make, speech):
+    """A client with 16 actions that nobody has looked at waits, so that they do not fill the memory."""
+    live = make(Scripted())
+    connection = await opened(live)
+    rules = live.turn_config(context="kitchen lights " * 1_000)
+
+    async def ask():
+        while True:
+            await connection.send(Configure(rules))
+
+    # What is being looked at takes for ever.
+    connection.session._process = lambda incoming: asyncio.Event().wait()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(ask(), 0.5)
+    assert len(connection.session._inbox) == 16
+    connection.session.end()
+    await live.drain()
+
+
+async def _never(incoming):
+    await asyncio.Event().wait()
+
+
+async def test_all_sessions_together_hold_a_bounded_amount(make):
+    """A session over its share waits with its audio, one that sends little goes on, and what ends gives its share back.
+
+    A large frame that does not fit beside what is there is refused whole.
+    """
+    live = make(Scripted())
+    memory = live._shared.memory
+    greedy = [await opened(live) for _ in range(8)]
+    speaker = await opened(live)
+    for connection in (*greedy, speaker):
+        connection.session._process = _never
+    frames = [asyncio.create_task(connection.send(Audio(bytes(15 * 1024 * 1024)))) for connection in greedy]
+    await asyncio.sleep(0)
+    assert memory.held_bytes < 1.1 * 128 * 1024 * 1024
+    await speaker.send(Audio(bytes(200_000)))
+    assert speaker.session.received_bytes == 200_000
+    for task in frames:
+        task.cancel()
+    refused = [r for r in await asyncio.gather(*frames, return_exceptions=True) if isinstance(r, Overloaded)]
+    received = [connection.session.received_bytes for connection in greedy]
+    assert received.count(0) == len(refused) > 0
+    assert 64 * 1024 * 1024 < sum(received) < 128 * 1024 * 1024
+    for connection in (*greedy, speaker):
+        live.disconnect(connection, clean=False, resumable=False)
+    assert memory.held_bytes == 0
+
+
+async def test_what_waits_in_sessions_is_counted_with_recordings(make):
+    """In seconds of audio, until it is answered or the session ends; a full server opens no more sessions."""
+    live = make(Scripted())
+    first, second = await opened(live), await opened(live)
+    for connection in (first, second):
+        connection.session._process = _never
+        await connection.send(Audio(bytes(32_000 * 497)))
+    assert live._admission.held_s == 2 * 497
+    with pytest.raises(Overloaded):
+        await opened(live)
+    live.disconnect(first, clean=False)
+    assert live._admission.held_s == 2 * 497
+    live.disconnect(await live.resume(first.session.id, 0), clean=False, resumable=False)
+    assert live._admission.held_s == 497
+    second.session.end()
+    assert live._admission.held_s == 0
+
+
+async def test_an_open_utterance_is_counted_until_its_final(make, speech):
+    """A speaker's audio is accepted and has no final yet; a silent session holds nothing."""
+    live = make(Scripted())
+    connection = await opened(live)
+    session = connection.session
+    for audio, is_open in ((bytes(32_000), False), (speech[: len(speech) // 2], True)):
+        await connection.send(Audio(audio))
+        while session._inbox:
+            await session._next_change()
+        assert (live._admission.held_s > 0.5) is is_open
+    await session.finish()
+    assert live._admission.held_s == 0
+
+
+async def test_an_abandoned_session_ends_when_its_caller_needs_the_place(make):
+    """Not before; and one that was resumed has a client again."""
+    live, quota = make(Scripted()), Quota(1, 0)
+
+    async def opened():
+        with quota.taken("ann") as place:
+            return await live.open(LiveSessionOptions(live.turn_config(), owner="ann", place=place))
+
+    connection = await opened()
+    with quota.taken("ann", resumes=connection.session.id):
+        again = await live.resume(connection.session.id, 0, "ann")
+        with pytest.raises(Overloaded):
+            await opened()
+        live.disconnect(again, clean=False)
+    other = await opened()
+    with pytest.raises(SessionNotFound):
+        await live.resume(connection.session.id, 0, "ann")
+    assert len(live) == 1
+    live.disconnect(other, clean=False, resumable=False)
+    with quota.taken("ann"):
+        pass
+
+
+async def test_of_many_connections_that_resume_at_once_the_last_gets_the_session(make):
+    """The others are told at once, and do not take it in turns."""
+    live = make(Scripted())
+    connection = await opened(live)
+    resumes = [asyncio.create_task(live.resume(connection.session.id, 0)) for _ in range(20)]
+    *earlier, last = await asyncio.gather(*resumes, return_exceptions=True)
+    assert all(isinstance(refused, SessionTaken) for refused in earlier)
+    assert last.session is connection.session
+    assert last.session.is_current(last.outbox)
+    last.session.end()
+
+
+async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make):
+    """Live work goes first; a recording over the same connection has no more right than one in a file, and less when
+    its client is gone. A speaker keeps going first whose connection broke, or whose gateway sends audio again."""
+    live = make(Scripted())
+    speaker, sender = await opened(live), await opened(live)
+    await speaker.send(Audio(bytes(9 * 32_000)))
+    await sender.send(Audio(bytes(60 * 32_000)))
+    assert (speaker.session._priority, sender.session._priority) == (Priority.PARTIAL, Priority.INTERACTIVE)
+    for connection in (speaker, sender):
+        live.disconnect(connection, clean=False)
+    assert (speaker.session._priority, sender.session._priority) == (Priority.PARTIAL, Priority.BULK)
+    replayed = await opened(live, began_s=time.monotonic() - 60)
+    await replayed.send(Audio(bytes(60 * 32_000)))
+    assert replayed.session._priority is Priority.PARTIAL
+    for connection in (speaker, sender, replayed):
+        connection.session.end()
+
+
+async def test_sessions_process_audio_in_turn(make):
+    """However many have audio waiting, a round of the event loop has two slices of it, and others get their turn."""
+    live = make(Scripted())
+    connections = [await opened(live) for _ in range(10)]
+    machines = [connection.session.machine for connection in connections]
+    for connection in connections:
+        await connection.send(Audio(bytes(5 * 32_000)))
+    clocks_s = [0.0]
+    while clocks_s[-1] < 2:
+        await asyncio.sleep(0)
+        clocks_s.append(sum(machine.clock_samples for machine in machines) / 16_000)
+    assert max(after - before for before, after in itertools.pairwise(clocks_s)) < 0.3
+    for connection in connections:
+        connection.session.end()
+
+
+async def test_abandoned_recordings_are_transcribed_one_after_the_other(make, speech):
+    """They do not fill the batch; a speaker's words do not wait for them."""
+    batch = Scripted(lambda item: None)
+    live = make(batch)
+    for _ in range(5):
+        connection = await opened(live)
+        await connection.send(Audio(speech * 8))
+        live.disconnect(connection, clean=False)
+    speaker = await opened(live)
+    await speaker.send(Audio(speech[:64_000]))
+    await asyncio.sleep(1.0)
+    sessions = {item.session.partition(":")[0] for item in batch.seen}
+    assert speaker.session.id in sessions
+    assert len(sessions) <= 2
+    for entry in list(live._open.values()):
+        entry.session.end()
+
+
+async def test_a_session_that_was_resumed_does_not_end_when_its_waiting_time_would_have(make):
+    """A session that was cut off later has ended by then, and this one goes on."""
+    live = make(Scripted(), ws_resume_s=0.2)
+    first, second = await opened(live), await opened(live)
+    for connection in (first, second):
+        live.disconnect(connection, clean=False)
+    again = await live.resume(first.session.id, 0)
+    async with asyncio.timeout(10):
+        while second.session.id in live.ids:  # noqa: ASYNC110 - a timer ends it, which sets no event
+            await asyncio.sleep(0.01)
+    assert first.session.id in live.ids
+    await again.send(Flush())
+    assert [m.ending for m in await until_flush(again) if isinstance(m, Final)] == [Ending.FLUSH]
+    again.session.end()
+
+
+async def test_the_engine_leaves_the_requests_of_a_session_that_is_over(make, speech):
+    """Its rows are dropped although they would never end."""
+    batch = Scripted(lambda item: None)
+    live = make(batch)
+    connection = await opened(live)
+    await connection.send(Audio(speech[:64_000]))
+    async with asyncio.timeout(10):
+        while not batch.rows:  # noqa: ASYNC110 - another thread works
+            await asyncio.sleep(0.005)
+        live.disconnect(connection, clean=False, resumable=False)
+        while batch.rows:  # noqa: ASYNC110 - another thread works
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("received", [5, 6, 7, 8])
+async def test_a_client_that_comes_back_to_a_session_that_moved_here_gets_the_finals_that_it_has_not(make, received):
+    """The client counts the utterances of all servers: five were elsewhere, and the first one here is its sixth."""
+    live = make(Scripted())
+    begin = Continuation("live_0123abcd." + 22 * "x", 16 * "0", 5)
+    connection = await opened(live, handover=HandoverOptions(live.turn_config(), begin, received=5))
+    for number in (1, 2, 3):
+        connection.session._send(Final(number, "words", "English", 0, 1, Ending.CUT), 0)
+    live.disconnect(connection, clean=False)
+    again = await live.resume(connection.session.id, received)
+    connection.session.end()
+    finals = [sent.message.utterance + 5 async for sent in again.messages() if isinstance(sent.message, Final)]
+    assert finals == [6, 7, 8][received - 5 :]

@@ -1,0 +1,380 @@
+"""The access check around the real app: all of its routes are tried, so that a new one cannot be forgotten."""
+
+import asyncio
+import json
+
+import httpx
+import pytest
+from starlette.routing import Mount, Route, WebSocketRoute
+
+from asr_server import app as server
+from asr_server import web
+from asr_server.core.errors import Overloaded
+from asr_server.core.settings import Settings
+from asr_server.net.access import PROBES, AccessControl, AccessRules
+
+KEYS = "sk-first,sk-second"
+
+
+def _app(**settings):
+    return server.create_app(Settings(_env_file=None, **{"model_id": "demo", "api_keys": KEYS, **settings}))
+
+
+def _paths(routes, kind, prefix=""):
+    """Every path of a kind of route, with something in place of its parameters."""
+    for route in routes:
+        nested = getattr(route, "original_router", route)
+        if isinstance(route, Mount):
+            yield from [f"{prefix}{route.path}/x"] if kind is Route else []
+        elif isinstance(route, kind):
+            yield prefix + "".join("x" if part else c for part, c in _characters(route.path))
+        elif hasattr(nested, "routes"):
+            yield from _paths(nested.routes, kind, prefix)
+
+
+def _characters(path):
+    """Each character, and whether it stands for a parameter (as one)."""
+    inside = False
+    for c in path:
+        if c == "{":
+            yield True, c
+        inside = (inside or c == "{") and c != "}"
+        if not inside and c != "}":
+            yield False, c
+
+
+def _is_page(path):
+    """What anyone may read: it holds no data. The walk has no file of the page: `/web/x` needs a key."""
+    return path == "/"
+
+
+async def _answer(app, method, path, **headers):
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        return await client.request(method, path, headers=headers)
+
+
+async def _socket(app, path, *, query="", protocols=(), **headers):
+    """What the app sends to a socket that connects: the first message's type, its status or close code."""
+    scope = {
+        "type": "websocket",
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()],
+        "subprotocols": list(protocols),
+        "client": ("127.0.0.1", 5),
+        "extensions": {"websocket.http.response": {}},
+        "state": {},
+    }
+    sent = []
+
+    async def receive():
+        return {"type": "websocket.connect"} if not sent else {"type": "websocket.disconnect", "code": 1000}
+
+    async def send(message):
+        sent.append(message)
+
+    await asyncio.wait_for(app(scope, receive, send), 20)
+    return sent
+
+
+KEYED = _app()
+
+
+def test_the_walk_finds_the_routes():
+    """Otherwise the walk below would prove nothing."""
+    assert {"/health", "/v1/jobs/x", "/v1/models/x", "/openapi.json"} <= set(_paths(KEYED.routes, Route))
+    assert {"/ws/transcribe", "/v1/realtime"} <= set(_paths(KEYED.routes, WebSocketRoute))
+
+
+@pytest.mark.parametrize(
+    "path", sorted({*_paths(KEYED.routes, Route), "/nowhere", "/v1/realtime", "/ws/transcribe"} - PROBES)
+)
+async def test_every_route_refuses_who_has_no_key(path):
+    """Without one and with a wrong one: 401 before anything of the route happens, unknown paths included."""
+    methods = {"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "QUERY"}
+    for method in methods - ({"GET", "HEAD", "OPTIONS"} if _is_page(path) else set()):
+        for headers, code in (({}, "missing_api_key"), ({"authorization": "Bearer sk-no"}, "invalid_api_key")):
+            answer = await _answer(KEYED, method, path, **headers)
+            assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), method
+            assert method == "HEAD" or answer.json()["error"]["code"] == code
+            assert answer.headers["x-request-id"]
+
+
+async def test_the_page_needs_no_key():
+    """All of its files, and none that it has not."""
+    assert {
+        (await _answer(KEYED, "GET", f"/web/{part}{name}")).status_code
+        for name in web.names()
+        for part in ("", f"{web.version()}/")
+    } == {200}
+    for path in ("/web/", "/web/x.js", "/web/../health", "/web/app.js/x", f"/web/{web.version()}/x.js"):
+        assert (await _answer(KEYED, "GET", path)).status_code == 401
+
+
+@pytest.mark.parametrize("path", sorted({*_paths(KEYED.routes, WebSocketRoute), "/nowhere"}))
+@pytest.mark.parametrize("query", ["", "token=sk-no", "token=", "token=ek_no"])
+async def test_every_socket_refuses_who_has_no_key(path, query):
+    """By HTTP status, before it is accepted."""
+    sent = await _socket(KEYED, path, query=query)
+    assert (sent[0]["type"], sent[0]["status"]) == ("websocket.http.response.start", 401)
+    assert (b"www-authenticate", b"Bearer") in sent[0]["headers"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": "Bearer sk-second"},
+        {"authorization": "bearer  sk-second "},
+        {"api-key": "sk-first"},
+        {"authorization": "Basic abc", "api-key": "sk-first"},
+    ],
+)
+async def test_a_key_is_taken_where_clients_put_it(headers):
+    """With a key, a path that does not exist is a 404."""
+    assert (await _answer(KEYED, "GET", "/nowhere", **headers)).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"authorization": "sk-first"},
+        {"authorization": "Bearer sk-firs"},
+        {"authorization": "Bearer sk-firstt"},
+        {"authorization": "Bearer SK-FIRST"},
+        {"authorization": "Bearer sk-first,sk-second"},
+        {"authorization": "Bearer ek_x"},
+        {"authorization": "Basic c2stZmlyc3Q6"},
+        {"cookie": "token=sk-first"},
+        {"x-api-key": "sk-first"},
+    ],
+)
+async def test_what_is_nearly_a_key_is_none(headers):
+    """Parts, cases, lists, other places."""
+    assert (await _answer(KEYED, "GET", "/nowhere", **headers)).status_code == 401
+
+
+async def test_a_request_is_not_opened_by_its_address():
+    """The query of a request ends up in logs and histories: only sockets, which have no other way, may use it."""
+    assert (await _answer(KEYED, "GET", "/nowhere?token=sk-first")).status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/v1/nowhere"])
+async def test_a_socket_with_a_key_passes_the_door(path):
+    """By header, by query, by subprotocol; behind it there is nothing here."""
+    for extra in (
+        {"authorization": "Bearer sk-first"},
+        {"query": "token=sk-second"},
+        {"protocols": ["realtime", "openai-insecure-api-key.sk-first"]},
+    ):
+        sent = await _socket(KEYED, path, **extra)
+        assert (sent[0]["type"], sent[0]["status"]) == ("websocket.http.response.start", 404)
+
+
+async def test_a_browser_is_told_on_the_socket():
+    """It cannot see a status: an error event, and close 3000 with a reason."""
+    sent = await _socket(KEYED, "/v1/realtime", protocols=["realtime", "openai-insecure-api-key.sk-no"])
+    assert [message["type"] for message in sent] == ["websocket.accept", "websocket.send", "websocket.close"]
+    assert json.loads(sent[1]["text"])["error"]["code"] == "invalid_api_key"
+    assert (sent[2]["code"], sent[2]["reason"]) == (3000, "invalid_request_error.invalid_api_key")
+
+
+@pytest.mark.parametrize("path", ["/ws/transcribe", "/v1/realtime"])
+@pytest.mark.parametrize("keys", ["", KEYS])
+async def test_a_foreign_page_gets_no_socket(path, keys):
+    """Refused before it is accepted, with a right key or where none is needed, also with OpenAI's subprotocol."""
+    app = _app(api_keys=keys)
+    for protocols in ([], ["openai-insecure-api-key.sk-first"]):
+        sent = await _socket(
+            app, path, query="token=sk-first", protocols=protocols, host="127.0.0.1:8100", origin="http://evil.example"
+        )
+        assert (sent[0]["type"], sent[0]["status"]) == ("websocket.http.response.start", 403)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "QUERY"])
+async def test_a_foreign_page_cannot_make_a_browser_spend_work(method):
+    """A multipart form needs no preflight: it is refused by its origin, unless that is allowed."""
+    for origins, status in (("", 403), ("http://evil.example", 404), ("*", 404)):
+        app = _app(api_keys="", allowed_origins=origins)
+        answer = await _answer(app, method, "/nowhere", origin="http://evil.example")
+        assert answer.status_code == status
+        assert status == 404 or answer.json()["error"]["code"] == "origin_not_allowed"
+    assert (await _answer(_app(api_keys=""), method, "/nowhere", origin="http://127.0.0.1")).status_code == 404
+
+
+async def test_an_allowed_page_may_read_answers_and_their_headers():
+    """Preflight with any header, the answer's origin, the request id exposed; also of a refusal."""
+    app = _app(allowed_origins="https://app.example.com")
+    asked = {"access-control-request-method": "POST", "access-control-request-headers": "authorization,x-stainless-os"}
+    preflight = await _answer(app, "OPTIONS", "/v1/jobs", origin="https://app.example.com", **asked)
+    assert preflight.status_code == 200
+    assert "x-stainless-os" in preflight.headers["access-control-allow-headers"]
+    refused = await _answer(app, "POST", "/v1/jobs", origin="https://app.example.com")
+    assert refused.status_code == 401
+    assert refused.headers["access-control-allow-origin"] == "https://app.example.com"
+    exposed = refused.headers["access-control-expose-headers"].split(", ")
+    # Without `x-should-retry` OpenAI's client in a page sends a recording again that met the time limit.
+    assert {"x-request-id", "retry-after", "x-should-retry", "x-untranslated"} <= set(exposed)
+    other = await _answer(app, "OPTIONS", "/v1/jobs", origin="https://evil.example", **asked)
+    assert "access-control-allow-origin" not in other.headers
+
+
+@pytest.mark.parametrize(("keys", "status"), [("", 403), (KEYS, 401)])
+async def test_a_name_that_is_not_ours_gets_nothing_from_a_server_without_keys(keys, status):
+    """A page that made its own name point here is not let in; with keys it has none."""
+    for path in ("/nowhere", "/", "/docs", "/health"):
+        answer = await _answer(_app(api_keys=keys), "GET", path, host="evil.example:8100")
+        assert answer.status_code == status or (path == "/" and keys)
+    assert (await _answer(_app(api_keys=""), "GET", "/nowhere", host="localhost:8100")).status_code == 404
+
+
+async def test_a_caller_over_its_share_is_told_when_to_come_back():
+    """429 with Retry-After, per key; sockets alike, and the other key is not touched."""
+    app = _app(key_rate=2)
+    first, second = {"authorization": "Bearer sk-first"}, {"authorization": "Bearer sk-second"}
+    assert [(await _answer(app, "GET", "/nowhere", **first)).status_code for _ in range(3)] == [404, 404, 429]
+    refused = await _answer(app, "GET", "/nowhere", **first)
+    assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+    assert 1 <= int(refused.headers["retry-after"]) <= 60
+    assert (await _socket(app, "/ws/transcribe", **first))[0]["status"] == 429
+    assert (await _answer(app, "GET", "/nowhere", **second)).status_code == 404
+    assert (await _answer(app, "GET", "/nowhere")).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("addresses", "shared"),
+    [
+        (["10.0.0.1", "10.0.0.2"], False),
+        (["2001:db8::1", "2001:db8::2"], True),
+        (["2001:db8::1", "2001:db8:0:1::1"], False),
+        (["::ffff:10.0.0.1", "::ffff:10.0.0.2"], False),
+    ],
+)
+async def test_without_keys_the_address_counts(addresses, shared):
+    """An IPv6 subscriber has a whole network of addresses; it is one caller."""
+    app = _app(api_keys="", key_rate=1)
+    statuses = []
+    for address in addresses:
+        transport = httpx.ASGITransport(app, client=(address, 5))
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+            statuses.append((await client.get("/nowhere")).status_code)
+    assert statuses == [404, 429 if shared else 404]
+
+
+async def test_who_looks_at_the_state_may_still_ask():
+    """The page does so every few seconds; it needs a key, and takes nothing from what its user may ask for."""
+    app = _app(key_rate=1)
+    app.state.services = None  # the access check answers, and no route
+    key = {"api-key": "sk-first"}
+    assert (await _answer(app, "GET", "/health")).status_code == 401
+    for _ in range(3):
+        assert (await _answer(app, "GET", "/health", **key)).status_code == 500
+    assert [(await _answer(app, "GET", "/nowhere", **key)).status_code for _ in range(2)] == [404, 429]
+
+
+async def test_a_place_is_taken_until_the_answer_is_written():
+    """And no longer: not until the server has tidied up behind it."""
+    free = {}
+
+    def note(when):
+        try:
+            with rules.quota.taken("me"):
+                free[when] = True
+        except Overloaded:
+            free[when] = False
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"a", "more_body": True})
+        await send({"type": "http.response.body", "body": b"b"})
+        note("after the answer")
+
+    async def write(message):
+        note(message.get("body", b"head"))
+
+    rules = AccessRules.of(Settings(_env_file=None, key_max_requests=1))
+    headers = [(b"host", b"127.0.0.1")]
+    scope = {"type": "http", "method": "GET", "path": "/v1/models", "headers": headers, "client": ("me", 1)}
+    await AccessControl(app, rules)(scope, None, write)
+    assert free == {b"head": False, b"a": False, b"b": False, "after the answer": True}
+
+
+async def test_a_fault_of_ours_has_id_and_headers_and_gives_its_place_back():
+    """Also an error that nobody expected has the headers of the access check."""
+    app = _app(key_max_requests=1)
+
+    @app.get("/broken")
+    async def broken():
+        raise ZeroDivisionError
+
+    for _ in range(3):
+        answer = await _answer(app, "GET", "/broken", **{"api-key": "sk-first"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
+        assert {"x-request-id", "x-content-type-options"} <= set(answer.headers)
+
+
+@pytest.mark.parametrize("path", ["/livez", "/", "/nowhere", "/docs", "/v1/models"])
+async def test_every_answer_tells_browsers_what_they_may_do(path):
+    """Refusals of requests and redirects included; scripts within a page are for the page of the API alone."""
+    answer = await _answer(KEYED, "GET", path)
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["referrer-policy"] == "no-referrer"
+    assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+    policy = answer.headers["content-security-policy"]
+    assert policy.partition(";")[0] == f"default-src '{'none' if path == '/' else 'self'}'"
+    assert "frame-ancestors 'none'" in policy
+    assert ("unsafe-inline" in policy) is (path == "/docs")
+
+
+def test_the_schema_has_the_doors_answers():
+    """Every operation but the probes: 401, 403 and 429; keys are declared where there are some."""
+    for app, keyed in ((KEYED, True), (_app(api_keys=""), False)):
+        schema = app.openapi()
+        for path, operations in schema["paths"].items():
+            for operation in operations.values():
+                guarded = path not in PROBES
+                assert ({"401", "403", "429"} <= set(operation["responses"])) is guarded
+                assert ("security" in operation) is (guarded and keyed)
+
+
+async def test_a_refused_socket_tells_browsers_what_they_may_do():
+    """Its refusal is an HTTP response like any other: it has the same headers."""
+    (start, *_) = await _socket(KEYED, "/ws/transcribe")
+    assert start["type"] == "websocket.http.response.start"
+    told = {name.decode().lower() for name, _ in start["headers"]}
+    answer = await _answer(KEYED, "GET", "/nowhere")
+    wanted = {
+        name for name in answer.headers if name.startswith(("x-content", "referrer", "cross-origin", "content-s"))
+    }
+    assert len(wanted) == 4
+    assert wanted <= told
+
+
+async def _charged(rules, headers, address, path="/v1/realtime"):
+    """Return who shares the quota of this socket; None if it is refused."""
+    shares = []
+
+    async def app(scope, receive, send):
+        shares.append(scope["state"]["caller"].share)
+
+    async def ignore(message):
+        pass
+
+    listed = [(b"host", b"127.0.0.1"), *headers]
+    scope = {"type": "websocket", "path": path, "query_string": b"", "headers": listed, "client": (address, 5)}
+    scope |= {"subprotocols": [], "extensions": {"websocket.http.response": {}}, "state": {}, "app": KEYED}
+    await AccessControl(app, rules)(scope, ignore, ignore)
+    return shares[0] if shares else None
+
+
+async def test_ephemeral_keys_share_the_quota_of_the_key_that_they_were_issued_for():
+    """All of one key together, from whatever address; another key has its own."""
+    rules = AccessRules.of(Settings(_env_file=None, api_keys=KEYS, key_rate=2))
+    owners = [rules.api_keys.owner(key) for key in KEYS.split(",")]
+
+    async def charged(owner, address):
+        value = rules.ephemeral_keys.issue({}, 60, owner).value
+        return await _charged(rules, [(b"authorization", f"Bearer {value}".encode())], address)
+
+    assert [await charged(owners[0], f"10.0.0.{number}") for number in range(3)] == [owners[0], owners[0], None]
+    assert await charged(owners[1], "10.0.0.1") == owners[1]

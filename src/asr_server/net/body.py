@@ -1,0 +1,247 @@
+"""Reads a body under a limit of bytes, and form fields in all the spellings that clients use."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.datastructures import FormData, UploadFile
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive
+
+from asr_server.core.errors import (
+    Cancelled,
+    FileTooLarge,
+    InvalidValue,
+    MalformedBody,
+    UnsupportedContentType,
+    UnsupportedEncoding,
+    UploadStalled,
+    UploadsUnavailable,
+)
+from asr_server.core.temporary import restore_directory
+from asr_server.net.form_parser import FormParser
+from asr_server.net.slices import TimeSlice
+
+# A network may lose a client without any message: after so long without data it is not waited for.
+_STALLED_S = 60.0
+# What an upload brings at least while so much time is spent waiting for it, and the longest time in all. A poor mobile
+# network has ten times the rate, as has speech that is sent while it is recorded.
+_LEAST_BYTES, _LEAST_BYTES_S = 16 * 1024, 60.0
+_LONGEST_S = 4 * 3600.0
+# Of a text, which is held in the memory meanwhile: 24 MB at 64 KiB a second.
+_LONGEST_TEXT_S = 360.0
+_MULTIPART = "multipart/form-data"
+# A string as a whole, also one without an end, or what begins another value. Nothing is read twice.
+_JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
+# 1,000 chapters, the most that makes sense, have 7,000.
+_MAX_TOKENS = 20_000
+# What `json` raises for text that is not JSON, and for JSON that is nested too deeply.
+NOT_JSON = (ValueError, RecursionError)
+
+T = TypeVar("T", bound=BaseModel)
+
+
+async def read_form(request: Request, max_bytes: int) -> FormData:
+    """The parsed form. The caller closes it.
+
+    Raises `UnsupportedContentType`, `UnsupportedEncoding`, `MalformedBody`, `UploadStalled`, `UploadsUnavailable`,
+    `Cancelled` when the client leaves, and `FileTooLarge`: at once for a declared length over the limit, otherwise
+    after at most one network chunk too many.
+    """
+    if not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
+        raise UnsupportedContentType(f"The request body must be {_MULTIPART}, with the recording in its part 'file'.")
+    _check_encoding(request)
+    length = request.headers.get("content-length", "")
+    if length.isdigit() and int(length) > max_bytes:
+        raise too_large(max_bytes)
+    limited = Request(request.scope, BodyReader(request.receive, max_bytes))
+    try:
+        with map_disk_errors():
+            return await FormParser(request.headers, limited.stream()).parse()
+    except (KeyError, UnicodeDecodeError, ValueError) as error:
+        raise MalformedBody("The multipart body cannot be parsed.") from error
+    except ClientDisconnect:
+        raise Cancelled("The client closed the connection.") from None
+
+
+async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
+    """The body as a JSON object, {} for an empty body.
+
+    Raises `UnsupportedEncoding`, `MalformedBody`, also for too many values, `FileTooLarge` and `UploadStalled`.
+    """
+    _check_encoding(request)
+    try:
+        data = await Request(request.scope, BodyReader(request.receive, max_bytes, _LONGEST_TEXT_S)).body()
+        _check_values(data)
+        values = json.loads(data or b"{}")
+        json.dumps(values, ensure_ascii=False).encode()  # halves of surrogate pairs could not be sent back
+    except FileTooLarge as error:
+        raise FileTooLarge(error.message) from None
+    except NOT_JSON:
+        raise MalformedBody("The body is not valid JSON.") from None
+    if not isinstance(values, dict):
+        raise MalformedBody("The body must be a JSON object.")
+    return values
+
+
+def validated(model: type[T], values: Any) -> T:
+    """`values` as the model. Raises `InvalidValue` that names the first wrong field."""
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        param = ".".join(map(str, first["loc"])) or None
+        raise InvalidValue(f"Invalid value for '{param}': {first['msg']}.", param=param) from None
+
+
+def schema_of(model: type[BaseModel]) -> dict[str, Any]:
+    """The JSON schema of a body that a route reads by itself, with its definitions in place: FastAPI knows none."""
+    schema = model.model_json_schema()
+    definitions = schema.pop("$defs", {})
+
+    def in_place(value: Any) -> Any:
+        match value:
+            case {"$ref": str(reference), **rest}:
+                return in_place({**definitions[reference.rpartition("/")[2]], **rest})
+            case dict():
+                return {name: in_place(part) for name, part in value.items()}
+            case list():
+                return [in_place(part) for part in value]
+        return value
+
+    found: dict[str, Any] = in_place(schema)
+    return found
+
+
+def _check_values(data: bytes) -> None:
+    """No other client is served while JSON is parsed: a long text takes milliseconds, as many bytes of small values
+    seconds. Raises `ValueError`."""
+    for number, _ in enumerate(_JSON_TOKEN.finditer(data)):
+        if number > _MAX_TOKENS:
+            raise ValueError("too many values")
+
+
+def _check_encoding(request: Request) -> None:
+    if request.headers.get("content-encoding", "").strip().lower() not in ("", "identity"):
+        raise UnsupportedEncoding("The body is compressed: send it without Content-Encoding.")
+
+
+class BodyReader:
+    """Receives a body in parts, under a limit of bytes and of the time that is spent waiting for the client.
+
+    Calling it raises `FileTooLarge` and `UploadStalled`. `size`: the bytes so far.
+    """
+
+    def __init__(self, receive: Receive, max_bytes: int, longest_s: float = _LONGEST_S) -> None:
+        self._receive = receive
+        self._max_bytes, self._longest_s = max_bytes, longest_s
+        self.size = 0
+        self._slice = TimeSlice()
+        self._waited_s = 0.0
+        # At the last look at the rate.
+        self._size_before, self._waited_before_s = 0, 0.0
+
+    async def __call__(self) -> Message:
+        """The next part of a body that is not complete, as `receive` of ASGI."""
+        await self._slice.next_round()  # parts that have come already are given at once
+        began_s = time.monotonic()
+        try:
+            async with asyncio.timeout(_STALLED_S):
+                message = await self._receive()
+        except TimeoutError:
+            raise UploadStalled(f"Nothing of the upload came for {_STALLED_S:g} s.") from None
+        restore_directory()  # with every part: it may vanish during an upload, and is needed once memory is used up
+        self._waited_s += time.monotonic() - began_s
+        self.size += len(message.get("body", b""))
+        if self.size > self._max_bytes:
+            raise too_large(self._max_bytes)
+        if message.get("more_body"):
+            self._check_rate()
+        return message
+
+    def _check_rate(self) -> None:
+        if self._waited_s > self._longest_s:
+            raise UploadStalled(f"The upload took longer than {timedelta(seconds=self._longest_s)}.")
+        if self._waited_s - self._waited_before_s < _LEAST_BYTES_S:
+            return
+        if self.size - self._size_before < _LEAST_BYTES:
+            raise UploadStalled(
+                f"The upload is too slow: less than {_LEAST_BYTES // 1024} KiB of it came in {_LEAST_BYTES_S:g} s."
+            )
+        self._size_before, self._waited_before_s = self.size, self._waited_s
+
+
+@contextmanager
+def map_disk_errors() -> Iterator[None]:
+    """Raise `UploadsUnavailable` for disk errors of the block. Its message is enough: no traceback is logged."""
+    try:
+        yield
+    except OSError as error:
+        raise UploadsUnavailable(f"The upload cannot be kept while it is read ({error.strerror}).") from None
+
+
+def too_large(max_bytes: int) -> FileTooLarge:
+    """The error for a body over the limit."""
+    return FileTooLarge(
+        f"The upload is larger than the {max_bytes / 1024 / 1024:g} MiB that this server takes.", param="file"
+    )
+
+
+def upload(form: FormData, name: str) -> UploadFile | None:
+    """The last file part of that name; None when there is none, or only a text part."""
+    files = [value for key, value in form.multi_items() if key == name and isinstance(value, UploadFile)]
+    return files[-1] if files else None
+
+
+def scalars(form: FormData, names: frozenset[str]) -> dict[str, str]:
+    """The text fields of these names: the last of each wins, and a blank one counts as absent."""
+    found = {key: value.strip() for key, value in form.multi_items() if key in names and isinstance(value, str)}
+    return {key: value for key, value in found.items() if value}
+
+
+def listed(form: FormData, name: str) -> list[str]:
+    """A list field in every spelling in use: `k`, `k[]`, `k[0]`; repeated, comma-joined, or as a JSON array."""
+    lists = (found if (found := _array(value)) is not None else value.split(",") for value in _values(form, name))
+    return [text for items in lists for item in items if (text := item.strip())]
+
+
+def repeated(form: FormData, name: str) -> list[str]:
+    """A list field whose values may contain commas, as `k`, `k[]` or `k[0]`: repeated, or as a JSON array."""
+    lists = (found if (found := _array(value)) is not None else [value.strip()] for value in _values(form, name))
+    return [item for items in lists for item in items if item]
+
+
+def nested(form: FormData, name: str) -> Any:
+    """An object field in every spelling in use: `k[part]` fields, a JSON object, or a bare word; None when absent."""
+    key = re.compile(rf"{re.escape(name)}\[(\w+)\]")
+    parts = {found[1]: v for k, v in form.multi_items() if isinstance(v, str) and (found := key.fullmatch(k))}
+    if parts:
+        return parts
+    value = scalars(form, frozenset({name})).get(name)
+    if value is None or not value.startswith(("{", '"')):
+        return value
+    try:
+        return json.loads(value)
+    except NOT_JSON:
+        return value
+
+
+def _values(form: FormData, name: str) -> list[str]:
+    key = re.compile(rf"{re.escape(name)}(\[\d*\])?")
+    return [value for k, value in form.multi_items() if isinstance(value, str) and key.fullmatch(k)]
+
+
+def _array(value: str) -> list[str] | None:
+    """The items of a JSON array; None for what is none."""
+    if value.lstrip().startswith("["):
+        with suppress(*NOT_JSON):
+            return [str(part).strip() for part in json.loads(value)]
+    return None

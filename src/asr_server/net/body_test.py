@@ -1,0 +1,286 @@
+"""Form fields in the spellings that clients use."""
+
+import asyncio
+import io
+import json
+import tempfile
+from types import SimpleNamespace
+
+import pytest
+from starlette.datastructures import FormData, Headers, UploadFile
+from starlette.requests import Request
+
+from asr_server.core.errors import Cancelled, FileTooLarge, MalformedBody, UploadStalled, UploadsUnavailable
+from asr_server.net import body
+from asr_server.net.form_parser import FormParser
+
+NAMES = frozenset({"model", "language", "stream"})
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [("k[]", "a"), ("k[]", "b")],
+        [("k", "a"), ("k", "b")],
+        [("k", "a,b")],
+        [("k", '["a", "b"]')],
+        [("k[0]", "a"), ("k[1]", "b")],
+        [("k", " a , b "), ("k", "")],
+    ],
+)
+def test_a_list_is_a_list_in_every_spelling(items):
+    """Repeated, bracketed, indexed, comma-joined and JSON lists mean the same."""
+    assert body.listed(FormData(items), "k") == ["a", "b"]
+
+
+def test_other_fields_are_not_taken_for_the_list():
+    """Only the name itself and its bracketed forms count."""
+    assert body.listed(FormData([("kk", "x"), ("k[x]", "y"), ("k", "")]), "k") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "limit", "said"), [("known_speaker_references[]", 8 * 2**20, "8 MiB"), ("prompt", 256 * 1024, "256 KiB")]
+)
+async def test_text_is_bounded_by_its_kind(name, limit, said):
+    """Recordings of speakers, as text, have a bound of their own. What is not over the bound is read."""
+
+    async def parsed(size):
+        async def stream():
+            yield f'--b\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n'.encode() + b"a" * size
+            yield b"\r\n--b--\r\n"
+
+        headers = Headers({"content-type": "multipart/form-data; boundary=b"})
+        return await FormParser(headers, stream()).parse()
+
+    assert len((await parsed(limit))[name]) == limit
+    with pytest.raises(MalformedBody, match=said):
+        await parsed(limit + 1)
+
+
+def test_text_that_only_looks_like_json_stays_text():
+    """A broken array is words, not an error."""
+    assert body.listed(FormData([("k", "[oops")]), "k") == ["[oops"]
+
+
+def test_what_is_nested_too_deep_is_no_json():
+    """Text that no reader can follow stays text, as a broken array or object does."""
+    array, nest = "[" * 100_000, '{"a":' * 100_000
+    assert body.listed(FormData([("k", array)]), "k") == [array]
+    assert body.nested(FormData([("k", nest)]), "k") == nest
+
+
+@pytest.mark.parametrize(
+    ("items", "expected"),
+    [
+        ([("k[type]", "server_vad"), ("k[threshold]", "0.4")], {"type": "server_vad", "threshold": "0.4"}),
+        ([("k", '{"type": "server_vad", "threshold": 0.4}')], {"type": "server_vad", "threshold": 0.4}),
+        ([("k", '"auto"')], "auto"),
+        ([("k", "auto")], "auto"),
+        ([("k", "{oops")], "{oops"),
+        ([("k", " ")], None),
+        ([("kk[type]", "x")], None),
+    ],
+)
+def test_an_object_is_an_object_in_every_spelling(items, expected):
+    """Bracketed parts, JSON text and a bare word; what is absent is None, and what is broken stays text."""
+    assert body.nested(FormData(items), "k") == expected
+
+
+def test_the_last_scalar_wins_and_blank_is_absent():
+    """Given twice, the last counts; empty strings mean that the field was left out."""
+    form = FormData([("model", "a"), ("model", "b"), ("language", " "), ("other", "x")])
+    assert body.scalars(form, NAMES) == {"model": "b"}
+
+
+async def test_a_caller_that_leaves_in_the_middle_of_its_upload_is_no_fault_of_ours():
+    """The end of the connection is `Cancelled`, as it is later on, and not an unexpected error."""
+    head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nabc'
+    messages = [{"type": "http.request", "body": head, "more_body": True}, {"type": "http.disconnect"}]
+
+    async def receive():
+        return messages.pop(0)
+
+    scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
+    with pytest.raises(Cancelled):
+        await body.read_form(Request(scope, receive), 1000)
+
+
+async def test_a_declared_length_over_the_cap_is_refused_before_anything_is_read():
+    """Otherwise a client would send hundreds of megabytes that nobody wants."""
+    headers = [(b"content-type", b"multipart/form-data; boundary=b"), (b"content-length", b"1001")]
+    with pytest.raises(FileTooLarge):
+        await body.read_form(Request({"type": "http", "headers": headers}, _never), 1000)
+
+
+async def _never():
+    raise AssertionError("the body was read")
+
+
+async def test_a_body_without_a_length_is_refused_with_the_piece_that_is_too_much():
+    """No further piece is asked for: the sender may have no end."""
+    head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+    pieces = [head, b"x" * 600, b"x" * 600, b"x" * 600]
+
+    async def receive():
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": True}
+
+    scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
+    with pytest.raises(FileTooLarge):
+        await body.read_form(Request(scope, receive), 1000)
+    assert len(pieces) == 1
+
+
+@pytest.mark.parametrize(
+    "data", [b'{"a":[' + b"0," * 20_001 + b"0]}", b'{"a":[' + b'"",' * 10_001 + b'""]}', b"[" * 20_002]
+)
+async def test_a_body_of_many_small_values_is_not_parsed(data, monkeypatch):
+    """Nobody else is served meanwhile."""
+    monkeypatch.setattr(body.json, "loads", lambda _: pytest.fail("parsed"))
+    with pytest.raises(MalformedBody):
+        await body.read_json(_request(data), len(data))
+
+
+async def test_a_long_text_is_one_value():
+    """However many commas, quotes and brackets it has."""
+    text = ',[{\\"' * 30_000
+    data = json.dumps({"input": text}).encode()
+    assert await body.read_json(_request(data), len(data)) == {"input": text}
+
+
+def _request(data):
+    async def receive():
+        return {"type": "http.request", "body": data, "more_body": False}
+
+    return Request({"type": "http", "headers": []}, receive)
+
+
+@pytest.mark.parametrize("read", [body.read_form, body.read_json])
+async def test_a_caller_that_stops_in_the_middle_of_its_upload_is_not_waited_for(read, monkeypatch):
+    """As a phone does whose network is gone: no end of the connection tells of it, and its place is given back."""
+    monkeypatch.setattr(body, "_STALLED_S", 0.05)
+    messages = [{"type": "http.request", "body": b"--b\r\n", "more_body": True}]
+
+    async def receive():
+        return messages.pop(0) if messages else await asyncio.Event().wait()
+
+    scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
+    with pytest.raises(UploadStalled):
+        await read(Request(scope, receive), 1000)
+
+
+def _paced(monkeypatch, parts):
+    """Receives parts of so many bytes, each after so many seconds of a clock of its own."""
+    now_s = 0.0
+    monkeypatch.setattr(body, "time", SimpleNamespace(monotonic=lambda: now_s))
+
+    async def receive():
+        nonlocal now_s
+        size, after_s = parts.pop(0)
+        now_s += after_s
+        return {"type": "http.request", "body": bytes(size), "more_body": bool(parts)}
+
+    return receive
+
+
+async def _whole(read):
+    while (await read())["more_body"]:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("parts", "left"),
+    [
+        ([(8_000_000, 0)] + [(1, 4)] * 100, 70),  # what came fast at first does not count for long
+        ([(1, 4)] * 100, 85),
+    ],
+)
+async def test_an_upload_that_trickles_is_ended(monkeypatch, parts, left):
+    """After two minutes at most, although it never stops for long."""
+    read = body.BodyReader(_paced(monkeypatch, parts), 1_000_000_000)
+    with pytest.raises(UploadStalled, match="too slow"):
+        await _whole(read)
+    assert len(parts) == left
+
+
+@pytest.mark.parametrize(
+    ("part", "count"),
+    [
+        ((300, 1), 7_000),  # two hours of speech at 2.4 kbit/s, sent while it is recorded
+        ((50_000, 50), 200),  # a train with tunnels
+        ((65_536, 4), 3_200),  # 200 MiB over 128 kbit/s
+    ],
+)
+async def test_a_slow_network_may_upload(monkeypatch, part, count):
+    """Steady progress is enough."""
+    read = body.BodyReader(_paced(monkeypatch, [part] * count), 1_000_000_000)
+    await _whole(read)
+    assert read.size == count * part[0]
+
+
+async def test_no_upload_takes_for_ever(monkeypatch):
+    """Whatever its rate."""
+    parts = [(65_536, 10)] * 2_000
+    read = body.BodyReader(_paced(monkeypatch, parts), 1_000_000_000)
+    with pytest.raises(UploadStalled, match="4:00:00"):
+        await _whole(read)
+    assert len(parts) == 2_000 - 1_441
+
+
+async def test_a_text_takes_minutes_at_most(monkeypatch):
+    """It is in the memory meanwhile. Steady progress is not enough for longer."""
+    parts = [(65_536, 10)] * 100
+    request = Request({"type": "http", "headers": []}, _paced(monkeypatch, parts))
+    with pytest.raises(UploadStalled, match="0:06:00"):
+        await body.read_json(request, 1_000_000_000)
+    assert len(parts) == 100 - 37
+
+
+async def test_the_time_in_which_the_server_does_not_read_is_not_the_clients(monkeypatch):
+    """As where a gateway waits for its worker."""
+    now_s = 0.0
+    monkeypatch.setattr(body, "time", SimpleNamespace(monotonic=lambda: now_s))
+
+    async def receive():
+        return {"type": "http.request", "body": b"a", "more_body": True}
+
+    read = body.BodyReader(receive, 1_000)
+    for _ in range(5):
+        await read()
+        now_s += 3_600
+    assert read.size == 5
+
+
+async def test_a_full_disk_is_reported_as_that(monkeypatch):
+    """The tmpfs of a container, say: trying again later may do, and nothing is wrong with the request."""
+
+    class Full(tempfile.SpooledTemporaryFile):
+        def write(self, _):
+            raise OSError(28, "No space left on device")
+
+    async def receive():
+        head = b'--b\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\nabc\r\n--b--\r\n'
+        return {"type": "http.request", "body": head, "more_body": False}
+
+    monkeypatch.setattr("starlette.formparsers.SpooledTemporaryFile", Full)
+    scope = {"type": "http", "headers": [(b"content-type", b"multipart/form-data; boundary=b")]}
+    with pytest.raises(UploadsUnavailable, match="No space left"):
+        await body.read_form(Request(scope, receive), 1000)
+
+
+def test_the_last_file_of_a_name_counts():
+    """As the last of a text field does."""
+    files = [UploadFile(io.BytesIO(), filename=name) for name in ("first.wav", "last.wav")]
+    form = FormData([("file", files[0]), ("file", files[1]), ("file", "text")])
+    assert body.upload(form, "file") is files[1]
+    assert body.upload(form, "files") is None
+
+
+@pytest.mark.parametrize("text", [b'{"input": "\\ud800"}', b'{"\\udfff": 1}', b'["\\ud83d"]'])
+async def test_half_a_character_is_no_json(text):
+    """It could be neither stored nor sent back."""
+
+    async def receive():
+        return {"type": "http.request", "body": text, "more_body": False}
+
+    with pytest.raises(MalformedBody):
+        await body.read_json(Request({"type": "http", "headers": []}, receive), 1_000)

@@ -1,0 +1,322 @@
+"""uvicorn's HTTP protocol with bounds: for the head of a request, for what is parsed at a time, and for the time that a
+client may leave data unread. Its answers reach every client.
+
+It stays with httptools: the bounds that h11 has (the head, one request at a time) are a few lines here, and h11 takes a
+hundred times as long for a body in small chunks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import httptools
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.protocols.utils import is_ssl
+
+from asr_server.net.slices import SLICE_S, turns
+
+# Limits for the head of a request, as in other servers, and for the framing between two chunks of a body.
+_HEAD_BYTES, _HEADERS = 64 * 1024, 256
+# How long the rest of a body is read after an answer: one that closes the connection, and one that keeps it.
+_LINGER_S, _REST_S = 5.0, 30.0
+# Bytes that are parsed at a time, which can be 200 requests.
+_PART_BYTES = 4 * 1024
+# The least time that a request counts for in a round of the event loop. Requests ahead of answers wait for turns.
+_REQUEST_S = 0.001
+# After a request that was sent ahead of answers, and after a slice of data that is parsed without end, the connection
+# rests, so that it takes a small share of the event loop and of the interpreter.
+_REQUEST_REST_S, _SLICE_REST_S = 0.01, 0.002
+# A client that leaves data unread for this long has left. A slow client shows no progress until it has read most of its
+# system's buffer, often 128 KiB: at 60 s one that read 2 KB a second was cut off.
+_UNREAD_S = 180
+# The kernel's buffer of data that the client has not acknowledged; it would be megabytes, which count as sent here.
+_UNSENT_BYTES = 128 * 1024
+
+
+class _Flow(FlowControl):
+    """Flow control that holds parsing too where uvicorn pauses reading; reading is resumed when everything is
+    parsed."""
+
+    def __init__(self, transport: asyncio.Transport, parse: Callable[[], None]) -> None:
+        super().__init__(transport)
+        self._parse = parse
+        self.is_held = False
+
+    def pause_reading(self) -> None:
+        """Hold parsing and reading."""
+        self.is_held = True
+        super().pause_reading()
+
+    def resume_reading(self) -> None:
+        """Parse what is held back, later: uvicorn calls this within the end of an answer."""
+        if self.is_held:
+            self.is_held = False
+            asyncio.get_running_loop().call_soon(self._parse)
+
+    def set_reading(self, *, is_on: bool) -> None:
+        """Pause or resume reading alone."""
+        if not self._transport.is_closing():
+            (super().resume_reading if is_on else super().pause_reading)()
+
+
+class _Answer:
+    """uvicorn's `send` of one request, for answers that reach their client.
+
+    An answer to HTTP/1.0 is not sent in chunks, which that version does not have: one without a length ends with the
+    connection. An answer that closes the connection before the declared body has come is followed by reading the rest,
+    since the reset that the sender would get may overtake the answer. The end of an answer returns when all of it is
+    written, so that an answer that nobody reads counts as work of its caller.
+    """
+
+    def __init__(self, cycle: RequestResponseCycle, send: Any) -> None:
+        self._cycle, self._send = cycle, send
+        self._is_http_10 = cycle.scope["http_version"] == "1.0"
+        self._ends_with_connection = False
+        if self._is_http_10:
+            cycle.waiting_for_100_continue = False
+
+    async def send(self, message: Any) -> None:
+        """Send a message of ASGI."""
+        cycle = self._cycle
+        if message["type"] == "http.response.start":
+            cycle.disconnected = cycle.transport.is_closing()  # not by an end of the client's side alone
+            names = {name.lower() for name, _ in message.get("headers", [])}
+            if self._is_http_10 and b"content-length" not in names:
+                self._ends_with_connection, cycle.chunked_encoding = True, False
+        else:
+            if self._ends_with_connection:
+                cycle.expected_content_length = len(message.get("body", b""))
+            if not message.get("more_body"):
+                # The end is sent apart: with it the request is over for uvicorn, which then starts the next one.
+                await self._send({**message, "more_body": True})
+                await self._written()
+                if self._is_sender_cut_off():
+                    await self._read_rest()
+                message = {"type": "http.response.body", "body": b""}
+        await self._send(message)
+
+    async def _written(self) -> None:
+        transport = self._cycle.transport
+        if not transport.is_closing() and transport.get_write_buffer_size():
+            transport.set_write_buffer_limits(1, 0)  # writing is paused until everything is written
+            await self._cycle.flow.drain()
+            if not transport.is_closing():
+                transport.set_write_buffer_limits()
+
+    def _is_sender_cut_off(self) -> bool:
+        cycle = self._cycle
+        return (
+            cycle.more_body and not cycle.keep_alive and any(n == b"content-length" for n, _ in cycle.scope["headers"])
+        )
+
+    async def _read_rest(self) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER_S):
+                while self._cycle.more_body and not self._cycle.disconnected:
+                    await self._cycle.receive()
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """uvicorn parses all that has come at once, queues every request in it, buffers a head of any length, waits without
+    end for a client to read, and its keep-alive timer ends with the first byte of a request.
+
+    Here bytes are parsed in parts, between which others get their turn, and only while no request waits for the one
+    that is answered. A head has a maximum size, and must be complete within the keep-alive time. An offer to upgrade to
+    another protocol (`h2c` by Java's client, `TLS` by Apache's) is ignored, as HTTP allows.
+    """
+
+    flow: _Flow
+    _unparsed = b""
+    _framing_bytes = 0  # received since the last head, chunk of a body, or end of a request
+    _head_timer: asyncio.TimerHandle | None = None
+    _has_head = _has_ignored_upgrade = False  # the present request
+    _has_end = False  # the client has ended its side
+    # True if there was more to parse at once than fits into a slice; from then on parsing waits for turns.
+    _is_greedy = _is_turn_due = False
+    _is_pipelined = False  # the request that is started came before the answer to the one before
+    _running: RequestResponseCycle | None = None  # the request that is being answered; `cycle` is the last one parsed
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Start the timer for the first head, and set the limits for an unread answer."""
+        super().connection_made(transport)
+        self.flow = _Flow(transport, self._parse)
+        peer = transport.get_extra_info("socket")
+        if peer is not None and peer.family in (socket.AF_INET, socket.AF_INET6):  # not the gateway's
+            # The kernel's own limit also sees what has left the buffers of this process, and slow reading.
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_S * 1000)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+        self._start_timer(self.timeout_keep_alive)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes from the peer."""
+        self._unparsed += data
+        if self._is_greedy and turns().are_awaited:
+            self._parse_soon()
+        self._parse()
+
+    def _parse_soon(self) -> None:
+        if not self._is_turn_due:
+            self._is_greedy = self._is_turn_due = True
+            self.loop.call_later(_SLICE_REST_S, turns().soon, self._parse_in_turn)
+
+    def _parse_in_turn(self) -> None:
+        self._is_turn_due = False
+        self._parse()
+
+    def _may_parse(self) -> bool:
+        return bool(self.parser and not self.flow.is_held and not self._is_turn_due and not self.transport.is_closing())
+
+    def _parse(self) -> None:
+        data, at, ends_s = self._unparsed, 0, time.monotonic() + SLICE_S
+        while at < len(data) and self._may_parse():
+            if self.pipeline:
+                self.flow.pause_reading()  # until the end of an answer
+            elif at and time.monotonic() > ends_s:
+                self._parse_soon()
+            else:
+                part = data[at : at + _PART_BYTES]
+                at += len(part)
+                self._feed(part)
+        self._unparsed = data[at:]
+        if self.parser:
+            self.flow.set_reading(is_on=not self._unparsed and not self.flow.is_held)
+
+    def _feed(self, data: bytes) -> None:
+        self._framing_bytes += len(data)
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if self._has_ignored_upgrade:
+                head = [
+                    b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+                ]
+                head += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+                # A new one: for the old one a request of HTTP/1.0 was the last. As uvicorn makes it.
+                self.parser = httptools.HttpRequestParser(self)
+                self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+                self._feed(b"\r\n".join([*head, b"", data[upgrade.args[0] :]]))
+            elif self._should_upgrade():
+                self.handle_websocket_upgrade()
+        except httptools.HttpParserError:
+            self.logger.warning("Invalid HTTP request received.")
+            self.send_400_response("Invalid HTTP request received.")
+        if self._framing_bytes > _HEAD_BYTES and not self.transport.is_closing():
+            self.send_400_response("The head of the request is too large.")
+
+    def handle_websocket_upgrade(self) -> None:
+        """Let the WebSocket's protocol take over, unless an answer is still being written."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.transport.close()
+            return
+        self._stop_timer()
+        super().handle_websocket_upgrade()
+        self.parser = None  # type: ignore[assignment]  # this protocol receives nothing any more
+
+    def on_message_begin(self) -> None:
+        """The first byte of a request."""
+        self._has_head = self._has_ignored_upgrade = False
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header. Trailers, which come after a body in chunks, are dropped: they are no part of the head, by
+        which access was decided (RFC 9110, 6.5.1). The parser answers a ValueError with 400."""
+        if self._has_head:
+            return
+        # A request with two hosts is for nobody (RFC 9112, 3.2): a proxy may have decided by the other one.
+        if len(self.headers) == _HEADERS or (name.lower() == b"host" and name.lower() in dict(self.headers)):
+            raise ValueError
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """The head is complete."""
+        self._has_head = True
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > _HEAD_BYTES:
+            raise ValueError(size)
+        self._framing_bytes = 0
+        # The parser ends such a request with its head, whatever its body. It gets the head again without the offer.
+        self._has_ignored_upgrade = (
+            self.parser.should_upgrade()
+            and not self._should_upgrade()
+            and any(name == b"upgrade" for name, _ in self.headers)
+        )
+        if not self._has_ignored_upgrade:
+            self._stop_timer()
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """A chunk of a body."""
+        self._framing_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """The end of a request."""
+        self._framing_bytes = 0
+        if self._has_ignored_upgrade:
+            return
+        if self.cycle is not None and self.cycle.response_complete:  # the rest of a body that nobody needed
+            self._start_timer(self.timeout_keep_alive)
+        super().on_message_complete()
+
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """The client sends no more: it has left, or only ended its side, which looks the same and is cancelled too."""
+        if self.cycle is None or self.cycle.response_started or self.pipeline or is_ssl(self.transport):
+            return None  # closes the connection
+        self.cycle.keep_alive = self.cycle.more_body = False
+        self._has_end = True
+        self.cycle.disconnected = True  # for the app's `receive`; an answer is still sent, see `_Answer`
+        self.cycle.message_event.set()
+        return True
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        is_pipelined = self._is_pipelined
+
+        async def answer(scope: Any, receive: Any, send: Any) -> None:
+            try:
+                if is_pipelined:
+                    await asyncio.sleep(_REQUEST_REST_S)
+                    await turns().next(_REQUEST_S)
+                await app(scope, receive, _Answer(cycle, send).send)
+            finally:
+                # By the end of its side alone, and the app did not answer: no fault of the app. One that returns in the
+                # middle of an answer has cut it off, and has logged why.
+                is_cut_off = not cycle.response_complete and (self._has_end or cycle.response_started)
+                if cycle.disconnected or is_cut_off:
+                    cycle.disconnected = True
+                    cycle.transport.close()
+
+        self._running = cycle
+        super()._start_asgi_task(cycle, answer)
+
+    def on_response_complete(self) -> None:
+        """Start the timer for the rest of the body, or for the next head, unless that has arrived already."""
+        self._is_pipelined = bool(self.pipeline)
+        super().on_response_complete()
+        self._is_pipelined = False
+        if self.cycle.response_complete:
+            self._start_timer(_REST_S if self.cycle.more_body else self.timeout_keep_alive)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed. uvicorn tells it to the last request that was parsed."""
+        self._stop_timer()
+        self._unparsed = b""
+        self.pipeline.clear()
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
+        super().connection_lost(exc)
+
+    def _start_timer(self, timeout_s: float) -> None:
+        self._stop_timer()
+        self._head_timer = self.loop.call_later(timeout_s, self.timeout_keep_alive_handler)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()

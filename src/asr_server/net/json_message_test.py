@@ -1,0 +1,39 @@
+"""Which messages are parsed."""
+
+import json
+
+import pytest
+
+from asr_server.net import json_message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 1_500 + "," * 20_000,
+        "\u8bcd" * 1_000_000,
+        "C:\\\u0020" * 10_000,
+    ],
+    ids=["brackets", "long", "escapes"],
+)
+def test_a_text_may_have_any_characters(text):
+    """Within the bounds, which count the characters of texts too."""
+    assert json_message.load(json.dumps({"a": text})) == {"a": text}
+    assert json_message.load(json.dumps({"a": text}).encode()) == {"a": text}
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("[" + "[]," * 2_000 + "1]", "too many values"),
+        ("[" + "{}," * 2_000 + "1]", "too many values"),
+        ("[" + "1," * 20_001 + "1]", "too many values"),
+        ("1" * 21, "too long"),
+        (b"\xff", "invalid start byte"),
+    ],
+    ids=["lists", "objects", "numbers", "digits", "utf-8"],
+)
+def test_what_would_keep_the_others_waiting_is_refused(message, reason):
+    """Thousands of values take milliseconds, and a frame has room for millions."""
+    with pytest.raises(ValueError, match=reason):
+        json_message.load(message)

@@ -1,0 +1,240 @@
+"""How the time of the event loop is counted by caller, with a clock of the test's own."""
+
+import asyncio
+import time
+
+import pytest
+
+from asr_server.net import loop_time as module
+from asr_server.net.loop_time import ConnectionTime, LoopTime, loop_time, measure
+
+SHARE, SAVED_S, OWED_S = module._SHARE, module._SAVED_S, module._OWED_S
+
+
+class Clock:
+    """Stands still until the test moves it."""
+
+    def __init__(self):
+        self.now_s = 1_000.0
+
+    def __call__(self):
+        return self.now_s
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def times(clock):
+    return LoopTime(clock)
+
+
+@pytest.fixture
+def busy(times):
+    """The bucket of one caller, while another one has a request under way."""
+    with times.working(times.of("other")):
+        yield times.of("busy")
+
+
+def test_a_caller_waits_for_what_it_took_beyond_its_savings(busy, clock):
+    """As long as its share takes to fill the bucket up to nothing, and no longer."""
+    busy.take(SAVED_S)
+    assert busy.wait_s() == 0
+    busy.take(SHARE)
+    assert busy.wait_s() == pytest.approx(1)
+    clock.now_s += 0.75
+    assert busy.wait_s() == pytest.approx(0.25)
+    clock.now_s += 0.26
+    assert busy.wait_s() == 0
+
+
+def test_in_the_long_run_a_caller_has_its_share(busy, clock):
+    """Whoever takes a millisecond whenever it may has that part of each second, and what it had saved."""
+    taken_s = 0.0
+    for _ in range(100_000):
+        if not busy.wait_s():
+            busy.take(0.001)
+            taken_s += 0.001
+        clock.now_s += 0.001
+    assert taken_s == pytest.approx(100 * SHARE + SAVED_S, abs=0.01)
+
+
+def test_a_caller_owes_a_bounded_time(busy):
+    """A single costly message does not shut it out for minutes."""
+    busy.take(60.0)
+    assert busy.wait_s() == pytest.approx(OWED_S / SHARE)
+
+
+def test_time_costs_nothing_while_nobody_else_has_work(times, clock):
+    """Neither then nor later, when others come; a moment after their last request it costs nothing again."""
+    alone = times.of("alone")
+    times.worked(alone)
+    alone.take(60.0)
+    with times.working(times.of("other")):
+        assert alone.wait_s() == 0
+        alone.take(60.0)
+        assert alone.wait_s() > 0
+    assert alone.wait_s() > 0
+    clock.now_s += module._AT_WORK_S
+    assert alone.wait_s() == 0
+
+
+def test_the_callers_own_requests_are_not_work_of_others(times):
+    """Nor are its messages, however many of its own came in between."""
+    caller = times.of("a")
+    times.worked(caller)
+    with times.working(caller):
+        times.worked(caller)
+        assert not times.others_work(caller)
+        times.worked(times.of("b"))
+        times.worked(caller)
+        assert times.others_work(caller)
+
+
+def test_many_connections_of_a_caller_share_one_bucket(times, busy):
+    """What one of them took, the others wait for."""
+    first, second = ConnectionTime(times), ConnectionTime(times)
+    first.caller = second.caller = busy
+    second.take(module._BEGIN_S)
+    assert not second.is_over
+    first.take(1.0)
+    assert second.is_over
+
+
+def test_audio_at_the_pace_of_speech_is_never_late(times, busy, clock):
+    """150 sessions with frames of 10 ms take nearly all that these pay for, though others of the caller owe time."""
+    sessions = [ConnectionTime(times) for _ in range(150)]
+    busy.take(60.0)
+    for session in sessions:
+        session.caller = busy
+    for _ in range(500):
+        clock.now_s += 0.01
+        for session in sessions:
+            session.pay(320)
+            session.take(0.9 * (module._MESSAGE_S + 320 * module._BYTE_S))
+            assert not session.is_over
+    assert busy.wait_s() < OWED_S / SHARE  # nothing of it was taken from the caller's bucket
+
+
+def test_audio_faster_than_speech_and_tiny_frames_do_not_pay(times, busy, clock):
+    """A recording that comes at a thousand times its speed pays for its pace, and a byte is no audio."""
+    connection = ConnectionTime(times)
+    connection.caller = busy
+    busy.take(60.0)
+    clock.now_s += 0.01
+    for _ in range(100):
+        connection.pay(320_000)
+    connection.take(module._BEGIN_S + module._PAID_S)
+    assert connection.is_over
+    tiny = ConnectionTime(times)
+    tiny.caller = busy
+    tiny.take(module._BEGIN_S)
+    for _ in range(1_000):
+        tiny.pay(1)
+    assert tiny.is_over
+
+
+def test_an_idle_connection_can_still_answer_pings(times, busy, clock):
+    """Every few seconds, though its caller owes time."""
+    idle = ConnectionTime(times)
+    idle.caller = busy
+    idle.take(module._BEGIN_S)
+    for _ in range(10):
+        clock.now_s += 2.0
+        busy.take(60.0)
+        assert not idle.is_over
+        idle.take(0.0003)
+
+
+def test_few_callers_are_remembered(times, monkeypatch):
+    """Those that were asked for last."""
+    monkeypatch.setattr(module, "_MAX_CALLERS", 3)
+    kept = times.of("a")
+    for name in "bcad":
+        times.of(name)
+    assert times.of("a") is kept
+    assert len(times._callers) == 3
+
+
+async def test_connections_that_wait_are_read_in_order_when_their_time_has_come():
+    """One by one, the time that one takes being counted before the next."""
+    times, order = LoopTime(), []
+    caller = times.of("a")
+    with times.working(times.of("b")):
+        caller.take(SAVED_S + 0.02 * SHARE)
+        began_s = time.monotonic()
+        for number in range(3):
+            caller.later(lambda number=number: (order.append(number), caller.take(0.02 * SHARE)))
+        done = asyncio.Event()
+        caller.later(done.set)
+        await done.wait()
+    assert order == [0, 1, 2]
+    assert time.monotonic() - began_s >= 0.055
+
+
+async def test_refusals_of_an_address_have_a_rate_and_do_not_hold_up_another():
+    """After the first ones each waits; another address is refused at once."""
+    times = LoopTime()
+    with times.working(times.of("b")):
+        await asyncio.wait_for(times.refusal("192.0.2.1"), 1)
+        times.of("refused 192.0.2.1").take(SAVED_S + 0.2 * SHARE)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(times.refusal("192.0.2.1"), 0.02)
+        await asyncio.wait_for(times.refusal("192.0.2.2"), 0.1)
+        await times.refusal("192.0.2.1")
+
+
+async def test_the_time_of_all_tasks_of_a_connection_is_counted():
+    """Also of tasks that its tasks begin. Waiting takes none, and other connections are not charged."""
+    connection, other = ConnectionTime(loop_time()), ConnectionTime(loop_time())
+    connection.caller, other.caller = LoopTime().of("a"), LoopTime().of("b")
+    taken_s = []
+    connection.take = taken_s.append
+
+    def work():
+        ends_s = time.thread_time() + 0.01
+        while time.thread_time() < ends_s:
+            pass
+
+    async def child():
+        await asyncio.sleep(0.02)
+        work()
+        return "its result"
+
+    async def run():
+        measure(connection)
+        work()  # of a task that had begun already: whoever begins it counts it
+        return await asyncio.create_task(child())
+
+    assert await asyncio.create_task(run()) == "its result"
+    assert 0.01 <= sum(taken_s) < 0.015
+
+
+async def test_errors_and_cancellation_reach_a_task_that_is_counted():
+    """As if it were not."""
+    seen = []
+
+    async def waits():
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.append("cancelled")
+            raise
+
+    async def run():
+        measure(ConnectionTime(loop_time()))
+        task = asyncio.create_task(waits())
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.create_task(fails())
+
+    async def fails():
+        return 1 / 0
+
+    await asyncio.create_task(run())
+    assert seen == ["cancelled"]

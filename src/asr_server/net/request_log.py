@@ -1,0 +1,137 @@
+"""The request log: an id for every request and one log line at its end. Plain ASGI, so streams are not buffered."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import time
+from dataclasses import fields
+
+from loguru import logger
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from asr_server.core.errors import AsrError
+from asr_server.core.transcript import Timings, Transcript
+from asr_server.features.speech_output.requests import SpeechTimings
+from asr_server.net.access import PROBES
+from asr_server.ops.metric_labels import NO_ROUTE, OTHER, Transport
+
+_VALID_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+# Probes come every few seconds: their lines have level DEBUG.
+_QUIET_PATHS = frozenset({"/livez", "/readyz", "/health", "/metrics"})
+# OpenAI's responses name the version of the protocol; there has been one so far.
+_OPENAI_PATHS, _OPENAI_VERSION = "/v1/", "2020-10-01"
+# The page is one request for `/` and one for each of its files.
+_QUIET_PREFIX = "/web/"
+
+
+class RequestLog:
+    """Gives each HTTP request an id (the caller's, if it is valid), returns it, and logs the outcome.
+
+    Every line that is logged meanwhile has the id, those of libraries too.
+
+    Handlers put further fields of the line into `request.state.log` (a dict), and set `request.state.logged_elsewhere`
+    when another process has written the line. `request.state.began_s` is the start of the request (`perf_counter`); a
+    stream sets `first_text_s` when it sends its first text.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        state = scope.setdefault("state", {})
+        state["id"] = request_id = _request_id(Headers(scope=scope).get("x-request-id"))
+        state["log"] = {}
+        state["began_s"], status = time.perf_counter(), 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-ID"] = request_id
+                if scope["path"].startswith(_OPENAI_PATHS):
+                    headers["openai-version"] = _OPENAI_VERSION
+                    headers["openai-processing-ms"] = str(round(_took_ms(scope)))
+            await send(message)
+
+        try:
+            with logger.contextualize(id=request_id):
+                await self._app(scope, receive, send_with_id)
+        except Exception:
+            status = status or 500  # the response is sent by the middleware around this one
+            raise
+        finally:
+            _log(scope, request_id, status)
+            _count(scope, status)
+
+
+def log_fields(transcript: Transcript) -> dict[str, object]:
+    """The fields of the log line for a transcript: lengths and times, none of its text."""
+    return {
+        "audio_s": transcript.duration_ms / 1000,
+        "spans": len(transcript.segments),
+        **{f"{part}_ms": round(took_ms, 1) for part, took_ms in _parts(transcript.timings)},
+    }
+
+
+def server_timing(request: Request, timings: Timings | SpeechTimings) -> dict[str, str]:
+    """The `Server-Timing` header: the times of the log line, in milliseconds."""
+    parts = [*_parts(timings), ("total", _took_ms(request.scope))]
+    return {"Server-Timing": ", ".join(f"{part};dur={took_ms:.1f}" for part, took_ms in parts)}
+
+
+def _parts(timings: Timings | SpeechTimings) -> list[tuple[str, float]]:
+    return [(field.name.removesuffix("_ms"), getattr(timings, field.name)) for field in fields(timings)]
+
+
+def _took_ms(scope: Scope) -> float:
+    return 1000 * (time.perf_counter() - float(scope["state"]["began_s"]))
+
+
+def _request_id(given: str | None) -> str:
+    return given if given and _VALID_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+
+
+def _log(scope: Scope, request_id: str, status: int) -> None:
+    state = scope["state"]
+    quiet = scope["path"] in _QUIET_PATHS or scope["path"].startswith(_QUIET_PREFIX) or state.get("logged_elsewhere")
+    level = "DEBUG" if quiet else "INFO"
+    logger.log(
+        level,
+        "request",
+        id=request_id,
+        method=scope["method"],
+        route=_route(scope),
+        status=status,
+        outcome=state.get("outcome", "ok" if 200 <= status < 400 else "error"),
+        ms=round(_took_ms(scope), 1),
+        **state["log"],
+    )
+
+
+def _route(scope: Scope) -> str:
+    """The pattern of the route. The path is text that the caller chose, so it is not logged."""
+    return getattr(scope.get("route"), "path", NO_ROUTE)
+
+
+def _count(scope: Scope, status: int) -> None:
+    state, route = scope["state"], _route(scope)
+    services = getattr(scope["app"].state, "services", None)
+    if services is None:  # in a gateway the worker counts
+        return
+    metrics = services.metrics.http
+    metrics.request(route, scope["method"], status, _took_ms(scope) / 1000)
+    if (first_text_s := state.get("first_text_s")) is not None:
+        metrics.first_text(route, first_text_s - state["began_s"])
+    if scope["path"] in PROBES:  # a probe that answers 503 is no error
+        return
+    outcome = state.get("outcome", AsrError.code if status >= 500 else None)
+    if outcome is not None or status >= 400:
+        metrics.error(Transport.HTTP, outcome or OTHER)

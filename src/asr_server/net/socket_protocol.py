@@ -1,0 +1,312 @@
+"""uvicorn's WebSocket protocol with limits: one connection can neither stop the others nor stay for ever.
+
+`ws_max_size` limits the bytes of a message, and uvicorn stops reading while a message waits for the app. There are no
+settings for the rest (`ws_max_queue` belongs to another implementation): uvicorn parses all that has been received at
+once, up to 256 KiB, which may be 40,000 frames.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping
+from contextvars import copy_context
+from typing import Any
+
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
+from uvicorn.protocols.utils import ClientDisconnected
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
+
+from asr_server.net.loop_time import ConnectionTime, loop_time, measure
+from asr_server.net.slices import SLICE_S, TimeSlice, turns
+
+# A peer that has not read the close frame after this time never will. The connection is then aborted.
+_ABORT_AFTER_S = 4.0
+# How long the peer's answer to a close frame is waited for. It comes after everything that the peer had sent before; a
+# peer from which the app took no message was refused, and has nothing to lose.
+_REFUSED_CLOSE_S, _CLOSE_S = 2.0, 10.0
+# The frames in which that answer is looked for: far more than are on their way when the close frame arrives. A peer
+# that was refused has hardly begun.
+_FRAMES_AFTER_CLOSE, _FRAMES_AFTER_REFUSAL = 10_000, 64
+# How text that carries audio begins.
+_AUDIO_EVENT, _EVENT_BYTES = b"input_audio_buffer.append", 256
+# A message has to be complete in that time: what has arrived of it is held.
+_MESSAGE_S = 20.0
+# Bytes of unfinished messages, of all connections of a caller: the largest message, and many of the usual size.
+_UNFINISHED_BYTES = 34 * 2**20
+# Bytes that are parsed between two looks at the clock: few, which may be 80 frames, or inside of a long frame more.
+_PART_BYTES, _MAX_PART_BYTES = 512, 4 * 1024
+# Frames of one message. Each takes some 100 bytes, also an empty one, which `ws_max_size` does not count.
+_MAX_FRAGMENTS = 16 * 1024
+_TOO_BIG, _POLICY = 1009, 1008
+# Bytes of unfinished messages by caller: its key or address.
+_held: Counter[str] = Counter()
+_NO_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+class _Unfinished:
+    """Counts what has arrived of a message without its end, and for how long it has been waited for."""
+
+    def __init__(self) -> None:
+        self.timer: asyncio.TimerHandle | None = None
+        self._bytes, self._caller = 0, ""
+
+    def holds(self, scope: Mapping[str, Any], size: int) -> bool:
+        """Count that many bytes for the caller of the connection; return False where it has too many."""
+        caller = scope["state"].get("caller")
+        self._caller = caller.share if caller is not None else ""
+        _held[self._caller] += size - self._bytes
+        self._bytes = size
+        return _held[self._caller] <= _UNFINISHED_BYTES
+
+    def end(self) -> None:
+        """Count nothing any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        _held[self._caller] -= self._bytes
+        if not _held[self._caller]:
+            del _held[self._caller]
+        self._bytes = 0
+
+
+class SocketProtocol(WebSocketsSansIOProtocol):
+    """Received data is parsed in slices of time, each in a turn of the event loop, and each part of it after the app
+    has received all messages of the one before. Nothing is parsed before the handshake is complete, nor while the peer
+    does not read: pings would be answered, and the answers held. Meanwhile the socket is not read.
+
+    A connection whose caller has taken its part of the event loop's time is read later (`net/loop_time.py`).
+    Unfinished messages have bounds in time and, for a caller's connections together, in bytes.
+
+    `transport.close` waits until all data is sent; for a peer that never reads, that is forever. So connections are
+    aborted after a while.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.close_timeout = _REFUSED_CLOSE_S
+        self._unparsed = bytearray()
+        self._part_bytes = _PART_BYTES
+        # True if there was more to parse at once than fits into a slice; from then on parsing waits for turns.
+        self._is_greedy = self._is_turn_due = False
+        self._frames_after_close = 0
+        self._app_slice = TimeSlice()
+        self._loop_time = ConnectionTime(loop_time())
+        self._is_late = False  # its caller has taken too much time
+        self._turn: asyncio.Future[None] | None = None  # of the app, which has taken a message meanwhile
+        self._message_bytes = 0  # in `frames`
+        self._unfinished = _Unfinished()
+
+    def data_received(self, data: bytes) -> None:
+        """Parse bytes from the peer."""
+        if self.handshake_initiated:
+            self._unparsed += data
+            if self._is_greedy and turns().are_awaited:
+                self._parse_soon()
+            self._parse_and_count()
+            return
+        # uvicorn passes the whole head at once. After one that is too large or has a body it would wait forever.
+        super().data_received(data)
+        if not self.handshake_initiated and not self.transport.is_closing():
+            self.transport.write(b"".join(self.conn.data_to_send()) or _NO_HANDSHAKE)
+            self.transport.close()
+
+    def resume_writing(self) -> None:
+        """The peer reads again."""
+        super().resume_writing()
+        self._parse_soon()
+
+    async def receive(self) -> ASGIReceiveEvent:
+        """Return the next message for the app. Messages that wait already are given without waiting, but in slices of
+        time."""
+        await self._app_slice.next_round()
+        message = await super().receive()
+        if message["type"] == "websocket.receive":
+            self.close_timeout = _CLOSE_S
+            if self._waits_for_time():
+                self._turn = self.loop.create_future()
+                await self._turn
+        self._parse()
+        return message
+
+    def _parse_and_count(self) -> None:
+        """Parse, outside of the tasks whose time is counted anyway."""
+        began_s = time.thread_time()
+        self._parse()
+        self._loop_time.take(time.thread_time() - began_s)
+
+    def _parse(self) -> None:
+        ends_s = time.monotonic() + SLICE_S
+        while self._unparsed and self._may_parse():
+            if time.monotonic() >= ends_s:
+                self._parse_soon()
+                break
+            part = self._unparsed[: self._part_bytes]
+            del self._unparsed[: len(part)]
+            super().data_received(part)  # type: ignore[arg-type]  # which only appends it
+        if self.transport.is_closing():
+            self._unparsed.clear()
+            self._unfinished.end()
+        elif self._unparsed:
+            self.transport.pause_reading()
+        elif not self.read_paused:
+            self.transport.resume_reading()
+
+    def _may_parse(self) -> bool:
+        return (
+            self.handshake_complete
+            and self.writable.is_set()
+            and not self.read_paused
+            and not self._is_turn_due
+            and not self._is_late
+            and not self._waits_for_time()
+            and not (self._is_refused and self._frames_after_close > _FRAMES_AFTER_REFUSAL)
+            and not self.transport.is_closing()
+        )
+
+    @property
+    def _is_refused(self) -> bool:
+        """Return whether the app has ended the connection without taking a message."""
+        return self.close_sent and self.close_timeout == _REFUSED_CLOSE_S
+
+    def _waits_for_time(self) -> bool:
+        """Return whether the connection has to be read later, and see to it."""
+        if self._loop_time.caller is None and (caller := self.scope["state"].get("caller")) is not None:
+            self._loop_time.caller = loop_time().of(caller.share)
+        if not self._is_late and self._loop_time.caller is not None and self._loop_time.is_over:
+            self._is_late = True
+            self._loop_time.caller.later(self._go_on)
+        return self._is_late
+
+    def _go_on(self) -> None:
+        self._is_late = False
+        self._let_app_go_on()
+        if not self.transport.is_closing():
+            self._parse_and_count()
+
+    def _let_app_go_on(self) -> None:
+        if self._turn is not None and not self._turn.done():
+            self._turn.set_result(None)
+
+    def _parse_soon(self) -> None:
+        if not self._is_turn_due:
+            self._is_greedy = self._is_turn_due = True
+            turns().soon(self._parse_in_turn)
+
+    def _parse_in_turn(self) -> None:
+        self._is_turn_due = False
+        self._parse_and_count()
+
+    def handle_events(self) -> None:
+        """Handle what was parsed. A peer that sends without end after the close frame does not read it."""
+        self._part_bytes = _PART_BYTES if self.conn.events else min(2 * self._part_bytes, _MAX_PART_BYTES)
+        if self.close_sent:
+            self._frames_after_close += len(self.conn.events)
+            if self._frames_after_close > _FRAMES_AFTER_CLOSE:
+                self.transport.close()
+        super().handle_events()
+        if self.handshake_complete and not self.close_sent:
+            self._check_unfinished()
+
+    def _check_unfinished(self) -> None:
+        """Close the connection where too much of messages waits for their ends, or for too long."""
+        size = self._message_bytes + len(self.conn.reader.buffer)
+        if not size and not self.frames:  # which may be empty
+            self._unfinished.end()
+        elif not self._unfinished.holds(self.scope, size):
+            self._end_message(_TOO_BIG, "too many bytes of unfinished messages")
+        elif self._unfinished.timer is None:
+            self._unfinished.timer = self.loop.call_later(_MESSAGE_S, self._end_message, _POLICY, "unfinished message")
+
+    def _end_message(self, code: int, reason: str) -> None:
+        """Fail the connection, and forget what has arrived of a message."""
+        if not self.transport.is_closing() and not self.close_sent:
+            self.conn.fail(code, reason)
+            self.handle_parser_exception()
+        self._forget()
+
+    def handle_connect(self, event: Any) -> None:
+        """The handshake. The app's tasks are counted, those that go on after the connection as well."""
+        copy_context().run(self._begin, event)
+
+    def _begin(self, event: Any) -> None:
+        measure(self._loop_time)
+        super().handle_connect(event)
+
+    def handle_text(self, event: Any) -> None:
+        """The first frame of a message."""
+        self._message_bytes = len(event.data)
+        super().handle_text(event)
+
+    def handle_bytes(self, event: Any) -> None:
+        """The first frame of a message."""
+        self._message_bytes = len(event.data)
+        super().handle_bytes(event)
+
+    def handle_cont(self, event: Any) -> None:
+        """The next frame of a message."""
+        if len(self.frames) < _MAX_FRAGMENTS:
+            self._message_bytes += len(event.data)
+            super().handle_cont(event)
+        elif not self.transport.is_closing():
+            self.conn.fail(_TOO_BIG, "too many fragments")
+            self.handle_parser_exception()
+
+    def send_receive_event_to_app(self) -> None:
+        """A message is complete. For text that is not UTF-8 uvicorn sends a close frame, which is an error where the
+        peer's close frame was parsed with that text, and answered."""
+        self._loop_time.worked()
+        if self.curr_msg_data_type == "bytes" or _AUDIO_EVENT in self.frames[0][:_EVENT_BYTES]:
+            self._loop_time.pay(self._message_bytes)
+        self._message_bytes = 0
+        try:
+            super().send_receive_event_to_app()
+        except InvalidState:
+            self.handle_parser_exception()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is closed. Its parser would keep the last frame, up to 32 MiB, until a garbage collection."""
+        super().connection_lost(exc)
+        self._let_app_go_on()
+        self._forget()
+        self.conn.parser.close()
+
+    def _forget(self) -> None:
+        self._unparsed.clear()
+        self.frames.clear()
+        self._message_bytes = 0
+        self._unfinished.end()
+
+    def keepalive_timeout(self) -> None:
+        """Close with 1011 since no pong came, and abort if the peer does not read that. Where it may have come, and was
+        not read, it is waited for again."""
+        if self._is_late and self.ping_timeout is not None:
+            self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
+            return
+        super().keepalive_timeout()
+        self.loop.call_later(_ABORT_AFTER_S, self.transport.abort)
+
+    async def send(self, message: ASGISendEvent) -> None:
+        """Send the app's message. Raises `ClientDisconnected` where an error of the peer has closed the connection."""
+        await self._app_slice.next_round()
+        if message["type"] == "websocket.send" and (audio := message.get("bytes")):  # of speech
+            self._loop_time.worked()
+            self._loop_time.pay(len(audio))
+        try:
+            await super().send(message)
+        except RuntimeError:
+            if self.close_sent:
+                raise ClientDisconnected from None
+            raise
+        self._parse()  # frames after the handshake, or a close frame after data that the app will not receive
+        if (
+            self.close_sent
+        ):  # also after a rejection with an HTTP status, which uvicorn would log as a missing handshake
+            self.handshake_complete = True
+
+    async def run_asgi(self) -> None:
+        """Run the app. The connection ends soon after it, whether or not the peer reads."""
+        await super().run_asgi()
+        self.loop.call_later(self.close_timeout + _ABORT_AFTER_S, self.transport.abort)

@@ -1,0 +1,385 @@
+"""The protocol's reading side, without a network: frames go in as bytes, the app takes messages."""
+
+import asyncio
+
+import pytest
+import uvicorn
+from uvicorn.server import ServerState
+
+from asr_server.net import socket_protocol as module
+from asr_server.net.access import Caller
+from asr_server.net.loop_time import loop_time
+from asr_server.net.socket_protocol import SocketProtocol
+
+HANDSHAKE = (
+    b"GET / HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+)
+CLOSE = b"\x88\x82\0\0\0\0\x03\xe8"
+
+
+class Transport(asyncio.Transport):
+    """Takes everything; knows whether it may read."""
+
+    def __init__(self):
+        super().__init__()
+        self.reading, self.closing, self.written = True, False, b""
+
+    def pause_reading(self):
+        self.reading = False
+
+    def resume_reading(self):
+        self.reading = True
+
+    def is_closing(self):
+        return self.closing
+
+    def close(self):
+        self.closing = True
+
+    abort = close
+
+    def write(self, data):
+        self.written += data
+
+
+@pytest.fixture
+async def offered():
+    """A connection whose app, which is the test, has not accepted the handshake yet."""
+
+    async def app(scope, receive, send):
+        await asyncio.Event().wait()
+
+    made = SocketProtocol(uvicorn.Config(app, log_config=None), ServerState(), {})
+    made.connection_made(Transport())
+    made.data_received(HANDSHAKE)
+    assert await made.receive() == {"type": "websocket.connect"}
+    yield made
+    for task in made.tasks:
+        task.cancel()
+    made.connection_lost(None)
+
+
+@pytest.fixture
+async def protocol(offered):
+    """An open connection, whose app is the test."""
+    await offered.send({"type": "websocket.accept"})
+    offered.transport.written = b""
+    return offered
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        (b"Content-Length: 5\r\n", b"400"),
+        (b"Transfer-Encoding: chunked\r\n", b"400"),
+        (b"x: y\r\n" * 200, b"431"),
+        (b"Cookie: " + b"y" * 10_000 + b"\r\n", b"431"),
+    ],
+)
+async def test_what_is_no_handshake_is_answered(headers, status):
+    """And the connection is over: nobody would ever have said another word on it."""
+
+    async def app(scope, receive, send):
+        raise AssertionError("nobody has connected")
+
+    made = SocketProtocol(uvicorn.Config(app, log_config=None), ServerState(), {})
+    made.connection_made(transport := Transport())
+    made.data_received(HANDSHAKE.replace(b"Host:", headers + b"Host:"))
+    assert transport.written.startswith(b"HTTP/1.1 " + status)
+    assert transport.closing
+    made.connection_lost(None)
+
+
+def _tiny(body):
+    return b"".join(b"\x82\x81\0\0\0\0" + bytes([byte]) for byte in body)
+
+
+async def test_few_messages_wait_however_many_come_at_once(protocol):
+    """All are given to the app in order, and the network waits until they are."""
+    body = bytes(range(256)) * 100
+    protocol.data_received(_tiny(body))
+    found = b""
+    while len(found) < len(body):
+        assert protocol.queue.qsize() < 1_000
+        assert not protocol.transport.reading
+        found += (await protocol.receive())["bytes"]
+    assert found == body
+    assert protocol.transport.reading
+
+
+async def test_a_close_behind_much_audio_is_heard_in_its_place(protocol):
+    """And nothing after it is looked at."""
+    protocol.data_received(_tiny(bytes(5_000)) + CLOSE + _tiny(b"x"))
+    for _ in range(5_000):
+        assert (await protocol.receive())["bytes"] == b"\0"
+    assert (await protocol.receive())["code"] == 1000
+    assert protocol.queue.empty()
+
+
+async def test_text_that_is_no_utf_8_right_before_a_close_frame_ends_the_connection(protocol):
+    """Both come at once, so the close frame is answered before the text is looked at."""
+    protocol.data_received(b"\x81\x82\0\0\0\0\xff\xfe" + CLOSE)
+    assert (await protocol.receive())["type"] == "websocket.disconnect"
+    assert protocol.transport.closing
+
+
+async def test_a_close_is_heard_though_the_app_takes_nothing_any_more(protocol):
+    """The app closes while audio waits: the peer's answer to that ends the connection."""
+    protocol.data_received(_tiny(bytes(5_000)) + CLOSE)
+    await protocol.send({"type": "websocket.close", "code": 1008})
+    await _parsed(protocol)
+    assert protocol.transport.closing
+
+
+async def test_nothing_is_kept_of_a_connection_that_is_lost(offered):
+    """The parser would hold the frame that it was reading, in a cycle that only a garbage collection finds."""
+    await offered.send({"type": "websocket.accept"})
+    offered.data_received(b"\x82\xff" + (2**20).to_bytes(8, "big") + bytes(4 + 300_000))
+    await _parsed(offered)
+    parser = offered.conn.parser
+    assert parser.gi_frame is not None
+    offered.connection_lost(None)
+    assert parser.gi_frame is None
+    offered.connections.add(offered)  # the fixture loses it too
+
+
+# -- peers that send without end ---------------------------------------------------------------------------------------
+
+
+def _frames(head):
+    """As many as arrive at once, each empty and with a mask of zeros."""
+    return (bytes([head, 0x80]) + bytes(4)) * (256 * 1024 // 6)
+
+
+PINGS, PONGS, CONTINUATIONS = _frames(0x89), _frames(0x8A), _frames(0x00)
+BEGINNING = b"\x02\x80\0\0\0\0"  # of a message of several frames
+PER_TURN = 5_000  # several times what a slice of a fast machine holds, and far less than arrives at once
+
+
+async def _parsed(protocol):
+    """Wait until nothing is left to parse. Returns how many bytes of it were parsed at most in one turn of the loop."""
+    most = 0
+    while (left := len(protocol._unparsed)) and not protocol.transport.closing:
+        await asyncio.sleep(0)
+        most = max(most, left - len(protocol._unparsed))
+    return most
+
+
+@pytest.mark.parametrize(
+    "frames", [PINGS, PONGS, (BEGINNING + CONTINUATIONS)[:96_000]], ids=["pings", "pongs", "continuations"]
+)
+async def test_few_frames_are_parsed_in_one_turn_of_the_event_loop(protocol, frames):
+    """Others get their turn in between, and meanwhile no more is read from the network."""
+    protocol.data_received(frames)
+    assert len(frames) - len(protocol._unparsed) < 6 * PER_TURN
+    assert not protocol.transport.reading
+    assert await _parsed(protocol) < 6 * PER_TURN
+
+
+async def test_the_app_takes_few_messages_in_one_turn_of_the_event_loop(protocol):
+    """However many wait, and though none of them has to be waited for."""
+    body = bytes(40_000)
+    protocol.data_received(_tiny(body))
+    taken, most = 0, 0
+
+    async def read():
+        nonlocal taken
+        while taken < len(body):
+            await protocol.receive()
+            taken += 1
+
+    reader = asyncio.create_task(read())
+    while not reader.done():
+        before = taken
+        await asyncio.sleep(0)
+        most = max(most, taken - before)
+    assert 0 < most < PER_TURN
+
+
+async def test_the_app_sends_few_messages_in_one_turn_of_the_event_loop(protocol):
+    """As answers to messages that came as fast as they go."""
+    sent = 0
+
+    async def write():
+        nonlocal sent
+        while True:
+            await protocol.send({"type": "websocket.send", "text": ""})
+            sent += 1
+
+    writer = asyncio.create_task(write())
+    for _ in range(10):
+        await asyncio.sleep(0)
+    writer.cancel()
+    assert 0 < sent < 10 * PER_TURN
+
+
+async def test_a_message_has_a_bounded_number_of_frames(protocol):
+    """Empty ones count too. Beyond the bound the connection is closed with 1009."""
+    protocol.data_received(BEGINNING + CONTINUATIONS)
+    await _parsed(protocol)
+    assert protocol.transport.closing
+    assert (await protocol.receive())["code"] == 1009
+    assert protocol.transport.written.endswith(b"\x03\xf1too many fragments")
+
+
+async def test_a_message_may_have_thousands_of_frames(protocol):
+    """As where a client sends a long recording in one message, in frames of a TCP segment."""
+    parts = [bytes([number % 256]) * 1_400 for number in range(10_000)]
+    head = b"\xfe" + (1_400).to_bytes(2, "big") + bytes(4)
+    frames = [b"\x00" + head + part for part in parts]
+    frames[0], frames[-1] = b"\x02" + frames[0][1:], b"\x80" + frames[-1][1:]
+    body = b"".join(frames)
+    for at in range(0, len(body), 256 * 1024):
+        protocol.data_received(body[at : at + 256 * 1024])
+        await _parsed(protocol)
+    assert (await protocol.receive())["bytes"] == b"".join(parts)
+
+
+@pytest.fixture
+async def owing(protocol):
+    """The connection of a caller that has taken too much time, while another one has work."""
+    protocol.scope["state"]["caller"] = Caller(share="greedy")
+    times = loop_time()
+    with times.working(times.of("other")):
+        caller = times.of("greedy")
+        caller.take(1.0)
+        protocol._loop_time.caller = caller
+        protocol._loop_time.take(1.0)
+        yield caller
+
+
+async def test_a_caller_that_owes_time_is_read_later(protocol, owing, monkeypatch):
+    """Nothing is lost, and messages that the app has already wait as well."""
+    body = bytes(range(100))
+    received = asyncio.gather(*(protocol.receive() for _ in body))
+    protocol.data_received(_tiny(body))
+    await asyncio.sleep(0.1)
+    assert protocol.queue.empty()
+    assert not received.done()
+    assert not protocol.transport.reading
+    monkeypatch.setattr(owing, "wait_s", lambda: 0.0)
+    assert b"".join(message["bytes"] for message in await received) == body
+    assert protocol.transport.reading
+
+
+async def test_the_end_of_a_connection_is_told_though_its_caller_owes_time(offered, owing):
+    """What it holds is free at once."""
+    offered.queue.put_nowait({"type": "websocket.receive", "bytes": b"x"})
+    received = asyncio.create_task(offered.receive())
+    await asyncio.sleep(0.01)
+    assert not received.done()
+    offered.connection_lost(None)
+    assert (await received)["bytes"] == b"x"
+    assert (await offered.receive())["type"] == "websocket.disconnect"
+    offered.connections.add(offered)  # the fixture loses it too
+
+
+async def test_speech_goes_on_though_other_connections_of_its_caller_owe_time(protocol, owing):
+    """Audio pays for itself, in either direction."""
+    await protocol.send({"type": "websocket.send", "bytes": bytes(32_000)})
+    protocol.data_received(b"\x82\xfe\x01\x40\0\0\0\0" + bytes(320) + b"\x82\xfe\x01\x40\0\0\0\0" + bytes(320))
+    for _ in range(2):
+        assert len((await asyncio.wait_for(protocol.receive(), 1))["bytes"]) == 320
+
+
+async def test_a_pong_that_was_not_read_is_waited_for_again(protocol, owing):
+    """A peer that is read later is not taken for a dead one."""
+    assert protocol._waits_for_time()
+    protocol.keepalive_timeout()
+    assert not protocol.close_sent
+    assert protocol.pong_timer is not None
+    protocol.pong_timer.cancel()
+
+
+@pytest.mark.parametrize("part", [BEGINNING, b"\x82\xfe\x7f\xff\0\0\0\0" + bytes(1_000)], ids=["message", "frame"])
+async def test_a_message_has_to_be_complete_in_time(protocol, monkeypatch, part):
+    """One that is goes on; of one that is not, nothing is held."""
+    monkeypatch.setattr(module, "_MESSAGE_S", 0.05)
+    protocol.data_received(BEGINNING)
+    protocol.data_received(b"\x80\x81\0\0\0\0x")
+    await protocol.receive()
+    await asyncio.sleep(0.1)
+    assert not protocol.transport.closing
+    protocol.data_received(part)
+    assert protocol._unfinished.timer is not None
+    await asyncio.sleep(0.1)
+    assert (await protocol.receive())["code"] == 1008
+    assert protocol.transport.written.endswith(b"\x03\xf0unfinished message")
+    assert (protocol.frames, module._held) == ([], {})
+
+
+async def test_the_unfinished_messages_of_a_caller_have_a_bound(offered, monkeypatch):
+    """It is for all connections of a key together; another key has its own."""
+    monkeypatch.setattr(module, "_UNFINISHED_BYTES", 3_000)
+    await offered.send({"type": "websocket.accept"})
+    mine, other = Caller("key", share="key"), Caller("other", share="other")
+    module._held["key"] = 2_500  # of another connection
+    for caller, is_closed in ((other, False), (mine, True)):
+        offered.scope["state"]["caller"] = caller
+        offered.data_received(b"\x02\xfe\x03\xe8\0\0\0\0" + bytes(1_000))
+        assert offered.transport.closing is is_closed
+        offered._forget()
+    assert offered.transport.written.endswith(b"\x03\xf1too many bytes of unfinished messages")
+    assert module._held == {"key": 2_500}
+    module._held.clear()
+
+
+async def test_a_refused_peer_is_not_read_on(protocol):
+    """This holds however much it sends behind the refusal."""
+    protocol.client = ("192.0.2.1", 1)
+    await protocol.send({"type": "websocket.close", "code": 3000})
+    for _ in range(5):
+        protocol.data_received(_tiny(bytes(200)))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert protocol._frames_after_close < 200
+    assert not protocol.transport.reading
+
+
+async def test_pings_are_not_answered_while_the_peer_does_not_read(protocol):
+    """The answers would be held. They are given when it reads again."""
+    protocol.pause_writing()
+    protocol.data_received(PINGS)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not protocol.transport.written
+    assert not protocol.transport.reading
+    protocol.resume_writing()
+    await _parsed(protocol)
+    assert protocol.transport.written == b"\x8a\0" * (len(PINGS) // 6)
+    assert protocol.transport.reading
+
+
+async def test_nothing_is_parsed_before_the_handshake_is_complete(offered):
+    """A client has to wait for that, which may take as long as a worker needs to start."""
+    offered.data_received(PINGS)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not offered.transport.written
+    assert not offered.transport.reading
+    await offered.send({"type": "websocket.accept"})
+    await _parsed(offered)
+    assert offered.transport.written.endswith(b"\x8a\0" * (len(PINGS) // 6))
+
+
+@pytest.mark.parametrize("frames", [PINGS, PONGS, _frames(0x82)], ids=["pings", "pongs", "messages"])
+async def test_who_sends_without_end_behind_a_close_frame_is_cut_off(protocol, frames):
+    """After some thousand frames; the rest is not parsed."""
+    await protocol.send({"type": "websocket.close", "code": 1008})
+    protocol.data_received(frames)
+    await _parsed(protocol)
+    assert protocol.transport.closing
+    assert protocol._frames_after_close < 11_000
+    protocol.data_received(PONGS)
+    assert protocol._frames_after_close < 11_000
+
+
+@pytest.mark.parametrize(("is_heard", "wait_s"), [(False, 2), (True, 10)])
+async def test_a_refused_peer_is_waited_for_only_briefly(protocol, is_heard, wait_s):
+    """One that is closed before the app has taken a message from it. Others may have sent much that comes first."""
+    if is_heard:
+        protocol.data_received(_tiny(b"x"))
+        await protocol.receive()
+    await protocol.send({"type": "websocket.close", "code": 3000})
+    assert 0 <= protocol.close_timer.when() - asyncio.get_running_loop().time() <= wait_s

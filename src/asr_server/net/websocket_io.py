@@ -1,0 +1,92 @@
+"""What the WebSocket routes share: read and write at once, tell an error, close. Knows no protocol's messages."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from fastapi import WebSocket
+from loguru import logger
+from starlette.requests import HTTPConnection
+from starlette.types import Message
+from starlette.websockets import WebSocketDisconnect
+
+from asr_server.core.errors import AsrError, ShuttingDown, WebSocketOnly
+from asr_server.net.errors import TABLE, Json
+from asr_server.ops.metric_labels import Transport
+
+_CLOSE_TIMEOUT_S = 5.0  # for a close frame to a client that does not read
+_CLEAN_CLOSES = {1000, 1001}
+_NO_STATUS = 1005
+DISCARD = 4001  # a gateway's close code: nobody comes back to this session
+MOVED = 4010  # a client's: it goes on with another server
+
+T = TypeVar("T")
+RenderError = Callable[[AsrError], Json]
+
+
+async def serve(socket: WebSocket, work: Coroutine[Any, Any, None], render: RenderError) -> None:
+    """Run `work`, the whole of one connection. An error that ends it is sent, rendered, and the socket is closed."""
+    try:
+        await work
+    except AsrError as error:
+        await end(socket, error, render)
+    except (WebSocketDisconnect, OSError):
+        return
+    except Exception as error:
+        logger.opt(exception=error).error("websocket failed", path=socket.url.path)
+        await end(socket, AsrError("The server failed on this session; the log has the details."), render)
+
+
+async def refuse_plain_request() -> None:
+    """The route of a socket's path for plain requests: from an address bar, or through a proxy without upgrades."""
+    raise WebSocketOnly("This is a WebSocket: connect with ws:// or wss://, through proxies that pass upgrades on.")
+
+
+async def end(socket: WebSocket, error: AsrError, render: RenderError) -> None:
+    """Count the error, send it, and close with its code. A shutdown is told by its close code alone."""
+    count_error(socket, error)
+    # They hold the message that the error is about, perhaps a large one, in a cycle with the tasks that raised it.
+    traceback.clear_frames(error.__traceback__)
+    message = None if isinstance(error, ShuttingDown) else render(error)
+    await close(socket, TABLE[error.code].ws_close, error.code, message)
+
+
+def count_error(socket: HTTPConnection, error: AsrError) -> None:
+    """Count a live connection that this error refused or ended. A gateway has no services and counts nothing."""
+    if (services := getattr(socket.app.state, "services", None)) is not None:
+        services.metrics.http.error(Transport.SOCKET, error.code)
+
+
+async def close(socket: WebSocket, code: int, reason: str, message: Json | None = None) -> None:
+    """Send a last message, then close. A client that does not read is not waited for."""
+    try:
+        async with asyncio.timeout(_CLOSE_TIMEOUT_S):
+            if message is not None:
+                await socket.send_json(message)
+            await socket.close(code, reason)
+    except (TimeoutError, WebSocketDisconnect, OSError, RuntimeError):
+        return
+
+
+async def read_and_write(read: Coroutine[Any, Any, T], write: Coroutine[Any, Any, None]) -> T | None:
+    """Read and write until either ends or fails. What the reader returned; None if the writer ended first."""
+    reader, writer = asyncio.create_task(read), asyncio.create_task(write)
+    try:
+        done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+        if reader in done:
+            return reader.result()
+        writer.result()
+        return None
+    finally:
+        for task in (reader, writer):
+            task.cancel()
+        await asyncio.gather(reader, writer, return_exceptions=True)
+
+
+def closed_cleanly(message: Message) -> bool:
+    """Whether the client sent a close frame. uvicorn reports a lost connection as 1005 too, but without a reason."""
+    code = message.get("code")
+    return code in _CLEAN_CLOSES or (code == _NO_STATUS and message.get("reason") is not None)

@@ -1,0 +1,1 @@
+"""Health, metrics, models and the web page."""

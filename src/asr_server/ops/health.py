@@ -1,0 +1,187 @@
+"""`/health` and the probes `/livez` and `/readyz`. They show published state and never wait for the engine."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, replace
+from typing import Any, Literal
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from asr_server import __version__
+from asr_server.engine.protocol import Option
+from asr_server.ops import probes
+from asr_server.ops.schemas import (
+    CapacityBody,
+    HealthBody,
+    LimitsBody,
+    LiveBody,
+    ModelStateBody,
+    OptionBody,
+    ProbeBody,
+    QueueBody,
+    SpeechQueueBody,
+)
+from asr_server.schedule.job import DEFAULT
+from asr_server.schedule.model import ModelState
+from asr_server.schedule.snapshot import EngineSnapshot
+from asr_server.services import Services, ServicesDep
+from asr_server.text import languages
+
+router = APIRouter(tags=["operations"])
+
+
+@router.get("/health")
+async def health(services: ServicesDep) -> HealthBody:
+    """The whole state: model, memory, queue, and each option with its reason."""
+    snapshot, info = services.thread.snapshot(), services.engines[DEFAULT].info
+    return HealthBody(
+        status=_status(services, snapshot),
+        mode=_mode(services),
+        model_id=services.plan.model_id,
+        model_revision=info.model_revision,
+        models=_models(services, snapshot),
+        languages=[languages.code(name) for name in services.plan.traits.languages],
+        model_loaded=snapshot.state is ModelState.LOADED,
+        model_state=snapshot.state.value,
+        model_error=snapshot.load_error,
+        model_on_disk=info.model_on_disk,
+        downloaded_mb=info.downloaded_mb,
+        cuda=services.plan.device.startswith("cuda"),
+        gpu_name=info.gpu_name,
+        gpu_allocated_mb=info.gpu_allocated_mb,
+        gpu_reserved_mb=info.gpu_reserved_mb,
+        slots=info.slots,
+        kv_budget_mb=info.kv_budget_mb,
+        kv_cache_mb=info.kv_cache_mb,
+        sessions_mb=info.sessions_mb,
+        aligner_id=info.aligner_id,
+        aligner_state=info.aligner_state.value,
+        aligner_error=info.aligner_error,
+        speakers_state="loaded" if services.speakers is not None and services.speakers.pid is not None else "unloaded",
+        **_speech(services),
+        queue=_queue(services, snapshot),
+        jobs=services.jobs.pending,
+        live=_live(services),
+        capacity=_capacity(services),
+        limits=LimitsBody(
+            upload_bytes=services.settings.max_upload_bytes,
+            audio_s=services.settings.max_audio_s,
+            text_chars=services.settings.max_speech_chars,
+        ),
+        plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in _options(services)],
+        version=__version__,
+        uptime_s=round(time.monotonic() - services.started_s, 3),
+    )
+
+
+def _mode(services: Services) -> Literal["standalone", "worker", "cluster"]:
+    if services.plan.is_active("cluster"):
+        return "cluster"
+    return "worker" if services.settings.gateway_mode else "standalone"
+
+
+def _models(services: Services, snapshot: EngineSnapshot) -> list[ModelStateBody]:
+    found = []
+    for name, engine in services.engines.items():
+        info, status = engine.info, snapshot.models[name]
+        found.append(
+            ModelStateBody(
+                id=info.model_id,
+                state=status.state.value,
+                error=status.load_error,
+                rows=status.rows,
+                slots=info.slots,
+                kv_budget_mb=info.kv_budget_mb,
+            )
+        )
+    return found
+
+
+def _options(services: Services) -> list[Option]:
+    """Those of the plan, with what only loading could decide, and what was measured meanwhile."""
+    decided = {option.name: option for option in services.engines[DEFAULT].info.options}
+    measured = {"use_speculative": _saved(services), "dual_model": _live_times(services)}
+    found = [decided.get(option.name, option) for option in services.plan.options]
+    return [
+        replace(option, reason=f"{option.reason}; so far {effect}")
+        if option.active and (effect := measured.get(option.name))
+        else option
+        for option in found
+    ]
+
+
+def _saved(services: Services) -> str:
+    drafting = services.drafting
+    if drafting is None or not drafting.spans:
+        return ""
+    return f"{drafting.saved:.0%} of the decode steps of {drafting.spans} spans were saved"
+
+
+def _live_times(services: Services) -> str:
+    """Milliseconds on the engine, on average."""
+    times = [f"{one.count} {kind.value}s took {one.mean_s * 1000:.0f} ms" for kind, one in services.live.times.items()]
+    return " and ".join(times)
+
+
+def _status(services: Services, snapshot: EngineSnapshot) -> Literal["ok", "degraded", "draining"]:
+    if services.draining:
+        return "draining"
+    return "degraded" if snapshot.state is ModelState.FAILED or probes.not_live(services, snapshot) else "ok"
+
+
+def _live(services: Services) -> LiveBody:
+    limit = services.settings.max_live_sessions
+    return LiveBody(sessions=len(services.live), waiting=services.live.waiting, limit=limit)
+
+
+def _capacity(services: Services) -> CapacityBody:
+    found = asdict(services.admission.capacity())
+    return CapacityBody(**{name: round(value, 3) for name, value in found.items()})
+
+
+def _speech(services: Services) -> dict[str, Any]:
+    speech, sessions = services.speech, services.speech_sessions
+    queue = SpeechQueueBody(
+        texts=speech.texts + sessions.texts,
+        sentences_left=speech.sentences_left + sessions.sentences_left,
+        held_s=round(speech.admission.held_s, 3),
+        limit_s=speech.admission.limit_s,
+    )
+    if speech.silent_because:
+        return {"speech_state": "off", "speech_model": "", "speech_error": "", "speech_queue": queue}
+    status = speech.engines.status
+    return {
+        "speech_state": status.state.value,
+        "speech_model": speech.engines.named[0].model_id,
+        "speech_error": status.load_error,
+        "speech_queue": queue,
+    }
+
+
+def _queue(services: Services, snapshot: EngineSnapshot) -> QueueBody:
+    return QueueBody(
+        **snapshot.depth,
+        running=snapshot.running,
+        audio_waiting_s=round(snapshot.waiting_s, 3),
+        audio_held_s=round(services.admission.held_s, 3),
+        audio_limit_s=services.admission.limit_s,
+    )
+
+
+@router.get("/livez", responses={503: {"model": ProbeBody}})
+async def livez(services: ServicesDep) -> JSONResponse:
+    """Whether the event loop and the engine thread make progress: if not, restart the process."""
+    return _probe(probes.not_live(services))
+
+
+@router.get("/readyz", responses={503: {"model": ProbeBody}})
+async def readyz(services: ServicesDep) -> JSONResponse:
+    """Whether new work is accepted now: if not, send it elsewhere."""
+    return _probe(probes.not_ready(services))
+
+
+def _probe(reason: str) -> JSONResponse:
+    body = ProbeBody(status="failed" if reason else "ok", reason=reason)
+    return JSONResponse(body.model_dump(), 503 if reason else 200)

@@ -1,0 +1,45 @@
+"""Whether the server is live and whether it is ready: for the probes, `/health` and the metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from asr_server.engine.protocol import AlignerState
+from asr_server.schedule.model import ModelState
+from asr_server.schedule.snapshot import EngineSnapshot
+
+if TYPE_CHECKING:
+    from asr_server.services import Services
+
+
+def not_live(services: Services, snapshot: EngineSnapshot | None = None) -> str:
+    """Why the process should be restarted; "" if it should not. A load of the model may take minutes and is no hang."""
+    engine = snapshot or services.thread.snapshot()
+    aligners = (each.info.aligner_state for each in services.engines.values())
+    loading = engine.loading or AlignerState.LOADING in aligners
+    stuck = engine.busy and engine.heartbeat_age_s > services.settings.engine_hang_s and not loading
+    reason = engine.failure or ("the engine thread does not move" if stuck or not engine.alive else "")
+    return reason or _speech_has_ended(services)
+
+
+def _speech_has_ended(services: Services) -> str:
+    """A sentence that hangs is given up by the engine itself, so the age of its heartbeat says nothing."""
+    if services.speech.silent_because:
+        return ""
+    speech = services.speech.engines.named[0].snapshot()
+    return speech.failure or ("" if speech.alive else "the thread of the speech engine has ended")
+
+
+def not_ready(services: Services) -> str:
+    """Why new work should go elsewhere; "" if it is accepted."""
+    if services.draining:
+        return "draining"
+    if not services.ready:
+        return "the model is being loaded"
+    # Whoever is full for recordings alone stays: without it a load balancer would send live sessions nowhere.
+    if services.admission.full and not services.admission.capacity().free_streams:
+        return "saturated"
+    snapshot = services.thread.snapshot()
+    if snapshot.state is ModelState.FAILED:
+        return "the model could not be loaded"
+    return not_live(services, snapshot)

@@ -1,0 +1,81 @@
+"""The abilities that a sandboxed process has lost."""
+
+from __future__ import annotations
+
+import ast
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from asr_server.processes import sandbox
+
+SCRIPT = """
+import os, socket, subprocess, sys, signal
+from asr_server.audio import sandbox
+held = os.open("/dev/zero", os.O_RDONLY)
+sandbox.prepare((1, held), os.getppid())
+sandbox.lock(64 << 20, 1)
+def attempt(action):
+    try:
+        action()
+    except (OSError, MemoryError) as error:
+        return type(error).__name__
+    return "done"
+actions = {
+    "read": lambda: os.read(held, 10),
+    "small": lambda: bytearray(1 << 20),
+    "open": lambda: os.open("/dev/null", os.O_RDONLY),
+    "socket": lambda: socket.socket(),
+    "fork": os.fork,
+    "exec": lambda: os.execv("/bin/true", ["true"]),
+    "kill": lambda: os.kill(os.getppid(), 0),
+    "big": lambda: bytearray(100 << 20),
+    "unlink": lambda: os.unlink("/tmp/no-such-file"),
+    "closed": lambda: os.read(0, 1),
+}
+print([(name, attempt(action)) for name, action in actions.items()], flush=True)
+if sys.argv[1] == "spin":
+    while True:
+        pass
+"""
+
+
+def sandboxed(then: str) -> subprocess.CompletedProcess[bytes]:
+    env = {"PYTHONPATH": ":".join(sys.path)}
+    return subprocess.run([sys.executable, "-c", SCRIPT, then], capture_output=True, env=env, timeout=60, check=False)
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, str]:
+    pairs: list[tuple[str, str]] = ast.literal_eval(sandboxed("").stdout.decode())
+    return dict(pairs)
+
+
+def test_a_filter_that_is_missing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server says so at its start; here there is one."""
+    assert sandbox.filters_calls()
+    monkeypatch.setattr(sandbox, "_FILTER", b"")
+    assert not sandbox.filters_calls()
+
+
+def test_decoding_is_allowed(outcomes: dict[str, str]) -> None:
+    """Reading a descriptor that was kept and using memory within the limit still work."""
+    assert outcomes["read"] == outcomes["small"] == "done"
+
+
+def test_everything_else_is_forbidden(outcomes: dict[str, str]) -> None:
+    """Opening, connecting, forking, executing, signalling and deleting fail, as do descriptors that were not kept."""
+    for action in ("open", "socket", "fork", "exec", "kill", "unlink", "closed"):
+        assert outcomes[action] in {"OSError", "PermissionError", "BlockingIOError"}, action
+
+
+def test_memory_is_bounded(outcomes: dict[str, str]) -> None:
+    """More memory than allowed is refused."""
+    assert outcomes["big"] == "MemoryError"
+
+
+def test_cpu_time_is_bounded() -> None:
+    """A loop without end is killed when its CPU second is used up."""
+    assert sandboxed("spin").returncode in {-signal.SIGXCPU, -signal.SIGKILL}

@@ -1,0 +1,67 @@
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+
+import pytest
+
+from asr_server.processes import unix_sockets
+from asr_server.processes.unix_sockets import unnamed_socket
+
+
+@pytest.fixture(params=["shared memory", "temporary files", "a long path"])
+def directory(request, monkeypatch, tmp_path):
+    """Return a directory in which the socket is bound."""
+    deep = tmp_path / ("d" * (200 if request.param == "a long path" else 1))
+    deep.mkdir()
+    if request.param == "shared memory":
+        monkeypatch.setattr(unix_sockets, "_SHARED_MEMORY", str(deep))
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    else:
+        monkeypatch.setattr(unix_sockets, "_SHARED_MEMORY", str(tmp_path / "none"))
+        monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    return deep
+
+
+def test_it_has_no_name_that_could_vanish_and_is_reached_all_the_same(directory):
+    """The socket is reached once it listens; before that, as for a worker that starts, connections are refused."""
+    with unnamed_socket() as place:
+        assert list(directory.iterdir()) == []
+        with socket.socket(socket.AF_UNIX) as client, pytest.raises(ConnectionRefusedError):
+            client.connect(str(place.path))
+        place.listener.listen()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(place.path))
+            with place.listener.accept()[0] as accepted:
+                accepted.sendall(b"reached")
+            assert client.recv(16) == b"reached"
+
+
+def test_no_other_process_finds_it():
+    """The socket's path leads to this process's descriptors only."""
+    with unnamed_socket() as place:
+        place.listener.listen()
+        script = f"import socket; socket.socket(socket.AF_UNIX).connect({str(place.path)!r})"
+        elsewhere = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+        assert elsewhere.stderr.splitlines()[-1].startswith("FileNotFoundError")
+
+
+def test_its_descriptors_are_closed_at_the_end(directory):
+    """The descriptors are closed also after a listener was given away and closed."""
+    before = os.listdir("/proc/self/fd")
+    with unnamed_socket() as place:
+        place.listener.close()
+    # Nothing new; what others had open, the collector may have closed since.
+    assert set(os.listdir("/proc/self/fd")) <= set(before)
+
+
+def test_where_nothing_can_be_written_the_error_says_so(monkeypatch, tmp_path):
+    """Nothing remains open."""
+    before = os.listdir("/proc/self/fd")
+    monkeypatch.setattr(unix_sockets, "_SHARED_MEMORY", str(tmp_path / "none"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "neither"))
+    with pytest.raises(FileNotFoundError, match="neither"), unnamed_socket():
+        pass
+    # Nothing new; what others had open, the collector may have closed since.
+    assert set(os.listdir("/proc/self/fd")) <= set(before)

@@ -1,0 +1,72 @@
+"""The main loop of a worker process: it answers requests from standard input, in order, confined like a decoder.
+
+It has one thread and ends when the server closes its input or dies. Once it is confined it can open, connect and start
+nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import Any, BinaryIO, TypeVar
+
+from asr_server.processes import messages, sandbox
+
+_NO_LIMIT_S = 2.0**31  # the limit of `serve` begins anew with each request
+_NICENESS = 5
+
+T = TypeVar("T")
+
+
+def prepare() -> None:
+    """First of all: give way to recognition, and to the server where memory is short."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which drains first
+    with contextlib.suppress(OSError):
+        os.nice(_NICENESS)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")
+
+
+def confine(memory_bytes: int) -> None:
+    """Confine the process once everything is imported and loaded. `memory_bytes` comes on top of what that takes."""
+    gc.collect()
+    gc.freeze()
+    sandbox.prepare((0, 1, 2), os.getppid())
+    sandbox.lock(memory_bytes, _NO_LIMIT_S)
+
+
+def read(requests: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
+    """Return the next request; None if there are no more."""
+    header = requests.read(messages.HEADER.size)
+    if not header:
+        return None
+    text_bytes, data_bytes = messages.sizes(header)
+    return json.loads(requests.read(text_bytes)), requests.read(data_bytes)
+
+
+def serve(
+    requests: BinaryIO, answers: BinaryIO, answer: Callable[[dict[str, Any], bytes, dict[int, T]], bytes], cpu_s: float
+) -> None:
+    """Answer requests until there are no more, each within `cpu_s` of processor time.
+
+    `answer` gets the content, the data, and what it keeps, by number. What the server does not need any more is removed
+    from that before.
+    """
+    kept: dict[int, T] = {}
+    while request := read(requests):
+        content, data = request
+        sandbox.limit_cpu_from_now(cpu_s)
+        if dropped := content.pop("dropped"):
+            for number in dropped:
+                kept.pop(number, None)
+            gc.collect()  # some of it may be in cycles, such as those of PyAV's containers
+        try:
+            message = answer(content, data, kept)
+        except Exception as error:  # it concerns one of those that are kept
+            message = messages.packed({"error": type(error).__name__})
+        answers.write(message)
+        answers.flush()

@@ -1,0 +1,229 @@
+"""A worker process as seen from the server: start it when it is needed, ask it, end it. One request at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import sys
+from abc import ABC, abstractmethod
+from collections import deque
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, Self, TypeVar
+
+from loguru import logger
+
+from asr_server.core.errors import EngineError, ShuttingDown
+from asr_server.core.idle import IdleTimer
+from asr_server.processes import messages
+from asr_server.processes.environment import child_environment
+
+# Loading takes a second, from a slow disk many. An answer takes that long where it has little to do and other processes
+# keep the machine busy.
+_START_S, _LATE_S = 60.0, 15.0
+# While recordings wait, one of them follows after this many requests of live work.
+_LIVE_IN_A_ROW = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The two parts of an answer: see `messages`."""
+
+    content: dict[str, Any]
+    data: bytes
+
+
+class WorkerProcess:
+    """A running process, or one that has ended. For one event loop. The subclasses say what it runs.
+
+    `purpose` is a verb with its object, for messages. `unavailable` is what all who use a lost process are told.
+    """
+
+    module: ClassVar[str]
+    purpose: ClassVar[str]
+    unavailable: ClassVar[type[EngineError]]
+
+    def __init__(self, child: asyncio.subprocess.Process) -> None:
+        self._child = child
+        self._turns = Turns()
+        self._has_answered = False
+        self._dropped: list[int] = []  # what is not needed any more; the next request says so
+        self._exchange: asyncio.Task[Answer] | None = None
+
+    @classmethod
+    async def start(cls, *arguments: str) -> Self:
+        """Raises `unavailable`."""
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", cls.module, *arguments),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                env=child_environment(),
+                start_new_session=True,  # a Ctrl-C in the terminal reaches the server alone
+            )
+        except OSError as error:
+            raise cls.unavailable(f"The process that {cls.purpose} cannot be started.") from error
+        return cls(child)
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._child.returncode is None
+
+    async def request(
+        self, content: dict[str, Any], data: bytes = b"", *, is_live: bool = False, work_s: float = 0.0
+    ) -> Answer:
+        """Return the answer to one request. Raises `unavailable`, also for all that wait if it takes longer than
+        `work_s`, the most that the work may take, and some more.
+
+        Cancelling returns at once. A request that was sent is still answered before the next one is.
+        """
+        await self._turns.take(is_live=is_live)
+        self._exchange = exchange = asyncio.create_task(self._exchanged(content, data, work_s))
+        exchange.add_done_callback(self._on_exchanged)
+        return await asyncio.shield(exchange)
+
+    def drop(self, number: int) -> None:
+        """Forget what the process knows under this number: it is not needed any more."""
+        self._dropped.append(number)
+
+    async def end(self) -> None:
+        """Kill it. The requests under way raise `unavailable`."""
+        await self._kill()
+        if self._exchange is not None:
+            await asyncio.wait([self._exchange])
+
+    def _on_exchanged(self, exchange: asyncio.Task[Answer]) -> None:
+        self._turns.give_back()
+        if not exchange.cancelled():
+            exchange.exception()  # whoever asked may have gone
+
+    async def _exchanged(self, content: dict[str, Any], data: bytes, work_s: float) -> Answer:
+        dropped, self._dropped = self._dropped, []
+        message = messages.packed({**content, "dropped": dropped}, data)
+        try:
+            if not self.is_running:
+                raise BrokenPipeError
+            async with asyncio.timeout(_LATE_S + work_s + (0 if self._has_answered else _START_S)):
+                answer = await self._sent(message)
+        except (OSError, asyncio.IncompleteReadError, TimeoutError, ValueError) as error:
+            if self.is_running:
+                logger.warning(f"the process that {self.purpose} was lost", error=type(error).__name__)
+            await self._kill()
+            raise self.unavailable(f"The process that {self.purpose} was lost; try again.") from error
+        self._has_answered = True
+        return answer
+
+    async def _sent(self, message: bytes) -> Answer:
+        requests, answers = self._child.stdin, self._child.stdout
+        assert requests is not None
+        assert answers is not None
+        requests.write(message)
+        await requests.drain()
+        text_bytes, data_bytes = messages.sizes(await answers.readexactly(messages.HEADER.size))
+        content = json.loads(await answers.readexactly(text_bytes))
+        return Answer(content, await answers.readexactly(data_bytes))
+
+    async def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            self._child.kill()
+        await self._child.wait()
+
+
+P = TypeVar("P", bound=WorkerProcess)
+
+
+class WorkerClient(ABC, Generic[P]):
+    """A process that is started when it is needed, and ended when it is idle. The subclasses say what it does."""
+
+    def __init__(self, idle_timeout_s: float) -> None:
+        self._process: P | None = None
+        self._starting = asyncio.Lock()
+        self._closed = False
+        self._numbers = itertools.count()
+        self._idle = IdleTimer(idle_timeout_s)
+
+    @abstractmethod
+    async def _start(self) -> P:
+        """Start a new process."""
+
+    @property
+    def pid(self) -> int | None:
+        """Return the process, None while there is none."""
+        return self._process.pid if self._process is not None and self._process.is_running else None
+
+    async def close_idle(self) -> None:
+        """End the process if it was out of use for the idle timeout."""
+        if self._process is not None and self._idle.expired:
+            logger.info(f"the process that {self._process.purpose} was ended", idle_s=round(self._idle.idle_s))
+            process, self._process = self._process, None
+            await process.end()
+
+    async def close(self) -> None:
+        """End the process for good. What is under way raises its error, what comes later `ShuttingDown`."""
+        self._closed = True
+        process, self._process = self._process, None
+        if process is not None:
+            await process.end()
+
+    async def _running(self) -> P:
+        async with self._starting:
+            self._check_open()
+            if self._process is None or not self._process.is_running:
+                process = await self._start()
+                try:
+                    self._check_open()  # it may have been closed meanwhile
+                except ShuttingDown:
+                    await process.end()
+                    raise
+                self._process = process
+            return self._process
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ShuttingDown("The server is stopping.")
+
+
+class Turns:
+    """The order of requests: live work first, but recordings are not kept waiting for ever."""
+
+    def __init__(self) -> None:
+        self._live: deque[asyncio.Future[None]] = deque()
+        self._recordings: deque[asyncio.Future[None]] = deque()
+        self._is_taken = False
+        self._live_in_a_row = 0
+
+    async def take(self, *, is_live: bool) -> None:
+        """Wait for a turn. `give_back` must follow."""
+        if not self._is_taken:
+            self._is_taken = True
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        (self._live if is_live else self._recordings).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # the turn came in the same moment
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """The turn is over."""
+        live, recordings = _waiting(self._live), _waiting(self._recordings)
+        is_live = bool(live) and not (recordings and self._live_in_a_row >= _LIVE_IN_A_ROW)
+        self._live_in_a_row = self._live_in_a_row + 1 if is_live else 0
+        queue = live if is_live else recordings
+        self._is_taken = bool(queue)
+        if queue:
+            queue.popleft().set_result(None)
+
+
+def _waiting(queue: deque[asyncio.Future[None]]) -> deque[asyncio.Future[None]]:
+    """Return the queue without those at its head who have gone."""
+    while queue and queue[0].done():
+        queue.popleft()
+    return queue

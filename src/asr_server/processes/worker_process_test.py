@@ -1,0 +1,146 @@
+"""One request at a time: their order, and the requests that are cancelled, fail or are never answered.
+
+The process here is a script that speaks the protocol. For real ones see the tests of `speakers` and `encoding`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+
+import pytest
+
+from asr_server.core.errors import SpeakersUnavailable
+from asr_server.processes import worker_process
+from asr_server.processes.worker_process import Turns, WorkerProcess
+
+# Answers with the number of the request, what is dropped, and how many requests came so far. A number below 0 ends it,
+# 99 gets no answer, and 55 gets one that is no message.
+SCRIPT = """
+import json, os, struct, sys, time
+came = 0
+while header := sys.stdin.buffer.read(8):
+    sizes = struct.unpack("<II", header)
+    request = json.loads(sys.stdin.buffer.read(sizes[0]))
+    sys.stdin.buffer.read(sizes[1])
+    came += 1
+    if request["number"] < 0:
+        os._exit(1)
+    time.sleep(60 if request["number"] == 99 else 0.01)
+    answer = {"number": request["number"], "dropped": request["dropped"], "came": came}
+    text = json.dumps(answer).encode()
+    if request["number"] == 55:
+        text = b"?"
+    sys.stdout.buffer.write(struct.pack("<II", len(text), 0) + text)
+    sys.stdout.buffer.flush()
+"""
+
+
+class ScriptProcess(WorkerProcess):
+    module = "asr_server.features.speakers.diarization.worker"
+    purpose = "does something"
+    unavailable = SpeakersUnavailable
+
+
+@pytest.fixture
+async def running():
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-S", "-c", SCRIPT), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    running = ScriptProcess(child)
+    yield running
+    await running.end()
+
+
+async def ask(running, number):
+    return (await running.request({"number": number})).content
+
+
+async def test_a_cancelled_caller_leaves_at_once_and_the_next_one_gets_its_own_answer(running):
+    """The request was under way or waited, and may be cancelled more than once."""
+    under_way, waiting = [asyncio.create_task(ask(running, number)) for number in (1, 2)]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for task in (under_way, waiting, under_way):
+        task.cancel()
+    await asyncio.wait([under_way, waiting])
+    assert under_way.cancelled()
+    assert waiting.cancelled()
+    found = await ask(running, 3)
+    assert (found["number"], found["came"]) == (3, 2)  # the second one was never sent
+
+
+async def test_the_process_is_told_once_what_is_not_needed_any_more(running):
+    running.drop(7)
+    running.drop(8)
+    assert [(await ask(running, 1))["dropped"] for _ in range(2)] == [[7, 8], []]
+
+
+@pytest.mark.parametrize("fatal", [-1, 55])
+async def test_all_that_wait_are_told_that_the_process_was_lost(running, fatal):
+    """An answer that is none also means that the process was lost."""
+    found = await asyncio.gather(*(ask(running, number) for number in (fatal, 2, 3)), return_exceptions=True)
+    assert [type(each) for each in found] == [SpeakersUnavailable] * 3
+    assert not running.is_running
+
+
+async def test_a_process_that_hangs_is_killed(running, monkeypatch):
+    """Requests that wait for the process are told so."""
+    await ask(running, 1)
+    monkeypatch.setattr(worker_process, "_LATE_S", 0.1)
+    os.kill(running.pid, signal.SIGSTOP)
+    found = await asyncio.gather(ask(running, 1), ask(running, 2), return_exceptions=True)
+    assert [type(each) for each in found] == [SpeakersUnavailable] * 2
+    assert not running.is_running
+
+
+async def test_ending_the_process_ends_what_is_under_way(running):
+    """No request is left that would wait for an answer for ever."""
+    hanging = asyncio.create_task(ask(running, 99))
+    await asyncio.sleep(0.05)
+    await running.end()
+    with pytest.raises(SpeakersUnavailable):
+        await hanging
+
+
+async def test_a_process_that_cannot_be_started(monkeypatch):
+    """Such as where there is no memory for one."""
+    monkeypatch.setattr(worker_process.sys, "executable", "/nowhere/python")
+    with pytest.raises(SpeakersUnavailable, match="cannot be started"):
+        await ScriptProcess.start("embedded")
+
+
+async def test_live_sessions_go_first_and_recordings_are_not_starved():
+    """All callers wait for their next turn as soon as they have had one, so that all always wait."""
+    turns, order = Turns(), []
+
+    async def take(name, *, is_live):
+        while len(order) < 60:
+            await turns.take(is_live=is_live)
+            order.append(name)
+            await asyncio.sleep(0)
+            turns.give_back()
+
+    await asyncio.gather(*(take(name, is_live=name.isupper()) for name in "abXYZ"))
+    assert "".join(order[1:12]) == "XYZXbYZXYaZ"
+    shares = {name: order.count(name) for name in "abXYZ"}
+    assert shares["a"] + shares["b"] == pytest.approx(len(order) / 5, abs=2)
+    assert max(shares[name] for name in "XYZ") - min(shares[name] for name in "XYZ") <= 2
+
+
+async def test_a_turn_of_somebody_who_has_gone_is_passed_on():
+    """The turn may come in the moment in which its caller went."""
+    turns = Turns()
+    await turns.take(is_live=False)
+    waiting = [asyncio.create_task(turns.take(is_live=is_live)) for is_live in (True, False, False)]
+    await asyncio.sleep(0)
+    waiting[1].cancel()
+    turns.give_back()
+    waiting[0].cancel()
+    with suppress(asyncio.CancelledError):
+        await waiting[0]
+    async with asyncio.timeout(5):
+        await waiting[2]

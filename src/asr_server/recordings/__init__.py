@@ -1,0 +1,1 @@
+"""A recording from the form to the answer: request, spans, words and rendering."""

@@ -1,0 +1,452 @@
+"""The pipeline of a recording, with a scripted engine: answers that loop, fail or never come are injected here."""
+
+import asyncio
+import io
+import time
+import wave
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from asr_server import demo
+from asr_server.audio.decode import Decoder
+from asr_server.audio.limits import DecodeLimits
+from asr_server.core.errors import DeadlineExceeded, InvalidAudio, Overloaded, TranscriptionFailed
+from asr_server.engine.client import EngineClient
+from asr_server.engine.protocol import DEFAULT_TRAITS, Finish, Hypothesis, Tokens
+from asr_server.recordings.pipeline import (
+    Finished,
+    PipelineResources,
+    RecordingPipeline,
+    RunOptions,
+    SegmentDone,
+    Started,
+    TextDelta,
+)
+from asr_server.recordings.requests import TranscriptionRequest
+from asr_server.schedule.admission import Admission
+from asr_server.schedule.job import Priority
+from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server.schedule.thread import EngineThread
+
+REQUEST = TranscriptionRequest()
+RUN, STREAM = RunOptions(), RunOptions(deltas=True)
+
+
+class Scripted:
+    """A batch that answers each utterance by `script(samples)`: a `Finish`, an error, or None for never.
+
+    `language`: of the answer for so many samples. `forced`: text and log-probability of an answer whose language was
+    forced. `sampled`: whether the utterance in question is to be sampled.
+    `deltas`: texts that are sent in steps of their own before the answer.
+    """
+
+    loaded, free_slots, urgent_slots, text, deltas = True, 4, 4, "w{samples}", ()
+    language = staticmethod(lambda samples: "English")
+    forced = ("forced", -0.1)
+
+    def __init__(self, script):
+        self.script, self.rows, self.seen, self.sampled = script, {}, [], False
+
+    def load(self): ...
+
+    def unload(self): ...
+
+    def admit(self, key, item, urgent=False):
+        self.rows[key] = [item, *self.deltas]
+        self.seen.append(len(item.audio))
+
+    def step(self, begin_s=None):
+        time.sleep(0.001)  # a step of a model releases the interpreter too
+        for key, row in list(self.rows.items()):
+            item = row[0]
+            if len(row) > 1:
+                yield RowDelta(key, Tokens((1,), (-0.1,), row.pop(1)))
+                continue
+            samples, self.sampled = len(item.audio), item.temperature > 0
+            finish = self.script(samples)
+            if finish is None:
+                continue
+            del self.rows[key]
+            if isinstance(finish, Exception):
+                yield RowFailed(key, finish)
+            else:
+                text, logprob = self.forced if item.language else (self.text.format(samples=samples), -0.1)
+                language = item.language or self.language(samples)
+                yield RowDone(key, Hypothesis(text, language, (1,), (logprob,), finish, 1, 1, 1))
+
+    def drop(self, key):
+        self.rows.pop(key, None)
+
+
+class Made:
+    """A pipeline and what it is made of."""
+
+    def __init__(self, script, *, limit_s=1000.0, timeout_s=20.0, look_ahead=16, traits=DEFAULT_TRAITS):
+        self.batch = Scripted(script)
+        self.thread = EngineThread(self.batch, idle_timeout_s=0)
+        self.decoder = Decoder(DecodeLimits(max_audio_s=600))
+        self.admission = Admission(limit_s)
+        client = EngineClient(self.thread, traits)
+        resources = PipelineResources(self.decoder, client, self.admission, timeout_s, look_ahead)
+        self.pipeline = RecordingPipeline(resources)
+        self.events = []
+
+    async def transcribe(self, recording, request=REQUEST, options=RUN):
+        return await self.pipeline.transcribe(recording, request, options, self.emit)
+
+    async def emit(self, event):
+        self.events.append(event)
+
+    async def close(self):
+        await self.decoder.close()
+        self.thread.close()
+
+
+@pytest.fixture
+async def make():
+    made = []
+
+    def build(script, **limits):
+        made.append(Made(script, **limits))
+        return made[-1]
+
+    yield build
+    for one in made:
+        await one.close()
+
+
+@pytest.fixture
+def recording(tmp_path):
+    """The sample three times, with pauses that part it into three spans."""
+    with wave.open(str(demo.sample().recording)) as source:
+        pcm = np.frombuffer(source.readframes(source.getnframes()), np.int16)
+    pause = np.zeros(5 * 16_000, np.int16)
+    path = tmp_path / "three.wav"
+    with wave.open(str(path), "wb") as sink:
+        sink.setparams((1, 2, 16_000, 0, "NONE", ""))
+        sink.writeframes(np.concatenate([pcm, pause, pcm, pause, pcm]).tobytes())
+    with path.open("rb") as file:
+        yield file
+
+
+async def test_a_recording_is_a_series_of_events_in_its_order(make, recording):
+    """The start, three spans as three segments, and the transcript, which is also the result."""
+    made = make(lambda samples: Finish.END)
+    transcript = await made.transcribe(recording)
+    assert [type(event) for event in made.events] == [Started, *[SegmentDone] * 3, Finished]
+    assert round(made.events[0].claimed_s * 1000) == transcript.duration_ms
+    assert made.events[-1].transcript == transcript
+    assert transcript.segments == tuple(event.segment for event in made.events[1:-1])
+    assert all(segment.complete for segment in transcript.segments)
+    starts = [segment.start_ms for segment in transcript.segments]
+    assert starts == sorted(starts)
+    assert transcript.text == " ".join(f"w{samples}" for samples in made.batch.seen)
+
+
+async def test_all_deltas_joined_are_the_text(make, recording):
+    """As they are decoded, spans apart by a space; the whole answers add nothing to them."""
+    made = make(lambda samples: Finish.END)
+    made.batch.deltas = ("turn ", "on")
+    transcript = await made.transcribe(recording, options=STREAM)
+    kinds = [type(event) for event in made.events]
+    assert kinds == [Started, *[TextDelta, TextDelta, SegmentDone] * 3, Finished]
+    deltas = [event.text for event in made.events if isinstance(event, TextDelta)]
+    assert deltas == ["turn ", "on", " turn ", "on", " turn ", "on"]
+    assert "".join(deltas) == transcript.text == "turn on turn on turn on"
+
+
+async def test_text_that_was_sent_is_not_tried_again(make, recording):
+    """Nothing is taken back: the looping answers stay, and say that they are not complete."""
+    made = make(lambda samples: Finish.LOOP)
+    made.batch.deltas = ("turn on",)
+    made.batch.free_slots = 1  # one after the other: each delta is taken before the next span begins
+    transcript = await made.transcribe(recording, options=STREAM)
+    assert len(made.batch.seen) == 3
+    assert transcript.text == "turn on turn on turn on"
+    assert not any(segment.complete for segment in transcript.segments)
+
+
+async def test_a_span_that_is_tried_again_before_its_turn_sends_the_second_answer(make, recording):
+    """A stream has the text of the halves, where the loop of the whole was never sent."""
+    made = make(lambda samples: Finish.LOOP if samples > 45_000 else Finish.END)
+    transcript = await made.transcribe(recording, options=STREAM)
+    deltas = [event.text for event in made.events if isinstance(event, TextDelta)]
+    assert len(deltas) == len(transcript.segments) == 6
+    assert transcript.text == "".join(deltas) == " ".join(segment.text for segment in transcript.segments)
+
+
+async def test_the_first_text_of_a_stream_does_not_wait_for_the_spans_behind_it(make, recording):
+    """No other span is queued before the first has begun to speak; without deltas all are."""
+    may_end = False
+    made = make(lambda samples: Finish.END if may_end else None)
+    task = asyncio.create_task(made.transcribe(recording, options=STREAM))
+    await _until(lambda: made.batch.seen)
+    await asyncio.sleep(0.3)
+    assert len(made.batch.seen) == 1
+    may_end = True
+    await task
+    assert len(made.batch.seen) == 3
+
+
+async def test_a_span_that_loops_is_tried_once_in_halves(make, recording):
+    """Long spans fail, halves succeed: twice the segments, all complete, no sample lost between the halves."""
+    made = make(lambda samples: Finish.LOOP if samples > 45_000 else Finish.END)
+    transcript = await made.transcribe(recording)
+    assert len(transcript.segments) == 6
+    assert all(segment.complete for segment in transcript.segments)
+    for first, second in zip(transcript.segments[::2], transcript.segments[1::2], strict=True):
+        assert first.end_ms == second.start_ms
+    halves = [samples for samples in made.batch.seen if samples <= 45_000]
+    assert sum(halves) == sum(made.batch.seen) - sum(halves)
+
+
+async def test_what_still_fails_is_marked_not_dropped(make, recording):
+    """Halves that loop too are kept and say that they are not complete; there is no third try."""
+    made = make(lambda samples: Finish.LOOP)
+    transcript = await made.transcribe(recording)
+    assert [segment.complete for segment in transcript.segments] == [False] * 6
+    assert len(made.batch.seen) == 9
+
+
+async def test_a_sampled_loop_is_tried_again_greedily(make, recording):
+    """Sampling that loops falls back to the greedy answer of the whole span, and the segment says how it was made."""
+    made = make(lambda samples: Finish.LOOP if made.batch.sampled else Finish.END)
+    transcript = await made.transcribe(recording, TranscriptionRequest(temperature=0.7))
+    assert len(made.batch.seen) == 6
+    assert len(set(made.batch.seen)) == 3
+    assert [segment.temperature for segment in transcript.segments] == [0.0, 0.0, 0.0]
+
+
+async def test_a_long_recording_is_decoded_as_far_as_it_is_worked_on(make, tmp_path):
+    """While nothing is answered, no more than the look-ahead is decoded and held: the length costs no memory."""
+    made = make(lambda samples: None, look_ahead=2)
+    path = tmp_path / "long.wav"
+    path.write_bytes(_wav(140))  # 9 min
+    with path.open("rb") as file:
+        task = asyncio.create_task(made.transcribe(file))
+        await _until(lambda: len(made.batch.seen) == 4)  # one taken, two ready, one that finds no place
+        await asyncio.sleep(0.3)
+        assert len(made.batch.seen) == 4
+        assert made.events[0].claimed_s > 500
+        assert made.decoder.decoded_s < 5 * 30 + 4
+        await _cancel(task)
+    assert made.admission.held_s == 0
+
+
+async def test_a_consumer_that_waits_holds_up_the_decoder(make, tmp_path):
+    """The events of a slow reader are not collected: the recording stays where the reader is."""
+    made = make(lambda samples: Finish.END, look_ahead=2)
+    made.emit = lambda event: asyncio.sleep(0 if isinstance(event, Started) else 60)
+    path = tmp_path / "long.wav"
+    path.write_bytes(_wav(140))
+    with path.open("rb") as file:
+        task = asyncio.create_task(made.transcribe(file))
+        await _until(lambda: len(made.batch.seen) == 4)
+        await asyncio.sleep(0.3)
+        assert len(made.batch.seen) == 4
+        await _cancel(task)
+
+
+async def test_what_was_said_before_the_damage_is_answered_first(make, recording, monkeypatch):
+    """A recording that proves bad in the middle gives its spans so far, then the error."""
+    made = make(lambda samples: Finish.END)
+    whole = Decoder.stream
+
+    async def damaged(self, source, progress=None, caller=""):
+        async for block in whole(self, source, progress, caller):
+            yield block
+            if progress.decoded_s > 14:
+                raise InvalidAudio("The file is damaged.")
+
+    monkeypatch.setattr(Decoder, "stream", damaged)
+    with pytest.raises(InvalidAudio):
+        await made.transcribe(recording)
+    assert [type(event) for event in made.events][:2] == [Started, SegmentDone]
+
+
+async def test_an_error_waits_for_the_spans_before_it(make, recording):
+    """The last span fails at once, the first is answered later: it is sent before the error."""
+    slow = iter([None] * 20)
+
+    def script(samples):
+        if samples == made.batch.seen[0]:
+            return next(slow, Finish.END)
+        return TranscriptionFailed("broken")
+
+    made = make(script)
+    with pytest.raises(TranscriptionFailed):
+        await made.transcribe(recording)
+    assert [type(event) for event in made.events] == [Started, SegmentDone]
+    await _until(lambda: not made.batch.rows)
+
+
+async def test_one_failing_span_fails_the_request_and_frees_the_rest(make, recording):
+    """The caller gets the error; no other span of the recording stays in the batch or the queue."""
+    answers = iter([TranscriptionFailed("broken")])
+    made = make(lambda samples: next(answers, None))
+    with pytest.raises(TranscriptionFailed):
+        await made.transcribe(recording)
+    await _until(lambda: not made.batch.rows and made.thread.snapshot().waiting_s == 0)
+
+
+async def test_a_cancelled_caller_frees_everything(make, recording):
+    """Cancelling the task empties the batch at the next step, and the held seconds are given back."""
+    made = make(lambda samples: None)
+    task = asyncio.create_task(made.transcribe(recording))
+    await _until(lambda: made.batch.rows)
+    await _cancel(task)
+    await _until(lambda: not made.batch.rows)
+    assert made.admission.held_s == 0
+
+
+async def test_the_deadline_is_ours(make, recording):
+    """Work that never ends is a 504 of the server, and is taken out of the batch."""
+    made = make(lambda samples: None, timeout_s=0.8)
+    with pytest.raises(DeadlineExceeded):
+        await made.transcribe(recording)
+    await _until(lambda: not made.batch.rows)
+
+
+async def test_a_stream_has_the_same_deadline(make, recording):
+    """Also while it waits for the next delta, and with a limit of the caller's own."""
+    ends = True
+    made = make(lambda samples: Finish.END if ends else None)
+    await made.transcribe(recording)  # from here on the decoder's process is there
+    ends, made.batch.deltas = False, ("turn on",)
+    with pytest.raises(DeadlineExceeded, match=r"1\.5 s"):
+        await made.transcribe(recording, options=RunOptions(timeout_s=1.5, deltas=True))
+    assert TextDelta("turn on") in made.events
+    await _until(lambda: not made.batch.rows)
+
+
+async def test_a_full_server_refuses_after_decoding_too(make, recording):
+    """The seconds of a recording are known when it is decoded: the second one that does not fit is refused."""
+    made = make(lambda samples: None, limit_s=25.0)
+    first = asyncio.create_task(made.transcribe(recording))
+    await _until(lambda: made.batch.rows)
+    with pytest.raises(Overloaded):
+        await made.transcribe(recording)
+    await _cancel(first)
+
+
+async def test_nothing_said_is_no_delta(make, recording):
+    """Spans in which the model hears no words give no text, not even an empty one, and leave no segment."""
+    made = make(lambda samples: Finish.END)
+    made.batch.text = ""
+    transcript = await made.transcribe(recording, options=STREAM)
+    assert len(made.batch.seen) == 3
+    assert not [event for event in made.events if isinstance(event, TextDelta)]
+    assert (transcript.text, transcript.segments) == ("", ())
+
+
+async def test_no_segment_ends_behind_the_recording(make, tmp_path):
+    """Half a millisecond over a whole one is rounded alike at both ends."""
+    made = make(lambda samples: Finish.END)
+    path = tmp_path / "short.wav"
+    with wave.open(str(demo.sample().recording)) as source, wave.open(str(path), "wb") as sink:
+        sink.setparams((1, 2, 16_000, 0, "NONE", ""))
+        sink.writeframes(source.readframes(4_000 + 32_056)[8_000:])
+    with path.open("rb") as file:
+        transcript = await made.transcribe(file)
+    assert transcript.segments[-1].end_ms == transcript.duration_ms
+
+
+async def test_long_recordings_are_bulk_work(make, tmp_path):
+    """Over a minute a recording gives way to short ones; a job always does."""
+    priorities = []
+    made = make(lambda samples: Finish.END)
+    submit = made.thread.submit
+    made.thread.submit = lambda job: (priorities.append(job.priority), submit(job))[1]
+    path = tmp_path / "some.wav"
+    for repeats, options in ((1, RUN), (30, RUN), (1, RunOptions(Priority.BULK))):
+        path.write_bytes(_wav(repeats))
+        with path.open("rb") as file:
+            await made.transcribe(file, options=options)
+    assert priorities[0] is Priority.INTERACTIVE
+    assert len(priorities) > 4
+    assert set(priorities[1:]) == {Priority.BULK}
+
+
+def _wav(repeats):
+    """The sample so many times in a row."""
+    with wave.open(str(demo.sample().recording)) as source:
+        pcm = source.readframes(source.getnframes())
+    body = io.BytesIO()
+    with wave.open(body, "wb") as sink:
+        sink.setparams((1, 2, 16_000, 0, "NONE", ""))
+        sink.writeframes(pcm * repeats)
+    return body.getvalue()
+
+
+async def _cancel(task):
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def _until(condition):
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("never happened")
+
+
+@pytest.fixture
+def long_and_short(tmp_path):
+    """A recording of a long and a short span of speech."""
+    with wave.open(str(demo.sample().recording)) as source:
+        pcm = np.frombuffer(source.readframes(source.getnframes()), np.int16)
+    pause, path = np.zeros(5 * 16_000, np.int16), tmp_path / "long_and_short.wav"
+    with wave.open(str(path), "wb") as sink:
+        sink.setparams((1, 2, 16_000, 0, "NONE", ""))
+        sink.writeframes(np.concatenate([pcm, pause, pcm[:16_000], pause]).tobytes())
+    with path.open("rb") as file:
+        yield file
+
+
+def _bilingual(made):
+    made.batch.language = lambda samples: "Chinese" if samples > 48_000 else "English"
+    made.batch.text = SimpleNamespace(format=lambda samples: "好" if samples > 48_000 else "and so on and so forth")
+    return made
+
+
+async def test_the_language_is_that_of_most_of_the_speech(make, long_and_short):
+    """In seconds: a script with few characters counts as much as another."""
+    transcript = await _bilingual(make(lambda samples: Finish.END)).transcribe(long_and_short)
+    assert [segment.language for segment in transcript.segments] == ["Chinese", "English"]
+    assert transcript.language == "Chinese"
+
+
+@pytest.mark.parametrize(
+    ("forced", "options", "expected"),
+    [
+        (("对", -0.05), RUN, "对"),
+        (("对", -0.5), RUN, "and so on and so forth"),
+        (("", 0.0), RUN, "and so on and so forth"),
+        (("对", -0.05), STREAM, "and so on and so forth"),
+    ],
+)
+async def test_a_short_outlier_is_heard_in_the_main_language_too(make, long_and_short, forced, options, expected):
+    """The likelier answer is taken, but never silence for words, and never what differs from text that was sent."""
+    made = _bilingual(make(lambda samples: Finish.END))
+    made.batch.forced = forced
+    transcript = await made.transcribe(long_and_short, options=options)
+    assert [segment.text for segment in transcript.segments] == ["好", expected]
+    assert transcript.segments[1].language == ("Chinese" if expected == "对" else "English")
+    assert len(made.batch.seen) == (2 if options is STREAM else 3)
+
+
+async def test_a_prompt_that_has_no_effect_is_reported(make, recording):
+    """By the transcript, where the engine has no use for it, and only if there was one."""
+    ignoring = make(lambda samples: Finish.END, traits=replace(DEFAULT_TRAITS, uses_context=False))
+    (warning,) = (await ignoring.transcribe(recording, TranscriptionRequest(hotwords=("x",)))).warnings
+    assert "hotwords are ignored" in warning
+    recording.seek(0)
+    assert not (await ignoring.transcribe(recording)).warnings
+    recording.seek(0)
+    using = make(lambda samples: Finish.END)
+    assert not (await using.transcribe(recording, TranscriptionRequest(hotwords=("x",)))).warnings

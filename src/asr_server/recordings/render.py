@@ -1,0 +1,187 @@
+"""A transcript to the bytes of an answer, by a table of formats."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from asr_server.core.transcript import Segment, Transcript, Word
+from asr_server.recordings import subtitles
+from asr_server.recordings.requests import OutputOptions, ResponseFormat, Result
+from asr_server.subtitle import srt, vtt
+from asr_server.subtitle.cue_config import CueConfig
+from asr_server.subtitle.cues import Cue
+from asr_server.text import joining, languages
+
+JSON = "application/json"
+# OpenAI's clients parse anything that looks like JSON; the text formats must not.
+TEXT = "text/plain; charset=utf-8"
+
+
+def render(transcript: Transcript, output: OutputOptions, cue_config: CueConfig) -> Result:
+    """The transcript in its format. `cue_config` is for cues."""
+    match output.response_format:
+        case ResponseFormat.JSON:
+            return Result(dump(plain(transcript, output)), JSON)
+        case ResponseFormat.VERBOSE_JSON:
+            content = verbose(transcript, output)
+            if output.cues:
+                content["cues"] = _cues(subtitles.cues(transcript, cue_config))
+            return Result(dump(content), JSON)
+        case ResponseFormat.TEXT:
+            return Result(f"{text(transcript)}\n".encode(), TEXT)
+        case ResponseFormat.DIARIZED_JSON:
+            return Result(dump(_diarized(transcript)), JSON)
+        case ResponseFormat.SRT | ResponseFormat.VTT as subtitle_format:
+            return Result(render_cues(subtitles.cues(transcript, cue_config), subtitle_format), TEXT)
+
+
+def render_cues(cues: Sequence[Cue], response_format: ResponseFormat) -> bytes:
+    """The cues as an SRT or VTT file."""
+    write = vtt.render if response_format is ResponseFormat.VTT else srt.render
+    return write(cues).encode()
+
+
+def text(transcript: Transcript) -> str:
+    """The text; where speakers were told apart, a line for each of their turns."""
+    if not any(segment.speaker for segment in transcript.segments):
+        return transcript.text
+    return joining.dialogue((segment.speaker or "", segment.text) for segment in transcript.segments)
+
+
+def plain(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
+    """The content of json."""
+    content: dict[str, Any] = {
+        "text": transcript.text,
+        "language": transcript.language or "auto",
+        "language_code": languages.code(transcript.language),
+        "languages": language_codes(transcript),
+        "usage": usage(transcript),
+    }
+    content |= {"logprobs": logprobs(transcript.segments)} if output.logprobs else {}
+    return content | ({"words": words(transcript.words)} if output.words else {})
+
+
+def language_codes(transcript: Transcript) -> list[dict[str, str]]:
+    """OpenAI's list for its newer models: the language by its code, or nothing where none was found."""
+    code = languages.code(transcript.language)
+    return [{"code": code}] if code else []
+
+
+def words(spoken: Iterable[Word]) -> list[dict[str, Any]]:
+    """Every word with its punctuation and its times in seconds, as OpenAI lists them, where the times come from, and
+    the confidence and the speaker where they are known."""
+    return [
+        {"word": w.text, "start": w.start_ms / 1000, "end": w.end_ms / 1000, "source": w.source.value}
+        | ({} if w.confidence is None else {"confidence": w.confidence})
+        | _speaker(w)
+        for w in spoken
+    ]
+
+
+def _speaker(spoken: Word | Segment) -> dict[str, str]:
+    """The field `speaker`, where speakers were told apart."""
+    return {} if spoken.speaker is None else {"speaker": spoken.speaker}
+
+
+def logprobs(segments: Iterable[Segment]) -> list[dict[str, Any]]:
+    """OpenAI's list of the tokens that wrote the text; a token that ends inside a character shows that as U+FFFD."""
+    return [
+        {"token": t.written.decode(errors="replace"), "logprob": t.logprob, "bytes": list(t.written)}
+        for segment in segments
+        for t in segment.spoken
+    ]
+
+
+def token_usage(transcript: Transcript) -> dict[str, Any]:
+    """Tokens that the model read and wrote for the recording."""
+    text = sum(s.prompt_tokens for s in transcript.segments)
+    audio = sum(s.audio_tokens for s in transcript.segments)
+    out = sum(len(s.tokens) for s in transcript.segments)
+    return {
+        "type": "tokens",
+        "input_tokens": text + audio,
+        "output_tokens": out,
+        "total_tokens": text + audio + out,
+        "input_token_details": {"text_tokens": text, "audio_tokens": audio},
+    }
+
+
+def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
+    """The content of verbose_json."""
+    content: dict[str, Any] = {
+        "task": "transcribe",
+        # Whisper's habit, which clients expect here: the English name in lower case, not the code.
+        "language": transcript.language.lower() or "auto",
+        "language_code": languages.code(transcript.language),
+        "languages": language_codes(transcript),
+        "duration": transcript.duration_ms / 1000,
+        "text": transcript.text,
+    }
+    if output.segments:
+        content["segments"] = [_segment(i, segment) for i, segment in enumerate(transcript.segments)]
+    if output.words:
+        content["words"] = words(transcript.words)
+    if transcript.warnings:
+        content["warnings"] = list(transcript.warnings)
+    return content | {"usage": usage(transcript)}
+
+
+def _cues(cues: Iterable[Cue]) -> list[dict[str, Any]]:
+    """What SRT and VTT show, with the line breaks."""
+    return [
+        {"start": cue.start_ms / 1000, "end": cue.end_ms / 1000, "text": "\n".join(cue.lines)}
+        | ({"speaker": cue.speaker} if cue.speaker else {})
+        for cue in cues
+    ]
+
+
+def _segment(number: int, segment: Segment) -> dict[str, Any]:
+    return {
+        "id": number,
+        "seek": segment.start_ms // 10,  # in frames of 10 ms
+        "start": segment.start_ms / 1000,
+        "end": segment.end_ms / 1000,
+        "text": segment.text,
+        "tokens": list(segment.tokens),
+        "temperature": segment.temperature,
+        "avg_logprob": segment.mean_logprob,
+        "compression_ratio": segment.compression_ratio,
+        "no_speech_prob": segment.no_speech_prob,
+        "complete": segment.complete,
+    } | _speaker(segment)
+
+
+def _diarized(transcript: Transcript) -> dict[str, Any]:
+    """The content of diarized_json: OpenAI's fields and no others."""
+    return {
+        "task": "transcribe",
+        "duration": transcript.duration_ms / 1000,
+        "text": transcript.text,
+        "segments": [diarized_segment(i, segment) for i, segment in enumerate(transcript.segments)],
+        "usage": usage(transcript),
+    }
+
+
+def diarized_segment(number: int, segment: Segment) -> dict[str, Any]:
+    """A segment of diarized_json, which is also an event of its stream."""
+    return {
+        "type": "transcript.text.segment",
+        "id": f"seg_{number}",
+        "start": segment.start_ms / 1000,
+        "end": segment.end_ms / 1000,
+        "text": segment.text,
+        "speaker": segment.speaker,
+    }
+
+
+def usage(transcript: Transcript) -> dict[str, Any]:
+    """Seconds of audio, a started one as a whole one: so OpenAI's reference has 9 for a recording of 8.47 s."""
+    return {"type": "duration", "seconds": math.ceil(transcript.duration_ms / 1000)}
+
+
+def dump(content: dict[str, Any]) -> bytes:
+    """As JSON, in the characters of the text."""
+    return json.dumps(content, ensure_ascii=False).encode()

@@ -1,0 +1,176 @@
+"""Rendering transcripts."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from openai.types.audio import TranscriptionDiarized
+
+from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
+from asr_server.recordings.render import render
+from asr_server.recordings.requests import OutputOptions, ResponseFormat
+from asr_server.subtitle import srt, vtt
+from asr_server.subtitle.cue_config import CueConfig
+
+WORDS = tuple(
+    Word(text, start, end, TimeSource.ESTIMATED, confidence)
+    for text, start, end, confidence in (
+        ("你", 250, 800, None),
+        ("好", 800, 1500, None),
+        ("今", 2000, 2500, 0.5),
+        ("天", 2500, 3250, 0.75),
+    )
+)
+SEGMENTS = (
+    Segment(250, 1500, "你好", "Chinese", (1, 2), -0.25, 0.01, words=WORDS[:2]),
+    Segment(2000, 3250, "今天", "Chinese", (3,), -0.5, 0.02, words=WORDS[2:]),
+)
+SPEECH = Transcript("你好今天", "Chinese", 3420, SEGMENTS)
+NOTHING = Transcript("", "", 1000, ())
+
+
+def _json(transcript, response_format, **shape):
+    result = _render(transcript, response_format, **shape)
+    assert result.media_type == "application/json"
+    return json.loads(result.content)
+
+
+def _render(transcript, response_format, **output):
+    return render(transcript, OutputOptions(response_format, **output), CueConfig())
+
+
+def test_json_has_the_models_name_and_the_code_of_the_language():
+    """Text, both names of the language, started seconds."""
+    assert _json(SPEECH, ResponseFormat.JSON) == {
+        "text": "你好今天",
+        "language": "Chinese",
+        "language_code": "zh",
+        "languages": [{"code": "zh"}],
+        "usage": {"type": "duration", "seconds": 4},
+    }
+
+
+@pytest.mark.parametrize(("duration_ms", "seconds"), [(100, 1), (8_000, 8), (8_001, 9), (8_470, 9), (8_999, 9)])
+def test_seconds_of_usage_are_rounded_up(duration_ms, seconds):
+    """An integer, as in OpenAI's answers: 8.47 s count as 9."""
+    for response_format in (ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON):
+        found = _json(replace(SPEECH, duration_ms=duration_ms), response_format)["usage"]
+        assert found == {"type": "duration", "seconds": seconds}
+        assert isinstance(found["seconds"], int)
+
+
+def test_verbose_json_has_every_field_that_strict_clients_want():
+    """All segment fields are there and not null."""
+    body = _json(SPEECH, ResponseFormat.VERBOSE_JSON)
+    assert (body["task"], body["language"], body["duration"]) == ("transcribe", "chinese", 3.42)
+    assert body["languages"] == [{"code": "zh"}]
+    segment = body["segments"][1]
+    assert (segment["id"], segment["seek"], segment["start"], segment["end"]) == (1, 200, 2.0, 3.25)
+    assert segment["avg_logprob"] == -0.5
+    assert all(value is not None for value in segment.values())
+
+
+@pytest.mark.parametrize("response_format", [ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON])
+def test_words_come_with_times_and_where_these_are_from(response_format):
+    """Only where they are asked for, in seconds; verbose_json may leave the segments out."""
+    assert "words" not in _json(SPEECH, response_format)
+    body = _json(SPEECH, response_format, words=True, segments=False)
+    assert [w["word"] for w in body["words"]] == list("你好今天")
+    assert body["words"][1] == {"word": "好", "start": 0.8, "end": 1.5, "source": "estimated"}
+    assert body["words"][3]["confidence"] == 0.75
+    assert "segments" not in body
+
+
+def test_text_formats_are_never_json():
+    """The three text formats are plain text, and JSON-looking types would break JavaScript clients."""
+    for response_format, start in (
+        (ResponseFormat.TEXT, "你好今天\n"),
+        (ResponseFormat.SRT, "1\n00:00:00,250 --> 00:00:01,500\n你好\n\n2\n"),
+        (ResponseFormat.VTT, "WEBVTT\n\n00:00:00.250 --> "),
+    ):
+        body = _render(SPEECH, response_format)
+        assert body.media_type == "text/plain; charset=utf-8"
+        assert body.content.decode().startswith(start)
+
+
+def test_silence_renders_in_every_format():
+    """No words is a result, not an error."""
+    assert _json(NOTHING, ResponseFormat.JSON)["text"] == ""
+    assert _json(NOTHING, ResponseFormat.VERBOSE_JSON)["segments"] == []
+    assert _render(NOTHING, ResponseFormat.SRT).content == b""
+    assert _render(NOTHING, ResponseFormat.VTT).content == b"WEBVTT\n\n"
+    assert _render(NOTHING, ResponseFormat.TEXT).content == b"\n"
+
+
+def test_cues_of_verbose_json_are_those_of_srt():
+    """With the limits of the server, and the line breaks."""
+    listed = _json(SPEECH, ResponseFormat.VERBOSE_JSON, cues=True)["cues"]
+    shown = [(cue.start_ms / 1000, cue.end_ms / 1000, cue.text) for cue in srt.parse(_srt(SPEECH))]
+    assert [(cue["start"], cue["end"], cue["text"]) for cue in listed] == shown
+    assert len(shown) == 2
+    assert "cues" not in _json(SPEECH, ResponseFormat.VERBOSE_JSON)
+
+
+def _srt(transcript):
+    return _render(transcript, ResponseFormat.SRT).content.decode()
+
+
+def _said(speaker, text, start_ms):
+    words = tuple(
+        Word(word, start_ms + 300 * i, start_ms + 300 * i + 300, TimeSource.ALIGNED, speaker=speaker)
+        for i, word in enumerate(text.split())
+    )
+    return Segment(start_ms, words[-1].end_ms, text, "English", (1,), -0.1, 0.0, words=words, speaker=speaker)
+
+
+DIALOGUE = Transcript(
+    "Are you there? Yes. I am here. Good.",
+    "English",
+    9_000,
+    (
+        _said("Ann", "Are you there?", 0),
+        _said("B", "Yes.", 1_000),
+        _said("B", "I am here.", 2_500),
+        _said("Ann", "Good.", 4_000),
+    ),
+)
+
+
+def test_diarized_json_is_openais():
+    """Its client's type takes the answer, and there is no field that the type does not have."""
+    content = _json(DIALOGUE, ResponseFormat.DIARIZED_JSON)
+    body = TranscriptionDiarized.model_validate(content, strict=True)
+    assert body.model_dump(exclude_unset=True) == content
+    assert not body.model_extra
+    assert not any(segment.model_extra for segment in body.segments)
+    assert [(s.id, s.speaker, s.text, s.start, s.end) for s in body.segments[:2]] == [
+        ("seg_0", "Ann", "Are you there?", 0.0, 0.9),
+        ("seg_1", "B", "Yes.", 1.0, 1.3),
+    ]
+    assert (body.task, body.text, body.duration) == ("transcribe", DIALOGUE.text, 9.0)
+    assert _json(NOTHING, ResponseFormat.DIARIZED_JSON)["segments"] == []
+
+
+def test_speakers_are_stated_where_they_are_told_apart():
+    """On segments, words and cues, and nowhere else."""
+    body = _json(DIALOGUE, ResponseFormat.VERBOSE_JSON, words=True, cues=True)
+    for listed in ("segments", "words", "cues"):
+        assert {item["speaker"] for item in body[listed]} == {"Ann", "B"}
+    assert [word["speaker"] for word in _json(DIALOGUE, ResponseFormat.JSON, words=True)["words"]][:4] == [
+        *["Ann"] * 3,
+        "B",
+    ]
+    assert "speaker" not in json.dumps(_json(SPEECH, ResponseFormat.VERBOSE_JSON, words=True, cues=True))
+
+
+def test_text_has_a_line_for_each_turn():
+    """Two segments of one speaker are one turn."""
+    assert _render(DIALOGUE, ResponseFormat.TEXT).content == b"Ann: Are you there?\nB: Yes. I am here.\nAnn: Good.\n"
+
+
+def test_subtitles_show_speakers():
+    """A change of speaker ends a cue; vtt names the speaker of each, srt where it changes."""
+    cues = vtt.parse(_render(DIALOGUE, ResponseFormat.VTT).content.decode())
+    assert [cue.speaker for cue in cues] == ["Ann", "B", "B", "Ann"]
+    names = [cue.text.partition(":")[0] for cue in srt.parse(_srt(DIALOGUE)) if ":" in cue.text]
+    assert names == ["Ann", "B", "Ann"]

@@ -1,0 +1,88 @@
+"""`POST /v1/audio/transcriptions`: a form in, a transcript out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from starlette.datastructures import UploadFile
+
+from asr_server.core.errors import UnsupportedValue
+from asr_server.recordings import forms, responses, sse
+from asr_server.recordings.fields import TranscriptionForm
+from asr_server.recordings.pipeline import Emit, Event, Finished, RunOptions, Started
+from asr_server.recordings.requests import ResponseFormat, TranscriptionRequest
+from asr_server.recordings.schemas import DiarizedTranscriptionBody, TranscriptionBody, VerboseTranscriptionBody
+from asr_server.services import CallerDep, Services, ServicesDep
+
+router = APIRouter(tags=["audio"])
+
+
+# The paths of Azure, whose deployments all mean the model that is loaded, and of whisper.cpp's server.
+@router.post("/openai/deployments/{deployment}/audio/transcriptions", include_in_schema=False)
+@router.post("/inference", include_in_schema=False)
+@router.post(
+    "/v1/audio/transcriptions",
+    response_model=TranscriptionBody | VerboseTranscriptionBody | DiarizedTranscriptionBody,
+    responses={
+        200: {
+            "description": "The transcript in the format asked for; with `stream`, server-sent events.",
+            "content": {
+                "text/plain": {"example": "turn on the kitchen lights please\n"},
+                "text/event-stream": {"example": 'data: {"type": "transcript.text.delta", "delta": "turn on"}\n\n'},
+            },
+        },
+        **forms.ERRORS,
+    },
+    openapi_extra=forms.request_schema(TranscriptionForm),
+)
+async def create_transcription(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+    """Transcribe a recording: WAV, FLAC, MP3, OGG, M4A, MP4, MOV, MKV, WebM, AIFF and more."""
+    async with forms.received(request, services, forms.transcription_request) as (wanted, file):
+        if wanted.stream:
+            options = RunOptions(deltas=True, caller=caller.share, owner=caller.owner)
+            work: sse.Work[Event] = partial(services.pipeline.transcribe, file.file, wanted, options)
+            if wanted.output.response_format.is_subtitles:
+                work = partial(_subtitle_events, services, file, wanted, replace(options, deltas=False))
+            return await sse.respond(request, work, sse.OpenAiFrames(wanted.output))
+        return await responses.respond(request, services, wanted, file)
+
+
+async def _subtitle_events(
+    services: Services, file: UploadFile, wanted: TranscriptionRequest, options: RunOptions, emit: Emit
+) -> None:
+    """The events of a stream whose last text is a subtitle file. Cues depend on what follows: there are no deltas."""
+
+    async def emit_start(event: Event) -> None:
+        if isinstance(event, Started):
+            await emit(event)
+
+    result, transcript = await services.processor.process(file.file, wanted, options, emit_start)
+    await emit(Finished(replace(transcript, text=result.content.decode())))
+
+
+@router.post(
+    "/v1/audio/transcriptions/stream",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "Server-sent events: one for each segment in order, one for all text, and `done`.",
+            "content": {"text/event-stream": {"example": 'data: {"text": "turn on", "is_final": false, ...}\n\n'}},
+        },
+        **forms.ERRORS,
+    },
+    openapi_extra=forms.request_schema(TranscriptionForm),
+)
+async def stream_transcription(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+    """Transcribe a recording and send each segment when it is finished. The form is that of the route above."""
+    async with forms.received(request, services, forms.segments_request) as (wanted, file):
+        if wanted.output.response_format not in (ResponseFormat.JSON, ResponseFormat.TEXT):
+            raise UnsupportedValue("Only json and text can be streamed here.", param="response_format")
+        if wanted.output.logprobs:
+            raise UnsupportedValue("'include' is not served in this stream.", param="include")
+        work = partial(
+            services.pipeline.transcribe, file.file, wanted, RunOptions(caller=caller.share, owner=caller.owner)
+        )
+        return await sse.respond(request, work, sse.SegmentFrames(wanted.output))

@@ -1,0 +1,116 @@
+"""Finds the spans of speech while a recording is decoded: voice detection, then the cutting of `audio/spans.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from asr_server.audio.segmentation.config import SegmentationConfig
+from asr_server.audio.segmentation.quietest import frame_power
+from asr_server.audio.segmentation.spans import Span, SpanCutter
+from asr_server.audio.vad import SpeechProbability
+from asr_server.core.audio import FRAME_SAMPLES
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from asr_server.engine.protocol import EngineTraits
+    from asr_server.recordings.requests import ServerVad
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpeechSpan:
+    """Samples [start, end) of a recording at 16 kHz, and what they are.
+
+    `audio`: float32 (end - start,) in [-1, 1]; a span that passes full scale is scaled down by its peak, as the SDK
+    does with whole clips. `speech_regions`: where the voice detector found speech, [from, to) in samples.
+    `peak_probability`: the highest speech probability of a frame (0..1). `speaker`: whose it is, if the channel tells.
+    """
+
+    start: int
+    end: int
+    audio: NDArray[np.float32]
+    peak_probability: float
+    speech_regions: tuple[tuple[int, int], ...] = ()
+    speaker: str | None = None
+
+    def part(self, start: int, end: int) -> SpeechSpan:
+        """The samples [start, end) of the recording, which lie in the span; the peak stays that of the whole."""
+        audio = self.audio[start - self.start : end - self.start]
+        speech_regions = tuple((max(a, start), min(b, end)) for a, b in self.speech_regions if a < end and b > start)
+        return replace(self, start=start, end=end, audio=audio, speech_regions=speech_regions)
+
+
+def segmentation_config(chunking: ServerVad | None, traits: EngineTraits) -> SegmentationConfig:
+    """How to cut for an engine of these traits, by the server's own rules or by what the caller stated."""
+    max_span_s = min(SegmentationConfig().max_span_s, traits.max_audio_s)
+    if chunking is None:
+        return SegmentationConfig(max_span_s=max_span_s, max_gap_s=traits.max_pause_s, pad_ms=traits.margin_ms)
+    return SegmentationConfig(
+        max_span_s=max_span_s,
+        threshold=chunking.threshold,
+        min_silence_ms=chunking.silence_duration_ms,
+        # The margin is added on both sides, so it must not be longer than the pause between two regions.
+        pad_ms=min(chunking.prefix_padding_ms, chunking.silence_duration_ms),
+        # Every such pause separates two segments. The server's own rules pack regions with short pauses into one span.
+        max_gap_s=0.0,
+    )
+
+
+class Segmenter:
+    """Cuts one recording, block by block; holds the audio of the open span only."""
+
+    def __init__(self, config: SegmentationConfig) -> None:
+        self._vad = SpeechProbability()
+        self._cutter = SpanCutter(config)
+        self._rest = np.zeros(0, np.float32)  # less than a frame
+        self._kept = np.zeros(0, np.float32)  # what a span may still need, from sample `_kept_from` on
+        self._kept_from = 0
+        self._peak = np.float32(1.0)
+
+    @property
+    def next_start(self) -> int:
+        """The sample before which no later span begins."""
+        return self._cutter.needed_from
+
+    def push(self, block: NDArray[np.float32]) -> list[SpeechSpan]:
+        """The next samples, float32 (n,) at 16 kHz, finite. Returns the spans that are now final, at most 30 s each."""
+        whole = np.concatenate((self._rest, block))
+        frames, self._rest = np.split(whole, [len(whole) - len(whole) % FRAME_SAMPLES])
+        self._keep(frames)
+        return self._speech_spans(self._cutter.push(*self._scores(frames)))
+
+    def finish(self) -> list[SpeechSpan]:
+        """The end of the recording: the last spans."""
+        total = self._kept_from + len(self._kept) + len(self._rest)
+        last = np.pad(self._rest, (0, -len(self._rest) % FRAME_SAMPLES))
+        self._keep(self._rest)
+        ready = self._cutter.push(*self._scores(last))
+        return self._speech_spans([*ready, *self._cutter.finish(total)])
+
+    def _scores(self, frames: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        # Float files may exceed full scale by any factor. The peak so far is the best guess of it.
+        self._peak = max(self._peak, np.abs(frames).max(initial=1.0))
+        scaled = np.clip(frames / self._peak, -1.0, 1.0)
+        return self._vad.push(scaled), frame_power(scaled)
+
+    def _keep(self, frames: NDArray[np.float32]) -> None:
+        needed = min(self._cutter.needed_from - self._kept_from, len(self._kept))
+        self._kept = np.concatenate((self._kept[needed:], frames))
+        self._kept_from += needed
+
+    def _speech_spans(self, spans: list[Span]) -> list[SpeechSpan]:
+        return [
+            SpeechSpan(
+                span.start_samples, span.end_samples, self._audio(span), span.peak_probability, span.speech_regions
+            )
+            for span in spans
+        ]
+
+    def _audio(self, span: Span) -> NDArray[np.float32]:
+        audio = self._kept[span.start_samples - self._kept_from : span.end_samples - self._kept_from]
+        peak = float(np.abs(audio).max(initial=0.0))
+        # Always a copy: a view would keep the whole buffer alive. The division may round to above one, hence the clip.
+        return np.clip(audio / np.float32(peak), -1.0, 1.0) if peak > 1.0 else audio.copy()

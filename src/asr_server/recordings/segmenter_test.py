@@ -1,0 +1,86 @@
+"""Speech spans of a recording: their audio."""
+
+import wave
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from asr_server import demo
+from asr_server.audio.segmentation.config import SegmentationConfig
+from asr_server.engine.protocol import EngineTraits
+from asr_server.recordings.requests import ServerVad
+from asr_server.recordings.segmenter import Segmenter, SpeechSpan, segmentation_config
+
+
+@pytest.fixture(scope="module")
+def recording():
+    """The bundled sample twice, with a pause that parts it into two spans: float32 (n,), its peak below 1."""
+    with wave.open(str(demo.sample().recording)) as source:
+        pcm = np.frombuffer(source.readframes(source.getnframes()), np.int16).astype(np.float32) / 32_768
+    return np.concatenate([pcm, np.zeros(4 * 16_000, np.float32), pcm])
+
+
+def _spans(audio, block=16_000, config=None):
+    segmenter = Segmenter(config or SegmentationConfig())
+    spans = [span for at in range(0, len(audio), block) for span in segmenter.push(audio[at : at + block])]
+    return [*spans, *segmenter.finish()]
+
+
+def test_spans_are_the_samples_of_the_recording(recording):
+    """Where they say that they are, unchanged."""
+    spans = _spans(recording)
+    assert len(spans) == 2
+    for span in spans:
+        assert np.array_equal(span.audio, recording[span.start : span.end])
+
+
+@pytest.mark.parametrize("gain", [3.0, 1_000.0])
+def test_a_span_beyond_full_scale_is_scaled_down_and_not_clipped(recording, gain):
+    """As files of floats may be: the engine hears the same wave, with its peak at full scale."""
+    spans = _spans(recording * np.float32(gain))
+    assert len(spans) == 2
+    for span in spans:
+        wanted = recording[span.start : span.end]
+        assert np.abs(span.audio).max() == 1.0
+        assert np.allclose(span.audio, wanted / np.abs(wanted).max(), atol=1e-5)
+
+
+def test_margins_of_a_callers_own_detection_do_not_overlap(recording):
+    """However long the caller wants them, every pause of the length that it states separates two segments."""
+    pause = np.zeros(8_000, np.float32)
+    said = recording[: (len(recording) - 4 * 16_000) // 2]
+    stated = ServerVad(prefix_padding_ms=3_000, silence_duration_ms=200)
+    config = segmentation_config(stated, EngineTraits())
+    spans = _spans(np.concatenate([said, pause, said, pause, said]), config=config)
+    assert len(spans) >= 3
+    assert all(before.end <= after.start for before, after in pairwise(spans))
+
+
+def test_an_engine_gets_spans_that_it_can_hear():
+    """As long as it can, with the pauses and margins that it likes; never longer than the server's own."""
+    own = SegmentationConfig()
+    short = segmentation_config(None, EngineTraits(max_audio_s=12.0, max_pause_s=0.5, margin_ms=100))
+    assert (short.max_span_s, short.max_gap_s, short.pad_ms) == (12.0, 0.5, 100)
+    assert segmentation_config(None, EngineTraits(max_audio_s=120.0)).max_span_s == own.max_span_s
+    stated = ServerVad(threshold=0.7, prefix_padding_ms=150, silence_duration_ms=700)
+    found = segmentation_config(stated, EngineTraits(max_audio_s=12.0))
+    assert (found.max_span_s, found.threshold, found.min_silence_ms, found.pad_ms) == (12.0, 0.7, 700, 150)
+
+
+def test_a_part_of_a_span_has_the_speech_in_it():
+    """Cut where the part begins and ends, and none of what only touches it."""
+    regions = ((100, 200), (300, 500), (600, 700))
+    span = SpeechSpan(0, 1_000, np.arange(1_000, dtype=np.float32), 0.9, regions, "A")
+    part = span.part(200, 400)
+    assert (part.start, part.end, part.speech_regions, part.speaker) == (200, 400, ((300, 400),), "A")
+    assert part.audio.tolist() == list(range(200, 400))
+    assert span.part(500, 600).speech_regions == ()
+
+
+def test_a_quiet_passage_after_a_loud_one_is_heard_as_quiet():
+    """The scale of a file beyond full scale is that of its loudest sample so far."""
+    segmenter, loud = Segmenter(SegmentationConfig()), np.full(512, 8.0, np.float32)
+    _, before = segmenter._scores(loud)
+    _, after = segmenter._scores(loud / 8)
+    assert (before[0], after[0]) == (1.0, pytest.approx(1 / 64))

@@ -1,0 +1,160 @@
+"""One span of a recording: transcribed as a row of the batch, tried again where that went wrong, its words timed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from asr_server.core.audio import samples_to_ms
+from asr_server.core.transcript import Segment, Token
+from asr_server.engine.protocol import Finish, Utterance
+from asr_server.recordings import word_confidence, word_times
+from asr_server.recordings.retry import Answer, retry
+
+if TYPE_CHECKING:
+    from asr_server.core.transcript import Word
+    from asr_server.engine.client import EngineClient
+    from asr_server.recordings.requests import RecordingRequest
+    from asr_server.recordings.segmenter import SpeechSpan
+    from asr_server.schedule.job import Priority
+
+
+@dataclass(frozen=True, slots=True)
+class SpanContext:
+    """What the spans of one recording have in common. `deadline_s` is by the engine's request clock. `deltas`: the text
+    is wanted as it is decoded."""
+
+    engine: EngineClient
+    group: asyncio.TaskGroup
+    request: RecordingRequest
+    deadline_s: float
+    deltas: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SpanResult:
+    """The segment of a span, or of half of one, and the engine's answer that it was made of."""
+
+    segment: Segment
+    answer: Answer
+
+
+class SpanTask:
+    """A span at work in the recording's task group. The job is queued at once.
+
+    Text that was taken out of `deltas` is final. A span is therefore not tried again once any of its text was taken,
+    and gives no more deltas once it is tried again.
+    """
+
+    def __init__(self, context: SpanContext, span: SpeechSpan, priority: Priority) -> None:
+        self._context = context
+        self._span = span
+        self._priority = priority
+        request = context.request
+        self._utterance = Utterance(
+            audio=span.audio,
+            language=request.language,
+            languages=request.languages,
+            context=request.context,
+            temperature=request.temperature,
+            stream=context.deltas,
+        )
+        stream = context.engine.stream(self._utterance, priority=priority, deadline_s=context.deadline_s)
+        self._stream = stream
+        self._taken = self._retried = False
+        self._task = context.group.create_task(self._run())
+        # A task that is cancelled before its first step never awaits the stream: the job would stay in the queue.
+        self._task.add_done_callback(lambda _: stream.cancel())
+
+    async def begun(self) -> None:
+        """Wait for the first text, or for the end of the job."""
+        await self._stream.begun.wait()
+
+    async def next_delta(self) -> str | None:
+        """The next text as it is decoded; None at its end, or when the span is tried again.
+
+        Raises `TimeoutError` at the deadline.
+        """
+        text = await anext(self._stream, None)
+        if text is None or self._retried:
+            return None
+        self._taken = True
+        return text
+
+    async def results(self) -> list[SpanResult]:
+        """One result, or two for halves. Raises what the engine raised."""
+        found = await self._task
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def likelier(self, result: SpanResult, language: str) -> SpanResult:
+        """`result` of this span, or that for the same audio in `language`: what the engine finds likelier.
+
+        Raises what the engine raises.
+        """
+        answer, request = result.answer, self._context.request
+        utterance = Utterance(self._utterance.audio[answer.start : answer.end], language, request.context)
+        found = await self._context.engine.transcribe(
+            utterance, priority=self._priority, deadline_s=self._context.deadline_s
+        )
+        first, second = answer.transcription.hypothesis, found.hypothesis
+        ended = second.text and second.finish is Finish.END
+        if not ended or second.mean_logprob <= first.mean_logprob:
+            return result
+        return await self._result(Answer(answer.start, answer.end, found, utterance.temperature))
+
+    async def _run(self) -> list[SpanResult] | Exception:
+        try:
+            answers = await self._answers()
+            return list(await asyncio.gather(*map(self._result, answers)))
+        except Exception as error:
+            # Raised, it would end the whole group. It waits for its turn instead: what was said before is sent first.
+            return error
+
+    async def _answers(self) -> list[Answer]:
+        first = await self._stream.result()
+        if self._taken:
+            return [Answer(0, len(self._utterance.audio), first, self._utterance.temperature)]
+        self._retried = first.hypothesis.finish is not Finish.END
+        ask = partial(self._context.engine.transcribe, priority=self._priority, deadline_s=self._context.deadline_s)
+        return await retry(self._utterance, first, ask)
+
+    async def _result(self, answer: Answer) -> SpanResult:
+        offset, hypothesis = self._span.start, answer.transcription.hypothesis
+        part = self._span.part(offset + answer.start, offset + answer.end)
+        how = self._context.request.needed_word_times
+        words = await word_times.words(
+            self._context.engine, part, hypothesis.text, hypothesis.language, how, priority=self._priority
+        )
+        rated = word_confidence.rated(words, hypothesis)
+        if part.speaker is not None:
+            rated = tuple(replace(word, speaker=part.speaker) for word in rated)
+        return SpanResult(_segment(part, answer, rated), answer)
+
+
+def _segment(span: SpeechSpan, answer: Answer, words: tuple[Word, ...]) -> Segment:
+    hypothesis = answer.transcription.hypothesis
+    silence = hypothesis.no_speech_prob
+    return Segment(
+        start_ms=samples_to_ms(span.start),
+        end_ms=samples_to_ms(span.end),
+        text=hypothesis.text,
+        language=hypothesis.language,
+        tokens=hypothesis.ids,
+        mean_logprob=hypothesis.mean_logprob,
+        no_speech_prob=silence if silence is not None else 1.0 - span.peak_probability,
+        temperature=answer.temperature,
+        words=words,
+        complete=hypothesis.finish is Finish.END,
+        spoken=tuple(
+            Token(written, logprob)
+            for written, logprob in zip(hypothesis.pieces, hypothesis.logprobs, strict=False)
+            if written
+        ),
+        prompt_tokens=hypothesis.prompt_tokens,
+        audio_tokens=hypothesis.audio_tokens,
+        speaker=span.speaker,
+    )

@@ -1,0 +1,133 @@
+"""One span at work, with an engine that says what it was asked; `pipeline_test.py` has the whole way."""
+
+import asyncio
+from types import SimpleNamespace
+
+import numpy as np
+
+from asr_server.core.transcript import Segment
+from asr_server.engine.protocol import DEFAULT_TRAITS, Finish, Hypothesis
+from asr_server.recordings.pipeline import _Assembly, ignore
+from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest
+from asr_server.recordings.segmenter import SpeechSpan
+from asr_server.recordings.span import SpanContext, SpanTask
+from asr_server.schedule.job import Priority
+
+SPAN = SpeechSpan(16_000, 32_000, np.zeros(16_000, np.float32), 0.9, ((16_000, 30_000),), "A")
+
+
+def said(text, *, finish=Finish.END, logprob=-0.5):
+    """The engine's answer."""
+    ids = tuple(range(len(text)))
+    hypothesis = Hypothesis(
+        text=text,
+        language="English",
+        ids=ids,
+        logprobs=(logprob,) * len(text),
+        finish=finish,
+        audio_tokens=0,
+        prompt_tokens=0,
+        passes=1,
+        offsets=tuple(range(1, len(text) + 1)),
+        pieces=tuple(letter.encode() for letter in text),
+    )
+    return SimpleNamespace(hypothesis=hypothesis, queue_s=0.0, infer_s=0.0, load_s=0.0)
+
+
+class Engine:
+    """Answers with `first`, and then with `second`. `asked`: the utterances, and how."""
+
+    traits = DEFAULT_TRAITS
+
+    def __init__(self, first, second=None):
+        self.first, self.second, self.asked = first, second, []
+
+    def stream(self, utterance, **how):
+        self.asked.append((utterance, how))
+
+        async def result():
+            return self.first
+
+        return SimpleNamespace(begun=asyncio.Event(), result=result, cancel=lambda: None)
+
+    async def transcribe(self, utterance, **how):
+        self.asked.append((utterance, how))
+        return self.second
+
+
+async def results(engine, language=None):
+    """The results of the span, and the first of them again in that language."""
+    words = OutputOptions(ResponseFormat.VERBOSE_JSON, words=True)
+    request = TranscriptionRequest(output=words, word_times="estimated", prompt="Ann")
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        task = SpanTask(SpanContext(engine, group, request, 70.0, deltas=False), SPAN, Priority.BULK)
+        (found,) = await task.results()
+        return found if language is None else await task.likelier(found, language)
+
+
+async def test_the_words_of_a_channel_have_its_speaker():
+    segment = (await results(Engine(said("Yes, I am.")))).segment
+    assert (segment.speaker, {word.speaker for word in segment.words}) == ("A", {"A"})
+    assert len(segment.words) == 3
+
+
+async def test_another_language_is_asked_for_within_the_same_time():
+    """Of the same audio, with the class of work and the time limit of the first try; the likelier one is taken."""
+    for second, taken in (
+        (said("Ja.", logprob=-0.1), "Ja."),
+        (said("Ja.", logprob=-0.9), "Yes."),
+        (said("Ja.", logprob=-0.1, finish=Finish.LOOP), "Yes."),
+        (said("", logprob=0.0), "Yes."),
+    ):
+        engine = Engine(said("Yes."), second)
+        assert (await results(engine, "German")).segment.text == taken
+        first, again = engine.asked
+        assert first[1] == again[1] == {"priority": Priority.BULK, "deadline_s": 70.0}
+        assert (again[0].language, again[0].context) == ("German", first[0].context)
+        assert np.array_equal(again[0].audio, SPAN.audio)
+
+
+def segment(start_s, end_s, language, speaker=None):
+    return Segment(1000 * start_s, 1000 * end_s, "so", language, (), -0.5, 0.0, speaker=speaker)
+
+
+async def test_a_channel_has_a_main_language_of_its_own():
+    """A short segment is compared with what the same person said before, and a long one with nothing."""
+    assembly = _Assembly(ignore, lambda done_s: None, deltas=False)
+    assembly._segments = [segment(0, 20, "English", "A"), segment(20, 30, "German", "B")]
+    asked = []
+
+    async def likelier(result, language):
+        asked.append(language)
+        return result
+
+    task = SimpleNamespace(likelier=likelier)
+    for one in (
+        segment(30, 31, "French", "A"),
+        segment(31, 32, "French", "B"),
+        segment(32, 33, "German", "B"),
+        segment(40, 45, "French", "A"),
+        segment(45, 46, "French", "C"),
+    ):
+        await assembly._in_main_language(task, SimpleNamespace(segment=one))
+    assert asked == ["English", "German"]
+
+
+def test_spans_wait_at_the_same_time_and_their_work_adds_up():
+    """Of the waits the longest counts."""
+    assembly = _Assembly(ignore, lambda done_s: None, deltas=False)
+    for queue_s, infer_s, load_s in ((1.0, 0.25, 4.0), (3.0, 0.5, 2.0), (2.0, 0.25, 0.0)):
+        assembly._add_times(SimpleNamespace(queue_s=queue_s, infer_s=infer_s, load_s=load_s))
+    timings = assembly._timings()
+    assert (timings.queue_ms, timings.infer_ms, timings.load_ms) == (3_000.0, 1_000.0, 4_000.0)
+
+
+async def test_segments_of_channels_are_in_the_order_of_time():
+    """A span that was halved may reach behind the beginning of the next one; what has no text is left out."""
+    assembly = _Assembly(ignore, lambda done_s: None, deltas=False)
+    late, early = segment(5, 6, "English", "A"), segment(3, 4, "English", "B")
+    assembly._segments = [late, early]
+    await assembly.label(
+        SimpleNamespace(plan=SimpleNamespace(is_split=True), channels=None, speakers=None, tells_speakers=False)
+    )
+    assert assembly._segments == [early, late]

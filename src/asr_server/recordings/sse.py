@@ -1,0 +1,254 @@
+"""Server-sent events: work that emits events, as a response with keep-alives, and errors in the middle of it.
+
+Clients drop an event that does not end with a blank line, and stumble over `id:`, `retry:` and events without data
+(measured with OpenAI's clients); comment lines are safe.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+from dataclasses import replace
+from typing import Any, Generic, TypeVar
+
+from loguru import logger
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from asr_server.core.errors import AsrError, Cancelled
+from asr_server.core.transcript import Segment, Transcript
+from asr_server.net.disconnect import while_connected
+from asr_server.net.errors import error_body, internal_error_body
+from asr_server.net.request_log import log_fields
+from asr_server.recordings.pipeline import Event, Finished, SegmentDone, SegmentLabelled, Started, TextDelta
+from asr_server.recordings.render import diarized_segment, language_codes, logprobs, token_usage, verbose, words
+from asr_server.recordings.requests import OutputOptions, ResponseFormat
+from asr_server.text.joining import joint
+
+# Proxies and Node's fetch give up on a silent connection; they do so after 60 s and more.
+PING_S = 15.0
+_PING = ": ping\n\n"
+_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+# Events that wait for a slow reader before the work waits too.
+_BUFFERED_EVENTS = 16
+
+E = TypeVar("E")
+# Work that emits events: it is called with the function to emit them with.
+Work = Callable[[Callable[[E], Awaitable[None]]], Coroutine[Any, Any, object]]
+
+# The event loop itself refers to its tasks only weakly.
+_tasks: set[asyncio.Task[None]] = set()
+
+
+class EventBuffer(Generic[E]):
+    """Runs `work` in a task of its own and buffers its events for one reader.
+
+    When a client leaves, Starlette cancels the reading task again at each of its waits. The work is another task, so
+    it is cancelled once and ends in order.
+    """
+
+    def __init__(self, work: Work[E]) -> None:
+        self._items: asyncio.Queue[E | Exception | None] = asyncio.Queue(_BUFFERED_EVENTS)
+        self._item: E | Exception | None = None
+        self._has_reader = True
+        self._task = asyncio.create_task(self._run(work))
+        _tasks.add(self._task)
+        self._task.add_done_callback(_tasks.discard)
+
+    async def wait(self, timeout_s: float | None = None) -> bool:
+        """Wait for the next event, the end or an error, which `take` then returns. False if none came in time."""
+        try:
+            # Safe to cancel: `Queue.get` takes an item out in its last step or not at all.
+            async with asyncio.timeout(timeout_s):
+                self._item = await self._items.get()
+        except TimeoutError:
+            return False
+        return True
+
+    def take(self) -> E | None:
+        """The event that `wait` got; None at the end. Raises the error that ended the work."""
+        if isinstance(self._item, Exception):
+            raise self._item
+        return self._item
+
+    def cancel(self) -> None:
+        """The reader has left: cancel the work. Does nothing if it is done."""
+        self._has_reader = False
+        self._task.cancel()
+
+    async def _run(self, work: Work[E]) -> None:
+        end: Exception | None = None
+        try:
+            await work(self._items.put)
+        except Exception as error:
+            end = error
+        if self._has_reader:  # otherwise the put would wait for ever in a full queue
+            await self._items.put(end)
+
+
+async def respond(request: Request, work: Work[E], to_frames: Callable[[E], Sequence[str]]) -> StreamingResponse:
+    """The response that sends the frames of the events of `work`.
+
+    It returns when there is an event: an error before that is raised, and so becomes an HTTP status. Raises `Cancelled`
+    when the client leaves before.
+    """
+    buffer = EventBuffer(work)
+    try:
+        await while_connected(request.receive, buffer.wait())
+        first = buffer.take()
+    except BaseException:
+        buffer.cancel()
+        raise
+    return _EventResponse(stream(request, buffer, first, to_frames), buffer)
+
+
+class _EventResponse(StreamingResponse):
+    """Cancels the work also if the client leaves before the first frame is sent."""
+
+    def __init__(self, frames: AsyncGenerator[str, None], buffer: EventBuffer[Any]) -> None:
+        super().__init__(frames, media_type="text/event-stream; charset=utf-8", headers=_HEADERS)
+        self._buffer = buffer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything, or end when the client leaves."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._buffer.cancel()
+
+
+async def stream(
+    request: Request, buffer: EventBuffer[E], first: E | None, to_frames: Callable[[E], Sequence[str]]
+) -> AsyncGenerator[str, None]:
+    """The frames of `first` and of all events after it, pings in between, and an error as the last frame."""
+    event = first
+    try:
+        while event is not None:
+            frames = to_frames(event)
+            _note(request, event, is_sent=bool(frames))
+            for text in frames:
+                yield text
+            while not await buffer.wait(PING_S):
+                yield _PING
+            event = buffer.take()
+    except (asyncio.CancelledError, GeneratorExit):
+        request.state.outcome = Cancelled.code
+        raise
+    except AsrError as error:
+        request.state.outcome = error.code
+        yield frame(error_body(error))
+    except Exception as error:  # the status is sent already: the client must hear of it here, the operator in the log
+        request.state.outcome = AsrError.code
+        logger.opt(exception=error).error("unexpected error", id=request.state.id)
+        yield frame(internal_error_body())
+
+
+def _note(request: Request, event: object, *, is_sent: bool) -> None:
+    """For the request's log line and its metrics."""
+    if isinstance(event, Finished):
+        request.state.log.update(log_fields(event.transcript))
+    elif isinstance(event, TextDelta | SegmentDone) and is_sent and not hasattr(request.state, "first_text_s"):
+        request.state.first_text_s = time.perf_counter()
+
+
+def frame(content: dict[str, Any]) -> str:
+    """One event."""
+    return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
+
+
+class OpenAiFrames:
+    """Deltas as they are decoded, one `transcript.text.done`, `[DONE]`. All deltas joined are the text of done. With
+    diarized_json each segment is an event too, once its speaker is known.
+
+    Log-probabilities come with `done`: a delta is whole characters, which may be less or more than whole tokens.
+    """
+
+    def __init__(self, output: OutputOptions) -> None:
+        self._output = output
+        self._segments = 0
+
+    def __call__(self, event: Event) -> list[str]:
+        """The frames of the next event."""
+        match event:
+            case TextDelta(text=text):
+                return [frame({"type": "transcript.text.delta", "delta": text})]
+            case SegmentLabelled(segment=segment) if self._is_diarized:
+                self._segments += 1
+                return [frame(diarized_segment(self._segments - 1, segment))]
+            case Finished(transcript=transcript):
+                return [frame(_done(transcript, self._output)), "data: [DONE]\n\n"]
+            case _:
+                return []
+
+    @property
+    def _is_diarized(self) -> bool:
+        return self._output.response_format is ResponseFormat.DIARIZED_JSON
+
+
+def _done(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
+    if output.response_format is ResponseFormat.VERBOSE_JSON:
+        content = verbose(transcript, output)
+        return {"type": "transcript.text.done", **content, "usage": token_usage(transcript)}
+    body = {
+        "type": "transcript.text.done",
+        "text": transcript.text,
+        "languages": language_codes(transcript),
+        "usage": token_usage(transcript),
+    }
+    body |= {"logprobs": logprobs(transcript.segments)} if output.logprobs else {}
+    return body | ({"words": words(transcript.words)} if output.words else {})
+
+
+class SegmentFrames:
+    """How long the recording says that it is, if it does; one event for each segment; one for all text; `done`.
+
+    Where speakers are told apart, the segments come without them while the recording is transcribed, and once more at
+    its end, each of one speaker.
+    """
+
+    def __init__(self, output: OutputOptions) -> None:
+        self._output = output
+        self._index = 0
+        self._text = ""
+        self._complete = True
+        self._is_labelled = False
+
+    def __call__(self, event: Event) -> list[str]:
+        """The frames of the next event. The texts of all segments, one behind the other, are the whole text."""
+        match event:
+            case Started(claimed_s=claimed_s) if claimed_s:
+                return [frame({"duration": round(claimed_s, 3)})]
+            case SegmentDone(segment=segment):
+                self._complete &= segment.complete
+                unlabelled = tuple(replace(word, speaker=None) for word in segment.words)
+                return [frame(self._segment(replace(segment, words=unlabelled)))]
+            case SegmentLabelled(segment=segment):
+                if not self._is_labelled:
+                    self._is_labelled, self._index, self._text = True, 0, ""
+                return [frame(self._segment(segment) | {"speaker": segment.speaker})]
+            case Finished(transcript=whole):
+                chunk = self._chunk(whole.text, whole.language or "auto", 0, whole.duration_ms)
+                return [frame(chunk | {"is_final": True, "complete": self._complete}), frame({"done": True})]
+            case _:
+                return []
+
+    def _segment(self, segment: Segment) -> dict[str, Any]:
+        text = joint(self._text, segment.text) + segment.text if segment.text else ""
+        chunk = self._chunk(text, segment.language, segment.start_ms, segment.end_ms)
+        chunk["complete"] = segment.complete
+        self._text += text
+        self._index += 1
+        return chunk | ({"words": words(segment.words)} if self._output.words else {})
+
+    def _chunk(self, text: str, language: str, start_ms: int, end_ms: int) -> dict[str, Any]:
+        return {
+            "text": text,
+            "language": language,
+            "is_final": False,
+            "chunk_index": self._index,
+            "start": start_ms / 1000,
+            "end": end_ms / 1000,
+        }

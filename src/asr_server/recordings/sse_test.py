@@ -1,0 +1,215 @@
+"""Events in the middle of which things happen: silence, errors, a reader that leaves."""
+
+import asyncio
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import anyio
+import pytest
+from openai.types.audio import TranscriptionTextSegmentEvent
+
+from asr_server.core.errors import EngineOutOfMemory
+from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
+from asr_server.recordings import sse
+from asr_server.recordings.pipeline import Finished, SegmentDone, SegmentLabelled, Started, TextDelta
+from asr_server.recordings.requests import OutputOptions, ResponseFormat
+
+WORD = Word("hello", 0, 900, TimeSource.ALIGNED)
+SEGMENT = Segment(0, 900, "hello", "English", (1,), -0.1, 0.0)
+FINISHED = Finished(Transcript("hello", "English", 1000, (SEGMENT,)))
+
+
+@pytest.fixture
+def request_():
+    """A connected client's."""
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    return SimpleNamespace(state=SimpleNamespace(id="r", log={}, outcome=None), receive=receive)
+
+
+def _work(*events, fault=None, closed=None):
+    async def work(emit):
+        try:
+            for event in (Started(1.0), *events):
+                await emit(event)
+            if fault is not None:
+                raise fault
+            await emit(FINISHED)
+        finally:
+            if closed is not None:
+                closed.set()
+
+    return work
+
+
+def _openai():
+    return sse.OpenAiFrames(OutputOptions())
+
+
+async def _sent(request_, work, to_frames):
+    response = await sse.respond(request_, work, to_frames)
+    return [event async for event in response.body_iterator]
+
+
+def _bodies(events):
+    return [json.loads(event[6:]) for event in events if event.startswith("data: {")]
+
+
+async def test_openais_events_are_deltas_and_the_whole(request_):
+    """The end mark comes last, nothing is said of segments, and the log line gets its figures."""
+    events = await _sent(request_, _work(TextDelta("hel"), TextDelta("lo"), SegmentDone(SEGMENT)), _openai())
+    first, second, whole = _bodies(events)
+    assert [first["delta"], second["delta"], whole["text"]] == ["hel", "lo", "hello"]
+    assert (whole["type"], whole["languages"]) == ("transcript.text.done", [{"code": "en"}])
+    assert events[-1] == "data: [DONE]\n\n"
+    assert request_.state.log["audio_s"] == 1.0
+    assert request_.state.first_text_s > 0
+
+
+async def test_a_late_error_is_an_event_with_its_code(request_):
+    """After the first event an error can only be an event; the stream ends with it, without an end mark."""
+    events = await _sent(request_, _work(TextDelta("hel"), fault=EngineOutOfMemory("no memory")), _openai())
+    assert [body.get("error", {}).get("code") for body in _bodies(events)] == [None, "engine_out_of_memory"]
+    assert len(events) == 2
+    assert request_.state.outcome == "engine_out_of_memory"
+
+
+async def test_a_fault_of_ours_says_nothing_of_its_inside(request_):
+    """An unexpected error becomes `internal_error`, its text stays in the log."""
+    for fault in (ZeroDivisionError("secret"), TimeoutError("secret")):
+        events = await _sent(request_, _work(fault=fault), _openai())
+        assert json.loads(events[-1][6:])["error"]["code"] == "internal_error"
+        assert "secret" not in events[-1]
+
+
+async def test_an_error_before_the_first_event_is_no_stream(request_):
+    """It is raised, so that it becomes an HTTP status."""
+
+    async def refuse(emit):
+        raise EngineOutOfMemory("no memory")
+
+    with pytest.raises(EngineOutOfMemory):
+        await sse.respond(request_, refuse, _openai())
+
+
+async def test_silence_on_the_line_is_filled_with_comments(request_, monkeypatch):
+    """While nothing comes, pings do, and nothing is lost."""
+    monkeypatch.setattr(sse, "PING_S", 0.02)
+
+    async def slow(emit):
+        await emit(Started(1.0))
+        await asyncio.sleep(0.2)
+        await emit(TextDelta("hello"))
+        await emit(FINISHED)
+
+    events = await _sent(request_, slow, _openai())
+    assert events.count(": ping\n\n") >= 2
+    assert [body["type"] for body in _bodies(events)] == ["transcript.text.delta", "transcript.text.done"]
+
+
+@pytest.mark.parametrize("sends", [False, True])
+async def test_a_client_that_leaves_ends_the_work(request_, sends):
+    """Before the first frame, and in the middle of many: the work is cancelled although it waits for its reader."""
+    closed, left = asyncio.Event(), asyncio.Event()
+    response = await sse.respond(request_, _work(*[TextDelta("hello")] * 100, closed=closed), _openai())
+    frames = []
+
+    async def receive():
+        await left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(message):
+        frames.append(message)
+        if len(frames) > 2 or not sends:
+            left.set()
+            await asyncio.Event().wait()
+
+    assert not closed.is_set()
+    async with asyncio.timeout(5):
+        await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
+        await closed.wait()
+
+
+async def test_work_ends_in_order_although_its_reader_is_cancelled_again_and_again(request_):
+    """As Starlette does it: a cancelled scope cancels at every wait, and the work's own end may have many of them."""
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def work(emit):
+        try:
+            await emit(Started(1.0))
+            await emit(TextDelta("hello"))
+            await asyncio.sleep(60)
+        finally:
+            for _ in range(3):
+                await asyncio.sleep(0.01)
+            ended.set()
+
+    response = await sse.respond(request_, work, _openai())
+
+    async def read():
+        async def send(message):
+            begun.set()
+
+        await response({"type": "http", "asgi": {"spec_version": "2.4"}}, None, send)
+
+    async with anyio.create_task_group() as readers:
+        readers.start_soon(read)
+        await begun.wait()
+        readers.cancel_scope.cancel()
+    async with asyncio.timeout(5):
+        await ended.wait()
+
+
+async def test_our_own_events_number_the_segments(request_):
+    """The length comes first, segments are numbered, the whole comes last, and deltas are not sent."""
+    work = _work(TextDelta("hello"), SegmentDone(SEGMENT), SegmentDone(SEGMENT))
+    bodies = _bodies(await _sent(request_, work, sse.SegmentFrames(OutputOptions())))
+    assert bodies[0] == {"duration": 1.0}
+    assert [b.get("chunk_index") for b in bodies[1:]] == [0, 1, 2, None]
+    assert [b.get("is_final") for b in bodies[1:]] == [False, False, True, None]
+    assert [b.get("complete") for b in bodies[1:]] == [True, True, True, None]
+    assert bodies[-1] == {"done": True}
+
+
+async def test_a_segment_that_was_cut_off_is_marked_and_so_is_the_whole(request_):
+    """Also if the segment has no text, which the transcript leaves out."""
+    cut = replace(SEGMENT, complete=False, text="")
+    bodies = _bodies(
+        await _sent(request_, _work(SegmentDone(cut), SegmentDone(SEGMENT)), sse.SegmentFrames(OutputOptions()))
+    )
+    assert [b.get("complete") for b in bodies[1:]] == [False, True, False, None]
+
+
+def _labelled(*pairs):
+    return [SegmentLabelled(replace(SEGMENT, speaker=name, text=text)) for name, text in pairs]
+
+
+async def test_diarized_segments_are_events_with_the_ids_of_the_whole_answer(request_):
+    """Behind the deltas, once their speakers are known. Other formats have no such events."""
+    events = [TextDelta("hello"), SegmentDone(SEGMENT), *_labelled(("A", "hel"), ("B", "lo"))]
+    output = OutputOptions(ResponseFormat.DIARIZED_JSON)
+    bodies = _bodies(await _sent(request_, _work(*events), sse.OpenAiFrames(output)))
+    kinds = [body["type"].removeprefix("transcript.text.") for body in bodies]
+    assert kinds == ["delta", "segment", "segment", "done"]
+    segments = [TranscriptionTextSegmentEvent.model_validate(body, strict=True) for body in bodies[1:3]]
+    assert [(each.id, each.speaker, each.text) for each in segments] == [("seg_0", "A", "hel"), ("seg_1", "B", "lo")]
+    plain = _bodies(await _sent(request_, _work(*events), _openai()))
+    assert [body["type"].removeprefix("transcript.text.") for body in plain] == ["delta", "done"]
+
+
+async def test_our_own_events_have_segments_again_with_their_speakers(request_):
+    """At once without them, at the end with them, and both times the texts join to the whole."""
+    said = replace(SEGMENT, text="hello there", words=(replace(WORD, speaker="A"),), speaker="A")
+    events = [SegmentDone(said), *_labelled(("A", "hello"), ("B", "there"))]
+    frames = sse.SegmentFrames(OutputOptions(words=True))
+    _, first, *labelled, whole, _ = _bodies(await _sent(request_, _work(*events), frames))
+    assert (first["text"], first["chunk_index"]) == ("hello there", 0)
+    assert "speaker" not in json.dumps(first)
+    assert [(body["speaker"], body["text"], body["chunk_index"]) for body in labelled] == [
+        ("A", "hello", 0),
+        ("B", " there", 1),
+    ]
+    assert (whole["chunk_index"], whole["is_final"]) == (2, True)

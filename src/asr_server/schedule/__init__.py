@@ -1,0 +1,1 @@
+"""The order of work: heap, engine thread, admission, quotas and capacity."""

@@ -1,0 +1,233 @@
+"""The decision to accept work: what can be answered in time at the measured speed, within a bound on the seconds of
+audio."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from asr_server.core.errors import Overloaded
+from asr_server.schedule.capacity import FIRST_GUESS_SPEED, EngineWork, FreeCapacity, StreamCapacity, StreamRules
+from asr_server.schedule.engine_time import RECORDINGS_SHARE
+
+# The first guess weighs as much as this many seconds of work, and what was measured longer ago than `_MEMORY_S`
+# fades.
+_FIRST_GUESS_WEIGHT_S = 1.0
+_MEMORY_S = 30.0
+# A measurement is of so much work at least.
+_SAMPLE_S = 0.2
+_LIVE_RETRY_S = 5  # sessions take minutes; some end at any time
+# This many seconds of audio, three spans, are accepted whatever the time limit: over less the estimate says little.
+_LEAST_S = 90.0
+# A recording counts as one of usual length until its own is known. Long ones do not make that longer: they are few, and
+# must not keep short ones out.
+_FIRST_GUESS_S = 10.0
+_LONGEST_GUESS_S = 30.0
+# Of a text, what the engine may have before one of another caller has its turn: three sentences.
+_TURN_S = 80.0
+
+
+@dataclass(slots=True, eq=False)
+class AdmissionTicket:
+    """The accepted audio of one recording or live session."""
+
+    seconds: float  # of audio, an estimate until `known`; for a session, what waits for an answer
+    time_limit_s: float  # the time that it has
+    bulk: bool = False  # others go before it
+    live: bool = False  # it is a session
+    left: bool = False  # the session's client has closed it, so it takes no stream, though it is kept for a while
+    known: bool = False  # `seconds` is no estimate
+    done_s: float = 0.0  # how much of `seconds` is answered
+    share: str = ""  # the caller that it counts for, a key or an address; "" for none
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of audio without an answer."""
+        return max(0.0, self.seconds - self.done_s)
+
+
+class Admission:
+    """Bounds the seconds of audio that are accepted and not yet answered. Used from the event loop only.
+
+    All together have at most `limit_s`. A recording is accepted if it and what goes before it can be answered within
+    its time limit, by default `time_limit_s`, as fast as recordings were answered of late. `engine_s`: how long the
+    engine has had recordings so far, live work at the same time included. `first_guess_speed`: seconds of audio in a
+    second before anything was measured. `streams`: what the engine can take of live sessions; None bounds them by the
+    seconds of audio alone. `share_s`: what one key or address may have of `limit_s`.
+    """
+
+    def __init__(
+        self,
+        limit_s: float,
+        *,
+        time_limit_s: float = math.inf,
+        engine_s: Callable[[], float] = lambda: 0.0,
+        first_guess_speed: float = FIRST_GUESS_SPEED,
+        streams: StreamCapacity | None = None,
+        share_s: float = math.inf,
+    ) -> None:
+        self.limit_s = limit_s
+        self.answered_s = 0.0  # seconds of audio of all recordings so far that were transcribed to their end
+        self._share_s = share_s
+        self._time_limit_s = time_limit_s
+        self._engine_s = engine_s
+        self._streams = streams or StreamCapacity(EngineWork(), StreamRules())
+        self._done_s = 0.0  # seconds of audio of recordings that were answered so far
+        self._tickets: set[AdmissionTicket] = set()
+        self._usual_s = _FIRST_GUESS_S
+        self._speed, self._measured_s = first_guess_speed, _FIRST_GUESS_WEIGHT_S
+        self._sample_began_s, self._sample_audio_s = engine_s(), 0.0
+
+    @property
+    def held_s(self) -> float:
+        """Seconds of audio under way."""
+        return sum(ticket.left_s for ticket in self._tickets)
+
+    @property
+    def full(self) -> bool:
+        """True if a recording of usual length does not fit. Any one fits an empty server."""
+        return self._excess_s(AdmissionTicket(self._usual_s, self._time_limit_s), self._tickets) > 0
+
+    def check(self) -> None:
+        """Raise `Overloaded` when a recording of usual length does not fit: asked before a body is read."""
+        self._check(AdmissionTicket(self._usual_s, self._time_limit_s), self._tickets)
+
+    def check_limit(self) -> None:
+        """Raise `Overloaded` when a job of usual length does not fit. Jobs can wait: only the bound on all together
+        counts."""
+        self._check(AdmissionTicket(self._usual_s, math.inf), self._tickets)
+
+    def check_live(self) -> None:
+        """Raise `Overloaded` when a live session does not fit, which goes before recordings: asked before one is
+        opened."""
+        self.check_limit()
+        free = self.capacity()
+        if self._streams.rules.refuses and free.streams_measured and self._sessions and not free.free_streams:
+            raise Overloaded(
+                "The server has all the live sessions that it can answer in time; try again later.",
+                retry_after_s=_LIVE_RETRY_S,
+            )
+
+    def update(self) -> None:
+        """The number of sessions has changed. What was measured so far was with those before."""
+        self._streams.update(self._sessions, self._done_s)
+
+    def capacity(self) -> FreeCapacity:
+        """Return what can be taken now in addition to what is under way."""
+        self.update()
+        left_s = self.limit_s - self.held_s
+        return self._streams.free(room=int(max(0.0, left_s) / self._usual_s))
+
+    @property
+    def _sessions(self) -> int:
+        return sum(ticket.live and not ticket.left for ticket in self._tickets)
+
+    @contextmanager
+    def hold(
+        self, *, time_limit_s: float | None = None, bulk: bool = False, share: str = ""
+    ) -> Iterator[AdmissionTicket]:
+        """Hold the usual length until the block ends, or raise `Overloaded`.
+
+        To be called before anything is done for a recording: of many that arrive together, those that cannot be taken
+        are refused at once, and not when the length of each is known.
+        """
+        ticket = AdmissionTicket(self._usual_s, time_limit_s or self._time_limit_s, bulk, share=share)
+        self._check(ticket, self._tickets)
+        self._tickets.add(ticket)
+        try:
+            yield ticket
+        finally:
+            self._tickets.remove(ticket)
+
+    @contextmanager
+    def hold_live(self, share: str = "") -> Iterator[AdmissionTicket]:
+        """Yield a ticket for a live session until the block ends; or raise `Overloaded`."""
+        self.check_live()
+        ticket = AdmissionTicket(0.0, math.inf, live=True, known=True, share=share)
+        self._tickets.add(ticket)
+        self.update()
+        try:
+            yield ticket
+        finally:
+            self._tickets.remove(ticket)
+            self.update()
+
+    def measure(self, ticket: AdmissionTicket, seconds: float, *, bulk: bool = False) -> None:
+        """Set the length of the recording, as soon as it is known and whenever it changes.
+
+        Raises `Overloaded` the first time if it does not fit with the others; later never, since work that has begun is
+        finished.
+        """
+        ticket.seconds, ticket.bulk = seconds, ticket.bulk or bulk
+        if not ticket.known:
+            # Recordings whose length is not known yet will be measured with this one.
+            self._check(ticket, [other for other in self._tickets if other.known])
+            ticket.known = True
+            self._usual_s += 0.2 * (min(seconds, _LONGEST_GUESS_S) - self._usual_s)
+
+    def check_more(self, ticket: AdmissionTicket | None, seconds: float, share: str) -> None:
+        """Raise `Overloaded` if a session may not have that many seconds more under way; `ticket`: None if it has none.
+
+        A server's only session always may.
+        """
+        held_s = ticket.left_s if ticket is not None else 0.0
+        others = [other for other in self._tickets if other is not ticket]
+        self._check(AdmissionTicket(held_s + seconds, math.inf, share=share), others)
+
+    def progress(self, ticket: AdmissionTicket, done_s: float) -> None:
+        """Note that a recording is answered up to `done_s`. Audio answered in a time of the engine is the speed."""
+        new_s = max(0.0, done_s - ticket.done_s)
+        self._done_s += new_s
+        self._sample_audio_s += new_s
+        ticket.done_s = max(ticket.done_s, done_s)
+        took_s = self._engine_s() - self._sample_began_s
+        if took_s < _SAMPLE_S:
+            return
+        self._speed += (self._sample_audio_s / took_s - self._speed) * took_s / (took_s + self._measured_s)
+        self._measured_s = min(_MEMORY_S, self._measured_s + took_s)
+        self._sample_began_s, self._sample_audio_s = self._engine_s(), 0.0
+
+    def finish(self, ticket: AdmissionTicket, seconds: float) -> None:
+        """A recording of that length was transcribed to its end."""
+        self.progress(ticket, seconds)
+        self.answered_s += seconds
+
+    def _check(self, ticket: AdmissionTicket, others: Collection[AdmissionTicket]) -> None:
+        own_s = sum(other.left_s for other in others if other is not ticket and other.share == ticket.share)
+        if ticket.share and own_s and own_s + ticket.left_s > self._share_s:
+            raise Overloaded(
+                "You have all the work under way that one caller may have; try again later.",
+                retry_after_s=max(1, math.ceil((own_s + ticket.left_s - self._share_s) / max(self._speed, 0.01))),
+            )
+        excess_s = self._excess_s(ticket, others)
+        if excess_s > 0:
+            wait_s = max(1, math.ceil(excess_s / max(self._speed, 0.01)))
+            raise Overloaded("The server has all the work it can do in time; try again later.", retry_after_s=wait_s)
+
+    def _excess_s(self, ticket: AdmissionTicket, others: Collection[AdmissionTicket]) -> float:
+        """Seconds of audio that have to be answered before a recording can be accepted; 0 if none."""
+        others = [other for other in others if other is not ticket]
+        held_s = sum(other.left_s for other in others)
+        live_s = sum(other.left_s for other in others if other.live)
+        # Bulk work gives way to the rest.
+        before_s = sum(
+            _before_s(ticket, other) for other in others if not other.live and (ticket.bulk or not other.bulk)
+        )
+        # Live work goes first, but recordings have their share of the engine however much of it there is.
+        before_s += min(live_s, (before_s + ticket.left_s) * (1 / RECORDINGS_SHARE - 1))
+        over_limit_s = held_s + ticket.left_s - self.limit_s
+        late_s = before_s + ticket.left_s - max(_LEAST_S, ticket.time_limit_s * self._speed)
+        return max(0.0, min(held_s, over_limit_s), min(before_s, late_s))
+
+
+def _before_s(ticket: AdmissionTicket, other: AdmissionTicket) -> float:
+    """Return the seconds of another one's work that are done before all of this one's.
+
+    Where callers have shares, the work is that of texts, which take turns at the engine: a short one does not wait for
+    all of another caller's long one.
+    """
+    if ticket.share and ticket.share != other.share:
+        return min(other.left_s, ticket.left_s + _TURN_S)
+    return other.left_s

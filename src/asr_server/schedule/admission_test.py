@@ -1,0 +1,354 @@
+"""Admission in seconds of audio."""
+
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from asr_server.core.errors import Overloaded
+from asr_server.schedule.admission import Admission, AdmissionTicket
+from asr_server.schedule.capacity import EngineWork, StreamCapacity, StreamRules
+
+
+@contextmanager
+def held(admission, seconds):
+    """A recording of that length."""
+    with admission.hold() as hold:
+        admission.measure(hold, seconds)
+        yield hold
+
+
+def test_a_full_server_refuses_and_recovers():
+    """Work over the bound is refused at once; what is released can be taken again."""
+    admission = Admission(limit_s=100)
+    with held(admission, 70):
+        with pytest.raises(Overloaded), held(admission, 40):
+            pass
+        with held(admission, 30), pytest.raises(Overloaded):
+            admission.check()
+        assert admission.held_s == 70
+    assert admission.held_s == 0
+    admission.check()
+
+
+def test_a_recording_over_the_bound_fits_an_empty_server():
+    """Otherwise it could never be transcribed at all."""
+    with held(Admission(limit_s=10), 50):
+        pass
+
+
+def test_a_crowd_is_refused_before_any_length_is_known():
+    """Recordings that were let in hold the usual length from the start, so hardly one too many begins to be decoded."""
+    admission, begun = Admission(limit_s=100), ExitStack()
+    for _ in range(100):
+        with held(admission, 20):
+            pass
+    with begun:
+        for _ in range(5):
+            begun.enter_context(admission.hold())
+        with pytest.raises(Overloaded), admission.hold():
+            pass
+
+
+def test_long_recordings_keep_no_short_one_out():
+    """However long recordings usually are, a short one fits while half a minute is free."""
+    admission = Admission(limit_s=10_000)
+    for _ in range(100):
+        with held(admission, 7_200):
+            pass
+    with held(admission, 9_960):
+        admission.check()
+        with held(admission, 5):
+            pass
+
+
+def test_of_two_whose_length_is_not_known_one_gets_in():
+    """Neither is refused for what the other might turn out to be: the first to know its length stays."""
+    admission = Admission(limit_s=25)
+    with admission.hold() as first, admission.hold() as second:
+        admission.measure(first, 20)
+        with pytest.raises(Overloaded):
+            admission.measure(second, 20)
+
+
+def test_who_turns_out_longer_than_it_said_goes_on():
+    """A length that fitted and grows is not refused; nor is what an error leaves counted."""
+    admission = Admission(limit_s=100)
+    with held(admission, 50), held(admission, 40) as hold:
+        admission.measure(hold, 500)
+        assert admission.held_s == 550
+    assert admission.held_s == 0
+
+
+def test_a_failing_holder_releases():
+    """An error inside gives the seconds back."""
+    admission = Admission(limit_s=10)
+    with pytest.raises(ZeroDivisionError), held(admission, 5):
+        1 / 0  # noqa: B018  # the error is the point
+    assert admission.held_s == 0
+
+
+class Server:
+    """A server in virtual time: it answers recordings one after the other, short ones first, at its own speed."""
+
+    def __init__(self, speed, *, time_limit_s=600.0, limit_s=1e9):
+        self.speed, self.engine_s = speed, 0.0
+        self.admission = Admission(limit_s, time_limit_s=time_limit_s, engine_s=lambda: self.engine_s)
+        self.begun, self.under_way = ExitStack(), []
+
+    def accept(self, seconds, time_limit_s=None, *, bulk=False):
+        """A recording comes. The ticket, or after how many seconds to come again."""
+        with ExitStack() as stack:
+            try:
+                ticket = stack.enter_context(self.admission.hold(time_limit_s=time_limit_s, bulk=bulk))
+                self.admission.measure(ticket, seconds, bulk=seconds > 60)
+            except Overloaded as refusal:
+                return refusal.retry_after_s
+            ticket_ends = stack.pop_all()
+        self.under_way.append((ticket, ticket_ends))
+        return ticket
+
+    def flood(self, seconds=50):
+        """Send recordings of that length, until one is refused."""
+        count = 0
+        while isinstance(self.accept(seconds), AdmissionTicket):
+            count += 1
+        return count
+
+    def run(self, seconds):
+        """Let that much time pass. Returns the recordings that were answered, each with when."""
+        answered, until_s = [], self.engine_s + seconds
+        while self.under_way and self.engine_s < until_s:
+            ticket, ends = min(self.under_way, key=lambda pair: pair[0].bulk)
+            span_s = min(30.0, ticket.left_s)
+            self.engine_s += span_s / self.speed
+            self.admission.progress(ticket, ticket.done_s + span_s)
+            if not ticket.left_s:
+                ends.close()
+                self.under_way.remove((ticket, ends))
+                answered.append((ticket, self.engine_s))
+        return answered
+
+    def learned(self):
+        """Answer short recordings for some minutes."""
+        while self.engine_s < 300:
+            self.accept(30)
+            self.run(1e9)
+        return self
+
+
+@pytest.mark.parametrize("speed", [0.3, 1.0, 5.0, 20.0])
+def test_what_is_accepted_is_answered_in_time_and_little_else_is_refused(speed):
+    """In a flood of short recordings, at any speed, all that are accepted are answered in time, nearly as many as can
+    be."""
+    server = Server(speed).learned()
+    began_s = server.engine_s
+    accepted = server.flood()
+    answered = server.run(1e9)
+    assert len(answered) == accepted
+    assert max(at_s for _, at_s in answered) - began_s <= 600 * 1.05
+    assert accepted * 50 >= 600 * speed * 0.9 - 50
+
+
+def test_a_restart_begins_with_a_careful_guess_and_learns():
+    """At first as much is taken as two cores can do; soon after, what this machine can."""
+    server = Server(20)
+    assert server.flood() == 4 * 600 // 50
+    server.run(1e9)
+    assert server.flood() > 15 * 600 // 50
+    short = Server(20)
+    short.accept(5)
+    short.run(1e9)
+    assert short.flood() > 6 * 600 // 50
+    assert server.learned().flood() > 0.9 * 20 * 600 // 50
+
+
+def test_a_machine_that_becomes_slow_accepts_less():
+    """The machine is slow after two minutes of work, as when live sessions take most of its time."""
+    server = Server(20).learned()
+    server.speed = 2
+    server.accept(240)
+    server.run(1e9)
+    assert server.flood() < 1.5 * 2 * 600 / 50
+
+
+def test_who_comes_again_when_told_is_accepted():
+    """Retry-After is as long as it takes until there is room, and not much longer."""
+    server = Server(5).learned()
+    server.flood()
+    wait_s = server.accept(50)
+    assert 1 <= wait_s <= 30
+    server.run(wait_s)
+    assert isinstance(server.accept(50), AdmissionTicket)
+    bounded = Server(5, limit_s=1_000).learned()
+    assert isinstance(bounded.accept(1_000), AdmissionTicket)
+    wait_s = bounded.accept(30)
+    assert 30 / 5 <= wait_s <= 30 / 5 + 2
+    bounded.run(wait_s)
+    assert isinstance(bounded.accept(30), AdmissionTicket)
+
+
+def test_short_recordings_are_accepted_behind_long_ones_which_give_way_to_them():
+    """Long recordings are accepted only after what can be answered before them; a job with hours of time is accepted
+    still."""
+    server = Server(2).learned()
+    assert isinstance(server.accept(7_200, 14_400, bulk=True), AdmissionTicket)
+    assert isinstance(server.accept(30), AdmissionTicket)
+    assert not isinstance(server.accept(120), AdmissionTicket)
+    assert isinstance(server.accept(7_200, 14_400, bulk=True), AdmissionTicket)
+    server.admission.check_limit()
+
+
+def test_what_live_sessions_leave_behind_keeps_no_short_recording_out():
+    """However much it is: a recording has its share of the engine. Long ones, for which that is too little, wait."""
+    server = Server(5).learned()
+    with server.admission.hold_live() as ticket:
+        ticket.seconds = 100_000.0
+        assert server.flood(30) == pytest.approx(600 * 5 * 0.2 / 30, abs=1)
+        assert not isinstance(server.accept(601), AdmissionTicket)
+
+
+def test_live_sessions_and_recordings_are_bounded_together():
+    """Audio that waits in a session counts like a recording; a session with nothing waiting keeps nobody out."""
+    admission = Admission(limit_s=5)
+    with admission.hold_live() as ticket:
+        with held(admission, 50):
+            pass
+        admission.check()
+        ticket.seconds = 4.0
+        for waiting in (admission.hold(), admission.hold_live()):
+            with pytest.raises(Overloaded), waiting:
+                pass
+        assert admission.held_s == 4.0
+    admission.check()
+
+
+class _Streams:
+    """An engine on which a second of speech costs `cost_s`, and sessions that speak on it all the time."""
+
+    def __init__(self, cost_s=0.2, **rules):
+        self.now_s, self.work, self.cost_s = 0.0, EngineWork(), cost_s
+        self.capacity = StreamCapacity(self.work, StreamRules(**rules), clock=lambda: self.now_s)
+
+    def speak(self, admission, seconds, sessions):
+        for _ in range(seconds):
+            self.now_s += 1.0
+            self.work.speech_s += sessions
+            self.work.first_speech_s = min(self.work.first_speech_s, self.now_s)
+            self.work.live_s += sessions * self.cost_s
+            admission.update()
+
+
+def test_no_session_is_taken_while_no_stream_is_free():
+    """Four fit. Those that are open go on, recordings and jobs are taken, and who ends makes room."""
+    streams, sessions = _Streams(), ExitStack()
+    admission = Admission(limit_s=1_000, streams=streams.capacity)
+    with sessions, admission.hold_live():
+        for _ in range(3):
+            sessions.enter_context(admission.hold_live())
+        streams.speak(admission, 30, sessions=4)
+        for ask in (admission.check_live, lambda: admission.hold_live().__enter__()):
+            with pytest.raises(Overloaded) as refused:
+                ask()
+            assert refused.value.retry_after_s == 5
+        admission.check_limit()
+        with held(admission, 30):
+            assert admission.capacity().free_streams == 0
+        sessions.close()
+        admission.check_live()
+
+
+def test_a_guess_refuses_nobody_and_nor_does_an_operator_who_wants_none_refused():
+    """Nothing is refused before anything was measured, or where the number is only shown."""
+    for streams, seconds in ((_Streams(), 1), (_Streams(refuses=False), 60)):
+        admission, sessions = Admission(limit_s=1_000, streams=streams.capacity), ExitStack()
+        with sessions:
+            for _ in range(8):
+                sessions.enter_context(admission.hold_live())
+            streams.speak(admission, seconds, sessions=8)
+            assert admission.capacity().free_streams == 0
+            admission.check_live()
+
+
+def test_a_session_that_its_client_has_closed_takes_no_stream():
+    """The session is kept for a while in case the client comes back: a page that is loaded again must not be
+    refused."""
+    streams, sessions = _Streams(cost_s=0.4), ExitStack()
+    admission = Admission(limit_s=1_000, streams=streams.capacity)
+    with sessions:
+        tickets = [sessions.enter_context(admission.hold_live()) for _ in range(2)]
+        streams.speak(admission, 30, sessions=2)
+        assert admission.capacity().free_streams == 0
+        tickets[0].left = True
+        assert admission.capacity().free_streams == 1
+
+
+def test_waiting_audio_leaves_room_for_fewer_streams():
+    """Each takes the usual length of the bound; the number is that which `check_live` lets in."""
+    admission = Admission(limit_s=100, streams=_Streams(first_guess_speed=100.0).capacity)
+    assert admission.capacity().free_streams == 10
+    with held(admission, 75):
+        free = admission.capacity().free_streams
+        with ExitStack() as sessions:
+            for _ in range(free):
+                sessions.enter_context(admission.hold_live()).seconds = 14.0
+            with pytest.raises(Overloaded):
+                admission.check_live()
+
+
+def test_a_refusal_says_when_to_come_again_by_the_measured_speed():
+    """The seconds of audio that are too many, at the speed at which audio was answered of late."""
+    admission = Admission(limit_s=1_000, share_s=100, first_guess_speed=5.0)
+    with admission.hold(share="ann") as ticket:
+        admission.measure(ticket, 90)
+        with pytest.raises(Overloaded) as refused, admission.hold(share="ann"):
+            pass
+        assert refused.value.retry_after_s == 1  # 90 and a usual recording are at most 20 too many
+        with pytest.raises(Overloaded) as refused:
+            admission.check_more(None, 60.0, "ann")
+        assert refused.value.retry_after_s == 10
+
+
+def test_what_is_answered_stays_answered():
+    """Parts of a recording may be reported in any order."""
+    admission = Admission(limit_s=100)
+    with held(admission, 80) as ticket:
+        admission.progress(ticket, 50)
+        admission.progress(ticket, 20)
+        assert admission.held_s == 30
+
+
+def test_what_a_session_has_waiting_counts_with_what_it_wants_more():
+    """Beside what others have; alone it may have as much as it likes."""
+    admission = Admission(limit_s=100)
+    with admission.hold_live() as session:
+        session.seconds = 70
+        admission.check_more(session, 500, "")
+        with held(admission, 20):
+            admission.check_more(session, 10, "")
+            with pytest.raises(Overloaded):
+                admission.check_more(session, 11, "")
+
+
+def test_a_long_text_of_one_caller_keeps_no_short_one_of_another_out():
+    """Texts take turns at the engine. The caller's own next text is refused, and so is another's that is as long."""
+    admission = Admission(limit_s=14_400, time_limit_s=300, first_guess_speed=10, share_s=7_200)
+    with admission.hold(share="one") as long:
+        admission.measure(long, 5_600)
+        with admission.hold(share="two") as short:
+            admission.measure(short, 3)
+        with pytest.raises(Overloaded), admission.hold(share="one"):
+            pass
+        with admission.hold(share="two") as other, pytest.raises(Overloaded):
+            admission.measure(other, 5_600)
+
+
+def test_many_texts_of_one_caller_count_with_a_turn_each():
+    """What another caller asks for would come too late behind so many."""
+    admission, begun = Admission(limit_s=14_400, time_limit_s=300, first_guess_speed=1), ExitStack()
+    with begun:
+        for _ in range(4):
+            admission.measure(begun.enter_context(admission.hold(share="one")), 60)
+        with pytest.raises(Overloaded), admission.hold(share="two") as text:
+            admission.measure(text, 100)
+        with admission.hold(share="two") as text:
+            admission.measure(text, 50)

@@ -1,0 +1,162 @@
+"""The models of the engine thread: their batches, when each is loaded and unloaded, and their state for others to read.
+
+Used on the engine thread. The idle timer is guarded by that thread's own lock, and so are changes of `rows`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from asr_server.core.errors import AsrError, EngineOutOfMemory
+from asr_server.core.idle import IdleTimer
+from asr_server.schedule.heartbeat import Heartbeat
+from asr_server.schedule.job import AnyJob
+from asr_server.schedule.ports import Batch
+from asr_server.schedule.request_clock import RequestClock
+
+
+class ModelState(StrEnum):
+    """The state of a model in memory."""
+
+    UNLOADED = "unloaded"
+    LOADING = "loading"
+    LOADED = "loaded"
+    FAILED = "failed"
+
+
+# Called with the name of a model, its new state, and how many seconds the change took.
+OnState = Callable[[str, ModelState, float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """A model as others see it."""
+
+    state: ModelState
+    load_error: str  # why its last load failed, "" if it did not
+    rows: int  # in its batch
+
+
+class Model:
+    """The model of one batch. `rows`: the jobs in it by key. `idle` counts the time since its last work or lease.
+
+    `state` and `load_error` may be read from any thread: each is one reference that is replaced as a whole.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        batch: Batch,
+        idle: IdleTimer,
+        on_state: OnState,
+        heartbeat: Heartbeat,
+        request_clock: RequestClock,
+    ) -> None:
+        self.name = name
+        self.batch = batch
+        self.idle = idle
+        self.rows: dict[int, AnyJob] = {}
+        self._on_state = on_state
+        self._heartbeat = heartbeat
+        self._request_clock = request_clock
+        self._clock = idle.clock
+        self._load_began_s = self._load_ended_s = 0.0
+        self.state = ModelState.UNLOADED
+        self.load_error = ""
+
+    @property
+    def status(self) -> ModelStatus:
+        """Return the present status."""
+        return ModelStatus(self.state, self.load_error, len(self.rows))
+
+    def ensure_loaded(self) -> None:
+        """Load the model unless it is loaded. Raises what loading raised."""
+        if self.batch.loaded:
+            return
+        began_s = self._clock()
+        self.load_error = ""
+        self._change(ModelState.LOADING, 0.0)
+        try:
+            with self._request_clock.loading():
+                self.batch.load()
+        except Exception as error:
+            self.load_error = error.message if isinstance(error, AsrError) else type(error).__name__
+            self._end_of_load(ModelState.FAILED, began_s)
+            raise
+        self._load_began_s, self._load_ended_s = began_s, self._clock()
+        self._end_of_load(ModelState.LOADED, began_s)
+
+    def unload(self) -> None:
+        """Unload the model if it is loaded."""
+        if not self.batch.loaded:
+            return
+        began_s = self._clock()
+        self.batch.unload()
+        self._change(ModelState.UNLOADED, self._clock() - began_s)
+
+    def load_wait_s(self, queued_s: float) -> float:
+        """Return how much of the time since `queued_s` (monotonic) the last load took."""
+        return max(0.0, self._load_ended_s - max(self._load_began_s, queued_s))
+
+    def _end_of_load(self, state: ModelState, began_s: float) -> None:
+        # Before the state changes: whoever sees that no load is under way takes an old heartbeat for a hang.
+        self._heartbeat.tick()
+        self._change(state, self._clock() - began_s)
+
+    def _change(self, state: ModelState, took_s: float) -> None:
+        self.state = state
+        self._on_state(self.name, state, took_s)
+
+
+class Models:
+    """The models by name; at least one."""
+
+    def __init__(self, models: list[Model]) -> None:
+        self._models = {model.name: model for model in models}
+
+    def __getitem__(self, name: str) -> Model:
+        return self._models[name]
+
+    def __iter__(self) -> Iterator[Model]:
+        return iter(self._models.values())
+
+    @property
+    def rows(self) -> list[AnyJob]:
+        """Return the jobs in all batches."""
+        return [job for model in self for job in model.rows.values()]
+
+    def with_live_slots(self) -> list[str]:
+        """Return the names of those that can take a live job now."""
+        return [model.name for model in self if model.batch.urgent_slots > 0]
+
+    def with_slots(self, reserve: int) -> list[str]:
+        """Return the names of those that can take a recording now, and have `reserve` slots left for live jobs."""
+        # An empty batch takes any job, or a batch with as few slots as are reserved would never take a recording.
+        return [model.name for model in self if model.batch.free_slots > (reserve if model.rows else 0)]
+
+    def in_turn(self) -> list[Model]:
+        """Return those that have rows, the one with the most urgent rows first."""
+        at_work = [model for model in self if model.rows]
+        return sorted(at_work, key=lambda model: min(job.priority for job in model.rows.values()))
+
+    def until_idle_s(self) -> float | None:
+        """Seconds until the first is to be unloaded; None when none is."""
+        waits_s = (model.idle.remaining_s for model in self if model.batch.loaded)
+        return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
+
+    def ensure_loaded(self, name: str) -> None:
+        """Load a model unless it is loaded. While there is no memory for it, the least recently used of the others that
+        have no rows is unloaded. Raises what loading raised."""
+        model = self[name]
+        while not model.batch.loaded:
+            others = [other for other in self if other is not model and other.batch.loaded and not other.rows]
+            if not others or model.batch.fits:
+                try:
+                    model.ensure_loaded()
+                    return
+                except EngineOutOfMemory:
+                    if not others:
+                        raise
+            min(others, key=lambda other: other.idle.used_s).unload()

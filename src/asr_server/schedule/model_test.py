@@ -1,0 +1,262 @@
+"""Several models on one engine thread, driven turn by turn with scripted batches."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
+from asr_server.schedule.job import Job, Priority
+from asr_server.schedule.model import Models, ModelState
+from asr_server.schedule.ports import RowDelta, RowDone
+from asr_server.schedule.thread import LIVE_BEGIN_S, EngineThread
+
+IDLE_S = 10.0
+
+
+class Memory:
+    """Memory for a number of models; it notes what was done with them, in order."""
+
+    def __init__(self, fits=9):
+        self.fits, self.loaded, self.log = fits, set(), []
+
+
+class Scripted:
+    """A batch whose rows take as many steps as their item says. `raises`: loading fails by itself where it has to."""
+
+    def __init__(self, name, memory, raises=False, size=2):
+        self.name, self.memory, self.raises, self.size = name, memory, raises, size
+        self.rows, self.error, self.begin_s = {}, None, []
+
+    @property
+    def loaded(self):
+        return self.name in self.memory.loaded
+
+    @property
+    def fits(self):
+        return self.raises or len(self.memory.loaded) < self.memory.fits
+
+    @property
+    def free_slots(self):
+        return self.size - len(self.rows)
+
+    urgent_slots = free_slots
+
+    def load(self):
+        if self.error:
+            raise self.error
+        if len(self.memory.loaded) >= self.memory.fits:
+            raise EngineOutOfMemory("too many")
+        self.memory.loaded.add(self.name)
+        self.memory.log.append(f"+{self.name}")
+
+    def unload(self):
+        self.memory.loaded.remove(self.name)
+        self.memory.log.append(f"-{self.name}")
+
+    def admit(self, key, item, urgent=False):
+        assert self.loaded
+        self.rows[key] = item
+
+    def step(self, begin_s=None):
+        self.memory.log.append(self.name)
+        self.begin_s.append(begin_s)
+        for key, left in list(self.rows.items()):
+            if left == "break":
+                raise RuntimeError("the whole step failed")
+            self.rows[key] = left - 1
+            if left:
+                yield RowDelta(key, left)
+            else:
+                del self.rows[key]
+                yield RowDone(key, self.name)
+
+    def drop(self, key):
+        self.rows.pop(key, None)
+
+
+class Bench:
+    """A thread with the default model "a" and others, on a clock of its own."""
+
+    def __init__(self, names="ab", fits=9, raises=False):
+        self.now_s, self.memory = 1.0, Memory(fits)
+        self.batches = {name: Scripted(name, self.memory, raises) for name in names}
+        first, *others = self.batches.values()
+        self.thread = EngineThread(
+            first,
+            others={batch.name: batch for batch in others},
+            idle_timeout_s=IDLE_S,
+            live_reserve=1,
+            clock=lambda: self.now_s,
+            start=False,
+        )
+
+    def submit(self, model, steps=0, priority=Priority.INTERACTIVE, **values):
+        return self.thread.submit(Job(steps, priority, model="" if model == "a" else model, **values))
+
+    def run(self, *models):
+        """Run one job for each, one after the other, a second apart."""
+        for model in models:
+            future = self.submit(model)
+            self.thread.turn()
+            assert future.result(0) == model
+            self.now_s += 1
+
+
+def test_a_job_runs_on_its_model_which_alone_is_loaded_for_it():
+    """The other is loaded by its own first job."""
+    bench = Bench()
+    bench.run("b")
+    assert bench.memory.loaded == {"b"}
+    assert {name: model.state for name, model in bench.thread.snapshot().models.items()} == {
+        "": ModelState.UNLOADED,
+        "b": ModelState.LOADED,
+    }
+    bench.run("a")
+    assert bench.memory.loaded == {"a", "b"}
+
+
+def test_a_model_without_a_free_slot_keeps_no_other_waiting():
+    """A job for that model waits alone, and keeps its place."""
+    bench = Bench()
+    waiting = [bench.submit("a", 5) for _ in range(3)]
+    late = bench.submit("b")
+    bench.thread.turn()
+    assert late.result(0) == "b"
+    assert len(bench.batches["a"].rows) == 1  # one slot is kept for live work
+    assert not any(future.done() for future in waiting)
+
+
+def test_the_model_with_the_most_urgent_row_moves_first():
+    """Finals before partials before recordings, whichever model they are for; live work halves the time to begin."""
+    bench = Bench("abc")
+    bench.submit("a", 9)
+    bench.submit("c", 9, Priority.PARTIAL)
+    bench.submit("b", 9, Priority.FINAL)
+    bench.thread.turn()
+    assert bench.memory.log[-3:] == ["b", "c", "a"]
+    assert bench.batches["a"].begin_s == [pytest.approx(0.25 / 3)]
+
+
+def test_the_queue_is_one_for_all_models():
+    """A final overtakes a partial of another model that came a moment before it."""
+    bench = Bench()
+    bench.submit("a", 0, Priority.PARTIAL)
+    bench.now_s += 1
+    bench.submit("b", 0, Priority.FINAL)
+    bench.thread.turn()
+    assert bench.memory.log[:2] == ["+b", "+a"]
+
+
+def test_each_model_idles_by_its_own_rule():
+    """A model's timer counts from its own last work or lease, whatever the others do."""
+    bench = Bench()
+    bench.run("a", "b")
+    with bench.thread.lease(model="b"):
+        for _ in range(3):
+            bench.now_s += IDLE_S / 2
+            bench.run("a")
+        assert bench.memory.loaded == {"a", "b"}
+        bench.now_s += IDLE_S
+        bench.thread.turn()
+        assert bench.memory.loaded == {"b"}
+    bench.now_s += IDLE_S
+    bench.thread.turn()
+    assert bench.memory.loaded == set()
+
+
+@pytest.mark.parametrize("raises", [False, True], ids=["known before", "noticed while loading"])
+def test_where_memory_is_short_the_least_recently_used_model_goes(raises):
+    """One model goes at a time, and it comes back when it is asked for."""
+    bench = Bench("abc", fits=2, raises=raises)
+    bench.run("a", "b", "a", "c", "b")
+    assert [entry for entry in bench.memory.log if len(entry) == 2] == ["+a", "+b", "-b", "+c", "-a", "+b"]
+
+
+def test_a_model_with_rows_is_never_unloaded_for_another():
+    """The model that does not fit fails, alone, where every other has rows."""
+    bench = Bench("ab", fits=1, raises=True)
+    first = bench.submit("a", 1)
+    bench.thread.turn()
+    second = bench.submit("b")
+    bench.thread.turn()
+    with pytest.raises(EngineOutOfMemory):
+        second.result(0)
+    assert first.result(0) == "a"
+    bench.run("b")
+
+
+def test_a_failed_load_fails_only_what_waits_for_that_model():
+    """The others go on."""
+    bench = Bench()
+    bench.batches["b"].error = ModelUnavailable("no weights")
+    lost, kept = [bench.submit("b") for _ in range(2)], bench.submit("a")
+    bench.thread.turn()
+    bench.thread.turn()
+    for future in lost:
+        with pytest.raises(ModelUnavailable):
+            future.result(0)
+    assert kept.result(0) == "a"
+    assert bench.thread.snapshot().models["b"].load_error == "no weights"
+    assert bench.thread.snapshot().load_error == ""
+
+
+def test_a_broken_step_fails_only_the_rows_of_its_model():
+    """The rows of the other one have their step in the same turn."""
+    bench = Bench()
+    broken, fine = bench.submit("a", "break"), bench.submit("b")
+    bench.thread.turn()
+    with pytest.raises(TranscriptionFailed):
+        broken.result(0)
+    assert fine.result(0) == "b"
+
+
+def test_a_cancelled_row_leaves_the_batch_of_its_model():
+    """The batches of other models keep theirs."""
+    bench = Bench()
+    gone, kept = bench.submit("b", 5), bench.submit("a", 5)
+    bench.thread.turn()
+    gone.cancel()
+    bench.thread.turn()
+    assert (len(bench.batches["a"].rows), len(bench.batches["b"].rows)) == (1, 0)
+    assert not kept.done()
+
+
+def test_a_job_may_take_the_place_of_an_earlier_one():
+    """A job that goes on with the work of another does not wait again."""
+    bench = Bench()
+    bench.now_s = 5.0
+    bench.submit("a", 0)
+    bench.submit("b", 0, queued_s=2.0)
+    bench.thread.turn()
+    assert bench.memory.log[:2] == ["+b", "+a"]
+
+
+class _Rows:
+    """A model with rows of these classes."""
+
+    def __init__(self, name, *priorities):
+        self.name = name
+        self.rows = dict(enumerate(SimpleNamespace(priority=priority) for priority in priorities))
+
+
+def test_the_model_with_the_most_urgent_row_is_first():
+    """Whatever else it has; one without rows has no turn."""
+    final = _Rows("final", Priority.BULK, Priority.FINAL)
+    partial, bulk = _Rows("partial", Priority.PARTIAL), _Rows("bulk", Priority.BULK, Priority.BULK)
+    models = Models([bulk, partial, _Rows("idle"), final])
+    assert [model.name for model in models.in_turn()] == ["final", "partial", "bulk"]
+
+
+def test_models_share_the_time_after_which_live_work_has_its_turn():
+    """Also while a live session has nothing in the batch; without any, a step may take as long as it does."""
+    memory = Memory()
+    first, second = (Scripted(name, memory) for name in ("first", "second"))
+    thread = EngineThread(first, others={"second": second}, idle_timeout_s=0, start=False)
+    for _ in range(2):
+        for model in ("", "second"):
+            thread.submit(Job(1, Priority.BULK, model=model))
+        with thread.lease(live=True):
+            thread.turn()
+        thread.turn()
+        thread.turn()
+    assert first.begin_s[:2] == second.begin_s[:2] == [LIVE_BEGIN_S / 2, None]

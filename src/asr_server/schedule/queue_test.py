@@ -1,0 +1,70 @@
+"""The heaps of waiting jobs."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.schedule.job import Job, Priority
+from asr_server.schedule.queue import JobQueue
+
+
+def _filled(*arrivals):
+    queue = JobQueue()
+    for priority, queued_s in arrivals:
+        queue.push(Job((priority, queued_s), priority=priority, queued_s=queued_s))
+    return queue
+
+
+@given(st.lists(st.tuples(st.sampled_from(Priority), st.integers(0, 1000))))
+def test_live_work_always_leaves_first(arrivals):
+    """All jobs leave at once, as when the model cannot be loaded."""
+    live = [job.priority.is_live for job in _filled(*arrivals).drain()]
+    assert len(live) == len(arrivals)
+    assert live == sorted(live, reverse=True)
+
+
+@given(st.lists(st.sampled_from(Priority), max_size=30))
+def test_one_class_leaves_in_the_order_it_came(classes):
+    """First in, first out within a class, ties in time included."""
+    jobs = [Job(i, priority=p, queued_s=1.0) for i, p in enumerate(classes)]
+    queue = JobQueue()
+    for job in jobs:
+        queue.push(job)
+    left = queue.drain()
+    assert sorted(job.item for job in left) == list(range(len(classes)))
+    assert len(queue) == 0
+    for priority in Priority:
+        numbers = [job.item for job in left if job.priority is priority]
+        assert numbers == sorted(numbers)
+
+
+def test_bulk_work_gives_way_for_a_bounded_time_only():
+    """Interactive work that comes within 30 s of bulk work overtakes it; work that comes later waits for it."""
+    queue = _filled((Priority.BULK, 0.0), (Priority.INTERACTIVE, 29.0), (Priority.INTERACTIVE, 31.0))
+    assert [job.item[1] for job in queue.drain()] == [29.0, 0.0, 31.0]
+
+
+def test_partials_give_way_to_finals_for_a_bounded_time_only():
+    """A final that comes within 5 s of a partial overtakes it; work that comes later waits for it."""
+    queue = _filled((Priority.PARTIAL, 0.0), (Priority.FINAL, 4.0), (Priority.FINAL, 6.0))
+    assert [job.item[1] for job in queue.drain()] == [4.0, 0.0, 6.0]
+
+
+def test_abandoned_jobs_do_not_count():
+    """Depth and waiting seconds are of jobs that somebody still waits for."""
+    queue = JobQueue()
+    stays, left = Job("a", cost_s=3.0), Job("b", priority=Priority.BULK, cost_s=5.0)
+    for job in (stays, left):
+        queue.push(job)
+    left.future.cancel()
+    assert queue.depth() == {"final": 0, "partial": 0, "interactive": 1, "bulk": 0}
+    assert queue.waiting_s() == 3.0
+
+
+def test_each_kind_leaves_the_other_where_it_is():
+    """Asked for live work, the queue gives no recording away, and the other way round; nothing is None."""
+    queue = _filled((Priority.BULK, 0.0), (Priority.PARTIAL, 1.0))
+    assert queue.pop(live=True).priority is Priority.PARTIAL
+    assert queue.pop(live=True) is None
+    assert (queue.has_live, queue.has_recordings, len(queue)) == (False, True, 1)
+    assert queue.pop(live=False).priority is Priority.BULK
+    assert queue.pop(live=False) is None

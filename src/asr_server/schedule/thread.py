@@ -1,0 +1,399 @@
+"""The engine thread: takes jobs from the queue, runs the batches step by step, loads and unloads their models.
+
+All work on the accelerator happens on this one thread, loading and unloading included, so no batch needs a lock, and
+while one model is loaded no other moves. A `try` is around one admission or one step, so that whatever fails, the loop
+goes on. Only when no later step can succeed (`EngineFailed`), or the loop itself fails, does the thread end, and every
+job gets that error.
+
+What two threads touch, and what guards it:
+- the queue, the idle timers and `_stopping`: `_wake`, a condition, which the thread also sleeps on;
+- the rows of a model: changed by the engine thread alone, with `_wake` held so that `snapshot` sees a whole dict; the
+  engine thread reads them without;
+- a job's future: has its own lock. The caller may cancel at any moment, and `Job` decides who was first;
+- a job's times: written before its future is done, read after.
+`_wake` is never held while the batch, an observer or a callback runs: these may take long, or call back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from contextvars import Context
+
+from asr_server.core.errors import DeadlineExceeded, EngineFailed, ShuttingDown
+from asr_server.core.idle import IdleTimer
+from asr_server.schedule.capacity import EngineWork
+from asr_server.schedule.engine_time import RecordingsShare, StepTime
+from asr_server.schedule.heartbeat import Heartbeat
+from asr_server.schedule.job import DEFAULT, AnyJob, Job, Priority, R
+from asr_server.schedule.model import Model, Models, OnState
+from asr_server.schedule.observer import JobEnd, SchedulerObserver
+from asr_server.schedule.ports import Batch, Outcome, RowDelta, RowDone, RowFailed
+from asr_server.schedule.queue import JobQueue
+from asr_server.schedule.request_clock import RequestClock
+from asr_server.schedule.snapshot import EngineSnapshot
+
+# `Condition.wait` cannot wait for longer than the system's clock can count; longer waits are made of several.
+_LONGEST_WAIT_S = 86_400.0
+# While there is live work, about how long a step may take to begin rows: live work that comes waits for that.
+LIVE_BEGIN_S = 0.25
+
+
+class EngineThread:
+    """A queue of jobs in front of one thread that drives a `Batch`, and those of `others`: further models by name.
+
+    After `idle_timeout_s` without a job or a lease a model is unloaded; 0 keeps it for ever. Where memory is short for
+    one, others that have no rows are unloaded, the least recently used first. `live_reserve` slots of each batch are
+    kept free for live jobs, so that they start with the next step however much else waits; recordings in turn keep a
+    share of the time (`engine_time`). `on_state` and `watch` are called on the engine thread and must return at once.
+    `poll_idle` is called there once a turn, for what batches unload by themselves: it returns the seconds until it is
+    due again, or None. `request_clock` is what the deadlines of jobs are measured by. `clock` is monotonic seconds.
+    Without `start` nothing runs until `turn` is called: for tests.
+
+    `work`: what was done so far. `on_failure` is called once, on the engine thread and before any job gets the error,
+    when the engine has failed: the process has to end.
+    """
+
+    def __init__(
+        self,
+        batch: Batch,
+        *,
+        others: Mapping[str, Batch] | None = None,
+        idle_timeout_s: float,
+        live_reserve: int = 0,
+        on_state: OnState = lambda model, state, took_s: None,
+        poll_idle: Callable[[], float | None] = lambda: None,
+        watch: SchedulerObserver | None = None,
+        heartbeat: Heartbeat | None = None,
+        request_clock: RequestClock | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        on_failure: Callable[[EngineFailed], None] = lambda error: None,
+        start: bool = True,
+    ) -> None:
+        self._on_failure = on_failure
+        self._failure: EngineFailed | None = None
+        self._live_reserve = live_reserve
+        self._poll_idle = poll_idle
+        self._poll_idle_at_s: float | None = None
+        self._watch = watch or SchedulerObserver()
+        self._heartbeat = heartbeat or Heartbeat(clock)
+        self.clock = clock
+        self.request_clock = request_clock or RequestClock(clock=clock)
+        self._models = Models(
+            [
+                Model(name, each, IdleTimer(idle_timeout_s, clock), on_state, self._heartbeat, self.request_clock)
+                for name, each in {DEFAULT: batch, **(others or {})}.items()
+            ]
+        )
+        self._wake = threading.Condition()
+        self._queue = JobQueue()
+        self._share = RecordingsShare()
+        self._live_leases = 0
+        self.work = EngineWork()
+        self._stopping = False
+        self._busy = False
+        self._ended: Future[None] = Future()
+        if start:
+            # A daemon: the process must be able to end although a call of the accelerator never returns.
+            threading.Thread(target=self._loop, name="engine", daemon=True).start()
+
+    # -- called from any thread --------------------------------------------------------------------------------------
+
+    def submit(self, job: Job[R]) -> Future[R]:
+        """Queue a job; its future gets the result, or the error. To leave, cancel the future.
+
+        Raises `ShuttingDown` when no new work is taken, `EngineFailed` when none can be done.
+        """
+        with self._wake:
+            if self._failure is not None:
+                raise EngineFailed(self._failure.message)
+            if self._stopping:
+                raise ShuttingDown("The server is shutting down.")
+            job.queued_s = job.queued_s or self.clock()
+            self._queue.push(job)
+            self._wake.notify()
+        return job.future
+
+    def load(self, model: str = DEFAULT) -> Future[None]:
+        """Load a model before other work, unless it is loaded. The future gets the error if that fails.
+
+        Raises `ShuttingDown` when no new work is taken.
+        """
+        return self.submit(Job[None](None, Priority.FINAL, model=model))
+
+    @contextmanager
+    def lease(self, *, live: bool = False, model: str = DEFAULT) -> Iterator[None]:
+        """Keep a model loaded until the block ends, where memory allows: for requests under way and live sessions.
+
+        While a `live` one is held, steps are short enough for live work that may come at any moment.
+        """
+        with self._wake:
+            self._models[model].idle.hold()
+            self._live_leases += live
+        try:
+            yield
+        finally:
+            with self._wake:
+                self._models[model].idle.release()
+                self._live_leases -= live
+                self._wake.notify()  # it may sleep without a limit, and now there is one
+
+    def snapshot(self) -> EngineSnapshot:
+        """Return the present state; never waits for a step."""
+        with self._wake:
+            models = {model.name: model.status for model in self._models}
+            return EngineSnapshot(
+                models=models,
+                running=sum(model.rows for model in models.values()),
+                depth=self._queue.depth(),
+                waiting_s=self._queue.waiting_s(),
+                heartbeat_age_s=self._heartbeat.age_s,
+                busy=self._busy,
+                alive=not self._ended.done(),
+                failure=self._failure.message if self._failure is not None else "",
+            )
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Take no more work, finish the present step, fail all jobs with `ShuttingDown`, unload, end the thread."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        try:
+            self._ended.result(timeout=timeout_s)
+        except TimeoutError:
+            # A call of the accelerator that hangs cannot be interrupted. The process is about to end, and waiting
+            # would not help.
+            return
+
+    # -- called on the engine thread ---------------------------------------------------------------------------------
+
+    def _loop(self) -> None:
+        try:
+            while self._wait_for_work():
+                self.turn()
+        except Exception as error:  # of what is in no other `try`, as unloading; jobs would wait for ever
+            self._note_failure(_lost(error))
+        try:
+            self._end()
+        finally:
+            self._ended.set_result(None)
+
+    def turn(self) -> None:
+        """Run one round: drop cancelled rows, admit the most urgent jobs, run one step, unload what is idle."""
+        self._drop_cancelled()
+        self._admit()
+        self._step()
+        self._unload_idle()
+
+    def _wait_for_work(self) -> bool:
+        """Sleep until a turn is due. False when the thread is to end."""
+        with self._wake:
+            self._busy = False
+            while not (self._stopping or self._failure or self._queue or self._models.rows):
+                wait_s = self._until_next_turn_s()
+                if wait_s is not None and wait_s <= 0:
+                    break
+                # Releases `_wake` while it sleeps. `submit`, `lease` and `close` notify; a wake-up without a cause
+                # only goes round this loop.
+                self._wake.wait(None if wait_s is None else min(wait_s, _LONGEST_WAIT_S))
+            # `busy` and a fresh heartbeat become visible together: an old one while busy looks like a hang.
+            self._heartbeat.tick()
+            self._busy = True
+            return not (self._stopping or self._failure)
+
+    def _until_next_turn_s(self) -> float | None:
+        """Seconds until something is to be unloaded; None when nothing is."""
+        waits_s = [self._models.until_idle_s()]
+        if self._poll_idle_at_s is not None:
+            waits_s.append(self._poll_idle_at_s - self.clock())
+        return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
+
+    def _unload_idle(self) -> None:
+        again_s = self._poll_idle()
+        self._poll_idle_at_s = None if again_s is None else self.clock() + again_s
+        for model in self._models:
+            with self._wake:
+                idle = model.idle.expired and not (model.rows or self._queue.waits_for(model.name))
+            # A job that is submitted here waits for the model to be loaded again; it is not lost.
+            if idle:
+                model.unload()
+
+    def _drop_cancelled(self) -> None:
+        now_s = self.request_clock.now_s()
+        for job in [j for j in self._models.rows if j.cancelled or j.expired(now_s)]:
+            self._remove(job)
+            self._models[job.model].batch.drop(job.key)
+            self._give_up(job, "while it was being worked on")
+
+    def _admit(self) -> None:
+        while (job := self._next_job()) is not None:
+            try:
+                job.context.run(self._models.ensure_loaded, job.model)
+            except Exception as error:  # everyone who waits for this model gets the reason now
+                self._fail_waiting(job, error)
+                return
+            if job.item is None:  # of `load`
+                self._idle_touch(job.model)
+                job.succeed(None)
+            else:
+                self._start(job)
+
+    def _next_job(self) -> AnyJob | None:
+        """Return the job to admit now; None when there is none, or no place for it."""
+        while True:
+            live, recordings = self._models.with_live_slots(), self._models.with_slots(self._live_reserve)
+            with self._wake:
+                job = self._pop(live, recordings)
+            if job is None:
+                return None
+            if not job.cancelled and not job.expired(self.request_clock.now_s()):
+                return job
+            self._give_up(job, "while it waited for its turn")
+
+    def _pop(self, live: list[str], recordings: list[str]) -> AnyJob | None:
+        """Return the most urgent of the waiting jobs of both kinds for the models that have room for it. Live work goes
+        first, unless recordings have not had their share: then it waits until they have."""
+        if not (self._share.behind and self._has_recordings):
+            job = self._queue.pop(live=True, models=live)
+            if job is not None:
+                return job
+        return self._queue.pop(live=False, models=recordings)
+
+    @property
+    def _has_recordings(self) -> bool:
+        """True if recordings wait or are in the batch."""
+        return self._queue.has_recordings or any(not job.priority.is_live for job in self._models.rows)
+
+    def _give_up(self, job: AnyJob, when: str) -> None:
+        """End a job that was cancelled or whose deadline has passed."""
+        # Callers have the same deadline and cancel at it. Whichever is seen first, it is the deadline that ended it.
+        expired = job.expired(self.request_clock.now_s())
+        self._watch.ended(job, JobEnd.EXPIRED if expired else JobEnd.CANCELLED)
+        if not job.cancelled:
+            job.fail(DeadlineExceeded(f"The time limit of the request passed {when}."))
+
+    def _start(self, job: AnyJob) -> None:
+        model = self._models[job.model]
+        self._heartbeat.tick()
+        self._idle_touch(job.model)
+        job.started_s = self.clock()
+        job.load_s = model.load_wait_s(job.queued_s)
+        self._watch.started(job)
+        try:
+            job.context.run(model.batch.admit, job.key, job.item, job.priority.is_live)
+        except Exception as error:  # this item is at fault: only its caller gets the error
+            self._fail(job, error)
+        else:
+            with self._wake:
+                model.rows[job.key] = job
+
+    def _step(self) -> None:
+        """Run one step of each model that has rows, the one with the most urgent rows first."""
+        models, live_rows = self._models.in_turn(), any(job.priority.is_live for job in self._models.rows)
+        with self._wake:
+            has_live = live_rows or self._live_leases > 0 or self._queue.has_live
+        for model in models:
+            self._step_one(model, LIVE_BEGIN_S / len(models) if has_live else None)
+
+    def _step_one(self, model: Model, begin_s: float | None) -> None:
+        self._heartbeat.tick()
+        rows = list(model.rows.values())
+        began_s, request_s, time_spent = self.clock(), self.request_clock.now_s(), StepTime(rows, self.clock)
+        # The context of the only row; an empty one where several share the step.
+        context = rows[0].context if len(rows) == 1 else Context()
+        try:
+            context.run(self._run_step, model, time_spent, begin_s)
+        except Exception as error:  # no row could be told to be at fault: all that are left fail, and the loop goes on
+            for job in list(model.rows.values()):
+                model.batch.drop(job.key)
+                self._hand_out(job, RowFailed(job.key, error))
+        time_spent.end()
+        self._watch.stepped(len(rows), self.clock() - began_s)
+        self.work.stepped(time_spent, self.request_clock.now_s() - request_s)
+        with self._wake:
+            has_recordings = self._has_recordings
+        self._share.charge(time_spent, has_recordings=has_recordings)
+        self._idle_touch(model.name)
+
+    def _run_step(self, model: Model, time_spent: StepTime, begin_s: float | None) -> None:
+        for outcome in model.batch.step(begin_s):
+            # A step may be several passes: each outcome shows that the accelerator moves.
+            self._heartbeat.tick()
+            # Handed out at once, and so out of the rows: if the step raises later, its row has no second end.
+            if (job := model.rows.get(outcome.key)) is not None:
+                time_spent.on_outcome(job)
+                self._hand_out(job, outcome)
+
+    def _hand_out(self, job: AnyJob, outcome: Outcome) -> None:
+        job.begun = True
+        match outcome:
+            case RowDelta(value=value):
+                # Read once: the event loop takes it away when the caller cancels, and may do so right here.
+                if (receive := job.on_delta) is not None:
+                    _deliver(job, receive, value)
+            case RowDone(value=value):
+                self._remove(job)
+                self.work.answered(job)
+                self._watch.ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.DONE, value)
+                job.succeed(value)
+            case RowFailed(error=error):
+                self._remove(job)
+                self._fail(job, error)
+
+    def _fail(self, job: AnyJob, error: Exception) -> None:
+        if isinstance(error, EngineFailed):
+            self._note_failure(error)
+        if job.item is not None:
+            self._watch.ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.FAILED)
+        job.fail(error)
+
+    def _note_failure(self, error: EngineFailed) -> None:
+        if self._failure is None:
+            self._failure = error
+            self._on_failure(error)
+
+    def _fail_waiting(self, first: AnyJob, error: Exception) -> None:
+        with self._wake:
+            waiting = self._queue.drain((first.model,))
+        for job in (first, *waiting):
+            self._fail(job, error)
+
+    def _remove(self, job: AnyJob) -> None:
+        job.ended_s = self.clock()
+        with self._wake:
+            self._models[job.model].rows.pop(job.key, None)
+
+    def _idle_touch(self, model: str) -> None:
+        with self._wake:
+            self._models[model].idle.touch()
+
+    def _end(self) -> None:
+        # `_stopping` or `_failure` is set: after this drain no job can come any more.
+        with self._wake:
+            left = self._queue.drain() + self._models.rows
+        error = self._failure or ShuttingDown("The server is shutting down.")
+        for job in left:
+            if self._failure is None:  # else the batch is not touched any more
+                self._models[job.model].batch.drop(job.key)
+            self._fail(job, error)
+        if self._failure is None:
+            for model in self._models:
+                model.unload()
+
+
+def _deliver(job: AnyJob, receive: Callable[[object], None], value: object) -> None:
+    try:
+        receive(value)
+    except Exception:  # the receiver is at fault and not the engine: its row is dropped at the next turn
+        job.future.cancel()
+
+
+def _lost(error: Exception) -> EngineFailed:
+    if isinstance(error, EngineFailed):
+        return error
+    failure = EngineFailed("The engine's thread failed. The server starts again; try again.")
+    failure.__cause__ = error
+    return failure

@@ -1,0 +1,726 @@
+"""The engine thread, driven with a scripted batch: faults are injected here, which no real model does on demand."""
+
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import CancelledError
+from contextvars import ContextVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.core.errors import DeadlineExceeded, EngineFailed, ModelUnavailable, ShuttingDown, TranscriptionFailed
+from asr_server.schedule.heartbeat import Heartbeat
+from asr_server.schedule.job import Job, Priority
+from asr_server.schedule.model import ModelState
+from asr_server.schedule.observer import JobEnd, SchedulerObserver
+from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server.schedule.thread import EngineThread
+
+WAIT_S = 10
+
+
+class Scripted:
+    """A batch whose rows take as many steps as their item says; a negative or string item is a fault."""
+
+    def __init__(self, rows=4):
+        self.rows, self.size = {}, rows
+        self.loaded = False
+        self.loads = self.unloads = 0
+        self.broken_loads = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.admitted = []
+        self.threads = set()
+
+    @property
+    def free_slots(self):
+        return self.size - len(self.rows)
+
+    urgent_slots = free_slots
+
+    def load(self):
+        self.threads.add(threading.get_ident())
+        self.loads += 1
+        if self.broken_loads:
+            self.broken_loads -= 1
+            raise ModelUnavailable("no weights")
+        self.loaded = True
+
+    def unload(self):
+        self.unloads += 1
+        self.loaded = False
+
+    def admit(self, key, item, urgent=False):
+        assert len(self.rows) < self.size, "admitted without a free slot"
+        if item == "bad":
+            raise ValueError("bad item")
+        self.admitted.append(item)
+        self.rows[key] = item
+
+    def step(self, begin_s=None):
+        self.threads.add(threading.get_ident())
+        self.gate.wait(WAIT_S)
+        if "die" in self.rows.values():
+            raise EngineFailed("an illegal memory access was encountered")
+        if "explode" in self.rows.values():
+            raise RuntimeError("the whole step failed")
+        for key, left in list(self.rows.items()):
+            if left == "fail":
+                del self.rows[key]
+                yield RowFailed(key, RuntimeError("row failed"))
+            elif left <= 0:
+                del self.rows[key]
+                yield RowDone(key, "done")
+            else:
+                self.rows[key] = left - 1
+                yield RowDelta(key, left)
+
+    def drop(self, key):
+        self.rows.pop(key, None)
+
+
+@pytest.fixture
+def batch():
+    return Scripted()
+
+
+@pytest.fixture
+def make(batch):
+    threads = []
+
+    def build(idle_timeout_s=0.0):
+        threads.append(EngineThread(batch, idle_timeout_s=idle_timeout_s))
+        return threads[-1]
+
+    yield build
+    batch.gate.set()
+    for thread in threads:
+        thread.close()
+
+
+def _until(condition):
+    give_up = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < give_up, "never happened"
+        time.sleep(0.002)
+
+
+def test_two_first_jobs_load_once_on_the_one_thread(batch, make):
+    """However many callers come first, the model is loaded once, and everything runs on the same thread."""
+    thread = make()
+    futures = [thread.submit(Job(2)) for _ in range(8)]
+    assert [f.result(WAIT_S) for f in futures] == ["done"] * 8
+    assert batch.loads == 1
+    assert len(batch.threads) == 1
+
+
+def test_a_load_that_is_asked_for_makes_no_row(batch, make):
+    """The job is done when the model is loaded, also when it was before; or it has the reason why the model is not."""
+    watched, batch.broken_loads = [], 1
+    watch = SchedulerObserver()
+    watch.ended = watch.started = lambda *seen: watched.append(seen)
+    thread = EngineThread(batch, idle_timeout_s=0, watch=watch)
+    with pytest.raises(ModelUnavailable):
+        thread.load().result(WAIT_S)
+    assert not batch.loaded
+    for _ in range(2):
+        thread.load().result(WAIT_S)
+        assert batch.loaded
+    assert (batch.loads, watched) == (2, [])  # the failed one counts
+    thread.close()
+
+
+def test_the_request_after_a_failed_load_tries_again(batch, make):
+    """The caller gets the reason; a caller that comes later gets a new attempt."""
+    batch.broken_loads = 1
+    thread = make()
+    with pytest.raises(ModelUnavailable):
+        thread.submit(Job(0)).result(WAIT_S)
+    assert thread.snapshot().state is ModelState.FAILED
+    assert thread.snapshot().load_error == "no weights"
+    assert thread.submit(Job(0)).result(WAIT_S) == "done"
+    assert thread.snapshot().state is ModelState.LOADED
+
+
+def test_a_failed_load_fails_every_job_in_the_queue(batch, by_hand):
+    """Whatever their class, and not only the job that was to be admitted: the others would wait for ever."""
+    batch.broken_loads = 1
+    futures = [by_hand.submit(Job(0, priority=priority)) for priority in Priority]
+    by_hand.turn()
+    assert [type(future.exception(timeout=0)) for future in futures] == [ModelUnavailable] * len(Priority)
+    assert batch.loads == 1
+
+
+@pytest.mark.parametrize("fault", ["bad", "fail", "explode"])
+def test_a_fault_never_hurts_the_next_job(make, fault):
+    """An item that is refused, a row that fails, a step that raises: the caller hears of it, the next one is served."""
+    thread = make()
+    with pytest.raises(TranscriptionFailed) as caught:
+        thread.submit(Job(fault)).result(WAIT_S)
+    assert caught.value.__cause__ is not None
+    assert thread.submit(Job(1)).result(WAIT_S) == "done"
+
+
+def test_a_failing_row_fails_alone(batch, make):
+    """Rows that share the step with a failing one go on."""
+    batch.gate.clear()
+    thread = make()
+    futures = [thread.submit(Job(item)) for item in (3, "fail", 3)]
+    batch.gate.set()
+    assert futures[0].result(WAIT_S) == futures[2].result(WAIT_S) == "done"
+    with pytest.raises(TranscriptionFailed):
+        futures[1].result(WAIT_S)
+
+
+def test_a_row_is_handed_out_as_soon_as_it_is_finished(batch, by_hand):
+    """The row does not wait for the rest of the step, which may take seconds; a step that fails later gives it no
+    second end."""
+    done = []
+
+    def step(begin_s=None):
+        for key in list(batch.rows)[:2]:
+            del batch.rows[key]
+            yield RowDone(key, "done")
+            done.append([future.done() for future in futures])
+        raise RuntimeError("the rest of the step failed")
+
+    batch.step = step
+    futures = [by_hand.submit(Job(0)) for _ in range(3)]
+    by_hand.turn()
+    assert done == [[True, False, False], [True, True, False]]
+    assert [future.result(0) for future in futures[:2]] == ["done"] * 2
+    assert isinstance(futures[2].exception(0), TranscriptionFailed)
+    assert by_hand.snapshot().running == 0
+
+
+def test_a_caller_that_leaves_frees_its_row_at_the_next_step(batch, make):
+    """Cancelling a running job takes its row out between two steps, and the others go on."""
+    thread = make()
+    leaver = thread.submit(Job(10**9))
+    _until(lambda: batch.rows)
+    stayer = thread.submit(Job(3))
+    leaver.cancel()
+    assert stayer.result(WAIT_S) == "done"
+    _until(lambda: not batch.rows)
+    with pytest.raises(CancelledError):
+        leaver.result(WAIT_S)
+
+
+def test_abandoned_work_never_runs(batch, make):
+    """A job whose caller left while it waited is skipped."""
+    batch.gate.clear()
+    batch.size = 1
+    thread = make()
+    first = thread.submit(Job(1))
+    _until(lambda: batch.admitted)
+    waiting = thread.submit(Job(77))
+    waiting.cancel()
+    batch.gate.set()
+    assert first.result(WAIT_S) == "done"
+    assert thread.submit(Job(2)).result(WAIT_S) == "done"
+    assert 77 not in batch.admitted
+
+
+def test_expired_work_never_runs_and_running_work_is_dropped(batch, make):
+    """A deadline acts while waiting and between steps."""
+    thread = make()
+    with pytest.raises(DeadlineExceeded):
+        thread.submit(Job(5, deadline_s=time.monotonic() - 1)).result(WAIT_S)
+    assert batch.admitted == []
+    with pytest.raises(DeadlineExceeded):
+        thread.submit(Job(10**9, deadline_s=time.monotonic() + 0.05)).result(WAIT_S)
+    _until(lambda: not batch.rows)
+
+
+def test_a_live_job_is_admitted_before_bulk_that_waited(batch, make):
+    """Live work is the next to be admitted with one slot and bulk work waiting."""
+    batch.size = 1
+    batch.gate.clear()
+    thread = make()
+    futures = [thread.submit(Job(0, priority=Priority.BULK)) for _ in range(5)]
+    _until(lambda: batch.admitted)
+    futures.append(thread.submit(Job(0.5, priority=Priority.PARTIAL)))
+    batch.gate.set()
+    for future in futures:
+        future.result(WAIT_S)
+    assert batch.admitted[1] == 0.5
+
+
+def test_deltas_arrive_in_order_and_a_broken_receiver_costs_only_itself(make):
+    """A receiver gets every delta; one that raises loses its own row."""
+    thread = make()
+    seen = []
+    good = thread.submit(Job(3, on_delta=seen.append))
+
+    def broken(_):
+        raise ValueError("receiver")
+
+    bad = thread.submit(Job(3, on_delta=broken))
+    assert good.result(WAIT_S) == "done"
+    assert seen == [3, 2, 1]
+    with pytest.raises(CancelledError):
+        bad.result(WAIT_S)
+
+
+def test_the_model_is_unloaded_when_idle_and_comes_back(batch, make):
+    """Idleness gives the memory back; the next request loads again."""
+    thread = make(idle_timeout_s=0.05)
+    thread.submit(Job(0)).result(WAIT_S)
+    _until(lambda: batch.unloads == 1)
+    _until(lambda: thread.snapshot().state is ModelState.UNLOADED)
+    assert thread.submit(Job(0)).result(WAIT_S) == "done"
+    assert batch.loads == 2
+
+
+def test_an_open_session_keeps_the_model(batch, make):
+    """There is no idleness while a lease is held; the clock starts when it ends."""
+    thread = make(idle_timeout_s=0.03)
+    with thread.lease():
+        thread.submit(Job(0)).result(WAIT_S)
+        time.sleep(0.15)
+        assert batch.unloads == 0
+    _until(lambda: batch.unloads == 1)
+
+
+def test_a_wait_of_centuries_is_no_fault(batch, make):
+    """IDLE_TIMEOUT=99999999999 keeps the model; the system's own clock ends before."""
+    thread = make(idle_timeout_s=99_999_999_999.0)
+    thread.submit(Job(0)).result(WAIT_S)
+    _until(lambda: not thread.snapshot().busy)
+    assert thread.submit(Job(0)).result(WAIT_S) == "done"
+
+
+def test_zero_means_never_unload(batch, make):
+    """IDLE_TIMEOUT=0 keeps the model."""
+    thread = make(idle_timeout_s=0.0)
+    thread.submit(Job(0)).result(WAIT_S)
+    time.sleep(0.1)
+    assert batch.loaded
+
+
+def test_closing_settles_everyone(batch):
+    """Running, waiting and later work all end with `shutting_down`; nobody hangs; the model is unloaded."""
+    batch.size = 1
+    thread = EngineThread(batch, idle_timeout_s=0)
+    running = thread.submit(Job(10**9))
+    _until(lambda: batch.rows)
+    waiting = thread.submit(Job(1))
+    thread.close()
+    for future in (running, waiting):
+        with pytest.raises(ShuttingDown):
+            future.result(WAIT_S)
+    with pytest.raises(ShuttingDown):
+        thread.submit(Job(1))
+    assert not batch.loaded
+    assert not thread.snapshot().alive
+
+
+def test_a_hung_step_does_not_keep_the_process_from_ending(tmp_path):
+    """`close` gives up on it, and the interpreter does not wait for the thread either."""
+    program = tmp_path / "hangs.py"
+    program.write_text(
+        "import time\n"
+        "from asr_server.schedule.job import Job\n"
+        "from asr_server.schedule.thread import EngineThread\n"
+        "class Batch:\n"
+        "    loaded, free_slots, urgent_slots = False, 1, 1\n"
+        "    def load(self):\n"
+        "        time.sleep(600)\n"
+        "thread = EngineThread(Batch(), idle_timeout_s=0)\n"
+        "thread.submit(Job(None))\n"
+        "while not thread.snapshot().busy:\n"
+        "    time.sleep(0.01)\n"
+        "thread.close(timeout_s=0.1)\n"
+        "assert thread.snapshot().alive\n"
+    )
+    subprocess.run([sys.executable, program], check=True, timeout=60)
+
+
+def test_a_result_that_races_a_cancellation_kills_nothing(make):
+    """Many callers leaving at the very moment of their result do not end the loop."""
+    thread = make()
+    for _ in range(200):
+        future = thread.submit(Job(0))
+        future.cancel()
+    assert thread.submit(Job(0)).result(WAIT_S) == "done"
+
+
+@pytest.fixture
+def by_hand(batch):
+    """A thread whose turns the test runs itself."""
+    return EngineThread(batch, idle_timeout_s=0, live_reserve=1, start=False)
+
+
+def test_a_live_job_starts_within_one_turn_behind_a_hundred_bulk_jobs(batch, by_hand):
+    """Bulk work never takes the last place, so live work is in the batch after the next turn, however much waits."""
+    for _ in range(100):
+        by_hand.submit(Job(10**9, priority=Priority.BULK))
+    by_hand.turn()
+    assert len(batch.rows) == batch.size - 1
+    by_hand.submit(Job(0.25, priority=Priority.PARTIAL))
+    by_hand.turn()
+    assert batch.admitted[-1] == 0.25
+
+
+def test_a_batch_of_one_serves_everyone(batch):
+    """No place is kept back where there is only one: bulk work is not starved by a reserve."""
+    batch.size = 1
+    thread = EngineThread(batch, idle_timeout_s=0, live_reserve=1, start=False)
+    bulk = thread.submit(Job(0, priority=Priority.BULK))
+    thread.turn()
+    assert bulk.result(0) == "done"
+
+
+def test_a_step_that_hangs_shows_and_idleness_does_not(batch, make):
+    """The thread is busy in a step and its beat grows old; waiting for work is not being busy."""
+    batch.gate.clear()
+    thread = make()
+    future = thread.submit(Job(0))
+    _until(lambda: batch.admitted and thread.snapshot().busy)
+    began_age_s = thread.snapshot().heartbeat_age_s
+    _until(lambda: thread.snapshot().heartbeat_age_s > began_age_s + 0.02)
+    batch.gate.set()
+    future.result(WAIT_S)
+    _until(lambda: not thread.snapshot().busy)
+
+
+class Clock:
+    """Monotonic seconds that only the test moves."""
+
+    def __init__(self):
+        self.now_s = 100.0
+
+    def __call__(self):
+        return self.now_s
+
+
+def test_times_and_heartbeat_follow_the_clock(batch):
+    """A job knows when it was queued, started and ended; the beat is as old as the last turn with work."""
+    clock = Clock()
+    thread = EngineThread(batch, idle_timeout_s=0, clock=clock, start=False)
+    job = Job(1)
+    thread.submit(job)
+    clock.now_s = 105.0
+    assert thread.snapshot().heartbeat_age_s == 5.0
+    thread.turn()
+    assert thread.snapshot().heartbeat_age_s == 0.0
+    clock.now_s = 107.0
+    thread.turn()
+    assert (job.queued_s, job.started_s, job.ended_s) == (100.0, 105.0, 107.0)
+
+
+def test_every_change_of_the_model_is_reported_and_an_old_error_is_forgotten(batch):
+    """A failed load, a load, an unload: each state in order, and the reason of the failure only while it holds."""
+    states, batch.broken_loads = [], 1
+    thread = EngineThread(batch, idle_timeout_s=0, on_state=lambda _, state, __: states.append(state), start=False)
+    thread.submit(Job(0))
+    thread.turn()
+    assert thread.snapshot().load_error == "no weights"
+    thread.submit(Job(0))
+    thread.turn()
+    assert thread.snapshot().load_error == ""
+    assert states == [ModelState.LOADING, ModelState.FAILED, ModelState.LOADING, ModelState.LOADED]
+
+
+def test_idleness_counts_from_the_last_step(batch):
+    """Work keeps the model; the idle time begins when the last row has moved."""
+    clock = Clock()
+    thread = EngineThread(batch, idle_timeout_s=10.0, clock=clock, start=False)
+    thread.submit(Job(1))
+    for now_s, loaded in ((100.0, True), (115.0, True), (124.0, True), (126.0, False)):
+        clock.now_s = now_s
+        thread.turn()
+        assert batch.loaded is loaded
+
+
+def test_idleness_counts_from_the_end_of_the_last_lease(batch):
+    """A live session that was silent for an hour leaves the model for the whole idle time."""
+    clock = Clock()
+    thread = EngineThread(batch, idle_timeout_s=10.0, clock=clock, start=False)
+    thread.submit(Job(0))
+    thread.turn()
+    with thread.lease():
+        clock.now_s = 3_700.0
+        thread.turn()
+    for now_s, loaded in ((3_709.0, True), (3_711.0, False)):
+        clock.now_s = now_s
+        thread.turn()
+        assert batch.loaded is loaded
+
+
+def test_the_batch_is_tended_when_it_asked_to_be(batch):
+    """The batch is tended once a turn, and without work at the time that it named; not again when it named none."""
+    asked, called = [0.01, 0.02, None], []
+    again = threading.Event()
+
+    def poll_idle():
+        called.append(time.monotonic())
+        if len(called) == 3:
+            again.set()
+        return asked[len(called) - 1]
+
+    thread = EngineThread(batch, idle_timeout_s=0, poll_idle=poll_idle)
+    assert thread.submit(Job(0)).result(WAIT_S) == "done"
+    assert again.wait(WAIT_S)
+    time.sleep(0.1)
+    assert len(called) == 3
+    assert called[1] - called[0] >= 0.01
+    assert called[2] - called[1] >= 0.02
+    thread.close()
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("submit"), st.sampled_from(Priority), st.sampled_from([0, 1, 4, "bad", "fail", "explode"])),
+        st.tuples(st.just("cancel"), st.integers(0, 40), st.none()),
+        st.tuples(st.just("turn"), st.none(), st.none()),
+        st.tuples(st.just("break the next load"), st.none(), st.none()),
+    ),
+    max_size=60,
+)
+
+
+@given(OPERATIONS, st.integers(1, 5), st.integers(0, 2))
+def test_any_order_of_events_settles_every_job(operations, size, reserve):
+    """Random submits, cancels, faults and turns: the batch never overflows, live work is never passed over (as no time
+    passes, recordings have had their share of it), and in the end every job has its result, its error, or its
+    cancellation."""
+    batch = Scripted(size)
+    thread = EngineThread(batch, idle_timeout_s=0, live_reserve=reserve, clock=Clock(), start=False)
+    jobs = []
+    for name, first, second in operations:
+        if name == "submit":
+            jobs.append(Job(second, priority=first))
+            thread.submit(jobs[-1])
+        elif name == "cancel" and first < len(jobs):
+            jobs[first].future.cancel()
+        elif name == "break the next load":
+            batch.loaded, batch.broken_loads = bool(batch.rows), 1
+        elif name == "turn":
+            free, waiting = batch.free_slots, _live(thread)
+            thread.turn()
+            assert len(batch.rows) <= size
+            assert _live(thread) <= max(0, waiting - free)
+    for _ in range(200):
+        thread.turn()
+    assert batch.rows == {}
+    for job in jobs:
+        assert job.future.done()
+        if not job.future.cancelled() and job.future.exception() is None:
+            assert job.future.result() == "done"
+    assert thread.snapshot().running == 0
+
+
+def _live(thread):
+    """Live jobs that wait."""
+    depth = thread.snapshot().depth
+    return depth["final"] + depth["partial"]
+
+
+class Recorder(SchedulerObserver):
+    """Notes what it is told."""
+
+    def __init__(self):
+        self.starts, self.ends, self.steps = [], [], []
+
+    def started(self, job):
+        self.starts.append(job.key)
+
+    def ended(self, job, end, value=None):
+        self.ends.append((job.key, end))
+
+    def stepped(self, rows, took_s):
+        self.steps.append((rows, took_s))
+
+
+@given(OPERATIONS, st.integers(1, 5))
+def test_a_watch_hears_of_every_job_once(operations, size):
+    """Whatever happens: one end for each job, the one that its caller saw, and at most one start."""
+    batch, watch = Scripted(size), Recorder()
+    thread = EngineThread(batch, idle_timeout_s=0, watch=watch, start=False)
+    jobs = []
+    for name, first, second in operations:
+        if name == "submit":
+            jobs.append(Job(second, priority=first))
+            thread.submit(jobs[-1])
+        elif name == "cancel" and first < len(jobs):
+            jobs[first].future.cancel()
+        elif name == "break the next load":
+            batch.loaded, batch.broken_loads = bool(batch.rows), 1
+        elif name == "turn":
+            thread.turn()
+    for _ in range(200):
+        thread.turn()
+    ends = dict(watch.ends)
+    assert len(ends) == len(watch.ends) == len(jobs)
+    for job in jobs:
+        if job.future.cancelled():
+            assert ends[job.key] is JobEnd.CANCELLED
+        else:
+            assert ends[job.key] is (JobEnd.FAILED if job.future.exception() else JobEnd.DONE)
+    assert len(set(watch.starts)) == len(watch.starts)
+    assert all(1 <= rows <= size for rows, _ in watch.steps)
+    assert {key for key, end in watch.ends if end is JobEnd.DONE} <= set(watch.starts)
+
+
+def test_a_watch_hears_what_a_deadline_ended(batch):
+    """The job ends in the queue and in the batch alike."""
+    clock, watch = Clock(), Recorder()
+    batch.size = 1
+    thread = EngineThread(batch, idle_timeout_s=0, watch=watch, clock=clock, start=False)
+    jobs = [Job(9, deadline_s=110.0), Job(9, deadline_s=110.0)]
+    for job in jobs:
+        thread.submit(job)
+    thread.turn()
+    clock.now_s = 111.0
+    thread.turn()
+    assert watch.ends == [(job.key, JobEnd.EXPIRED) for job in jobs]
+    assert watch.starts == [jobs[0].key]
+
+
+class Slow(Scripted):
+    """Each load and each step takes its time on the clock."""
+
+    def __init__(self, clock):
+        super().__init__()
+        self.clock = clock
+
+    def load(self):
+        self.clock.now_s += 60.0
+        super().load()
+
+    def step(self, begin_s=None):
+        for outcome in super().step():
+            self.clock.now_s += 2.0
+            yield outcome
+
+
+def test_a_job_knows_how_long_it_waited_for_a_load():
+    """The wait is the job's share of the load and no more: a job that came later waited for none."""
+    clock = Clock()
+    thread = EngineThread(Slow(clock), idle_timeout_s=0, clock=clock, start=False)
+    early, late = Job(3), Job(3)
+    thread.submit(early)
+    clock.now_s = 105.0
+    thread.turn()
+    clock.now_s += 7.0
+    thread.submit(late)
+    thread.turn()
+    assert early.load_s == 60.0
+    assert early.started_s - early.queued_s == 65.0
+    assert late.load_s == 0.0
+
+
+def test_a_step_that_moves_inside_is_no_hang():
+    """The batch ticks the thread's heart: nobody has to wait for the step's end to see that it goes on."""
+    clock = Clock()
+    heartbeat, ages = Heartbeat(clock), []
+
+    class Deep(Scripted):
+        def step(self, begin_s=None):
+            clock.now_s += 20.0
+            ages.append(thread.snapshot().heartbeat_age_s)
+            heartbeat.tick()
+            ages.append(thread.snapshot().heartbeat_age_s)
+            return super().step()
+
+    thread = EngineThread(Deep(), idle_timeout_s=0, heartbeat=heartbeat, clock=clock, start=False)
+    thread.submit(Job(3))
+    thread.turn()
+    assert ages == [20.0, 0.0]
+
+
+def test_a_load_is_no_hang_and_each_outcome_is_a_beat():
+    """The beat is fresh when the state says that the load is over; within a step it is as old as the last outcome."""
+    clock, ages = Clock(), []
+    batch = Slow(clock)
+    thread = EngineThread(
+        batch,
+        idle_timeout_s=0,
+        clock=clock,
+        start=False,
+        on_state=lambda *_: ages.append(thread.snapshot().heartbeat_age_s),
+    )
+    for _ in range(3):
+        thread.submit(Job(3))
+    thread.turn()
+    assert ages == [0.0, 0.0]
+    assert clock.now_s == 100.0 + 60.0 + 3 * 2.0
+    assert thread.snapshot().heartbeat_age_s == 0.0
+
+
+def test_what_one_job_causes_runs_in_its_context(batch, by_hand, monkeypatch):
+    """A library's warning is logged with the id of the request: a load, an admission, and a step with no other row."""
+    request, seen = ContextVar("request", default=None), []
+    for name in ("load", "admit", "step"):
+        plain = getattr(batch, name)
+
+        def noted(*args, name=name, plain=plain):
+            seen.append((name, request.get()))
+            return plain(*args)
+
+        monkeypatch.setattr(batch, name, noted)
+    for identity, steps in (("a", 2), ("b", 1)):
+        request.set(identity)
+        by_hand.submit(Job(steps))
+    request.set(None)
+    for _ in range(3):
+        by_hand.turn()
+    assert seen == [("load", "a"), ("admit", "a"), ("admit", "b"), ("step", None), ("step", None), ("step", "a")]
+
+
+def test_an_engine_that_failed_ends_its_thread_and_every_job_is_told(batch):
+    """Jobs in the batch, jobs that wait and jobs that come are told; the process is told before any of them."""
+    told, jobs = [], []
+
+    def on_failure(error):
+        told.append((error, [job.done() for job in jobs]))
+
+    thread = EngineThread(batch, idle_timeout_s=0, on_failure=on_failure)
+    batch.gate.clear()
+    jobs += [thread.submit(Job(item)) for item in ("die", 5, 5, 5, 5, 5)]
+    _until(lambda: len(batch.rows) == batch.size)
+    batch.gate.set()
+    for job in jobs:
+        with pytest.raises(EngineFailed):
+            job.result(WAIT_S)
+    _until(lambda: not thread.snapshot().alive)
+    assert thread.snapshot().failure == "an illegal memory access was encountered"
+    with pytest.raises(EngineFailed, match="illegal memory access"):
+        thread.submit(Job(0))
+    ((error, done),) = told
+    assert isinstance(error, EngineFailed)
+    assert not any(done)
+    assert batch.unloads == 0
+    thread.close()
+
+
+def test_a_thread_that_fails_outside_of_a_step_leaves_nobody_waiting(batch, monkeypatch):
+    """Unloading raises here: a job that comes later gets an error and does not wait for ever."""
+    monkeypatch.setattr(batch, "unload", lambda: 1 / 0)
+    thread = EngineThread(batch, idle_timeout_s=0.01)
+    assert thread.submit(Job(0)).result(WAIT_S) == "done"
+    _until(lambda: not thread.snapshot().alive)
+    with pytest.raises(EngineFailed):
+        thread.submit(Job(0))
+    thread.close()
+
+
+def test_the_batch_of_an_engine_that_failed_is_left_alone(batch):
+    """Whatever it is asked may hang: neither its rows are dropped, nor is it unloaded."""
+    touched = []
+    batch.drop = batch.unload = lambda *key: touched.append(key)
+    thread = EngineThread(batch, idle_timeout_s=0)
+    batch.gate.clear()
+    futures = [thread.submit(Job(item)) for item in (5, 5, 5, "die", 5, 5)]
+    batch.gate.set()
+    for future in futures:
+        with pytest.raises(EngineFailed):
+            future.result(WAIT_S)
+    thread.close()
+    assert not thread.snapshot().alive
+    assert len(touched) <= batch.size  # the rows of the step that failed
+    assert () not in touched

@@ -1,1 +1,0 @@
-"""The job queue, the engine thread, admission and quotas. Independent of the model."""

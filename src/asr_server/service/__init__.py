@@ -1,1 +1,0 @@
-"""The use cases: recordings, live sessions, jobs and translations. Deadlines and cancellation are handled here."""

@@ -1,1 +1,0 @@
-"""Work that outlives its request, and the server: taken at once, done in turn, kept for a while."""

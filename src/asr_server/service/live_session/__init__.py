@@ -1,1 +1,0 @@
-"""Live sessions: the asynchronous part around the state machine of `asr_server.live`."""

@@ -1,1 +1,0 @@
-"""Transcripts and translations to response bodies."""

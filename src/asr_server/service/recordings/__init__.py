@@ -1,1 +1,0 @@
-"""Recordings to transcripts: decode, segment, run one job for each span, join."""

@@ -1,1 +1,0 @@
-"""Text to speech: requests, sentence by sentence to audio files and streams, and answers that are kept."""
