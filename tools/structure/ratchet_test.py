@@ -159,7 +159,7 @@ def test_everything_is_counted_as_its_title_says(small, monkeypatch):
 
 def test_a_part_that_has_moved_is_an_error(small):
     """A list that names what is gone would make the figures smaller than they are."""
-    with pytest.raises(LookupError, match=r"parts\.toml names what is not there: .*scheduling"):
+    with pytest.raises(LookupError, match=r"parts\.toml names what is not there: .*schedule"):
         parts.concurrent(small)
 
 
