@@ -227,7 +227,9 @@ class Client:
                 self.is_asked_to_move |= isinstance(message, MoveRequested)
                 assert state.session_id == self.session.id
                 assert (state.received_bytes, state.actions) >= (self.newest.received_bytes, self.newest.actions)
-                assert state.utterances <= self.last
+                # One that a reset discarded has a number and no final.
+                discarded = sum(isinstance(event, Reset) for _, event in self.actions)
+                assert state.utterances <= self.last + discarded
                 self.newest = state
         if isinstance(message, Checkpoint | ResetDone | Configured):
             self.answers.append(type(message))
@@ -426,5 +428,5 @@ class Sessions(RuleBasedStateMachine):
 TestSessions = Sessions.TestCase
 # Without a search for a smaller example: each try of a session that waits for what never comes takes its time.
 TestSessions.settings = settings(
-    max_examples=125, stateful_step_count=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+    max_examples=75, stateful_step_count=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
 )
