@@ -26,7 +26,7 @@ def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
 
     `output`: the file descriptor that it writes to; None for the standard output and error of this process.
     """
-    package_root = str(Path(__file__).parents[2])
+    package_root = str(Path(__file__).parents[3])
     # The gateway applies the quotas: the worker sees no addresses, and would count a request that is sent again twice.
     # It also waits for load balancers before it ends the worker, and asks its clients to move.
     limits = {"key_max_requests": 0, "key_rate": 0, "max_live_sessions": _NO_LIMIT, "drain_delay_s": 0, "handover_s": 0}

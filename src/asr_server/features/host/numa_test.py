@@ -23,7 +23,7 @@ MEMORY = "Name:\tx\nMems_allowed_list:\t{}"
 # Binds a thread to this machine's first node, and reads back what it and a thread that it starts got from the kernel.
 READ_BACK = """
 import ctypes, json, os, platform, threading
-from asr_server.engine import numa
+from asr_server.features.host import numa
 
 library, found = ctypes.CDLL(None), {}
 
