@@ -175,7 +175,7 @@ def machinery(
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s), idle_timeout_s=settings.idle_timeout)
     speakers = _speakers(settings, resolved)
     clients = {name: EngineClient(thread, model.traits, name) for name, model in by_name(resolved).items()}
-    drafting = Drafting(clients[resolved.fast_model_id]) if resolved.is_active("use_speculative") else None
+    drafting = _drafting(resolved, clients)
     client = clients[DEFAULT] = EngineClient(thread, resolved.traits, drafting=drafting)
     resources = PipelineResources(
         decoder,
@@ -203,6 +203,13 @@ def machinery(
         processor,
         build_speech(settings, resolved, SharedThread(thread, core.speaking), watch.speech, watch.on_failure),
     )
+
+
+def _drafting(resolved: plan.Plan, clients: Mapping[str, EngineClient]) -> Drafting | None:
+    if not resolved.is_active("use_speculative"):
+        return None
+    make = next(feature.drafting for feature in resolved.features if feature.drafting is not None)
+    return make(clients[resolved.fast_model_id])
 
 
 def _speakers(settings: Settings, resolved: plan.Plan) -> SpeakerClient | None:

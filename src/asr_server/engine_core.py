@@ -12,7 +12,6 @@ from asr_server.core.settings import Settings
 from asr_server.engine import plan, registry
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.protocol import Engine
-from asr_server.features.speech_output.engines import registry as speech_registry
 from asr_server.features.speech_output.engines.protocol import SpeechEngine
 from asr_server.features.speech_output.observer import SharedThreadObserver, SpeechObserver
 from asr_server.recordings.stream_rules import stream_rules
@@ -117,9 +116,11 @@ def _engines(
             request_clock=clock,
             beside=engines.values(),
         )
+    shared = next((feature.shared for feature in resolved.features if feature.shared is not None), None)
     speaking = {
-        name: speech_registry.build_model(model, heartbeat.tick, clock.progress)
+        name: shared.build(model, heartbeat.tick, clock.progress)
         for name, model in resolved.speech_models.items()
+        if shared is not None
     }
     return engines, speaking
 

@@ -8,6 +8,7 @@ from asr_server.core import settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.feature import Feature, SpeechFeature
+from asr_server.features.speech_output import FEATURE
 from asr_server.features.speech_output.engines.espeak import package
 
 MACHINE = Capabilities(gpu=False, torch_cuda=False)
@@ -15,7 +16,8 @@ WITH_SDK = replace(MACHINE, packages=frozenset({"qwen-tts"}), cpu_flags=frozense
 
 
 def resolved(machine=MACHINE, features=(), **chosen):
-    return plan.resolve(settings.load(_env_file=None, **{"model_id": "moonshine-tiny-en", **chosen}), machine, features)
+    values = {"model_id": "demo", **chosen}
+    return plan.resolve(settings.load(_env_file=None, **values), machine, (FEATURE, *features))
 
 
 def feature(missing=""):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from asr_server.engine.feature import Feature, SpeechFeature
+from asr_server.engine.feature import Feature, SharedModel, SpeechFeature
 from asr_server.features.speech_output.engines.espeak import package, voices
 from asr_server.features.speech_output.engines.espeak.package import ESPEAK
 from asr_server.features.speech_output.engines.protocol import SpeechEngine, SpeechTraits
@@ -38,15 +38,16 @@ def added_by(name: str, features: Iterable[Feature]) -> SpeechFeature | None:
 
 
 def build_model(
-    model: SpeechModel, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
+    model: SharedModel, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
 ) -> SpeechEngine:
     """Return the engine for a model of Qwen3-TTS. The callbacks are those of `engine.registry.build`."""
     from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
 
+    assert isinstance(model, SpeechModel), "a model of another feature"
     return QwenSpeechEngine(model, on_progress, on_load_progress)
 
 
-def traits(name: str, model: SpeechModel | None = None, features: Iterable[Feature] = ()) -> tuple[SpeechTraits, ...]:
+def traits(name: str, model: SharedModel | None = None, features: Iterable[Feature] = ()) -> tuple[SpeechTraits, ...]:
     """Return what the engines of that name or model can do. Imports no libraries."""
     if model is not None:
         return (build_model(model).traits,)
