@@ -33,6 +33,7 @@ from asr_server.features.speakers.enrolment import Enrolment
 from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.features.speakers.voices import VoiceStore
 from asr_server.features.speech_output.build import SharedThread, Speech, build_speech
+from asr_server.features.speech_output.observer import SharedThreadObserver, SpeechObserver
 from asr_server.features.speech_output.speech_jobs import SpeechJobs
 from asr_server.features.translation.translations import Translations
 from asr_server.jobs.base import JobRunner
@@ -83,8 +84,8 @@ def create_app(
         _log_plan(resolved)
         _log_safety(settings)
         metrics = Metrics()
-        watch = Watch(metrics.engine, metrics.speech, _tell(metrics), on_failure)
-        built = machinery(settings, resolved, watch, elsewhere)
+        watch = Watch(SharedThreadObserver(metrics.engine, metrics.speech), _tell(metrics), on_failure)
+        built = machinery(settings, resolved, watch, elsewhere, metrics.speech)
         app.state.services = services = _services(settings, resolved, built, metrics, rules.ephemeral_keys)
         await services.jobs.start()
         tasks = [
@@ -162,6 +163,7 @@ def machinery(
     resolved: plan.Plan,
     watch: Watch = engine_core.NOBODY,
     elsewhere: ElsewhereEngines | None = None,
+    speech: SpeechObserver | None = None,
 ) -> Machinery:
     """Build it; each model is loaded by its first job. `elsewhere`: engines in other processes."""
     core = engine_core.build(settings, resolved, watch, elsewhere)
@@ -201,7 +203,7 @@ def machinery(
         pipeline,
         translations,
         processor,
-        build_speech(settings, resolved, SharedThread(thread, core.speaking), watch.speech, watch.on_failure),
+        build_speech(settings, resolved, SharedThread(thread, core.speaking), speech, watch.on_failure),
     )
 
 

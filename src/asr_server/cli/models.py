@@ -104,9 +104,10 @@ def _download(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
     from asr_server.engine.qwen_asr import checkpoint, model_cache
     from asr_server.feature_list import FEATURES, bundled_models
+    from asr_server.features.speech_output.engines import protocol
 
     try:
-        for speech in (feature.speech for feature in FEATURES if feature.speech is not None):
+        for speech in protocol.added(FEATURES):
             if (file := speech.download(parsed.model)) is not None:
                 print(f"{parsed.model}  {size_text(file.stat().st_size)}  {file.parent}")
                 return Exit.DONE

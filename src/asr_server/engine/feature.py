@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from asr_server.engine.qwen_asr.model_cache import CachedModel
     from asr_server.engine.qwen_asr.windowed_audio import LoadedEncoder
     from asr_server.engine.torch.linear import MakeLinear
-    from asr_server.features.speech_output.engines.protocol import SpeechEngine, SpeechTraits
     from asr_server.schedule.ports import Batch
 
 
@@ -121,23 +120,6 @@ class EndOfTurnModel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SpeechFeature:
-    """Engines of speech that a feature adds, in the order in which they are preferred.
-
-    What they do not speak is spoken by the engine that would run without the feature.
-    """
-
-    name: str  # a value of SPEECH, which means `default`
-    default: str  # the value that SPEECH=auto means where the engines can run
-    takes: Callable[[str], bool]  # whether a value of SPEECH names these engines
-    missing: Callable[[str], str]  # why they cannot run, "" if they can
-    reason: str  # what `/health` says about them
-    traits: Callable[[str], tuple[SpeechTraits, ...]]  # takes a value of SPEECH; imports no libraries
-    build: Callable[[str], tuple[SpeechEngine, ...]]  # takes a value of SPEECH
-    download: Callable[[str], Path | None]  # of a name that is a value of SPEECH too; None where it is another's
-
-
-@dataclass(frozen=True, slots=True)
 class Placement:
     """The part of the machine that the engine's threads are bound to."""
 
@@ -214,7 +196,7 @@ class Feature:
     options: Callable[[Asked], Iterable[Option]] = _no_options  # shown by `/health`, each with a reason
     conflicts: Callable[[Asked], Iterable[str]] = _nothing  # sentences that say what was asked for and cannot run
     end_of_turn: Callable[[], EndOfTurnModel] | None = None  # called where its option is active
-    speech: SpeechFeature | None = None
+    extends: tuple[object, ...] = ()  # values for other features, which know their types
     placement: Callable[[Asked], Placement] | None = None
     encoders: EncoderFeature | None = None
     model: ModelFeature | None = None

@@ -99,18 +99,15 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
     engine, added = _engine(asked, settings.model_id)
     torch = engine == QWEN
     reason = added.reason if added is not None else _FAKE_REASON
-    device, device_reason = (
-        machine_options.device(settings.device, capabilities, conflicts) if torch else ("cpu", reason)
-    )
+    on_cpu = "cpu", reason
+    device, device_reason = machine_options.device(settings.device, capabilities, conflicts) if torch else on_cpu
     dtype, dtype_reason = machine_options.dtype(settings, device, capabilities) if torch else ONLY_DTYPE
     model = model_option(settings.model_id, device)
     quantize = machine_options.quantize(settings, device, capabilities, conflicts, torch=torch)
     place = placement(asked)
     conflicts += filter(None, [place.conflict])
     threads = machine_options.threads(settings.cpu_threads, capabilities, place.share, torch=torch)
-    graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, conflicts)
-    compiled = machine_options.torch_compile(settings.use_torch_compile, device, capabilities, conflicts)
-    encoders = _encoders(asked, device if torch else "", conflicts)
+    of_torch = _torch_options(asked, device, quantize, conflicts, torch=torch)
     conflicts += _conflicts(asked, engine, model.value)
     aligner_id, aligner_reason = _aligner(settings, engine, added)
     max_batch = settings.max_batch or _MAX_BATCH[device.partition(":")[0]]
@@ -126,7 +123,7 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
     options = (
         *((Option("engine", True, engine, reason),) if engine != QWEN else ()),
         *(parts if engine != FAKE else ()),
-        *((_ATTENTION, graphs, compiled, *encoders) if torch else ()),
+        *of_torch,
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
         *filter(None, [place.option]),
         *server_options(settings, model.value),
@@ -174,13 +171,17 @@ def _only_here(asked: Asked) -> tuple[str, ...]:
     return (DEMO, *(model.model_id for model in _models(asked)), FAKE)
 
 
-def _encoders(asked: Asked, device: str, conflicts: list[str]) -> list[Option]:
-    options: list[Option] = []
+def _torch_options(asked: Asked, device: str, quantize: Option, conflicts: list[str], *, torch: bool) -> list[Option]:
+    """Return the options of what computes in torch, none where nothing does."""
+    settings, capabilities = asked.settings, asked.capabilities
+    graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, conflicts)
+    compiled = machine_options.torch_compile(settings.use_torch_compile, device, capabilities, conflicts)
+    options = [_ATTENTION, graphs, compiled]
     for encoders in (feature.encoders for feature in asked.features if feature.encoders is not None):
-        added, refused = encoders.resolve(asked, device)
+        added, refused = encoders.resolve(asked, device if torch else "")
         options += added
         conflicts += refused
-    return options
+    return options if torch else []
 
 
 def _others(asked: Asked, model_id: str, conflicts: list[str]) -> list[Plan]:

@@ -27,7 +27,7 @@ _NOT_TUNED = "not set; for checkpoints tuned for it, which the released ones are
 
 
 def resolve(asked: Asked, device: str) -> tuple[tuple[Option, ...], list[str]]:
-    """Return the three options, none where the model does not run in torch, and why what was asked for cannot run."""
+    """Return the three options and why what was asked for cannot run."""
     settings, capabilities, conflicts, torch = asked.settings, asked.capabilities, list[str](), bool(device)
     wanted = {
         "ONNX_ENCODER_PATH": settings.onnx_encoder_path,
@@ -54,7 +54,7 @@ def resolve(asked: Asked, device: str) -> tuple[tuple[Option, ...], list[str]]:
         _option("trt_encoder_path", settings.trt_encoder_path, _FILE_REASON, _TORCH),
         _option("use_causal_encoder", wanted["USE_CAUSAL_ENCODER"], _CAUSAL_REASON, _NOT_TUNED),
     )
-    return options if torch else (), conflicts
+    return options, conflicts
 
 
 def causal_problem(model_id: str, directory: Path | None = None, *, wanted: bool) -> str:

@@ -11,6 +11,7 @@ from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.feature import Asked, Placement, SharedModel
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr import checkpoint
+from asr_server.features.speech_output.engines import protocol
 from asr_server.features.speech_output.engines.espeak import package
 from asr_server.features.speech_output.engines.espeak.package import ESPEAK
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
@@ -57,7 +58,7 @@ def _without_feature(asked: Asked) -> tuple[Settings, Option | None]:
     Where they were asked for by name and cannot run, the option is inactive with the reason.
     """
     settings = asked.settings
-    for speech in (feature.speech for feature in asked.features if feature.speech is not None):
+    for speech in protocol.added(asked.features):
         is_named = speech.takes(settings.speech)
         if not is_named and settings.speech != AUTO:
             continue
