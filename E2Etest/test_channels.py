@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from asr_server import app as server
+from asr_server import feature_list
 from asr_server.core import settings
-from asr_server.engine import capabilities, plan
+from asr_server.engine import capabilities
 from asr_server.features.moonshine import package
 from asr_server.recordings.pipeline import RunOptions
 from asr_server.recordings.requests import ChannelMode, TranscriptionRequest
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.accuracy]
 async def english():
     """What transcribes, in this process."""
     chosen = settings.load(_env_file=None, model_id=package.MODEL_ID, speakers="off")
-    built = server.machinery(chosen, plan.resolve(chosen, capabilities.probe()))
+    built = server.machinery(chosen, feature_list.resolve(chosen, capabilities.probe()))
     yield built.pipeline
     await built.close()
 

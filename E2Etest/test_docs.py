@@ -14,9 +14,8 @@ import av
 import httpx
 import pytest
 
-from asr_server import __version__, demo
+from asr_server import __version__, demo, feature_list
 from asr_server.core.settings import Settings
-from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
 from E2Etest import recordings
 from E2Etest.process import ServerProcess
@@ -131,7 +130,8 @@ def test_operations_quotes_messages_that_exist():
 def test_every_option_of_the_engine_is_explained():
     """docs/run/engine-options.md has a paragraph for each option of the plan, and for no other."""
     page = (ROOT / "docs" / "run" / "engine-options.md").read_text("utf-8")
-    options = plan.resolve(Settings(_env_file=None), Capabilities(gpu=False, torch_cuda=False)).options
+    machine = Capabilities(gpu=False, torch_cuda=False)
+    options = feature_list.resolve(Settings(_env_file=None), machine, docs_tables.ENGINE_FEATURES).options
     assert set(re.findall(r"\*\*`(\w+)`\*\*", page)) == {option.name for option in options}
 
 

@@ -8,8 +8,9 @@ import pytest
 import soundfile
 
 from asr_server import app as server
+from asr_server import feature_list
 from asr_server.core import settings
-from asr_server.engine import capabilities, plan
+from asr_server.engine import capabilities
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.checkpoint import locate
 from asr_server.schedule.job import Priority
@@ -51,7 +52,7 @@ def clips():
 async def _answers(clips, **values):
     """What a server with these settings says to all of them, eight at a time, and its counts of drafts."""
     chosen = settings.load(_env_file=None, model_id="demo", dtype="float32", quantize="none", **values)
-    built = server.machinery(chosen, plan.resolve(chosen, capabilities.probe()))
+    built = server.machinery(chosen, feature_list.resolve(chosen, capabilities.probe()))
     places = asyncio.Semaphore(8)
 
     async def ask(clip):

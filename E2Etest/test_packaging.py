@@ -248,7 +248,7 @@ from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.protocol import AlignItem, Utterance
 
 for model_id in json.loads(sys.argv[1]):
-    resolved = plan.resolve(settings.load(_env_file=None, model_id=model_id), capabilities.probe())
+    resolved = feature_list.resolve(settings.load(_env_file=None, model_id=model_id), capabilities.probe())
     engine = registry.build(resolved)
     engine.load()
     engine.admit(1, Utterance(np.zeros(16_000, np.float32)))

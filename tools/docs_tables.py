@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from asr_server import feature_list
 from asr_server.core import errors
 from asr_server.core.settings import Settings
-from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
 from asr_server.features.realtime import event_reference
@@ -64,6 +64,10 @@ def live_table() -> str:
     return "\n".join(rows)
 
 
+# Those whose options have a page of their own are not on the page of engines.
+ENGINE_FEATURES = tuple(feature for feature in feature_list.FEATURES if feature.name not in ("turns", "piper"))
+
+
 def options_table() -> str:
     """The plan with default settings on a server without a GPU, and what setting an absent option says."""
     machine = Capabilities(
@@ -73,7 +77,7 @@ def options_table() -> str:
         cpu=CpuShare(4, "the control group's quota is 4 CPUs"),
     )
     rows = ["| option | now | setting it |", "| --- | --- | --- |"]
-    for option in plan.resolve(Settings(_env_file=None), machine).options:
+    for option in feature_list.resolve(Settings(_env_file=None), machine, ENGINE_FEATURES).options:
         state = f"active, `{option.value}`" if option.active else "inactive"
         setting = _SET_BY.get(option.name) or (option.name.upper() if option.name in Settings.model_fields else "")
         there = f"`{setting}`" if setting else "no setting"

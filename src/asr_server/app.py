@@ -33,6 +33,7 @@ from asr_server.features.speakers.enrolment import Enrolment
 from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.features.speakers.voices import VoiceStore
 from asr_server.features.speech_output.build import SharedThread, Speech, build_speech
+from asr_server.features.speech_output.observer import SharedThreadObserver, SpeechObserver
 from asr_server.features.speech_output.speech_jobs import SpeechJobs
 from asr_server.features.translation.translations import Translations
 from asr_server.jobs.base import JobRunner
@@ -83,8 +84,8 @@ def create_app(
         _log_plan(resolved)
         _log_safety(settings)
         metrics = Metrics()
-        watch = Watch(metrics.engine, metrics.speech, _tell(metrics), on_failure)
-        built = machinery(settings, resolved, watch, elsewhere)
+        watch = Watch(SharedThreadObserver(metrics.engine, metrics.speech), _tell(metrics), on_failure)
+        built = machinery(settings, resolved, watch, elsewhere, metrics.speech)
         app.state.services = services = _services(settings, resolved, built, metrics, rules.ephemeral_keys)
         await services.jobs.start()
         tasks = [
@@ -162,6 +163,7 @@ def machinery(
     resolved: plan.Plan,
     watch: Watch = engine_core.NOBODY,
     elsewhere: ElsewhereEngines | None = None,
+    speech: SpeechObserver | None = None,
 ) -> Machinery:
     """Build it; each model is loaded by its first job. `elsewhere`: engines in other processes."""
     core = engine_core.build(settings, resolved, watch, elsewhere)
@@ -175,7 +177,7 @@ def machinery(
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s), idle_timeout_s=settings.idle_timeout)
     speakers = _speakers(settings, resolved)
     clients = {name: EngineClient(thread, model.traits, name) for name, model in by_name(resolved).items()}
-    drafting = Drafting(clients[resolved.fast_model_id]) if resolved.is_active("use_speculative") else None
+    drafting = _drafting(resolved, clients)
     client = clients[DEFAULT] = EngineClient(thread, resolved.traits, drafting=drafting)
     resources = PipelineResources(
         decoder,
@@ -201,8 +203,15 @@ def machinery(
         pipeline,
         translations,
         processor,
-        build_speech(settings, resolved, SharedThread(thread, core.speaking), watch.speech, watch.on_failure),
+        build_speech(settings, resolved, SharedThread(thread, core.speaking), speech, watch.on_failure),
     )
+
+
+def _drafting(resolved: plan.Plan, clients: Mapping[str, EngineClient]) -> Drafting | None:
+    if not resolved.is_active("use_speculative"):
+        return None
+    make = next(feature.drafting for feature in resolved.features if feature.drafting is not None)
+    return make(clients[resolved.fast_model_id])
 
 
 def _speakers(settings: Settings, resolved: plan.Plan) -> SpeakerClient | None:

@@ -8,12 +8,12 @@ import soundfile
 from loguru import logger
 
 from asr_server import app as server
-from asr_server import demo
+from asr_server import demo, feature_list
 from asr_server import services as dependencies
 from asr_server.core import heap
 from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings
-from asr_server.engine import capabilities, plan
+from asr_server.engine import capabilities
 from asr_server.engine.protocol import Utterance
 from asr_server.schedule.heartbeat import Heartbeat
 from asr_server.schedule.job import Job, Priority
@@ -95,7 +95,7 @@ async def test_a_pass_shows_that_it_moves_to_whoever_asks_whether_the_engine_liv
     tick = Heartbeat.tick
     monkeypatch.setattr(Heartbeat, "tick", lambda heartbeat: (ticks.append(heartbeat), tick(heartbeat)))
     settings = Settings(_env_file=None, model_id="demo")
-    built = server.machinery(settings, plan.resolve(settings, capabilities.probe()))
+    built = server.machinery(settings, feature_list.resolve(settings, capabilities.probe()))
     try:
         audio = soundfile.read(demo.sample().recording, dtype="float32")[0]
         job = Job(Utterance(audio), priority=Priority.BULK, cost_s=3.0)
@@ -108,7 +108,7 @@ async def test_a_pass_shows_that_it_moves_to_whoever_asks_whether_the_engine_liv
 async def test_a_fresh_server_takes_two_long_texts_at_once(tmp_path):
     """What speaks on a CPU is many times faster than what is guessed of a recogniser, and so is its first guess."""
     settings = Settings(_env_file=None, model_id="fake", speech="espeak", state_dir=str(tmp_path))
-    built = server.machinery(settings, plan.resolve(settings, capabilities.probe()))
+    built = server.machinery(settings, feature_list.resolve(settings, capabilities.probe()))
     admission = built.speech.processor.admission
     try:
         with admission.hold() as first, admission.hold() as second:

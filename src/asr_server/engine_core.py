@@ -12,9 +12,6 @@ from asr_server.core.settings import Settings
 from asr_server.engine import plan, registry
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.protocol import Engine
-from asr_server.features.speech_output.engines import registry as speech_registry
-from asr_server.features.speech_output.engines.protocol import SpeechEngine
-from asr_server.features.speech_output.observer import SharedThreadObserver, SpeechObserver
 from asr_server.recordings.stream_rules import stream_rules
 from asr_server.schedule.capacity import StreamCapacity
 from asr_server.schedule.heartbeat import Heartbeat
@@ -42,7 +39,6 @@ class Watch:
     """Who is told what the engines do. `on_state`: of the models for recordings."""
 
     engine: SchedulerObserver = field(default_factory=SchedulerObserver)
-    speech: SpeechObserver = field(default_factory=SpeechObserver)
     on_state: OnState = log_state
     on_failure: OnFailure = lambda error: None
 
@@ -66,7 +62,7 @@ class EngineCore:
     """`engines`: those that hear, by the names of their models. `speaking`: those that speak, by their options."""
 
     engines: Mapping[str, Engine]
-    speaking: Mapping[str, SpeechEngine]
+    speaking: Mapping[str, Batch]
     thread: EngineThread
     streams: StreamCapacity
 
@@ -94,7 +90,7 @@ def build(
         live_reserve=resolved.max_batch // _LIVE_SHARE if elsewhere is None else 0,
         on_state=watch.on_state,
         poll_idle=lambda: _poll_idle(aligning.values()),
-        watch=SharedThreadObserver(watch.engine, watch.speech),
+        watch=watch.engine,
         on_failure=watch.on_failure,
     )
     rules = stream_rules(settings, resolved)
@@ -107,7 +103,7 @@ def build(
 
 def _engines(
     resolved: plan.Plan, idle_timeout_s: float, heartbeat: Heartbeat, clock: RequestClock
-) -> tuple[dict[str, AligningEngine], dict[str, SpeechEngine]]:
+) -> tuple[dict[str, AligningEngine], dict[str, Batch]]:
     engines: dict[str, AligningEngine] = {}
     for name, model in by_name(resolved).items():
         engines[name] = registry.build_aligning(
@@ -117,9 +113,11 @@ def _engines(
             request_clock=clock,
             beside=engines.values(),
         )
+    shared = next((feature.shared for feature in resolved.features if feature.shared is not None), None)
     speaking = {
-        name: speech_registry.build_model(model, heartbeat.tick, clock.progress)
+        name: shared.build(model, heartbeat.tick, clock.progress)
         for name, model in resolved.speech_models.items()
+        if shared is not None
     }
     return engines, speaking
 

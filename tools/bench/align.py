@@ -5,8 +5,9 @@ from __future__ import annotations
 import resource
 import time
 
+from asr_server import feature_list
 from asr_server.core import settings
-from asr_server.engine import capabilities, plan
+from asr_server.engine import capabilities
 from asr_server.engine.protocol import AlignItem, Alignment
 from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.registry import pass_tokens
@@ -19,7 +20,7 @@ WORDS_PER_S = 2.5
 def measure(spans: int = 8, dtype: str = "bfloat16") -> dict[str, object]:
     """Spans of 30 s in passes as the server makes them, on random weights of the released aligner's shape."""
     directory = random_aligner()
-    resolved = plan.resolve(
+    resolved = feature_list.resolve(
         settings.load(model_id="demo", forced_aligner_id=str(directory), dtype=dtype), capabilities.probe()
     )
     aligner = QwenAligner(resolved)

@@ -10,8 +10,9 @@ from unittest import mock
 
 import numpy as np
 
+from asr_server import feature_list
 from asr_server.core import settings
-from asr_server.engine import capabilities, plan
+from asr_server.engine import capabilities
 from asr_server.engine.protocol import Hypothesis, Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.row import Row
@@ -60,7 +61,7 @@ def forced_answers() -> Iterator[None]:
 
 def load(model_id: str, **chosen: object) -> QwenEngine:
     """A loaded engine; `chosen` are settings, the others those of the environment."""
-    engine = QwenEngine(plan.resolve(settings.load(model_id=model_id, **chosen), capabilities.probe()))
+    engine = QwenEngine(feature_list.resolve(settings.load(model_id=model_id, **chosen), capabilities.probe()))
     engine.load()
     return engine
 

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from asr_server import feature_list
 from asr_server.app import Machinery, Watch, machinery
 from asr_server.core import settings
-from asr_server.engine import capabilities, plan
+from asr_server.engine import capabilities
 from asr_server.engine.protocol import Utterance
 from asr_server.live.inference import Engines
 from asr_server.live.machine.events import Audio
@@ -162,7 +163,7 @@ async def _many_speakers(model_id: str) -> dict[str, object]:
 @asynccontextmanager
 async def _loaded(model_id: str, ledger: Ledger) -> AsyncIterator[tuple[Machinery, LiveSessions]]:
     chosen = settings.load(model_id=model_id, idle_timeout=0.0, live_admission=False)
-    built = machinery(chosen, plan.resolve(chosen, capabilities.probe()), Watch(ledger))
+    built = machinery(chosen, feature_list.resolve(chosen, capabilities.probe()), Watch(ledger))
     try:
         await asyncio.wrap_future(built.thread.load())
         yield built, LiveSessions(chosen, Engines(built.clients[""], built.clients[""]), built.admission)

@@ -16,12 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
+from asr_server import feature_list
 from asr_server.audio.segmentation.config import SegmentationConfig
 from asr_server.audio.segmentation.quietest import frame_power
 from asr_server.audio.segmentation.spans import cut
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core import settings
-from asr_server.engine import capabilities, plan, registry
+from asr_server.engine import capabilities, registry
 from asr_server.engine.protocol import Engine, Utterance
 from asr_server.schedule.ports import RowDone
 from E2Etest import recordings
@@ -68,7 +69,7 @@ def _figures(trips: list[tuple[float, float, float]]) -> dict[str, float]:
 
 
 def _engine() -> Engine:
-    engine = registry.build(plan.resolve(settings.load(model_id="demo"), capabilities.probe()))
+    engine = registry.build(feature_list.resolve(settings.load(model_id="demo"), capabilities.probe()))
     engine.load()
     return engine
 

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
+from asr_server import feature_list
 from asr_server.core import settings
-from asr_server.engine import capabilities, plan, registry
+from asr_server.engine import capabilities, registry
 from asr_server.engine.protocol import Utterance
 from asr_server.features.moonshine import package
 from E2Etest import recordings
@@ -50,7 +51,7 @@ def measure(speed: float = 1.0) -> dict[str, object]:
         for clip in recordings.real_clips("film")
         if clip.seconds <= 20
     ]
-    resolved = plan.resolve(settings.load(model_id=package.MODEL_ID), capabilities.probe())
+    resolved = feature_list.resolve(settings.load(model_id=package.MODEL_ID), capabilities.probe())
     engine = registry.build(resolved)
     engine.load()
     with (

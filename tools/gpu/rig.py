@@ -8,6 +8,7 @@ import av
 import numpy as np
 import torch
 
+from asr_server import feature_list
 from asr_server.core import settings
 from asr_server.engine import capabilities, plan
 from asr_server.engine.qwen_asr.engine import QwenEngine
@@ -43,12 +44,12 @@ class Rig:
             preload=False,
             **chosen,
         )
-        return QwenEngine(plan.resolve(loaded, capabilities.probe()))
+        return QwenEngine(feature_list.resolve(loaded, capabilities.probe()))
 
     def aligner_plan(self, aligner_id: str) -> plan.Plan:
         """For an aligner beside the engine."""
         chosen = settings.load(_env_file=None, model_id="demo", device=self.device, forced_aligner_id=aligner_id)
-        return plan.resolve(chosen, capabilities.probe())
+        return feature_list.resolve(chosen, capabilities.probe())
 
     def synchronize(self) -> None:
         """Wait until the device has done what it was given."""

@@ -166,11 +166,11 @@ def _measured(chosen: Settings) -> Profile:
 
     from asr_server import demo, feature_list
     from asr_server.cli import pcm
-    from asr_server.engine import plan, registry
+    from asr_server.engine import registry
     from asr_server_sizing.measure import Measurement
 
     resolved = feature_list.resolve(chosen)
-    if resolved.engine == plan.REMOTE:
+    if resolved.remote is not None:
         raise UsageError("the model runs elsewhere (REMOTE_ENGINE), where its steps cannot be measured.")
     sample = demo.sample() if resolved.model_id == "demo" else demo.speech()
     clip = np.frombuffer(asyncio.run(pcm.decoded(sample.recording)), "<i2").astype(np.float32) / np.float32(32_768)

@@ -330,12 +330,11 @@ def _speak(text: str, recording: Path) -> float:
     from asr_server.feature_list import FEATURES
     from asr_server.features.speech_output.encoding.wav import wav_file
     from asr_server.features.speech_output.engines.espeak.package import ESPEAK
-    from asr_server.features.speech_output.engines.protocol import Sentence
+    from asr_server.features.speech_output.engines.protocol import Sentence, added
     from asr_server.features.speech_output.engines.registry import build
     from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 
-    added = (feature.speech for feature in FEATURES if feature.speech is not None)
-    name = next((speech.default for speech in added if not speech.missing(speech.default)), ESPEAK)
+    name = next((speech.default for speech in added(FEATURES) if not speech.missing(speech.default)), ESPEAK)
     engine, outcomes = build(name, features=FEATURES)[0], list[Outcome]()
     engine.load()
     try:

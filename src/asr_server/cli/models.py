@@ -59,10 +59,10 @@ def state(settings: Settings) -> tuple[bool, str]:
     from asr_server.engine.qwen_asr import model_cache
 
     resolved = feature_list.resolve(settings)
-    if resolved.engine not in (plan.QWEN, plan.MOONSHINE):
+    if resolved.engine == plan.FAKE or resolved.remote is not None:
         return True, resolved.model_id
     model_id, revision = resolved.model_id, settings.model_revision
-    stored = model_cache.find(model_id, revision)
+    stored = model_cache.find(model_id, revision, feature_list.bundled_models())
     if stored is None:
         download = f"asr-server models download {model_id}" + (f" --revision {revision}" if revision else "")
         when = "it is downloaded now" if settings.preload else f"the first request downloads it, or: {download}"
@@ -84,9 +84,10 @@ def size_text(size_bytes: int) -> str:
 def _list(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
     from asr_server.engine.qwen_asr import model_cache
+    from asr_server.feature_list import bundled_models
 
     try:
-        found = model_cache.listed()
+        found = model_cache.listed(bundled_models())
     except ModelUnavailable as error:
         return _fail(error.message)
     absent = [name for name in model_cache.RELEASED if name not in {stored.name for stored in found}]
@@ -102,16 +103,17 @@ def _list(parsed: argparse.Namespace) -> int:
 def _download(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
     from asr_server.engine.qwen_asr import checkpoint, model_cache
-    from asr_server.feature_list import FEATURES
+    from asr_server.feature_list import FEATURES, bundled_models
+    from asr_server.features.speech_output.engines import protocol
 
     try:
-        for speech in (feature.speech for feature in FEATURES if feature.speech is not None):
+        for speech in protocol.added(FEATURES):
             if (file := speech.download(parsed.model)) is not None:
                 print(f"{parsed.model}  {size_text(file.stat().st_size)}  {file.parent}")
                 return Exit.DONE
         # The hub's library shows a progress bar.
         directory = checkpoint.locate(parsed.model, revision=parsed.revision, update=True)
-        stored = model_cache.find(parsed.model, parsed.revision)
+        stored = model_cache.find(parsed.model, parsed.revision, bundled_models())
     except ModelUnavailable as error:
         return _fail(error.message)
     if stored:
@@ -122,9 +124,10 @@ def _download(parsed: argparse.Namespace) -> int:
 def _verify(parsed: argparse.Namespace) -> int:
     from asr_server.core.errors import ModelUnavailable
     from asr_server.engine.qwen_asr import model_cache
+    from asr_server.feature_list import bundled_models
 
     try:
-        stored = model_cache.find(parsed.model, parsed.revision)
+        stored = model_cache.find(parsed.model, parsed.revision, bundled_models())
         if stored is None:
             return _fail(f"{parsed.model} is not on this machine: asr-server models download {parsed.model}")
         weights = model_cache.verify(stored)

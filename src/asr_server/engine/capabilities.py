@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 from asr_server.engine import cpu, gpu
 from asr_server.engine.cpu import ONE_THREAD, CpuShare
 from asr_server.engine.gpu import NO_GPU, Gpus
-from asr_server.features.host import numa
-from asr_server.features.host.numa import Numa
 
 # Packages that an option needs and the server does without.
 OPTIONAL = ("asyncpg", "bitsandbytes", "granian", "onnxruntime-gpu", "qwen-tts", "tensorrt", "torchao", "triton")
@@ -27,7 +25,6 @@ class Capabilities:
     qwen: bool = True  # the packages of the Qwen engine are installed
     packages: frozenset[str] = frozenset()  # those of `OPTIONAL` that are installed
     gpus: Gpus = NO_GPU  # what is known of driver, cards and torch
-    numa: Numa = field(default_factory=Numa)  # the machine's memory nodes
     cpu_flags: frozenset[str] = frozenset()  # the processor's instruction sets by the kernel's names
     cpu: CpuShare = ONE_THREAD  # how much of the processor this process may use
     compiler: str = ""  # path of a C++ compiler, "" for none
@@ -42,7 +39,6 @@ def probe() -> Capabilities:
         torch_cuda=gpus.build_fits,
         gpus=gpus,
         qwen=all(_version(name) for name in ("torch", "transformers", "qwen-asr")),
-        numa=numa.probe(),
         packages=frozenset(name for name in OPTIONAL if _version(name)),
         cpu_flags=cpu.flags(),
         cpu=cpu.share(),

@@ -11,12 +11,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
-
-from loguru import logger
+from typing import TYPE_CHECKING, Protocol
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import AsrError, EngineFailed, ShuttingDown
 from asr_server.engine.protocol import (
     DEFAULT_TRAITS,
     AlignItem,
@@ -95,25 +92,16 @@ class EngineClient:
         return await asyncio.wrap_future(self._thread.submit(job))
 
 
-class Drafting:
+class Drafting(Protocol):
     """Drafts of one model for another, and what they have saved. Used on the event loop.
 
     A draft saves the steps for those of its tokens that come true, and changes no answer; see `Utterance.draft`.
     """
 
-    def __init__(self, client: EngineClient) -> None:
-        self._client = client
-        self.spans = self._steps = self._saved = 0
+    spans: int  # how many answers had a draft
 
     def helps(self, utterance: Utterance) -> bool:
-        """True if a draft may help: not if the utterance has one already, is sampled, or is a partial, and not in a
-        language or of a length that the smaller model does not know."""
-        traits = self._client.traits
-        has_draft = bool(utterance.draft or utterance.draft_text)
-        is_partial = utterance.session is not None and not utterance.last
-        known = utterance.language is None or utterance.language in traits.languages
-        fits = len(utterance.audio) <= traits.max_audio_s * SAMPLE_RATE
-        return known and fits and not (has_draft or is_partial or utterance.temperature > 0)
+        """True if a draft may help."""
 
     async def draft(self, job: Job[Hypothesis], utterance: Utterance) -> Transcription | None:
         """Return what the smaller model says, asked with the priority of `job`; None if it fails, since a draft is not
@@ -121,25 +109,13 @@ class Drafting:
 
         Raises `ShuttingDown` and `EngineFailed`.
         """
-        asked = replace(utterance, stream=False, session=None, last=False, prefix=(), prefix_text=None)
-        try:
-            return await self._client.transcribe(asked, priority=job.priority, deadline_s=job.deadline_s)
-        except (ShuttingDown, EngineFailed):
-            raise
-        except AsrError as error:
-            logger.warning("no draft", code=error.code, reason=error.message)
-            return None
 
     def note(self, answer: Hypothesis) -> None:
-        """An answer that had a draft. Without one it takes a step for each token, and one for its end."""
-        self.spans += 1
-        self._steps += len(answer.ids) + 1
-        self._saved += len(answer.ids) + 1 - answer.passes
+        """Count an answer that had a draft."""
 
     @property
     def saved(self) -> float:
         """Return the share of decode steps that was saved so far."""
-        return self._saved / max(1, self._steps)
 
 
 class EngineStream:

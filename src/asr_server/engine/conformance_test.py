@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from asr_server import demo
+from asr_server import demo, feature_list
 from asr_server.core import settings
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine import plan, registry
@@ -51,7 +51,7 @@ class Kind:
 
     def plan(self, max_batch=SLOTS):
         chosen = {"model_id": self.model_id, "max_batch": max_batch, "vllm_base_url": self.url, **self.options()}
-        return plan.resolve(settings.load(_env_file=None, **chosen), Capabilities(gpu=False, torch_cuda=False))
+        return feature_list.resolve(settings.load(_env_file=None, **chosen), Capabilities(gpu=False, torch_cuda=False))
 
     @property
     def scores(self):
@@ -100,7 +100,8 @@ MARKS = {"qwen": pytest.mark.torch, "moonshine": pytest.mark.nightly, **dict.fro
 
 def test_every_engine_of_the_registry_is_held_to_the_contract():
     """A new one has to be added here."""
-    assert KINDS.keys() == {plan.QWEN, plan.REMOTE, *plan.ENGINES_BY_MODEL.values()}
+    added = [feature.model or feature.elsewhere for feature in feature_list.FEATURES]
+    assert KINDS.keys() == {plan.QWEN, plan.FAKE, *(engine.engine for engine in added if engine is not None)}
 
 
 def _params(names):

@@ -32,7 +32,6 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory
 from asr_server.engine.protocol import Finish, Utterance
-from asr_server.features.speech_output.engines.protocol import SpeechFinish
 
 _POLL_S = 0.005
 
@@ -100,7 +99,7 @@ class SpeechRule:
     call: int = 0  # it is the `call`-th sentence of the engine, counted from 1; 0 is any
     times: int = 0  # how often the rule applies; 0 is without limit
 
-    finish: SpeechFinish = SpeechFinish.END  # a sentence that ends at its budget has half of its samples
+    finish: Literal["end", "budget"] = "end"  # a sentence that ends at its budget has half of its samples
 
     fault: Fault | None = None  # happens once to each row; None for no fault
     at: Literal["admission", "step"] = "step"  # "admission" of the row, or a "step"

@@ -1,19 +1,19 @@
-"""The options that depend on the machine: device, number formats, threads, memory node, CUDA graphs. Used by `plan.py`.
+"""The options that depend on the machine: device, number formats, threads, CUDA graphs. Used by `plan.py`.
 
 Each function gives an option with its reason. What was asked for and cannot be done is added to `conflicts`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from asr_server.core.setting_types import Dtype, Quantization
 from asr_server.core.settings import Settings
 from asr_server.engine import gpu
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.cpu import CpuShare
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr.checkpoint import DEMO
-from asr_server.features.host.numa import Node
 
 # Instructions that add up products of 8-bit integers in 32 bits, and those that multiply in bfloat16, the widest first.
 # Without the former, sums of 16 bits overflow: random layers were off by 3 to 30 %, not 1 (2026-11-22).
@@ -25,7 +25,6 @@ _PACKAGES = {Quantization.INT8: "bitsandbytes", Quantization.FP8: "torchao"}
 
 # Measured on the 0.6B in bfloat16, one row (H100, 2026-11-22).
 _GRAPHS_REASON = "a decode step is one call of the driver instead of six hundred, and takes a quarter of the time"
-_NO_POLICY = "and the kernel gives them what they touch first: this process may set no memory policy for it"
 THREADS_REASON = "this engine's libraries choose their number themselves"
 # The 0.6B's shape in 8 bits, two cores, medians of 45 steps in turns (2026-11-23).
 _COMPILE_REASON = "not set; on a CPU a step takes 9 to 17 % longer with it, on a GPU it was not measured"
@@ -157,36 +156,12 @@ def exact_batching(device: str, dtype: str, quantize: Option) -> Option:
     return Option("exact_batching", False, "", f"{reason}; committed live words never change")
 
 
-def threads(wanted: int, capabilities: Capabilities, node: Node | None, *, torch: bool) -> Option:
-    """`torch`: whether the engine computes in torch. `node`: the memory node that its threads are bound to."""
+def threads(wanted: int, capabilities: Capabilities, placed: CpuShare | None, *, torch: bool) -> Option:
+    """`torch`: whether the engine computes in torch. `placed`: the share of the CPUs that its threads are bound to."""
     if not torch:
         return Option("cpu_threads", False, "", THREADS_REASON)
-    share = node.share if node else capabilities.cpu
+    share = placed or capabilities.cpu
     return Option("cpu_threads", True, str(wanted or share.threads), "as set" if wanted else share.reason)
-
-
-def numa_node(wanted: int | str | None, capabilities: Capabilities, conflicts: list[str]) -> tuple[Option, Node | None]:
-    """Return the memory node that the engine's threads are bound to."""
-    nodes, gpu_nodes = capabilities.numa.nodes, sorted(capabilities.numa.gpu_nodes)
-    if wanted is None:
-        return Option("numa_node", False, "", "not set; the kernel places threads and memory"), None
-    if wanted == "auto" and not gpu_nodes:
-        return Option("numa_node", False, "", "NUMA_NODE=auto: the kernel names no memory node of a GPU"), None
-    number = gpu_nodes[0] if wanted == "auto" else int(wanted)
-    if wanted == "auto" and len(gpu_nodes) > 1:
-        conflicts.append(f"NUMA_NODE=auto: the GPUs are at the nodes {_numbered(gpu_nodes)}; name one of them.")
-    elif number not in nodes:
-        conflicts.append(f"NUMA_NODE={number}: the nodes whose CPUs this process may use are {_numbered(nodes)}.")
-    if (node := nodes.get(number)) is None:
-        return Option("numa_node", False, "", "refused"), None
-    whose = "the GPU's node" if wanted == "auto" else "as set"
-    memory = "whose memory they prefer" if node.prefers_memory else _NO_POLICY
-    reason = f"{whose}: the engine's threads run on its {len(node.cpus)} CPUs, {memory}"
-    return Option("numa_node", True, str(number), reason), node
-
-
-def _numbered(nodes: Iterable[int]) -> str:
-    return ", ".join(map(str, nodes))
 
 
 def _first(flags: Sequence[str], capabilities: Capabilities) -> str:

@@ -15,7 +15,6 @@ AUTO_MODEL = "auto"
 MAX_MODELS = 8
 
 _DUAL_REASON = "writes the words of live partials; MODEL_ID writes finals and recordings, and commits live words"
-_DRAFT_REASON = "its transcripts are drafts, which MODEL_ID verifies"
 
 
 def with_default(settings: Settings) -> Settings:
@@ -50,19 +49,15 @@ def of_another(settings: Settings, model_id: str, *, qwen: bool, fake: bool) -> 
 
 
 def options(settings: Settings, model_id: str) -> tuple[Option, ...]:
-    """Return one line for each of the three, active or not."""
-    names, fast = [model_id, *beside(settings, model_id)], settings.fast_model_id
-    lines = [
-        Option("models", True, ", ".join(names), "each is loaded for its first request and idles by itself")
-        if len(names) > 1
-        else Option("models", False, "", "MODELS names no other model")
-    ]
-    for name, wanted, reason in (
-        ("dual_model", settings.dual_model, _DUAL_REASON),
-        ("use_speculative", settings.use_speculative, _DRAFT_REASON),
-    ):
-        lines.append(Option(name, True, fast, reason) if wanted else Option(name, False, "", "not set"))
-    return tuple(lines)
+    """Return one line for MODELS and one for DUAL_MODEL, active or not."""
+    names = [model_id, *beside(settings, model_id)]
+    models = Option("models", False, "", "MODELS names no other model")
+    if len(names) > 1:
+        models = Option("models", True, ", ".join(names), "each is loaded for its first request and idles by itself")
+    dual = Option("dual_model", False, "", "not set")
+    if settings.dual_model:
+        dual = Option("dual_model", True, settings.fast_model_id, _DUAL_REASON)
+    return models, dual
 
 
 def conflicts(settings: Settings, model_id: str) -> Iterator[str]:

@@ -6,96 +6,30 @@ that names every conflict: no option may be shown as active and have no effect.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from asr_server.core.setting_types import Dtype
 from asr_server.core.settings import Settings
 from asr_server.engine import machine_options, model_options
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.feature import Feature
-from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Option
+from asr_server.engine.feature import Asked, Feature, ModelFeature, Placement, SharedModel
+from asr_server.engine.feature import Plan as Plan
+from asr_server.engine.protocol import DEFAULT_TRAITS, Option
 from asr_server.engine.qwen_asr.checkpoint import DEMO, is_hub_id
-from asr_server.features.encoders import options as encoder_options
-from asr_server.features.host.numa import Node
-from asr_server.features.moonshine import package as moonshine
-from asr_server.features.remote_engine import options as remote_options
-from asr_server.features.remote_engine.options import Remote
-from asr_server.features.speakers.diarization import model_source, package
-from asr_server.features.speakers.diarization.package import EMBEDDED
-from asr_server.features.speech_output import options as speech_options
-from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
 
 # Engines. The name of the scripted one is its MODEL_ID too; it has neither a slash nor a directory, as a model has.
 QWEN = "qwen"
-MOONSHINE = "moonshine"
 FAKE = "fake"
-# Chosen by VLLM_BASE_URL or USE_VLLM, whatever MODEL_ID is.
-REMOTE = "remote"
 # A second scripted model, for tests of what several do.
 FAST_FAKE = "fake-fast"
 # The models that MODEL_ID=auto chooses from.
 _GPU_MODEL, _CPU_MODEL = "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ASR-0.6B"
-# The engine of each MODEL_ID that names no Qwen3-ASR checkpoint.
-ENGINES_BY_MODEL = {FAKE: FAKE, FAST_FAKE: FAKE, moonshine.MODEL_ID: MOONSHINE}
-_SPEAKERS_OFF, _SPEAKERS_AUTO = "off", "auto"
-_SPEAKERS_WHEN = "in a process of its own; loaded for the first request"
 
 
 class PlanError(ValueError):
     """The settings ask for something this machine or this version cannot do; one line for each conflict."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The parts and numbers that the engine is built from, chosen once at start."""
-
-    engine: str
-    model_id: str
-    device: str
-    dtype: str  # "auto" where only loading can tell
-    max_batch: int
-    kv_budget_mb: int  # MiB for keys and values; 0: a share of what is free
-    options: tuple[Option, ...]
-    aligner_id: str = ""  # "" where there is none
-    model_revision: str = ""  # commit of a hub id, "" for any
-    aligner_revision: str = ""  # commit of a hub id, "" for any
-    traits: EngineTraits = DEFAULT_TRAITS
-    fake_script: Path | None = None
-    quantize: str = ""  # 8-bit format of linear layers, "" for none
-    cpu_threads: int = 0  # computing threads; 0 leaves the number to the library
-    node: Node | None = None  # the memory node that the engine's threads are bound to
-    remote: Remote | None = None  # where the engine `remote` finds its server
-    shares: int = 1  # how many models share the memory
-    others: tuple[Plan, ...] = ()  # the models in addition to this one, the default
-    fast_model_id: str = ""  # the one of `others` that `dual_model` or `use_speculative` uses
-    # models of Qwen3-TTS by the options that name them
-    speech_models: Mapping[str, SpeechModel] = field(default_factory=dict)
-    features: tuple[Feature, ...] = ()  # those that the plan was resolved with
-
-    def value(self, name: str) -> str:
-        """Return the value of an option, "" where it is inactive or unknown."""
-        return next((option.value for option in self.options if option.name == name), "")
-
-    def reason(self, name: str) -> str:
-        """Return why an option is as it is."""
-        return next(option.reason for option in self.options if option.name == name)
-
-    @property
-    def cuda_graphs(self) -> bool:
-        """True if decode steps are recorded."""
-        return self.is_active("use_cuda_graphs")
-
-    @property
-    def compiled(self) -> bool:
-        """True if small operations of the layers are fused."""
-        return self.is_active("use_torch_compile")
-
-    def is_active(self, option: str) -> bool:
-        """True if the option of that name is active."""
-        return any(one.name == option and one.active for one in self.options)
 
 
 # A row more makes a step on a CPU longer. On a GPU a step reads all weights, however many rows share it.
@@ -104,93 +38,78 @@ _MAX_BATCH = {"cpu": 8, "cuda": 32}
 # flash-attention's kernels take no mask per row, which slots at their own length need.
 _ATTENTION_REASON = "torch's own kernels; 8 s encoder windows are rows of a batch, so no backend can skip a mask"
 
+ALIGNER_WHEN = "loaded for the first word times, unloaded when idle"
 _BATCHING_REASON = "most spans that share one decode step; memory may allow fewer, see slots"
-_ONLY_DTYPE = Dtype.FLOAT32.value, "the only one of this engine"
+ONLY_DTYPE = Dtype.FLOAT32.value, "the only one of this engine"
 _ATTENTION = Option("attention", True, "sdpa", _ATTENTION_REASON)
 
-_REASONS = {
-    FAKE: f"MODEL_ID={FAKE}: answers are scripted and no model runs; for tests only",
-    MOONSHINE: f"MODEL_ID={moonshine.MODEL_ID}: a small model of English that runs on the CPU, without torch",
-}
-
-# On clips of 45 s Moonshine ends early or repeats itself. It was trained on single utterances: 12 minutes of joined
-# recordings had 117 word errors of 1,335 with the pauses and margins of the other engines, 98 with these, and 96 where
-# each recording was a row.
-_TRAITS = {
-    MOONSHINE: EngineTraits(
-        languages=(moonshine.LANGUAGE,),
-        max_audio_s=20.0,
-        max_pause_s=0.8,
-        margin_ms=500,
-        uses_context=False,
-        detects_among=False,
-    ),
-    # vLLM cuts longer audio itself, anywhere.
-    REMOTE: EngineTraits(max_audio_s=30.0, scores=False, detects_among=False),
-}
-
+_FAKE_REASON = f"MODEL_ID={FAKE}: answers are scripted and no model runs; for tests only"
 _GATEWAY_REASONS = {
     True: "as set; the model runs in a process of its own, which ends when idle and is started again after a crash",
     False: "not set; one process, which unloads the model when idle",
-}
-_SERVER_REASONS = {
-    True: "as set; HTTP and WebSockets are read and written in Rust",
-    False: "not set; uvicorn serves",
 }
 
 
 def resolve(settings: Settings, capabilities: Capabilities, features: Sequence[Feature] = ()) -> Plan:
     """Return the plan for these settings on this machine, with these features. Raises `PlanError`."""
-    conflicts = [line for feature in features for line in feature.conflicts(settings)]
-    without, speech, refused = speech_options.with_feature(settings, features)
-    conflicts += refused
+    asked = Asked(settings, capabilities, tuple(features))
+    conflicts = [*_server_conflicts(asked), *(line for feature in features for line in feature.conflicts(asked))]
+    elsewhere = (feature.elsewhere for feature in features if feature.elsewhere is not None)
+    remote = next((one for one in elsewhere if one.takes(settings)), None)
     try:
-        plan = _without_features(without, capabilities)
+        plan = _of_models(asked) if remote is None else remote.resolve(asked, _only_here(asked))
     except PlanError as error:
         raise PlanError("\n".join((str(error), *conflicts))) from None
     if conflicts:
         raise PlanError("\n".join(conflicts))
-    added = (option for feature in features for option in feature.options(settings))
-    options: list[Option] = []
-    for option in plan.options:
-        options += speech_options.beside(option, speech) if option.name == speech_options.SPEECH else [option]
-    return replace(plan, options=(*options, *added), features=tuple(features))
+    added = (option for feature in features for option in feature.options(asked))
+    plan = replace(plan, options=(*plan.options, *added))
+    return _with_shared(asked, plan)
 
 
-def _without_features(settings: Settings, capabilities: Capabilities) -> Plan:
-    if remote_options.is_remote(settings):
-        return _remote(settings, capabilities)
-    settings, conflicts = model_options.with_default(settings), list[str]()
-    plan = _of_one_model(settings, capabilities, conflicts)
-    others = _others(settings, plan.model_id, capabilities, conflicts)
+def _of_models(asked: Asked) -> Plan:
+    """Return the plan of the default model with those of the models in addition to it."""
+    asked, conflicts = replace(asked, settings=model_options.with_default(asked.settings)), list[str]()
+    settings = asked.settings
+    plan = _of_one_model(asked, conflicts)
+    others = _others(asked, plan.model_id, conflicts)
     if conflicts:
         raise PlanError("\n".join(conflicts))
-    speaking = speech_options.models(settings, capabilities)
-    shares, drafts = 1 + len(others) + len(speaking), settings.dual_model or settings.use_speculative
+    uses_fast = settings.dual_model or settings.use_speculative
+    return replace(plan, others=tuple(others), fast_model_id=settings.fast_model_id if uses_fast else "")
+
+
+def _with_shared(asked: Asked, plan: Plan) -> Plan:
+    """Return the plan with the models of features on the engine's thread; all models share the memory."""
+    found: dict[str, SharedModel] = {}
+    for feature in asked.features:
+        if feature.shared is not None:
+            found |= feature.shared.resolve(asked, placement(asked))
+    shares = 1 if plan.remote is not None else 1 + len(plan.others) + len(found)
     return replace(
         plan,
         shares=shares,
-        others=tuple(replace(other, shares=shares) for other in others),
-        speech_models=speech_options.shared(speaking, shares),
-        fast_model_id=settings.fast_model_id if drafts else "",
+        others=tuple(replace(other, shares=shares) for other in plan.others),
+        speech_models={name: replace(model, shares=shares) for name, model in found.items()},
     )
 
 
-def _of_one_model(settings: Settings, capabilities: Capabilities, conflicts: list[str]) -> Plan:
-    engine = ENGINES_BY_MODEL.get(settings.model_id, QWEN)
+def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
+    settings, capabilities = asked.settings, asked.capabilities
+    engine, added = _engine(asked, settings.model_id)
     torch = engine == QWEN
-    cpu = "cpu", _REASONS.get(engine, "")
-    device, device_reason = machine_options.device(settings.device, capabilities, conflicts) if torch else cpu
-    dtype, dtype_reason = machine_options.dtype(settings, device, capabilities) if torch else _ONLY_DTYPE
-    model = _model(settings.model_id, device)
+    reason = added.reason if added is not None else _FAKE_REASON
+    on_cpu = "cpu", reason
+    device, device_reason = machine_options.device(settings.device, capabilities, conflicts) if torch else on_cpu
+    dtype, dtype_reason = machine_options.dtype(settings, device, capabilities) if torch else ONLY_DTYPE
+    model = model_option(settings.model_id, device)
     quantize = machine_options.quantize(settings, device, capabilities, conflicts, torch=torch)
-    numa_node, node = machine_options.numa_node(settings.numa_node, capabilities, conflicts)
-    threads = machine_options.threads(settings.cpu_threads, capabilities, node, torch=torch)
-    graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, conflicts)
-    compiled = machine_options.torch_compile(settings.use_torch_compile, device, capabilities, conflicts)
-    encoders = encoder_options.resolve(settings, device, capabilities, conflicts, torch=torch)
-    conflicts += _conflicts(settings, engine, model.value, capabilities)
-    aligner_id, aligner_reason = _aligner(settings, engine)
+    place = placement(asked)
+    conflicts += filter(None, [place.conflict])
+    threads = machine_options.threads(settings.cpu_threads, capabilities, place.share, torch=torch)
+    of_torch = _torch_options(asked, device, quantize, conflicts, torch=torch)
+    conflicts += _conflicts(asked, engine, model.value)
+    aligner_id, aligner_reason = _aligner(settings, engine, added)
     max_batch = settings.max_batch or _MAX_BATCH[device.partition(":")[0]]
     parts = (
         model,
@@ -202,12 +121,12 @@ def _of_one_model(settings: Settings, capabilities: Capabilities, conflicts: lis
         machine_options.exact_batching(device, dtype, quantize),
     )
     options = (
-        *((Option("engine", True, engine, _REASONS[engine]),) if engine != QWEN else ()),
+        *((Option("engine", True, engine, reason),) if engine != QWEN else ()),
         *(parts if engine != FAKE else ()),
-        *((_ATTENTION, graphs, compiled, *encoders) if torch else ()),
+        *of_torch,
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
-        numa_node,
-        *_beside(settings, model.value),
+        *filter(None, [place.option]),
+        *server_options(settings, model.value),
     )
     return Plan(
         engine=engine,
@@ -220,98 +139,88 @@ def _of_one_model(settings: Settings, capabilities: Capabilities, conflicts: lis
         aligner_id=aligner_id,
         model_revision=settings.model_revision,
         aligner_revision=settings.forced_aligner_revision,
-        traits=replace(_TRAITS.get(engine, DEFAULT_TRAITS), aligns=bool(aligner_id)),
+        traits=replace(DEFAULT_TRAITS if added is None else added.traits, aligns=bool(aligner_id)),
         fake_script=settings.fake_engine_script,
         quantize=quantize.value,
         cpu_threads=int(threads.value or 0),
-        node=node,
+        bind=place.bind,
+        features=asked.features,
     )
 
 
-def _remote(settings: Settings, capabilities: Capabilities) -> Plan:
-    conflicts: list[str] = []
-    device, device_reason = (
-        ("cpu", "") if not capabilities.qwen else machine_options.device(settings.device, capabilities, conflicts)
-    )
-    dtype, dtype_reason = machine_options.dtype(settings, device, capabilities) if capabilities.qwen else _ONLY_DTYPE
-    model = _model(settings.model_id, device)
-    if settings.model_id == model_options.AUTO_MODEL and not settings.use_vllm:
-        model = Option(
-            "model", True, REMOTE, f"MODEL_ID={model_options.AUTO_MODEL}: the first that the remote engine lists"
-        )
-    numa_node, node = machine_options.numa_node(settings.numa_node, capabilities, conflicts)
-    conflicts += [*_server_conflicts(settings, capabilities), *remote_options.conflicts(settings, capabilities)]
-    if conflicts:
-        raise PlanError("\n".join(conflicts))
-    aligner_id, aligner_reason = _aligner(settings, REMOTE)
-    if not capabilities.qwen:
-        aligner_id, aligner_reason = "", "the packages of Qwen3-ASR are not installed; word times are estimated"
-    max_batch = settings.max_batch or remote_options.CONNECTIONS
-    aligner_parts = (
-        Option("device", True, device, f"of the aligner: {device_reason}"),
-        Option("dtype", True, dtype, f"of the aligner: {dtype_reason}"),
-    )
-    options = (
-        Option("engine", True, REMOTE, remote_options.where(settings)),
-        model,
-        *(aligner_parts if aligner_id else ()),
-        *remote_options.batching(max_batch),
-        Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
-        numa_node,
-        *_beside(settings, model.value),
-    )
-    return Plan(
-        engine=REMOTE,
-        model_id=model.value,
-        device=device,
-        dtype=dtype,
-        max_batch=max_batch,
-        kv_budget_mb=0,
-        options=options,
-        aligner_id=aligner_id,
-        aligner_revision=settings.forced_aligner_revision,
-        traits=replace(_TRAITS[REMOTE], aligns=bool(aligner_id)),
-        node=node,
-        remote=remote_options.server(settings, capabilities, model.value, max_batch),
-        speech_models=speech_options.models(settings, capabilities),
-    )
+def placement(asked: Asked) -> Placement:
+    """Return where the engine's threads run, as a feature says."""
+    placed = (feature.placement(asked) for feature in asked.features if feature.placement is not None)
+    return next(placed, Placement())
 
 
-def _others(settings: Settings, model_id: str, capabilities: Capabilities, conflicts: list[str]) -> list[Plan]:
+def _engine(asked: Asked, model_id: str) -> tuple[str, ModelFeature | None]:
+    """Return the engine that runs a value of MODEL_ID, and the feature that it is of."""
+    if model_id in (FAKE, FAST_FAKE):
+        return FAKE, None
+    added = next((model for model in _models(asked) if model.model_id == model_id), None)
+    return (QWEN, None) if added is None else (added.engine, added)
+
+
+def _models(asked: Asked) -> Iterator[ModelFeature]:
+    return (feature.model for feature in asked.features if feature.model is not None)
+
+
+def _only_here(asked: Asked) -> tuple[str, ...]:
+    """Return the values of MODEL_ID that no other server can run."""
+    return (DEMO, *(model.model_id for model in _models(asked)), FAKE)
+
+
+def _torch_options(asked: Asked, device: str, quantize: Option, conflicts: list[str], *, torch: bool) -> list[Option]:
+    """Return the options of what computes in torch, none where nothing does."""
+    settings, capabilities = asked.settings, asked.capabilities
+    graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, conflicts)
+    compiled = machine_options.torch_compile(settings.use_torch_compile, device, capabilities, conflicts)
+    options = [_ATTENTION, graphs, compiled]
+    for encoders in (feature.encoders for feature in asked.features if feature.encoders is not None):
+        added, refused = encoders.resolve(asked, device if torch else "")
+        options += added
+        conflicts += refused
+    return options if torch else []
+
+
+def _others(asked: Asked, model_id: str, conflicts: list[str]) -> list[Plan]:
     """Return the plans of the other models. What they cannot do is added to `conflicts`."""
+    settings = asked.settings
     conflicts += model_options.conflicts(settings, model_id)
     plans = []
     for name in model_options.beside(settings, model_id):
-        engine = ENGINES_BY_MODEL.get(name, QWEN)
+        engine, _ = _engine(asked, name)
         own = model_options.of_another(settings, name, qwen=engine == QWEN, fake=engine == FAKE)
-        try:
-            plans.append(_without_features(own, capabilities))
-        except PlanError as error:
-            conflicts += [f"{name}: {line}" for line in str(error).splitlines()]
+        refused: list[str] = []
+        plans.append(_of_one_model(replace(asked, settings=own), refused))
+        conflicts += [f"{name}: {line}" for line in refused]
     return plans
 
 
-def _server_conflicts(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
-    yield from _speaker_conflicts(settings)
-    yield from speech_options.conflicts(settings, capabilities)
-    if settings.use_granian and "granian" not in capabilities.packages:
-        yield "USE_GRANIAN: Granian is not installed: pip install '.[granian]', or unset it."
-    if settings.jobs_database_url.get_secret_value() and "asyncpg" not in capabilities.packages:
+def _server_conflicts(asked: Asked) -> Iterator[str]:
+    if asked.settings.jobs_database_url.get_secret_value() and "asyncpg" not in asked.capabilities.packages:
         yield "JOBS_DATABASE_URL: asyncpg is not installed: pip install '.[postgres]', or unset it."
 
 
-def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Capabilities) -> Iterator[str]:
-    yield from _server_conflicts(settings, capabilities)
-    if settings.vllm_api_key is not None:
-        yield "VLLM_API_KEY is for VLLM_BASE_URL, which is not set."
-    if settings.fake_engine_script is not None and engine != FAKE and not speech_options.is_scripted(settings):
+def aligner_conflicts(asked: Asked) -> Iterator[str]:
+    """Yield a sentence where the aligner is that of a model which does not run here."""
+    wanted = asked.settings.forced_aligner_id
+    if any(wanted == model.model_id != asked.settings.model_id for model in _models(asked)):
+        yield f"FORCED_ALIGNER_ID={wanted} works with MODEL_ID={wanted} only."
+
+
+def _conflicts(asked: Asked, engine: str, model_id: str) -> Iterator[str]:
+    settings = asked.settings
+    is_scripted = FAKE in (engine, settings.speech, settings.speech_clone_model)
+    if settings.fake_engine_script is not None and not is_scripted:
         yield "FAKE_ENGINE_SCRIPT is for tests with MODEL_ID=fake, and MODEL_ID is another: unset it."
-    if settings.forced_aligner_id == moonshine.MODEL_ID != settings.model_id:
-        yield f"FORCED_ALIGNER_ID={moonshine.MODEL_ID} works with MODEL_ID={moonshine.MODEL_ID} only."
-    if engine == QWEN and not capabilities.qwen:
+    yield from aligner_conflicts(asked)
+    if engine == QWEN and not asked.capabilities.qwen:
+        instead = "".join(f", or set MODEL_ID={model.model_id}" for model in _models(asked))
         yield (
             f"MODEL_ID={model_id}: the packages of Qwen3-ASR are not installed: run `make serve`, or "
-            f"pip install -r requirements.txt, or set MODEL_ID={moonshine.MODEL_ID}."
+            f"pip install -r requirements.txt{instead}."
         )
     for name, model in (("model", model_id), ("forced_aligner", settings.forced_aligner_id)):
         if getattr(settings, f"{name}_revision") and (not is_hub_id(model) or Path(model).is_dir()):
@@ -321,21 +230,17 @@ def _conflicts(settings: Settings, engine: str, model_id: str, capabilities: Cap
     if engine != QWEN and settings.cpu_threads:
         reason = machine_options.THREADS_REASON
         yield f"CPU_THREADS={settings.cpu_threads} is not available with MODEL_ID={model_id}: {reason}."
-    if engine == MOONSHINE and settings.device not in ("auto", "cpu"):
-        yield f"DEVICE={settings.device}: {moonshine.MODEL_ID} runs on the CPU only; unset it."
-    if engine == MOONSHINE and settings.dtype not in (Dtype.AUTO, Dtype.FLOAT32):
-        yield f"DTYPE={settings.dtype.value}: {moonshine.MODEL_ID} runs in float32 only; unset it."
+    if engine not in (QWEN, FAKE) and settings.device not in ("auto", "cpu"):
+        yield f"DEVICE={settings.device}: {model_id} runs on the CPU only; unset it."
+    if engine not in (QWEN, FAKE) and settings.dtype not in (Dtype.AUTO, Dtype.FLOAT32):
+        yield f"DTYPE={settings.dtype.value}: {model_id} runs in float32 only; unset it."
 
 
-def _beside(settings: Settings, model_id: str) -> Iterator[Option]:
+def server_options(settings: Settings, model_id: str) -> Iterator[Option]:
     """Yield the options that do not concern the engine."""
     yield Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode])
     yield _translation(settings)
-    yield _speakers(settings)
-    yield from speech_options.options(settings)
     yield from model_options.options(settings, model_id)
-    yield remote_options.use_vllm(settings)
-    yield Option("use_granian", settings.use_granian, "", _SERVER_REASONS[settings.use_granian])
 
 
 def _translation(settings: Settings) -> Option:
@@ -344,62 +249,30 @@ def _translation(settings: Settings) -> Option:
     return Option("translation", False, "", "OPENAI_BASE_URL and TRANSLATE_MODEL are not both set")
 
 
-def _aligner(settings: Settings, engine: str) -> tuple[str, str]:
+def _aligner(settings: Settings, engine: str, added: ModelFeature | None) -> tuple[str, str]:
     """Return the aligner's id, "" for none, and the reason.
 
     The bundled models take the bundled aligner although the released one would fit too: they should need no download.
     """
-    when = "loaded for the first word times, unloaded when idle"
     if engine == FAKE:
-        return FAKE, f"MODEL_ID={FAKE} brings its own; {when}"
-    if engine == MOONSHINE and "forced_aligner_id" not in settings.model_fields_set:
-        return moonshine.MODEL_ID, "from the decoder's attention to the audio; FORCED_ALIGNER_ID is not set"
+        return FAKE, f"MODEL_ID={FAKE} brings its own; {ALIGNER_WHEN}"
+    if added is not None and "forced_aligner_id" not in settings.model_fields_set:
+        return added.model_id, added.aligner_reason
     if engine == QWEN and settings.model_id == DEMO and "forced_aligner_id" not in settings.model_fields_set:
-        return DEMO, f"MODEL_ID={DEMO} brings its own, FORCED_ALIGNER_ID is not set; {when}"
-    return settings.forced_aligner_id, when
+        return DEMO, f"MODEL_ID={DEMO} brings its own, FORCED_ALIGNER_ID is not set; {ALIGNER_WHEN}"
+    return settings.forced_aligner_id, ALIGNER_WHEN
 
 
 def chosen_model(settings: Settings, capabilities: Capabilities) -> str:
     """MODEL_ID, or what `auto` stands for on this machine."""
     settings = model_options.with_default(settings)
-    return _model(settings.model_id, machine_options.device(settings.device, capabilities, [])[0]).value
+    return model_option(settings.model_id, machine_options.device(settings.device, capabilities, [])[0]).value
 
 
-def _model(wanted: str, device: str) -> Option:
+def model_option(wanted: str, device: str) -> Option:
+    """Return the model that a value of MODEL_ID means on a device."""
     if wanted != model_options.AUTO_MODEL:
         return Option("model", True, wanted, "as set")
     if device.startswith("cuda"):
         return Option("model", True, _GPU_MODEL, "MODEL_ID=auto: the larger model, for a GPU")
     return Option("model", True, _CPU_MODEL, "MODEL_ID=auto: the smaller model, for a CPU")
-
-
-def _speakers(settings: Settings) -> Option:
-    """Return the option `speakers`. Its value is what `SpeakerClient` takes."""
-    wanted = settings.speakers
-    if wanted == _SPEAKERS_OFF:
-        return Option("speakers", False, "", "SPEAKERS=off")
-    if wanted not in (_SPEAKERS_AUTO, EMBEDDED):
-        where = "ONNX files of a directory" if os.path.isdir(wanted) else "ONNX files of the hub, downloaded once"
-        return Option("speakers", True, wanted, f"{where}, {_SPEAKERS_WHEN}")
-    reason = package.missing()
-    if reason:
-        return Option("speakers", False, "", f"SPEAKERS={wanted}: {reason}")
-    return Option("speakers", True, EMBEDDED, f"pyannote community-1 {_SPEAKERS_WHEN}")
-
-
-def _speaker_conflicts(settings: Settings) -> Iterator[str]:
-    """Yield a sentence for what was asked for by name and cannot run."""
-    wanted = settings.speakers
-    if wanted in (_SPEAKERS_OFF, _SPEAKERS_AUTO):
-        return
-    if wanted == EMBEDDED:
-        if reason := package.missing():
-            yield f"SPEAKERS={EMBEDDED}: {reason}; unset it."
-    elif os.path.isdir(wanted):
-        if reason := model_source.missing(wanted):
-            yield f"SPEAKERS={wanted}: {reason}."
-    elif not is_hub_id(wanted):
-        yield (
-            f"SPEAKERS={wanted}: there is no such directory, and it is no hub id (owner/name); otherwise set it to "
-            f"{_SPEAKERS_AUTO}, {_SPEAKERS_OFF} or {EMBEDDED}."
-        )

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from asr_server.engine.aligning import AligningEngine
-from asr_server.engine.plan import FAKE, MOONSHINE, REMOTE, Plan
+from asr_server.engine.plan import FAKE, Plan
 from asr_server.engine.protocol import Aligner, Engine
-from asr_server.features.host import numa
-from asr_server.features.moonshine import package as moonshine
 from asr_server.schedule.request_clock import RequestClock
 
 OnProgress = Callable[[], None]
@@ -21,14 +19,11 @@ def build(plan: Plan, on_progress: OnProgress = lambda: None, on_load_progress: 
         from asr_server.engine.fake import FakeEngine
 
         return FakeEngine(plan, on_progress)
-    if plan.engine == MOONSHINE:
-        from asr_server.features.moonshine.engine import MoonshineEngine
-
-        return MoonshineEngine(plan, on_progress)
-    if plan.engine == REMOTE:
-        from asr_server.features.remote_engine.engine import RemoteEngine
-
-        return RemoteEngine(plan, on_progress, on_load_progress)
+    for feature in plan.features:
+        if feature.model is not None and feature.model.engine == plan.engine:
+            return feature.model.build(plan, on_progress)
+        if feature.elsewhere is not None and feature.elsewhere.engine == plan.engine:
+            return feature.elsewhere.build(plan, on_progress, on_load_progress)
     from asr_server.engine.qwen_asr.engine import QwenEngine
 
     return QwenEngine(plan, on_progress, on_load_progress)
@@ -45,12 +40,9 @@ def build_aligner(
         from asr_server.engine.fake import FakeAligner
 
         return FakeAligner(plan)
-    if plan.aligner_id == moonshine.MODEL_ID:
-        from asr_server.features.moonshine.aligner import MoonshineAligner
-        from asr_server.features.moonshine.engine import MoonshineEngine
-
-        assert isinstance(engine, MoonshineEngine), "it uses the weights of the engine"
-        return MoonshineAligner(engine)
+    for feature in plan.features:
+        if feature.model is not None and feature.model.model_id == plan.aligner_id:
+            return feature.model.build_aligner(engine)
     from asr_server.engine.qwen_asr.aligner import QwenAligner
 
     return QwenAligner(plan, on_progress, on_load_progress)
@@ -66,7 +58,7 @@ def build_aligning(
 ) -> AligningEngine:
     """Build the engine with its aligner, or with that of an engine in `beside` if it is the same one. `request_clock`
     stands still while the aligner is loaded."""
-    clock, node = request_clock or RequestClock(), plan.node
+    clock = request_clock or RequestClock()
     engine = build(plan, on_progress, clock.progress)
     same = next(
         (other for other in beside if other.aligner is not None and other.aligner.aligner_id == plan.aligner_id), None
@@ -78,7 +70,7 @@ def build_aligning(
         idle_timeout_s=idle_timeout_s,
         request_clock=clock,
         # Before the libraries start threads of their own, which inherit it.
-        prepare=lambda: numa.bind(node) if node is not None else None,
+        prepare=plan.bind or (lambda: None),
         beside=same,
     )
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
+from asr_server.engine.draft import MAX_PROPOSAL, Draft
 from asr_server.engine.loops import loop
 from asr_server.engine.protocol import Finish
-from asr_server.features.drafts.speculative import MAX_PROPOSAL, Draft
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

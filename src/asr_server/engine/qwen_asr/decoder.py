@@ -8,6 +8,7 @@ from itertools import accumulate
 
 import torch
 
+from asr_server.engine.draft import accepted
 from asr_server.engine.qwen_asr.capacity import Capacity
 from asr_server.engine.qwen_asr.language_model import LanguageModel
 from asr_server.engine.qwen_asr.windows import Window
@@ -16,7 +17,6 @@ from asr_server.engine.torch.arena import Arena, AttentionShape, rounded
 from asr_server.engine.torch.passes import Layout, Pass, Span
 from asr_server.engine.torch.sampling import Choice, Draw, Known, choices, choose
 from asr_server.engine.torch.step_graphs import Capture, StepGraphs
-from asr_server.features.drafts.speculative import accepted
 
 # Tokens for which an answer gets room at a time, once it is longer than was expected.
 _GROWTH = 64

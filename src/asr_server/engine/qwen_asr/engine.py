@@ -301,8 +301,8 @@ class QwenEngine:
             yield RowFailed(key, failure)
 
     def _row(self, runtime: Runtime, work: _Work) -> SlotRow:
+        from asr_server.engine.draft import Draft
         from asr_server.engine.qwen_asr.decoder import SlotRow
-        from asr_server.features.drafts.speculative import Draft
 
         utterance = work.utterance
         return SlotRow(

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from asr_server.engine.plan import Plan
 from asr_server.engine.qwen_asr import checkpoint
-from asr_server.features.moonshine import package as moonshine
 
 # Of the released aligner, for one that is not downloaded yet: an encoder of 24 x 1024, a language model of 28 x 1024
 # with 151,936 words, a head of 5,000 slots.
@@ -17,8 +16,8 @@ PASS_BYTES = 512 * 1024 * 1024
 
 
 def aligner_bytes(plan: Plan, item_bytes: int) -> int:
-    """Weights of `item_bytes` a number, and activations; 0 where there is no aligner with weights of its own."""
-    if not plan.aligner_id or plan.aligner_id == moonshine.MODEL_ID:
+    """Weights of `item_bytes` a number, and activations; 0 where there is no aligner."""
+    if not plan.aligner_id:
         return 0
     directory = checkpoint.local(plan.aligner_id, aligner=True, revision=plan.aligner_revision)
     count = parameters(directory) if directory is not None else _RELEASED_PARAMETERS

@@ -6,14 +6,15 @@ import json
 import math
 import os
 from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from asr_server import demo
 from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.qwen_asr import checkpoint
-from asr_server.features.moonshine import package as moonshine
 
 # The released models of this architecture that can be downloaded.
 RELEASED = ("Qwen/Qwen3-ASR-0.6B", "Qwen/Qwen3-ASR-1.7B", "Qwen/Qwen3-ForcedAligner-0.6B")
@@ -28,6 +29,12 @@ class CachedModel:
     size_bytes: int
     problem: str  # why it cannot be loaded, "" when it can
     downloaded: bool = False  # it came from the hub; the others came with the server
+    has_digests: bool = False  # its files were compared with digests, so they need no other check
+    is_here: bool = True  # False for a model of a package that is not installed
+
+
+# How models of features are found, by the values of MODEL_ID that mean them.
+Bundled = Mapping[str, Callable[[], CachedModel]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +46,19 @@ class Weights:
     formats: tuple[str, ...]  # number formats, the most frequent first
 
 
-def listed() -> list[CachedModel]:
+def listed(bundled: Bundled = MappingProxyType({})) -> list[CachedModel]:
     """Return the models that came with the server, and the checkpoints of this architecture in the hub's cache, whole
     or not."""
     cached = [found for repo in _cached_repos() if _ours(found := _stored(repo))]
-    bundled = [_in_directory(checkpoint.DEMO, demo.checkpoint_path())]
-    bundled += [_moonshine()] if moonshine.installed() else []
-    return [*bundled, *sorted(cached, key=lambda stored: stored.name)]
+    others = [stored for find in bundled.values() if (stored := find()).is_here]
+    return [
+        _in_directory(checkpoint.DEMO, demo.checkpoint_path()),
+        *others,
+        *sorted(cached, key=lambda stored: stored.name),
+    ]
 
 
-def find(model_id: str, revision: str = "") -> CachedModel | None:
+def find(model_id: str, revision: str = "", bundled: Bundled = MappingProxyType({})) -> CachedModel | None:
     """Return the checkpoint of that name, hub id or directory, or None where it would have to be downloaded first.
 
     `revision`: of a hub id: a commit, tag or branch.
@@ -57,8 +67,8 @@ def find(model_id: str, revision: str = "") -> CachedModel | None:
     """
     if model_id == checkpoint.DEMO:
         return _in_directory(model_id, demo.checkpoint_path())
-    if model_id == moonshine.MODEL_ID:
-        return _moonshine()
+    if model_id in bundled:
+        return bundled[model_id]()
     if os.path.isdir(model_id):  # pathlib raises where a directory is closed
         return _in_directory(model_id, Path(model_id))
     if not checkpoint.is_hub_id(model_id):
@@ -73,8 +83,9 @@ def verify(stored: CachedModel) -> Weights | None:
     None where the weights are in no such files: then their digests were checked. Raises `ModelUnavailable`, naming what
     is wrong.
     """
-    if stored.name == moonshine.MODEL_ID:
-        moonshine.locate()
+    if stored.has_digests:
+        if stored.problem:
+            raise ModelUnavailable(f"MODEL_ID={stored.name}: {stored.problem}")
         return None
     checkpoint.check(stored.directory, stored.name)
     held: dict[str, set[str]] = {}
@@ -109,15 +120,6 @@ def cache_directory() -> Path:
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE)
-
-
-def _moonshine() -> CachedModel:
-    try:
-        files = moonshine.locate()
-    except ModelUnavailable as error:
-        problem = error.message.removeprefix(f"MODEL_ID={moonshine.MODEL_ID}: ")
-        return CachedModel(moonshine.MODEL_ID, Path(), 0, problem)
-    return CachedModel(moonshine.MODEL_ID, files.encoder.parent, files.size_bytes, "")
 
 
 def _cached_repos() -> list[Any]:

@@ -48,9 +48,8 @@ def test_the_list_has_the_bundled_one_and_what_was_downloaded(cache):
     _downloaded(cache, "o/whisper", model_type="whisper")
     _downloaded(cache, "o/unknown", without=("config.json",))
     found = {stored.name: stored.problem for stored in model_cache.listed()}
-    assert set(found) == {"demo", "moonshine-tiny-en", "o/whole", "o/cut", "o/Qwen3-ASR-begun"}
+    assert set(found) == {"demo", "o/whole", "o/cut", "o/Qwen3-ASR-begun"}
     assert not found["demo"]
-    assert not found["moonshine-tiny-en"]
     assert not found["o/whole"]
     assert "model.safetensors" in found["o/cut"]
 
@@ -66,7 +65,7 @@ def test_the_size_is_that_of_the_files(cache):
 def test_without_a_cache_there_is_the_bundled_one(cache):
     """Nothing was ever downloaded."""
     cache.rmdir()
-    assert [stored.name for stored in model_cache.listed()] == ["demo", "moonshine-tiny-en"]
+    assert [stored.name for stored in model_cache.listed()] == ["demo"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +135,7 @@ def test_what_is_removed_is_gone_and_its_neighbours_stay(cache, gone):
         _downloaded(cache, name)
     size = model_cache.find(gone).size_bytes
     assert model_cache.remove(gone) == size
-    assert {stored.name for stored in model_cache.listed()} == names - {gone} | {"demo", "moonshine-tiny-en"}
+    assert {stored.name for stored in model_cache.listed()} == names - {gone} | {"demo"}
 
 
 @pytest.mark.parametrize("name", ["demo", "o/none", "."])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,9 @@ from asr_server.core.errors import (
     EngineFailed,
     EngineOutOfMemory,
     InvalidValue,
-    ModelUnavailable,
 )
 from asr_server.engine.budget import expected_tokens
-from asr_server.engine.plan import Plan
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Option, Utterance, Written
 from asr_server.engine.qwen_asr import answer, capacity, footprint, loading, prompt
 from asr_server.engine.qwen_asr.decoder import NoRoom, RowInput, SlotDecoder, SlotRow
@@ -29,14 +29,10 @@ from asr_server.engine.qwen_asr.frontend import LogMel
 from asr_server.engine.qwen_asr.language_model import LanguageModel
 from asr_server.engine.qwen_asr.prefill import PrefillPolicy
 from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
-from asr_server.engine.qwen_asr.windowed_audio import AudioInput, Clip, WindowedAudio
-from asr_server.engine.qwen_asr.windows import Encoder
+from asr_server.engine.qwen_asr.windowed_audio import Clip, LoadedEncoder, WindowedAudio
 from asr_server.engine.torch import device, faults, memory, quantization
+from asr_server.engine.torch.linear import MakeLinear
 from asr_server.engine.torch.step_graphs import CudaCapture
-from asr_server.features.encoders import exported_encoder
-from asr_server.features.encoders.causal_audio import CausalAudio
-from asr_server.features.encoders.causal_encoder import CausalEncoder
-from asr_server.features.encoders.options import CAUSAL_KEY, causal_problem
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,15 +56,14 @@ class Runtime:
         limits: capacity.Limits,
         options: tuple[Option, ...] = (),
         *,
+        encoder: LoadedEncoder,
+        layers: quantization.Layers,
         quantize: str = "",
         compiled: bool = False,
-        encoder: Encoder | None = None,
     ) -> None:
-        """`encoder`: the one to use in place of that of `parts`."""
+        """`layers`: those of the format `quantize`."""
         self._parts = parts
-        layers = quantization.layers(quantize, parts.device.type)
-        causal = hasattr(parts.tower.config, CAUSAL_KEY) if encoder is None else False
-        self._encoder = encoder or (CausalEncoder if causal else WindowedEncoder)(parts.tower, layers.encoder)
+        self._encoder = encoder.encoder
         self._language_model = LanguageModel(parts.text, layers.language_model, compiled=compiled)
         self._prompts = prompt.PromptBuilder(parts.processor)
         self._answers = answer.AnswerReader(parts.tokenizer)
@@ -77,7 +72,7 @@ class Runtime:
         head = layers.head(parts.head.weight) if layers.head else parts.head
         self.decoder = SlotDecoder(self._language_model, head, parts.end_ids, self.capacity, self._prompts.no_speech_id)
         self.prefix_cache = PrefixCache(limit_bytes=self.capacity.prefix_cache_bytes)
-        self._audio = _audio_input(self._encoder, LogMel(parts.processor.feature_extractor), self.prefix_cache)
+        self._audio = encoder.audio(LogMel(parts.processor.feature_extractor), self.prefix_cache)
         self.prefill_policy = PrefillPolicy()
 
     @classmethod
@@ -87,17 +82,21 @@ class Runtime:
             if plan.cpu_threads:
                 torch.set_num_threads(plan.cpu_threads)  # of this thread's passes: the one that loads runs them
             dtype, options = device.prepare(plan.device, plan.dtype, plan.quantize)
-            wanted = bool(plan.value("use_causal_encoder"))
-            if problem := causal_problem(plan.model_id, directory, wanted=wanted):
-                raise ModelUnavailable(problem)
+            added = [feature.encoders for feature in plan.features if feature.encoders is not None]
+            for encoders in added:
+                encoders.check(plan, directory)
             parts = loading.load(directory, device=plan.device, dtype=dtype)
-            encoder, measured = exported_encoder.load(plan, directory, parts)
-            if encoder is not None:
+            layers = quantization.layers(plan.quantize, parts.device.type)
+            loaded = (encoders.load(plan, directory, parts, layers.encoder) for encoders in added)
+            encoder = next(filter(None, loaded), None) or _windowed(parts, layers.encoder)
+            if not encoder.uses_tower:
                 parts = replace(parts, tower=nn.Identity())  # its weights are not kept
             reserved = footprint.aligner_bytes(plan, dtype.itemsize)
             limits = capacity.Limits(plan.max_batch, plan.kv_budget_mb, reserved, plan.shares)
-            found = (*options, *measured)
-            return cls(parts, limits, found, quantize=plan.quantize, compiled=plan.compiled, encoder=encoder)
+            found = (*options, *encoder.options)
+            return cls(
+                parts, limits, found, encoder=encoder, layers=layers, quantize=plan.quantize, compiled=plan.compiled
+            )
         except Exception as error:
             raise faults.load_failure(error) from error
 
@@ -283,10 +282,9 @@ class Runtime:
         }
 
 
-def _audio_input(encoder: Encoder, mel: LogMel, cache: PrefixCache) -> AudioInput:
-    return (
-        CausalAudio(encoder, mel, cache) if isinstance(encoder, CausalEncoder) else WindowedAudio(encoder, mel, cache)
-    )
+def _windowed(parts: loading.Parts, make_linear: MakeLinear) -> LoadedEncoder:
+    encoder = WindowedEncoder(parts.tower, make_linear)
+    return LoadedEncoder(encoder, partial(WindowedAudio, encoder))
 
 
 def _expected_tokens(prepared: Prepared) -> int:

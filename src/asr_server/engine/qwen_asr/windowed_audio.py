@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from asr_server.engine.protocol import Utterance
+from asr_server.engine.protocol import Option, Utterance
 from asr_server.engine.qwen_asr import prefix_cache
 from asr_server.engine.qwen_asr.frontend import LogMel, features, floor
 from asr_server.engine.qwen_asr.prefix_cache import CachedPrefix, PrefixCache
@@ -109,3 +109,13 @@ class WindowedAudio:
             kv=copy(len(before) + windows * self._encoder.window_tokens),
         )
         self._cache.put(work.session, cached)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEncoder:
+    """An encoder with what makes clips for it."""
+
+    encoder: Encoder
+    audio: Callable[[LogMel, PrefixCache], AudioInput]
+    options: tuple[Option, ...] = ()  # those of the plan with what loading has told
+    uses_tower: bool = True  # it computes with the weights of the SDK's tower

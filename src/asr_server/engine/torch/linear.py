@@ -141,3 +141,18 @@ def stacked(*parts: nn.Linear) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Weight and bias of layers of one input as those of a single one."""
     weight = torch.cat([part.weight for part in parts])
     return weight, torch.cat([part.bias for part in parts]) if parts[0].bias is not None else None
+
+
+def strided(x: torch.Tensor, convolution: nn.Conv2d) -> torch.Tensor:
+    """Return the convolution of (1, channels, bins, columns), whose first and last column are there, at every second
+    column.
+
+    Never of a single column: with AMX, oneDNN 3.12 of torch 2.13 (`brg_conv_fwd:avx10_1_512_amx`, bfloat16, stride 2)
+    then reads memory that nobody has written, and gives NaN or wrong numbers (2026-11-24). A column of zeros more gives
+    one that is cut off. It can go when `product_check.py` passes without it on a processor with AMX.
+    """
+    columns = (x.shape[-1] - 1) // 2
+    y = F.conv2d(
+        F.pad(x, (0, 2)) if columns == 1 else x, convolution.weight, convolution.bias, stride=2, padding=(1, 0)
+    )
+    return y[..., :columns]

@@ -19,8 +19,7 @@ from torch.nn import functional as F
 
 from asr_server.engine import cpu
 from asr_server.engine.machine_options import INT8_FLAGS
-from asr_server.engine.torch.linear import Int8Linear
-from asr_server.features.encoders.causal_encoder import strided
+from asr_server.engine.torch.linear import Int8Linear, strided
 
 MOST_ROWS = 600
 ALL_ROWS = range(1, MOST_ROWS + 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,8 +17,10 @@ from numpy.typing import NDArray
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr import prefix_cache
 from asr_server.engine.qwen_asr.frontend import MIN_SAMPLES, LogMel, causal_features
+from asr_server.engine.qwen_asr.loading import Parts
 from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
-from asr_server.engine.qwen_asr.windowed_audio import Clip, CopyKv
+from asr_server.engine.qwen_asr.windowed_audio import Clip, CopyKv, LoadedEncoder
+from asr_server.engine.torch.linear import MakeLinear
 from asr_server.features.encoders.causal_encoder import CausalEncoder, EncoderState, Stream, StreamWindow
 
 
@@ -108,3 +111,9 @@ class CausalAudio:
             kv=copy(len(before) + clip.tokens),
         )
         self._cache.put(work.session, kept)
+
+
+def load(parts: Parts, make_linear: MakeLinear) -> LoadedEncoder:
+    """Return the causal encoder over the weights of a checkpoint."""
+    encoder = CausalEncoder(parts.tower, make_linear)
+    return LoadedEncoder(encoder, partial(CausalAudio, encoder))

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder, attention_inputs, layer_output
 from asr_server.engine.qwen_asr.windows import Window
-from asr_server.engine.torch.linear import MakeLinear, plain
+from asr_server.engine.torch.linear import MakeLinear, plain, strided
 from asr_server.features.encoders.options import CAUSAL_KEY
 
 TOKEN_FRAMES = 8
@@ -148,18 +148,3 @@ class CausalEncoder(WindowedEncoder):
             start = max(0, k.shape[2] - self.left_tokens + 1)
             kept.append(torch.stack([k[0, :, start:], v[0, :, start:]]))
         return self.project(x)[0], torch.stack(kept)
-
-
-def strided(x: torch.Tensor, convolution: Any) -> torch.Tensor:
-    """Return the convolution of (1, channels, bins, columns), whose first and last column are there, at every second
-    column.
-
-    Never of a single column: with AMX, oneDNN 3.12 of torch 2.13 (`brg_conv_fwd:avx10_1_512_amx`, bfloat16, stride 2)
-    then reads memory that nobody has written, and gives NaN or wrong numbers (2026-11-24). A column of zeros more gives
-    one that is cut off. It can go when `product_check.py` passes without it on a processor with AMX.
-    """
-    columns = (x.shape[-1] - 1) // 2
-    y = F.conv2d(
-        F.pad(x, (0, 2)) if columns == 1 else x, convolution.weight, convolution.bias, stride=2, padding=(1, 0)
-    )
-    return y[..., :columns]

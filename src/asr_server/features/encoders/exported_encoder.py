@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ from loguru import logger
 from safetensors import safe_open
 
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine.plan import Plan
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr import hf_layout, loading
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
+from asr_server.engine.qwen_asr.windowed_audio import LoadedEncoder, WindowedAudio
 from asr_server.engine.qwen_asr.windows import Encoder, Window
 from asr_server.engine.torch.linear import MakeLinear, plain
 
@@ -102,19 +104,20 @@ class ExportedEncoder(Encoder):
     origin: Origin
 
 
-def load(plan: Plan, directory: Path, parts: loading.Parts) -> tuple[Encoder | None, tuple[Option, ...]]:
-    """Return the encoder that the plan names, compared with that of `parts`, which is of no use afterwards; None for
-    torch's.
+def load(plan: Plan, directory: Path, parts: loading.Parts) -> LoadedEncoder | None:
+    """Return the encoder that the plan names, compared with that of `parts`, which is of no use afterwards, and what
+    was measured; None for torch's.
 
-    Returns what was measured too, as the option of the plan. Raises `ModelUnavailable`.
+    Raises `ModelUnavailable`.
     """
     for name, made in (("onnx_encoder_path", _onnx), ("trt_encoder_path", _tensorrt)):
         if file := plan.value(name):
             encoder = made(Path(file), plan, parts)
             reason = compared(encoder, directory, parts.tower)
             logger.info("option", name=name, value=file, reason=reason)
-            return encoder, (Option(name, True, file, reason),)
-    return None, ()
+            measured = Option(name, True, file, reason)
+            return LoadedEncoder(encoder, partial(WindowedAudio, encoder), (measured,), uses_tower=False)
+    return None
 
 
 def _onnx(file: Path, plan: Plan, parts: loading.Parts) -> ExportedEncoder:

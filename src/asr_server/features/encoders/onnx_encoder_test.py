@@ -11,10 +11,10 @@ from onnx import numpy_helper
 from safetensors.torch import load_file, save_file
 from torch.testing import assert_close
 
-from asr_server import demo
+from asr_server import demo, feature_list
 from asr_server.core import settings
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine import capabilities, plan, registry
+from asr_server.engine import capabilities, registry
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr import loading
 from asr_server.features.encoders import exported_encoder, onnx_export
@@ -42,7 +42,7 @@ def _tower():
 
 def _plan(file, **values):
     chosen = settings.load(_env_file=None, model_id="demo", onnx_encoder_path=str(file), **values)
-    return plan.resolve(chosen, capabilities.probe())
+    return feature_list.resolve(chosen, capabilities.probe())
 
 
 def _load(file, **values):

@@ -1,4 +1,4 @@
-"""The choice of the encoder: torch's, one from a file, or a causal one. Used by `plan.py`; loads nothing.
+"""The choice of the encoder: torch's, one from a file, or a causal one. Loads nothing.
 
 What only the files of the checkpoint can tell is checked when it is loaded.
 """
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from asr_server import demo
-from asr_server.core.settings import Settings
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.feature import Asked
 from asr_server.engine.gpu import Build
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr.checkpoint import DEMO
@@ -26,10 +26,9 @@ _TORCH = "not set; the encoder runs in torch"
 _NOT_TUNED = "not set; for checkpoints tuned for it, which the released ones are not"
 
 
-def resolve(
-    settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str], *, torch: bool
-) -> tuple[Option, ...]:
-    """Return the three options. What was asked for and cannot be done is added to `conflicts`."""
+def resolve(asked: Asked, device: str) -> tuple[tuple[Option, ...], list[str]]:
+    """Return the three options and why what was asked for cannot run."""
+    settings, capabilities, conflicts, torch = asked.settings, asked.capabilities, list[str](), bool(device)
     wanted = {
         "ONNX_ENCODER_PATH": settings.onnx_encoder_path,
         "TRT_ENCODER_PATH": settings.trt_encoder_path,
@@ -50,11 +49,12 @@ def resolve(
         conflicts.append(problem)
     if settings.trt_encoder_path:
         conflicts += _tensorrt_conflicts(gpu, capabilities)
-    return (
+    options = (
         _option("onnx_encoder_path", settings.onnx_encoder_path, _FILE_REASON, _TORCH),
         _option("trt_encoder_path", settings.trt_encoder_path, _FILE_REASON, _TORCH),
         _option("use_causal_encoder", wanted["USE_CAUSAL_ENCODER"], _CAUSAL_REASON, _NOT_TUNED),
     )
+    return options, conflicts
 
 
 def causal_problem(model_id: str, directory: Path | None = None, *, wanted: bool) -> str:

@@ -6,17 +6,21 @@ import ctypes
 import os
 import platform
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.cpu import CpuShare, share
+from asr_server.engine.feature import Placement
+from asr_server.engine.protocol import Option
 
 _ROOT = Path("/")
 # Numbers of the system calls get_mempolicy and set_mempolicy, which the C library does not wrap.
 _CALLS = {"x86_64": (239, 238), "aarch64": (236, 237)}
 _MPOL_PREFERRED = 1
+_NO_POLICY = "and the kernel gives them what they touch first: this process may set no memory policy for it"
 _MASK_BITS = 1024  # more nodes than any kernel is built for
 
 
@@ -70,6 +74,30 @@ def bind(node: Node) -> None:
             _call(_CALLS[platform.machine()][1], _MPOL_PREFERRED, mask, ctypes.c_ulong(_MASK_BITS + 1))
     except OSError as error:
         raise ModelUnavailable(f"NUMA_NODE={node.number}: the kernel refused ({error.strerror}); unset it.") from error
+
+
+def placement(wanted: int | str | None, numa: Numa) -> Placement:
+    """Return the memory node that the engine's threads are bound to for a value of NUMA_NODE."""
+    nodes, gpu_nodes = numa.nodes, sorted(numa.gpu_nodes)
+    if wanted is None:
+        return Placement(Option("numa_node", False, "", "not set; the kernel places threads and memory"))
+    if wanted == "auto" and not gpu_nodes:
+        return Placement(Option("numa_node", False, "", "NUMA_NODE=auto: the kernel names no memory node of a GPU"))
+    number, conflict = gpu_nodes[0] if wanted == "auto" else int(wanted), ""
+    if wanted == "auto" and len(gpu_nodes) > 1:
+        conflict = f"NUMA_NODE=auto: the GPUs are at the nodes {_numbered(gpu_nodes)}; name one of them."
+    elif number not in nodes:
+        conflict = f"NUMA_NODE={number}: the nodes whose CPUs this process may use are {_numbered(nodes)}."
+    if (node := nodes.get(number)) is None:
+        return Placement(Option("numa_node", False, "", "refused"), conflict=conflict)
+    whose = "the GPU's node" if wanted == "auto" else "as set"
+    memory = "whose memory they prefer" if node.prefers_memory else _NO_POLICY
+    reason = f"{whose}: the engine's threads run on its {len(node.cpus)} CPUs, {memory}"
+    return Placement(Option("numa_node", True, str(number), reason), node.share, partial(bind, node), conflict)
+
+
+def _numbered(nodes: Iterable[int]) -> str:
+    return ", ".join(map(str, nodes))
 
 
 def _has_policies() -> bool:

@@ -8,14 +8,18 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
+from asr_server import feature_list
 from asr_server.core import settings
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine import capabilities, plan, registry
-from asr_server.engine.cpu import ONE_THREAD
-from asr_server.features.host import numa
+from asr_server.engine import plan, registry
+from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.cpu import ONE_THREAD, CpuShare
+from asr_server.engine.feature import Feature
+from asr_server.features.host import FEATURE, numa
 
 NODE = "sys/devices/system/node/node{}/cpulist"
 DEVICE = "sys/bus/pci/devices/0000:{}:00.0/numa_node"
@@ -157,7 +161,8 @@ def test_the_engine_thread_is_bound_before_it_loads():
     cpu = min(os.sched_getaffinity(0))
     node = numa.Node(0, (cpu,), ONE_THREAD, prefers_memory=False)
     values = settings.load(_env_file=None, model_id="fake")
-    engine = registry.build_aligning(replace(plan.resolve(values, capabilities.probe()), node=node), idle_timeout_s=0)
+    resolved = replace(feature_list.resolve(values), bind=partial(numa.bind, node))
+    engine = registry.build_aligning(resolved, idle_timeout_s=0)
     found = []
 
     def load():
@@ -169,3 +174,46 @@ def test_the_engine_thread_is_bound_before_it_loads():
     thread.join()
     assert found == [{cpu}]
     assert engine.loaded
+
+
+NODES = {n: numa.Node(n, (2 * n, 2 * n + 1), CpuShare(n + 1, f"of node {n}"), prefers_memory=n == 0) for n in (0, 1)}
+TWO_NODES = numa.Numa(NODES, gpu_nodes=frozenset([1]))
+MACHINE = Capabilities(gpu=False, torch_cuda=False, cpu=CpuShare(7, "all"))
+
+
+def _resolved(wanted, nodes=TWO_NODES):
+    """The plan on a machine with these nodes."""
+    feature = Feature("host", placement=lambda asked: numa.placement(asked.settings.numa_node, nodes))
+    return plan.resolve(settings.load(_env_file=None, numa_node=wanted), MACHINE, [feature])
+
+
+@pytest.mark.parametrize(
+    ("wanted", "number", "word"),
+    [(None, None, "not set"), (0, 0, "prefer"), (1, 1, "no memory policy"), ("auto", 1, "GPU")],
+)
+def test_threads_are_bound_to_the_node_that_is_set(wanted, number, word):
+    """The number of threads follows from the node; `auto` is the GPU's. The plan says what becomes of the memory."""
+    resolved = _resolved(wanted)
+    assert resolved.value("numa_node") == ("" if number is None else str(number))
+    assert resolved.is_active("numa_node") is (number is not None)
+    assert word in resolved.reason("numa_node")
+    assert (resolved.bind.args if resolved.bind else ()) == (() if number is None else (NODES[number],))
+    assert resolved.cpu_threads == (7 if number is None else number + 1)
+
+
+def test_a_node_that_is_not_there_is_refused_with_those_that_are():
+    """The plan is refused also where `auto` would have to choose; without a GPU the option is inactive with the
+    reason."""
+    with pytest.raises(plan.PlanError, match=r"NUMA_NODE=2: the nodes .* are 0, 1\."):
+        _resolved(2)
+    with pytest.raises(plan.PlanError, match="NUMA_NODE=auto: the GPUs are at the nodes 0, 1"):
+        _resolved("auto", replace(TWO_NODES, gpu_nodes=frozenset([0, 1])))
+    assert "no memory node of a GPU" in _resolved("auto", replace(TWO_NODES, gpu_nodes=frozenset())).reason("numa_node")
+
+
+def test_granian_is_active_where_it_is_installed():
+    """Otherwise the plan is refused."""
+    chosen = settings.load(_env_file=None, use_granian=True)
+    assert plan.resolve(chosen, replace(MACHINE, packages=frozenset(["granian"])), [FEATURE]).is_active("use_granian")
+    with pytest.raises(plan.PlanError, match="Granian is not installed"):
+        plan.resolve(chosen, MACHINE, [FEATURE])

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import soundfile
 
+from asr_server import feature_list
 from asr_server.core import settings
 from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed, UnsupportedLanguage
-from asr_server.engine import plan, registry
+from asr_server.engine import registry
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.protocol import AlignItem, Alignment
 from asr_server.features.moonshine import aligner as module
@@ -20,7 +21,7 @@ FOLDER = Path(__file__).parents[4] / "E2Etest" / "audio" / "aligned"
 
 @pytest.fixture(scope="module")
 def aligner():
-    resolved = plan.resolve(
+    resolved = feature_list.resolve(
         settings.load(_env_file=None, model_id="moonshine-tiny-en"), Capabilities(gpu=False, torch_cuda=False)
     )
     engine = registry.build(resolved)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from asr_server import feature_list
 from asr_server.core import settings
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
-from asr_server.engine import plan
 from asr_server.engine.budget import token_budget
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.protocol import Finish, Utterance
@@ -17,7 +17,7 @@ from asr_server.schedule.ports import RowDone, RowFailed
 
 
 def _engine(**values):
-    resolved = plan.resolve(
+    resolved = feature_list.resolve(
         settings.load(_env_file=None, model_id=package.MODEL_ID, **values), Capabilities(gpu=False, torch_cuda=False)
     )
     return MoonshineEngine(resolved)

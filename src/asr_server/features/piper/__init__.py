@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asr_server.core.bundled_package import installed
-from asr_server.engine.feature import Feature, SpeechFeature
+from asr_server.engine.feature import Feature
 from asr_server.features.piper import voice
 from asr_server.features.speech_output.engines.espeak import package as espeak
+from asr_server.features.speech_output.engines.protocol import SpeechFeature
 
 if TYPE_CHECKING:
     from asr_server.features.piper.voice import PiperVoice
@@ -65,16 +66,14 @@ def _build(value: str) -> tuple[SpeechEngine, ...]:
     return tuple(PiperEngine(one, value) for one in _voices(value))
 
 
-FEATURE = Feature(
-    "piper",
-    speech=SpeechFeature(
-        NAME,
-        DEFAULT,
-        takes=_takes,
-        missing=_missing,
-        reason="voices of Piper on a thread of their own; phonemes come from eSpeak NG in child processes",
-        traits=_traits,
-        build=_build,
-        download=voice.fetch,
-    ),
+SPEECH = SpeechFeature(
+    NAME,
+    DEFAULT,
+    takes=_takes,
+    missing=_missing,
+    reason="voices of Piper on a thread of their own; phonemes come from eSpeak NG in child processes",
+    traits=_traits,
+    build=_build,
+    download=voice.fetch,
 )
+FEATURE = Feature("piper", extends=(SPEECH,))

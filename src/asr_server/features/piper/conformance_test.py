@@ -2,7 +2,7 @@
 
 import pytest
 
-from asr_server.features.piper import DEFAULT, FEATURE
+from asr_server.features.piper import DEFAULT, SPEECH
 from asr_server.features.speech_output.engines.conformance_test import (
     alone,
     sentences,
@@ -34,7 +34,7 @@ __all__ = [
 
 @pytest.fixture(scope="module")
 def engine():
-    (made,) = FEATURE.speech.build(DEFAULT)
+    (made,) = SPEECH.build(DEFAULT)
     made.load()
     yield made
     made.unload()

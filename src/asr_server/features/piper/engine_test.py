@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from asr_server.core.errors import SpeechFailed
-from asr_server.features.piper import DEFAULT, FEATURE, voice
+from asr_server.features.piper import DEFAULT, SPEECH, voice
 from asr_server.features.piper.engine import MAX_PHONEMES, PiperEngine, utterances
 from asr_server.features.speech_output.engines.conformance_test import ask, samples
 from asr_server.features.speech_output.engines.espeak.process import EspeakProcess
@@ -23,7 +23,7 @@ SHORT = Sentence("A short one.", VOICE)
 
 @pytest.fixture(scope="module")
 def engine():
-    (made,) = FEATURE.speech.build(DEFAULT)
+    (made,) = SPEECH.build(DEFAULT)
     made.load()
     yield made
     made.unload()

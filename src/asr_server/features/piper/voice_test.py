@@ -2,7 +2,7 @@
 
 import pytest
 
-from asr_server.features.piper import FEATURE, voice
+from asr_server.features.piper import SPEECH, voice
 from asr_server.features.piper.voice import UnusableVoice
 from asr_server.features.speech_output.engines.protocol import OPENAI_VOICES
 
@@ -43,7 +43,7 @@ def test_a_configuration_that_cannot_be_used_is_refused(voice_file, changes, rea
     file = voice_file(**changes)
     with pytest.raises(UnusableVoice, match=reason):
         voice.read(file)
-    assert reason in FEATURE.speech.missing(str(file))
+    assert reason in SPEECH.missing(str(file))
 
 
 def test_a_file_that_is_not_there(tmp_path, voice_file):
@@ -65,8 +65,8 @@ def test_a_directory_has_several_voices(tmp_path, voice_file):
     first, second = voice.read_all(tmp_path)
     assert (first.name, second.name) == ("de_DE-karl-low", "en_US-zoe-low")
     assert [one.traits.voices[0].licence for one in (first, second)] == ["CC BY 4.0", ""]
-    assert FEATURE.speech.takes(str(tmp_path))
-    assert len(FEATURE.speech.traits(str(tmp_path))) == 2
+    assert SPEECH.takes(str(tmp_path))
+    assert len(SPEECH.traits(str(tmp_path))) == 2
     (tmp_path / "copy").mkdir()
     for file in list((tmp_path / "de_DE-karl-low").iterdir()):
         (tmp_path / "copy" / file.name).write_bytes(file.read_bytes())
@@ -76,8 +76,8 @@ def test_a_directory_has_several_voices(tmp_path, voice_file):
 
 def test_what_names_these_voices(tmp_path):
     """A directory with another model does not."""
-    assert all(map(FEATURE.speech.takes, ("piper", "piper/en_US-joe-medium", "/voices/a.onnx")))
-    assert not any(map(FEATURE.speech.takes, ("auto", "espeak", "Qwen/Qwen3-TTS-1.7B", str(tmp_path))))
+    assert all(map(SPEECH.takes, ("piper", "piper/en_US-joe-medium", "/voices/a.onnx")))
+    assert not any(map(SPEECH.takes, ("auto", "espeak", "Qwen/Qwen3-TTS-1.7B", str(tmp_path))))
 
 
 def test_a_voice_of_the_hub_is_found_in_its_cache(tmp_path, monkeypatch, voice_file):
@@ -86,10 +86,10 @@ def test_a_voice_of_the_hub_is_found_in_its_cache(tmp_path, monkeypatch, voice_f
     file = voice_file(card="* License: CC0\n")
     monkeypatch.setattr("huggingface_hub.hf_hub_download", lambda repository, path: asked.append(path) or str(file))
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda repository, path: str(file) if asked else None)
-    assert FEATURE.speech.missing(name).endswith("asr-server models download piper/de_DE-karl-low")
-    assert FEATURE.speech.download(name) == file
+    assert SPEECH.missing(name).endswith("asr-server models download piper/de_DE-karl-low")
+    assert SPEECH.download(name) == file
     assert sorted(asked) == [f"de/de_DE/karl/low/{one}" for one in ("MODEL_CARD", file.name, f"{file.name}.json")]
-    assert FEATURE.speech.missing(name) == ""
-    assert FEATURE.speech.download("Qwen/Qwen3-ASR-0.6B") is None
+    assert SPEECH.missing(name) == ""
+    assert SPEECH.download("Qwen/Qwen3-ASR-0.6B") is None
     with pytest.raises(UnusableVoice, match="en_US-joe-medium"):
         voice.stored("piper/../../etc")

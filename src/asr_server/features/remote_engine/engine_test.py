@@ -8,9 +8,10 @@ import httpx
 import numpy as np
 import pytest
 
+from asr_server import feature_list
 from asr_server.core import settings
 from asr_server.core.errors import ModelUnavailable, Overloaded, TranscriptionFailed
-from asr_server.engine import plan, registry
+from asr_server.engine import registry
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.features.remote_engine import conftest as wire
@@ -30,7 +31,7 @@ def engine_for():
 
     def make(server, **values):
         found = {"vllm_base_url": server.url, "max_batch": 4, **values}
-        engine = registry.build(plan.resolve(settings.load(_env_file=None, **found), MACHINE))
+        engine = registry.build(feature_list.resolve(settings.load(_env_file=None, **found), MACHINE))
         made.append(engine)
         engine.load()
         return engine
@@ -302,7 +303,7 @@ def test_a_server_without_a_model_is_not_loaded(remote, engine_for, models, mode
 def test_the_key_is_shown_nowhere(remote):
     """The plan does not have the key either, which tests and tools print."""
     values = settings.load(_env_file=None, vllm_base_url=remote.url, vllm_api_key=KEY)
-    assert KEY not in repr(plan.resolve(values, MACHINE))
+    assert KEY not in repr(feature_list.resolve(values, MACHINE))
 
 
 @pytest.mark.parametrize("status", [429, 503])

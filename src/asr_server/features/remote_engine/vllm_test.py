@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from asr_server import feature_list
 from asr_server.core import settings
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine import plan, registry
+from asr_server.engine import registry
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.protocol import Utterance
 from asr_server.schedule.ports import RowDone, RowFailed
@@ -71,7 +72,7 @@ def engine_for():
     def make(path, **values):
         machine = Capabilities(gpu=False, torch_cuda=False, qwen=False, vllm=str(path))
         found = settings.load(_env_file=None, use_vllm=True, model_id="owner/model", max_batch=3, **values)
-        made.append(registry.build(plan.resolve(found, machine)))
+        made.append(registry.build(feature_list.resolve(found, machine)))
         return made[-1]
 
     yield make
@@ -167,7 +168,7 @@ def test_a_file_that_cannot_be_run_is_reported(tmp_path, engine_for):
 
 def test_settings_that_concern_vllm_reach_it():
     """The number format and the revision of the model."""
-    remote = plan.resolve(
+    remote = feature_list.resolve(
         settings.load(_env_file=None, use_vllm=True, model_id="o/m", dtype="bfloat16", model_revision="v2"),
         Capabilities(gpu=False, torch_cuda=False, vllm="/bin/vllm"),
     ).remote

@@ -1,1 +1,43 @@
 """Text to speech: routes, sockets, engines and encoding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from asr_server.engine.feature import Asked, Feature, Placement, SharedFeature, SharedModel
+from asr_server.engine.protocol import Option
+
+if TYPE_CHECKING:
+    from asr_server.engine.feature import OnProgress
+    from asr_server.features.speech_output.engines.protocol import SpeechEngine
+
+
+# The options are imported when they are asked for: child processes import this package for less.
+def _options(asked: Asked) -> Iterable[Option]:
+    from asr_server.features.speech_output import options
+
+    return options.options(asked)
+
+
+def _conflicts(asked: Asked) -> Iterable[str]:
+    from asr_server.features.speech_output import options
+
+    return options.conflicts(asked)
+
+
+def _models(asked: Asked, placement: Placement) -> Mapping[str, SharedModel]:
+    from asr_server.features.speech_output import options
+
+    return options.models(asked, placement)
+
+
+def _build(model: SharedModel, on_progress: OnProgress, on_load_progress: OnProgress) -> SpeechEngine:
+    from asr_server.features.speech_output.engines import registry
+
+    return registry.build_model(model, on_progress, on_load_progress)
+
+
+FEATURE = Feature(
+    "speech_output", options=_options, conflicts=_conflicts, shared=SharedFeature(resolve=_models, build=_build)
+)

@@ -6,7 +6,7 @@ import asyncio
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from loguru import logger
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from asr_server.engine.plan import Plan
     from asr_server.features.speech_output.engines.protocol import SpeechEngine
     from asr_server.features.speech_output.observer import SpeechObserver
+    from asr_server.schedule.ports import Batch
 
 
 # Those of engines, in the order in which these are preferred.
@@ -58,7 +59,7 @@ class SharedThread:
     """The engine thread of recognition, and the speech engines on it by the names of their options."""
 
     thread: EngineThread
-    engines: Mapping[str, SpeechEngine]
+    engines: Mapping[str, Batch]
 
 
 def build_speech(
@@ -75,7 +76,9 @@ def build_speech(
     }
     own = {_key(name, n): engine for name, engines in built.items() for n, engine in enumerate(engines)}
     thread = _own_thread(own, settings.idle_timeout, watch, on_failure) if own else None
-    clients = {name: [_client(shared.thread, engine, name)] for name, engine in shared.engines.items()}
+    clients = {
+        name: [_client(shared.thread, cast("SpeechEngine", engine), name)] for name, engine in shared.engines.items()
+    }
     if thread is not None:
         for name, engines in built.items():
             keys = [_name(own, _key(name, n)) for n in range(len(engines))]

@@ -1,17 +1,17 @@
-"""The options `speech` and `speech_clone_model`: what speaks on this machine. Used by `plan.py`."""
+"""The options `speech` and `speech_clone_model`: what speaks on this machine."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 
 from asr_server.core.settings import Settings
 from asr_server.engine import machine_options
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.feature import Feature
+from asr_server.engine.feature import Asked, Placement, SharedModel
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr import checkpoint
+from asr_server.features.speech_output.engines import protocol
 from asr_server.features.speech_output.engines.espeak import package
 from asr_server.features.speech_output.engines.espeak.package import ESPEAK
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
@@ -25,9 +25,10 @@ _SCRIPTED = "tones by a script; for tests only"
 _QWEN_REASON = "Qwen3-TTS on the thread of the recogniser, whose accelerator it shares"
 
 
-def options(settings: Settings) -> Iterator[Option]:
-    """Yield the options; `speech.registry.build` takes their values."""
-    yield _speech(settings)
+def options(asked: Asked) -> Iterator[Option]:
+    """Yield the options; `engines.registry.build` takes their values."""
+    settings, added = _without_feature(asked)
+    yield from _beside(_speech(settings), added)
     clone = settings.speech_clone_model
     if clone:
         yield Option(CLONE, True, clone, _SCRIPTED if clone == FAKE else _QWEN_REASON)
@@ -35,22 +36,29 @@ def options(settings: Settings) -> Iterator[Option]:
         yield Option(CLONE, False, "", "not set; no voice is imitated")
 
 
-def conflicts(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
+def conflicts(asked: Asked) -> Iterator[str]:
     """Yield a sentence for what was asked for by name and cannot run."""
+    settings, added = _without_feature(asked)
     wanted, clone = settings.speech, settings.speech_clone_model
     if wanted == ESPEAK and (reason := package.missing()):
         yield f"SPEECH={ESPEAK}: {reason}; or unset it."
     elif wanted not in (OFF, AUTO, *NAMES):
-        yield from _qwen_conflicts(f"SPEECH={wanted}", wanted, capabilities)
+        yield from _qwen_conflicts(f"SPEECH={wanted}", wanted, asked.capabilities)
     if clone and clone != FAKE:
-        yield from _qwen_conflicts(f"SPEECH_CLONE_MODEL={clone}", clone, capabilities)
+        yield from _qwen_conflicts(f"SPEECH_CLONE_MODEL={clone}", clone, asked.capabilities)
     if clone and not _speech(settings).active:
         yield f"SPEECH_CLONE_MODEL={clone} needs an engine for the other voices, and SPEECH={wanted} has none."
+    if added is not None and not added.active:
+        yield f"SPEECH={added.value}: {added.reason}; or unset it."
 
 
-def with_feature(settings: Settings, features: Sequence[Feature]) -> tuple[Settings, Option | None, list[str]]:
-    """Return what a feature adds to speech: the settings without it, its option, and why it cannot run as asked."""
-    for speech in (feature.speech for feature in features if feature.speech is not None):
+def _without_feature(asked: Asked) -> tuple[Settings, Option | None]:
+    """Return the settings without the engines that another feature adds, and the option of these.
+
+    Where they were asked for by name and cannot run, the option is inactive with the reason.
+    """
+    settings = asked.settings
+    for speech in protocol.added(asked.features):
         is_named = speech.takes(settings.speech)
         if not is_named and settings.speech != AUTO:
             continue
@@ -58,12 +66,12 @@ def with_feature(settings: Settings, features: Sequence[Feature]) -> tuple[Setti
         reason = speech.missing(value)
         if reason and not is_named:
             continue
-        conflicts = [f"SPEECH={value}: {reason}; or unset it."] if reason else []
-        return settings.model_copy(update={"speech": AUTO}), Option(SPEECH, True, value, speech.reason), conflicts
-    return settings, None, []
+        option = Option(SPEECH, not reason, value, reason or speech.reason)
+        return settings.model_copy(update={"speech": AUTO}), option
+    return settings, None
 
 
-def beside(own: Option, added: Option | None) -> Iterator[Option]:
+def _beside(own: Option, added: Option | None) -> Iterator[Option]:
     """Yield the option of a feature's engines and that of the engine without the feature, `own`."""
     if added is None:
         yield own
@@ -73,20 +81,20 @@ def beside(own: Option, added: Option | None) -> Iterator[Option]:
     yield Option(OTHERS, own.active, own.value, reason)
 
 
-def models(settings: Settings, capabilities: Capabilities) -> dict[str, SpeechModel]:
+def models(asked: Asked, placement: Placement) -> dict[str, SharedModel]:
     """Return the models of Qwen3-TTS by the names of their options. They run as the recogniser does.
 
     The machine can run them: `conflicts` has looked.
     """
-    wanted = {option.name: option.value for option in options(settings) if option.active}
-    names = {name: value for name, value in wanted.items() if value not in NAMES}
+    settings, capabilities = asked.settings, asked.capabilities
+    wanted = {SPEECH: _speech(_without_feature(asked)[0]).value, CLONE: settings.speech_clone_model}
+    names = {name: value for name, value in wanted.items() if value and value not in NAMES}
     if not names:
         return {}
     device, _ = machine_options.device(settings.device, capabilities, [])
     dtype, _ = machine_options.dtype(settings, device, capabilities)
     quantize = machine_options.quantize(settings, device, capabilities, [], torch=True)
-    _, node = machine_options.numa_node(settings.numa_node, capabilities, [])
-    threads = machine_options.threads(settings.cpu_threads, capabilities, node, torch=True)
+    threads = machine_options.threads(settings.cpu_threads, capabilities, placement.share, torch=True)
     graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, [])
     return {
         name: SpeechModel(
@@ -101,16 +109,6 @@ def models(settings: Settings, capabilities: Capabilities) -> dict[str, SpeechMo
         )
         for name, value in names.items()
     }
-
-
-def shared(found: dict[str, SpeechModel], shares: int) -> dict[str, SpeechModel]:
-    """Return the models, each with its part of the memory, which they share with others."""
-    return {name: replace(model, shares=shares) for name, model in found.items()}
-
-
-def is_scripted(settings: Settings) -> bool:
-    """True if a speech engine has a script."""
-    return FAKE in (settings.speech, settings.speech_clone_model)
 
 
 def _qwen_conflicts(setting: str, model: str, capabilities: Capabilities) -> Iterator[str]:

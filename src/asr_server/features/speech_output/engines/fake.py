@@ -138,7 +138,7 @@ class FakeSpeechEngine:
             yield RowDelta(key, block)
             if row.given == len(row.samples):
                 del self._rows[key]
-                yield RowDone(key, SpokenSentence(row.rule.finish, row.given))
+                yield RowDone(key, SpokenSentence(SpeechFinish(row.rule.finish), row.given))
 
     def drop(self, key: int) -> None:
         """Forget a row."""
@@ -163,7 +163,7 @@ class FakeSpeechEngine:
 
 def _spoken(item: Sentence, rule: SpeechRule) -> NDArray[np.float32]:
     count = max(_SHORTEST_SAMPLES, len(item.text) * _SAMPLES_PER_CHAR)
-    if rule.finish is SpeechFinish.BUDGET:
+    if rule.finish == "budget":
         count //= 2
     frequency_hz = _TONES_HZ[item.voice] if item.sample is None else strongest_hz(item.sample)
     phase = zlib.crc32(f"{item.seed} {item.language} {item.text}".encode())

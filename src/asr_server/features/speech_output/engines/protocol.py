@@ -6,8 +6,10 @@ One row is one sentence. Rows join with `admit`, move with `step`, leave when th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from asr_server.core.audio import SPEECH_RATE as SPEECH_RATE
@@ -17,6 +19,8 @@ from asr_server.schedule.ports import Batch
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+    from asr_server.engine.feature import Feature
 
 # The longest text of one row. Longer sentences are cut at a clause and spoken as several.
 MAX_SENTENCE_CHARS = 400
@@ -119,3 +123,26 @@ class SpeechEngine(Batch, Protocol):
     @property
     def info(self) -> SpeechInfo:
         """Never waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeechFeature:
+    """Engines of speech that a feature adds, in the order in which they are preferred.
+
+    What they do not speak is spoken by the engine that would run without the feature.
+    """
+
+    name: str  # a value of SPEECH, which means `default`
+    default: str  # the value that SPEECH=auto means where the engines can run
+    takes: Callable[[str], bool]  # whether a value of SPEECH names these engines
+    missing: Callable[[str], str]  # why they cannot run, "" if they can
+    reason: str  # what `/health` says about them
+    traits: Callable[[str], tuple[SpeechTraits, ...]]  # takes a value of SPEECH; imports no libraries
+    build: Callable[[str], tuple[SpeechEngine, ...]]  # takes a value of SPEECH
+    download: Callable[[str], Path | None]  # of a name that is a value of SPEECH too; None where it is another's
+
+
+def added(features: Iterable[Feature]) -> Iterator[SpeechFeature]:
+    """Yield the engines of speech that features add."""
+    for feature in features:
+        yield from (one for one in feature.extends if isinstance(one, SpeechFeature))

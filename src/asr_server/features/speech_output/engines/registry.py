@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from asr_server.engine.feature import Feature, SpeechFeature
+from asr_server.engine.feature import Feature, SharedModel
 from asr_server.features.speech_output.engines.espeak import package, voices
 from asr_server.features.speech_output.engines.espeak.package import ESPEAK
-from asr_server.features.speech_output.engines.protocol import SpeechEngine, SpeechTraits
+from asr_server.features.speech_output.engines.protocol import SpeechEngine, SpeechFeature, SpeechTraits, added
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
 
 OnProgress = Callable[[], None]
@@ -24,8 +24,8 @@ def build(name: str, fake_script: Path | None = None, features: Iterable[Feature
         from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
 
         return (FakeSpeechEngine(fake_script),)
-    if (added := added_by(name, features)) is not None:
-        return added.build(name)
+    if (theirs := added_by(name, features)) is not None:
+        return theirs.build(name)
     from asr_server.features.speech_output.engines.espeak.engine import EspeakEngine
 
     return (EspeakEngine(),)
@@ -33,25 +33,25 @@ def build(name: str, fake_script: Path | None = None, features: Iterable[Feature
 
 def added_by(name: str, features: Iterable[Feature]) -> SpeechFeature | None:
     """Return the feature whose engines have that name."""
-    speaking = (feature.speech for feature in features if feature.speech is not None)
-    return next((speech for speech in speaking if speech.takes(name)), None)
+    return next((speech for speech in added(features) if speech.takes(name)), None)
 
 
 def build_model(
-    model: SpeechModel, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
+    model: SharedModel, on_progress: OnProgress = lambda: None, on_load_progress: OnProgress = lambda: None
 ) -> SpeechEngine:
     """Return the engine for a model of Qwen3-TTS. The callbacks are those of `engine.registry.build`."""
     from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
 
+    assert isinstance(model, SpeechModel), "a model of another feature"
     return QwenSpeechEngine(model, on_progress, on_load_progress)
 
 
-def traits(name: str, model: SpeechModel | None = None, features: Iterable[Feature] = ()) -> tuple[SpeechTraits, ...]:
+def traits(name: str, model: SharedModel | None = None, features: Iterable[Feature] = ()) -> tuple[SpeechTraits, ...]:
     """Return what the engines of that name or model can do. Imports no libraries."""
     if model is not None:
         return (build_model(model).traits,)
-    if (added := added_by(name, features)) is not None:
-        return added.traits(name)
+    if (theirs := added_by(name, features)) is not None:
+        return theirs.traits(name)
     if name == ESPEAK and (library := package.find()) is not None:
         return (voices.traits(library.data),)
     return tuple(engine.traits for engine in build(name))

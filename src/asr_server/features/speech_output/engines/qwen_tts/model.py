@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib.util import find_spec
 
+from asr_server.engine.feature import SharedModel
+
 _NEEDED = ("torch", "qwen_asr", "qwen_tts")
 
 
@@ -18,7 +20,7 @@ def missing() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeechModel:
+class SpeechModel(SharedModel):
     """A model of Qwen3-TTS, and how it runs. `device`, `dtype`, `quantize`, `cpu_threads` and `cuda_graphs` are as in
     the plan."""
 
@@ -29,7 +31,6 @@ class SpeechModel:
     dtype: str = "float32"
     slots: int = 4  # the most sentences that share a step
     kv_budget_mb: int = 0  # for keys and values, 0 for a share of what is free
-    shares: int = 1  # models that share the memory
     quantize: str = ""
     cpu_threads: int = 0
     cuda_graphs: bool = False

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.features.drafts.speculative import MAX_PROPOSAL, Draft, accepted
+from asr_server.engine.draft import MAX_PROPOSAL, Draft, accepted
 
 TOKENS = st.lists(st.integers(0, 6), max_size=40)
 

@@ -5,12 +5,11 @@ from itertools import combinations
 
 import pytest
 
+from asr_server import feature_list
 from asr_server.core import settings
 from asr_server.engine import plan
 from asr_server.engine.capabilities import OPTIONAL, Capabilities
-from asr_server.engine.cpu import CpuShare
 from asr_server.engine.gpu import Build, Driver, Gpus
-from asr_server.features.host.numa import Node, Numa
 
 # The settings that switch each option on, by the option's name. "FILE" stands for a file that exists.
 ON = {
@@ -40,6 +39,8 @@ EXCLUSIVE = {frozenset(pair) for pair in combinations(ENCODERS, 2)}
 EXCLUSIVE |= {frozenset((remote, name)) for remote in ("use_vllm", "engine") for name in HERE}
 EXCLUSIVE.add(frozenset(("use_vllm", "engine")))
 
+# The others have options that depend on the packages of this machine.
+COMBINED = tuple(feature for feature in feature_list.FEATURES if feature.name not in ("turns", "piper"))
 MACHINE = Capabilities(
     gpu=True,
     torch_cuda=True,
@@ -47,7 +48,6 @@ MACHINE = Capabilities(
     packages=frozenset(OPTIONAL),
     compiler="/usr/bin/g++",
     vllm="/usr/bin/vllm",
-    numa=Numa({0: Node(0, (0, 1), CpuShare(2, "two"), prefers_memory=True)}),
 )
 
 
@@ -55,7 +55,7 @@ def _resolved(names, file):
     chosen = {"model_id": "o/large"}
     for name in names:
         chosen |= {key: str(file) if value == "FILE" else value for key, value in ON[name].items()}
-    return plan.resolve(settings.load(_env_file=None, **chosen), MACHINE)
+    return feature_list.resolve(settings.load(_env_file=None, **chosen), MACHINE, COMBINED)
 
 
 def _names(option):
@@ -80,5 +80,6 @@ def test_every_pair_of_options_composes_or_is_refused_by_name(pair, tmp_path):
 def test_every_option_that_a_setting_switches_on_has_its_pairs():
     """A new one is added to the table; the others are always there, or follow from the model."""
     always = {"model", "device", "dtype", "cpu_threads", "batching", "exact_batching", "attention", "aligner"}
-    resolved = plan.resolve(settings.load(_env_file=None, model_id="o/large"), replace(MACHINE, gpu=False))
+    machine = replace(MACHINE, gpu=False)
+    resolved = feature_list.resolve(settings.load(_env_file=None, model_id="o/large"), machine, COMBINED)
     assert {option.name for option in resolved.options} == always | (ON.keys() - {"engine"})

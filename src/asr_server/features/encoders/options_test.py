@@ -1,0 +1,77 @@
+"""The encoders of a plan."""
+
+from dataclasses import replace
+
+import pytest
+
+from asr_server import feature_list
+from asr_server.core import settings
+from asr_server.engine import plan
+from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.gpu import Build, Driver, Gpus
+
+NO_GPU = Capabilities(gpu=False, torch_cuda=False)
+GPU = Capabilities(gpu=True, torch_cuda=True)
+ROCM = replace(GPU, gpus=Gpus(driver=Driver.AMD, build=Build.ROCM))
+XEON = replace(NO_GPU, cpu_flags=frozenset(("avx2", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8")))
+
+
+def _resolved(machine, **values):
+    return feature_list.resolve(settings.load(_env_file=None, **values), machine)
+
+
+def _option(resolved, name):
+    (found,) = (option for option in resolved.options if option.name == name)
+    return found
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "encoder"
+    path.touch()
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "machine", "words"),
+    [
+        (("ONNX_ENCODER_PATH", "TRT_ENCODER_PATH"), {}, GPU, "exclude each other"),
+        (("ONNX_ENCODER_PATH", "USE_CAUSAL_ENCODER"), {}, NO_GPU, "exclude each other"),
+        (("TRT_ENCODER_PATH", "USE_CAUSAL_ENCODER"), {}, GPU, "exclude each other"),
+        (("TRT_ENCODER_PATH",), {}, NO_GPU, "not run on an NVIDIA GPU and the package tensorrt is not installed"),
+        (("TRT_ENCODER_PATH",), {}, GPU, "TRT_ENCODER_PATH: the package tensorrt is not installed"),
+        (("TRT_ENCODER_PATH",), {}, replace(ROCM, packages=frozenset(["tensorrt"])), "not run on an NVIDIA GPU; unset"),
+        (("ONNX_ENCODER_PATH",), {}, GPU, "onnxruntime-gpu in place of onnxruntime"),
+        (("ONNX_ENCODER_PATH",), {"model_id": "moonshine-tiny-en"}, NO_GPU, "is for Qwen3-ASR"),
+        (("USE_CAUSAL_ENCODER",), {"model_id": "fake"}, NO_GPU, "is for Qwen3-ASR"),
+        (("USE_CAUSAL_ENCODER",), {"model_id": "demo"}, NO_GPU, "causal_left_tokens"),
+    ],
+)
+def test_encoders_that_cannot_run_refuse(file, names, values, machine, words):
+    """Each pair of encoders is refused, and each one where its library or its checkpoint is missing."""
+    wanted = {name.lower(): True if name.startswith("USE") else file for name in names}
+    with pytest.raises(plan.PlanError, match=words) as refusal:
+        _resolved(machine, **{"model_id": "o/model", **values, **wanted})
+    assert all(name in str(refusal.value) for name in names)
+
+
+@pytest.mark.parametrize("name", ["onnx_encoder_path", "trt_encoder_path"])
+def test_an_encoder_file_that_is_missing_refuses(name):
+    """The server refuses at start, not with the first request."""
+    machine = replace(GPU, packages=frozenset(["tensorrt", "onnxruntime-gpu"]))
+    with pytest.raises(plan.PlanError, match=f"{name.upper()}=/nowhere/x: there is no such file"):
+        _resolved(machine, **{name: "/nowhere/x"})
+
+
+@pytest.mark.parametrize(
+    ("name", "machine"),
+    [("onnx_encoder_path", XEON), ("onnx_encoder_path", GPU), ("trt_encoder_path", GPU), ("use_causal_encoder", XEON)],
+)
+def test_encoders_compose_with_8_bits_and_cuda_graphs(file, name, machine):
+    """These are options of the language model, which none of the encoders touches."""
+    machine = replace(machine, packages=frozenset(["tensorrt", "onnxruntime-gpu"]))
+    value = True if name.startswith("use") else file
+    resolved = _resolved(machine, model_id="o/model", **{name: value})
+    assert resolved.value(name) == (file if value is not True else "true")
+    assert _option(resolved, "quantize").active is (machine.gpu is False)
+    assert resolved.cuda_graphs is machine.gpu

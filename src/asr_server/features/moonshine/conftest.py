@@ -1,0 +1,5 @@
+"""Fixtures: those of the engines."""
+
+from asr_server.engine.conftest import speech
+
+__all__ = ["speech"]

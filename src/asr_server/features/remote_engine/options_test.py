@@ -1,0 +1,73 @@
+"""Plans for a model that another server runs."""
+
+from dataclasses import replace
+
+import pytest
+
+from asr_server import feature_list
+from asr_server.core import settings
+from asr_server.engine import plan
+from asr_server.engine.capabilities import Capabilities
+
+NO_GPU = Capabilities(gpu=False, torch_cuda=False)
+GPU = Capabilities(gpu=True, torch_cuda=True)
+
+
+def _resolved(machine, **values):
+    return feature_list.resolve(settings.load(_env_file=None, **values), machine)
+
+
+def _option(resolved, name):
+    (found,) = (option for option in resolved.options if option.name == name)
+    return found
+
+
+VLLM = replace(NO_GPU, vllm="/usr/bin/vllm")
+ELSEWHERE = {"vllm_base_url": "http://model:8000/v1/"}
+
+
+def test_a_model_elsewhere_needs_nothing_here():
+    """The packages of Qwen3-ASR are not needed: word times are then estimated. The model's name is that of the other
+    server."""
+    slim = replace(NO_GPU, qwen=False)
+    resolved = _resolved(slim, **ELSEWHERE, vllm_api_key="k")
+    assert (resolved.engine, resolved.model_id, resolved.aligner_id) == ("remote", "remote", "")
+    assert (resolved.remote.url, resolved.remote.key, resolved.remote.model) == ("http://model:8000/v1", "k", "")
+    assert (resolved.traits.aligns, resolved.traits.scores) == (False, False)
+    assert _resolved(slim, **ELSEWHERE, model_id="demo").remote.model == "demo"
+
+
+def test_words_of_a_model_elsewhere_are_placed_in_time_here():
+    """The aligner that is set or the released one runs on the device of this machine."""
+    resolved = _resolved(GPU, **ELSEWHERE, model_id="demo")
+    assert (resolved.aligner_id, resolved.device) == ("Qwen/Qwen3-ForcedAligner-0.6B", "cuda")
+    assert "of the aligner" in _option(resolved, "device").reason
+    assert resolved.max_batch == 32
+
+
+@pytest.mark.parametrize(
+    ("values", "machine", "words"),
+    [
+        ({"use_vllm": True}, NO_GPU, ["no command `vllm`"]),
+        ({"use_vllm": True, **ELSEWHERE}, VLLM, ["unset one of them"]),
+        ({"use_vllm": True, "model_id": "demo"}, VLLM, ["does not run MODEL_ID=demo"]),
+        ({**ELSEWHERE, "cpu_threads": 2, "quantize": "int8"}, NO_GPU, ["CPU_THREADS is for", "QUANTIZE is for"]),
+        ({**ELSEWHERE, "kv_budget_mb": 9, "use_cuda_graphs": True}, GPU, ["KV_BUDGET_MB", "USE_CUDA_GRAPHS"]),
+        ({**ELSEWHERE, "model_revision": "v1", "dual_model": True}, NO_GPU, ["MODEL_REVISION", "DUAL_MODEL"]),
+        ({**ELSEWHERE, "forced_aligner_id": "moonshine-tiny-en"}, NO_GPU, ["FORCED_ALIGNER_ID=moonshine-tiny-en"]),
+        ({**ELSEWHERE, "forced_aligner_id": "demo"}, replace(NO_GPU, qwen=False), ["pip install"]),
+        ({"vllm_api_key": "k"}, NO_GPU, ["VLLM_API_KEY is for VLLM_BASE_URL"]),
+    ],
+)
+def test_what_does_not_fit_a_model_elsewhere_is_refused(values, machine, words):
+    """The error names the setting; packages that this installation lacks are refused too."""
+    with pytest.raises(plan.PlanError) as refusal:
+        _resolved(machine, **values)
+    assert all(word in str(refusal.value) for word in words)
+
+
+def test_vllm_is_active_where_it_is_installed():
+    """The option is shown as active, and the command has the model."""
+    resolved = _resolved(VLLM, use_vllm=True)
+    assert _option(resolved, "use_vllm").active
+    assert resolved.remote.command == ("/usr/bin/vllm", "serve", "Qwen/Qwen3-ASR-0.6B", "--max-num-seqs=32")
