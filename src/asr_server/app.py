@@ -31,7 +31,7 @@ from asr_server.features.shared_jobs.shared_jobs import LEASE_S, SharedJobs
 from asr_server.features.speakers.diarization.client import SpeakerClient
 from asr_server.features.speakers.enrolment import Enrolment
 from asr_server.features.speakers.speaker_names import SpeakerNames
-from asr_server.features.speakers.voices import VoiceStore
+from asr_server.features.speakers.voices import UNREADABLE_VOICES, VOICES, VoiceStore
 from asr_server.features.speech_output.build import SharedThread, Speech, build_speech
 from asr_server.features.speech_output.speech_jobs import SpeechJobs
 from asr_server.features.translation.translations import Translations
@@ -40,7 +40,8 @@ from asr_server.jobs.recordings import RecordingJobs
 from asr_server.jobs.runner import Jobs
 from asr_server.jobs.shares import JobLimits
 from asr_server.jobs.store import JobStore
-from asr_server.jobs.work import JobKinds
+from asr_server.jobs.stored_record import RecordFormat
+from asr_server.jobs.work import JobKind
 from asr_server.live.inference import Engines
 from asr_server.live.sessions import LiveSessions
 from asr_server.net.access import AccessRules
@@ -232,7 +233,7 @@ def _services(
         processor=built.processor,
         translations=built.translations,
         drafting=built.drafting,
-        jobs=_jobs(settings, JobKinds(RecordingJobs(built.processor), SpeechJobs(built.speech.processor))),
+        jobs=_jobs(settings, (RecordingJobs(built.processor), SpeechJobs(built.speech.processor))),
         speech=built.speech.processor,
         speech_sessions=built.speech.sessions,
         voices=voices,
@@ -266,17 +267,18 @@ def _job_limits(settings: Settings) -> JobLimits:
     )
 
 
-def _jobs(settings: Settings, kinds: JobKinds) -> JobRunner:
+def _jobs(settings: Settings, kinds: tuple[JobKind, ...]) -> JobRunner:
+    records = RecordFormat(one for kind in kinds for one in kind.request_types)
     limits, url = _job_limits(settings), settings.jobs_database_url.get_secret_value()
     if not url:
-        return Jobs(kinds, limits, lambda: _job_store(settings))
-    return SharedJobs(kinds, limits, DatabaseStore(Database(url), LEASE_S), settings.state_dir)
+        return Jobs(kinds, limits, lambda: _job_store(settings, records))
+    return SharedJobs(kinds, limits, DatabaseStore(Database(url), LEASE_S, records), settings.state_dir)
 
 
-def _job_store(settings: Settings) -> JobStore:
+def _job_store(settings: Settings, records: RecordFormat) -> JobStore:
     """Raises `JobsUnavailable`: everything but jobs works without."""
     try:
-        return JobStore(settings.state_dir.expanduser())
+        return JobStore(settings.state_dir.expanduser(), records, (VOICES, UNREADABLE_VOICES))
     except RuntimeError:  # pathlib's
         raise JobsUnavailable("STATE_DIR cannot be used (this user has no home directory).") from None
 

@@ -7,16 +7,24 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Annotated, Protocol
 
 from loguru import logger
+from pydantic import GetPydanticSchema
+from pydantic_core import core_schema
 
 from asr_server.core.errors import AsrError
-from asr_server.features.speech_output.requests import SpeechJobRequest
-from asr_server.recordings.requests import Request, Result
+from asr_server.recordings.requests import RecordingRequest, Result
 
 _ID = re.compile(r"job_[A-Za-z0-9_-]{24}")
 
-JobRequest = Request | SpeechJobRequest
+
+class JobRequest(Protocol):
+    """What a caller states about a job: a dataclass of one of the kinds of jobs, with which it is stored."""
+
+    @property
+    def task(self) -> str:
+        """The name by which a stored request is recognised."""
 
 
 def new_id() -> str:
@@ -31,14 +39,14 @@ def is_id(name: str) -> bool:
 
 def clips(request: JobRequest) -> list[bytes]:
     """The audio files of the speakers that the request names."""
-    if isinstance(request, SpeechJobRequest) or request.speakers is None:
+    if not isinstance(request, RecordingRequest) or request.speakers is None:
         return []
     return [speaker.clip for speaker in request.speakers.known]
 
 
 def with_clips(request: JobRequest, audio_files: Iterable[bytes]) -> JobRequest:
     """The request with other audio files of the speakers that it names."""
-    if isinstance(request, SpeechJobRequest) or request.speakers is None:
+    if not isinstance(request, RecordingRequest) or request.speakers is None:
         return request
     pairs = zip(request.speakers.known, audio_files, strict=False)
     known = tuple(replace(speaker, clip=clip) for speaker, clip in pairs)
@@ -87,7 +95,7 @@ class JobRecord:
     """
 
     id: str
-    request: JobRequest
+    request: Annotated[JobRequest, GetPydanticSchema(lambda source, handler: core_schema.any_schema())]
     created_at: float
     state: JobState = JobState.QUEUED
     started_at: float = 0.0

@@ -5,30 +5,32 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 from asr_server.core.errors import AsrError, TranscriptionFailed
-from asr_server.features.speech_output.requests import SpeechJobRequest
+from asr_server.jobs.record import JobRequest
 from asr_server.jobs.work import JobOutcome, JobRun, Progress, when_there_is_room
 from asr_server.recordings.pipeline import Emit, Event, RunOptions, SegmentDone, Started
 from asr_server.recordings.processor import RequestProcessor
+from asr_server.recordings.requests import Request
 from asr_server.schedule.job import Priority
 
 
 class RecordingJobs:
     """Processes recordings as bulk work."""
 
+    request_types: ClassVar[tuple[type[JobRequest], ...]] = get_args(Request)
     unexpected_error: ClassVar[type[AsrError]] = TranscriptionFailed
 
     def __init__(self, processor: RequestProcessor) -> None:
         self._processor = processor
 
     async def process(self, run: JobRun) -> JobOutcome:
-        """The answer that the route gives. Raises as `JobWork`."""
+        """The answer that the route gives. Raises as `JobKind`."""
         record = run.record
         options = RunOptions(Priority.BULK, run.timeout_s, caller=record.owner, owner=record.owner)
         request = await asyncio.to_thread(run.store.request, record)
-        assert not isinstance(request, SpeechJobRequest)
+        assert isinstance(request, Request)
         with run.store.recording(record.id) as recording:
             work = partial(self._processor.process, recording, request, options, _reporting(run))
             result, transcript = await when_there_is_room(work)

@@ -23,7 +23,7 @@ from asr_server.jobs.content import Content, FileContent
 from asr_server.jobs.record import JobRecord, JobRequest, JobState, with_clips
 from asr_server.jobs.shares import AT_ONCE, AT_ONCE_EACH, JobLimits, WaitingJobs
 from asr_server.jobs.store import JobStore
-from asr_server.jobs.work import JobKinds, JobRun, Progress, TextSize, new_job, not_found
+from asr_server.jobs.work import JobKind, JobRun, Progress, TextSize, kind_of, new_job, not_found, process
 from asr_server.recordings.requests import Result
 
 _SWEEP_S = 60.0
@@ -43,7 +43,7 @@ class Jobs(JobRunner):
 
     is_shared = False
 
-    def __init__(self, kinds: JobKinds, limits: JobLimits, open_store: OpenStore) -> None:
+    def __init__(self, kinds: tuple[JobKind, ...], limits: JobLimits, open_store: OpenStore) -> None:
         super().__init__()
         self._kinds = kinds
         self._limits = limits
@@ -253,7 +253,7 @@ class Jobs(JobRunner):
         run = JobRun(record, self._opened(), self._limits.timeout_s, partial(self._report, record.id))
         content = None
         try:
-            outcome = await self._kinds.process(run)
+            outcome = await process(kind_of(self._kinds, record.request), run)
         except (EngineFailed, ShuttingDown):  # this process ends, and the next server runs the job again
             await asyncio.Event().wait()
             raise

@@ -21,10 +21,9 @@ from asr_server.jobs import runner
 from asr_server.jobs.record import JobState
 from asr_server.jobs.recordings import RecordingJobs
 from asr_server.jobs.runner import Jobs
-from asr_server.jobs.runner_test import REQUEST, RESULT, TRANSCRIPT, fetched
+from asr_server.jobs.runner_test import RECORDS, REQUEST, RESULT, TRANSCRIPT, fetched
 from asr_server.jobs.shares import JobLimits
 from asr_server.jobs.store import JobStore
-from asr_server.jobs.work import JobKinds
 
 TTL_S = 100
 PICKS = st.integers(0, 99)
@@ -65,8 +64,8 @@ class JobsMachine(RuleBasedStateMachine):
 
     def _start(self):
         self.ends = _Ends()
-        kinds, limits = JobKinds(RecordingJobs(self.ends), None), JobLimits(TTL_S, 50, 100)
-        self.jobs = Jobs(kinds, limits, lambda: JobStore(Path(self.directory.name)))
+        kinds, limits = (RecordingJobs(self.ends),), JobLimits(TTL_S, 50, 100)
+        self.jobs = Jobs(kinds, limits, lambda: JobStore(Path(self.directory.name), RECORDS))
         self._do(self.jobs.start())
         self._settle()
 

@@ -4,7 +4,8 @@ import asyncio
 import io
 import time
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import pytest
 
@@ -19,14 +20,14 @@ from asr_server.core.errors import (
     SpeechFailed,
 )
 from asr_server.core.transcript import Segment, Transcript
-from asr_server.features.speech_output.requests import SpeechJobRequest
 from asr_server.jobs import runner
 from asr_server.jobs.record import JobRecord, JobState, new_id
 from asr_server.jobs.recordings import RecordingJobs
 from asr_server.jobs.runner import Jobs
 from asr_server.jobs.shares import JobLimits
 from asr_server.jobs.store import JobStore
-from asr_server.jobs.work import JobKinds, JobOutcome, TextSize
+from asr_server.jobs.stored_record import RecordFormat
+from asr_server.jobs.work import JobOutcome, TextSize
 from asr_server.recordings.pipeline import RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
 from asr_server.schedule.job import Priority
@@ -56,9 +57,17 @@ class Scripted:
         return step, TRANSCRIPT
 
 
-class ScriptedSpeech:
-    """The same for jobs that speak."""
+@dataclass(frozen=True)
+class TextRequest:
+    """A request of another kind of jobs, about texts."""
 
+    task: Literal["text"] = "text"
+
+
+class TextJobs:
+    """Does what the script says, for texts."""
+
+    request_types = (TextRequest,)
     unexpected_error = SpeechFailed
 
     def __init__(self, scripted):
@@ -72,10 +81,14 @@ class ScriptedSpeech:
         return JobOutcome(result, b"speech", 9.0)
 
 
+RECORDS = RecordFormat(RecordingJobs.request_types + TextJobs.request_types)
+
+
 @asynccontextmanager
 async def running(directory, processor, **limits):
     wanted = JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 3, **limits})
-    jobs = Jobs(JobKinds(RecordingJobs(processor), ScriptedSpeech(processor)), wanted, lambda: JobStore(directory))
+    kinds = (RecordingJobs(processor), TextJobs(processor))
+    jobs = Jobs(kinds, wanted, lambda: JobStore(directory, RECORDS))
     await jobs.start()
     try:
         yield jobs
@@ -208,7 +221,7 @@ async def test_jobs_outlive_an_engine_that_ends(tmp_path, end):
 
 async def test_what_a_server_that_is_gone_had_begun_waits_again(tmp_path):
     """A record that says that the job runs is of the past: until its turn comes it is queued, without progress."""
-    store, ids = JobStore(tmp_path), [new_id() for _ in range(3)]
+    store, ids = JobStore(tmp_path, RECORDS), [new_id() for _ in range(3)]
     for number, identity in enumerate(ids):
         begun_before = {"state": JobState.RUNNING, "started_at": 2.0, "done_s": 3.0, "duration_s": 9.0}
         store.add(JobRecord(identity, REQUEST, 1.0 + number, **begun_before), io.BytesIO(b"audio"))
@@ -341,7 +354,7 @@ def _refusing(self, identity):
 async def test_without_a_store_every_call_says_why_until_there_is_one(tmp_path, monkeypatch):
     """A server without a usable directory runs, refuses jobs, and tries again: here until another server has ended."""
     monkeypatch.setattr(runner, "_OPEN_AGAIN_S", 0.01)
-    other = JobStore(tmp_path)
+    other = JobStore(tmp_path, RECORDS)
     async with running(tmp_path, Scripted()) as jobs:
         with pytest.raises(JobsUnavailable, match="Another server"):
             await jobs.add(REQUEST, io.BytesIO(b"audio"))
@@ -460,7 +473,7 @@ async def test_a_result_from_long_ago_is_kept_once_more_and_not_for_ever(tmp_pat
 
 async def test_speech_has_its_place_on_the_disk_from_the_beginning(tmp_path, monkeypatch):
     """What it will take counts while it is made, also after a restart; at its end, what it takes."""
-    spoken, mib = SpeechJobRequest(), 2**20
+    spoken, mib = TextRequest(), 2**20
     async with running(tmp_path, Scripted(None), key_max_bytes=10 * mib) as jobs:
         await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 8 * mib))
         with pytest.raises(Overloaded):

@@ -12,7 +12,7 @@ import fcntl
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -20,11 +20,10 @@ from typing import BinaryIO
 from loguru import logger
 
 from asr_server.core.errors import JobsUnavailable
-from asr_server.features.shared_jobs import migration
-from asr_server.features.speakers.voices import UNREADABLE_VOICES, VOICES
-from asr_server.features.speech_output.spoken_parts import SpokenParts
 from asr_server.jobs import stored_record
+from asr_server.jobs.parts import JobParts
 from asr_server.jobs.record import JobRecord, JobRequest, clips, is_id, with_clips
+from asr_server.jobs.stored_record import RecordFormat
 from asr_server.recordings.requests import MAX_KNOWN_SPEAKERS
 
 # The recording of a job that speaks is its text.
@@ -35,25 +34,25 @@ _CLIPS = tuple(f"clip-{number}" for number in range(MAX_KNOWN_SPEAKERS))
 _FILES = (_RECORDING, *_CLIPS, _SPEECH, _SPOKEN_PARTS, _RESULT, _NEW_RESULT, "job.part", _RECORD)
 _JOBS, _UNREADABLE, _LOCK = "jobs", "unreadable-jobs", "lock"
 _FOLDER_BYTES = 4096
-# All that servers put into the directory.
-_CONTENT = {_JOBS, _UNREADABLE, _LOCK, VOICES, UNREADABLE_VOICES}
 _DAMAGED = (FileNotFoundError, *stored_record.DAMAGED)
 
 
 class JobStore:
     """The jobs under one directory, which belongs to one server at a time.
 
-    Raises `JobsUnavailable` when it cannot be written, or another server has it.
+    `others`: what else servers put into the directory. Raises `JobsUnavailable` when it cannot be written, or another
+    server has it.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, records: RecordFormat, others: Collection[str] = ()) -> None:
+        self._format = records
         self._jobs = directory / _JOBS
         self._unreadable = directory / _UNREADABLE
         self._writing = threading.Lock()
         try:
             for place in (directory, self._jobs):  # `mode` does not hold for parents
                 place.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _close_to_others(directory)
+            _close_to_others(directory, {_JOBS, _UNREADABLE, _LOCK, *others})
             self._lock = open(directory / _LOCK, "ab", opener=_private)  # noqa: SIM115 - closed by `close`
         except OSError as error:
             raise JobsUnavailable(f"STATE_DIR cannot be used ({error.strerror}).") from None
@@ -78,8 +77,8 @@ class JobStore:
         found = []
         for folder in self._folders():
             try:
-                found.append(_read(folder))
-            except migration.NewerVersion:
+                found.append(self._read(folder))
+            except stored_record.NewerVersion:
                 logger.warning("job is of a newer version of the server and waits for it", id=folder.name)
             except _DAMAGED as error:
                 self._move_aside(folder, type(error).__name__)
@@ -108,7 +107,7 @@ class JobStore:
 
     def update(self, record: JobRecord) -> None:
         """Store a changed record."""
-        self._write(record.id, _RECORD, stored_record.dumped(record))
+        self._write(record.id, _RECORD, self._format.dumped(record))
 
     def end(self, record: JobRecord, result: bytes | None) -> None:
         """Store how a job ended, with its result if it has one that is not stored yet, and remove its audio."""
@@ -128,10 +127,10 @@ class JobStore:
         count, folder = len(clips(record.request)), self._jobs / record.id
         return with_clips(record.request, [(folder / name).read_bytes() for name in _CLIPS[:count]])
 
-    def spoken_parts(self, identity: str) -> SpokenParts:
+    def parts(self, identity: str) -> JobParts:
         """What is spoken already of a job that speaks."""
         folder = self._jobs / identity
-        return SpokenParts((folder / _SPEECH).open("a+b"), (folder / _SPOKEN_PARTS).open("a+b"))
+        return JobParts((folder / _SPEECH).open("a+b"), (folder / _SPOKEN_PARTS).open("a+b"))
 
     def new_result(self, identity: str) -> BinaryIO:
         """An empty file for a result that is too large for memory. The caller closes it."""
@@ -143,7 +142,7 @@ class JobStore:
         os.fsync(written.fileno())
         (self._jobs / identity / _NEW_RESULT).replace(self._jobs / identity / _RESULT)
 
-    async def keep_parts(self, identity: str, spoken: SpokenParts) -> None:
+    async def keep_parts(self, identity: str, spoken: JobParts) -> None:
         """They are on the disk already."""
 
     def result(self, identity: str) -> BinaryIO:
@@ -175,6 +174,10 @@ class JobStore:
         except OSError as error:
             if error.errno != errno.ENOTEMPTY:  # something of somebody else
                 raise JobsUnavailable(f"The job cannot be removed ({error.strerror}).") from error
+
+    def _read(self, folder: Path) -> JobRecord:
+        """Raises `NewerVersion`, `OSError` and what a damaged record raises."""
+        return self._format.loaded((folder / _RECORD).read_bytes(), folder.name)
 
     def _folders(self) -> Iterator[Path]:
         try:
@@ -217,19 +220,14 @@ class JobStore:
                 part.unlink(missing_ok=True)
 
 
-def _read(folder: Path) -> JobRecord:
-    """Raises `NewerVersion`, `OSError` and what a damaged record raises."""
-    return stored_record.loaded((folder / _RECORD).read_bytes(), folder.name)
-
-
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-def _close_to_others(directory: Path) -> None:
+def _close_to_others(directory: Path, content: set[str]) -> None:
     """Take away what earlier versions let other users do. A directory that has things of others in it stays open."""
     with suppress(PermissionError):  # a volume of somebody else
-        if {path.name for path in directory.iterdir()} <= _CONTENT:
+        if {path.name for path in directory.iterdir()} <= content:
             directory.chmod(directory.stat().st_mode & 0o700)
 
 

@@ -12,8 +12,7 @@ from typing import BinaryIO, ClassVar, Protocol, TypeVar
 from loguru import logger
 
 from asr_server.core.errors import AsrError, JobNotFound, JobsUnavailable, Overloaded
-from asr_server.features.speech_output.requests import SpeechJobRequest
-from asr_server.features.speech_output.spoken_parts import SpokenParts
+from asr_server.jobs.parts import JobParts
 from asr_server.jobs.record import JobRecord, JobRequest, clips, new_id
 from asr_server.recordings.requests import Result
 
@@ -40,7 +39,7 @@ class JobFiles(Protocol):
     def recording(self, identity: str) -> BinaryIO:
         """The uploaded file, or the stored text, open for reading."""
 
-    def spoken_parts(self, identity: str) -> SpokenParts:
+    def parts(self, identity: str) -> JobParts:
         """What is spoken already of a job that speaks."""
 
     def new_result(self, identity: str) -> BinaryIO:
@@ -49,7 +48,7 @@ class JobFiles(Protocol):
     def keep_result(self, identity: str, written: BinaryIO) -> None:
         """The file of `new_result` is complete: it is the result."""
 
-    async def keep_parts(self, identity: str, spoken: SpokenParts) -> None:
+    async def keep_parts(self, identity: str, spoken: JobParts) -> None:
         """Finished parts are there for whichever server runs the job next."""
 
 
@@ -72,39 +71,33 @@ class JobOutcome:
     duration_s: float
 
 
-class JobWork(Protocol):
-    """One kind of jobs. `unexpected_error`: what a job ends with after an exception that is no `AsrError`."""
+class JobKind(Protocol):
+    """One kind of jobs."""
 
-    unexpected_error: ClassVar[type[AsrError]]
+    request_types: ClassVar[tuple[type[JobRequest], ...]]
+    unexpected_error: ClassVar[type[AsrError]]  # of a job after an exception that is no `AsrError`
 
     async def process(self, run: JobRun) -> JobOutcome:
         """Raises `AsrError`, and `OSError` for the files of the job. Cancelling it stops all work; the same job may
         be processed again afterwards."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobKinds:
-    """What does the jobs, by what they are about."""
+def kind_of(kinds: tuple[JobKind, ...], request: JobRequest) -> JobKind:
+    """Return the kind that takes the request."""
+    return next(kind for kind in kinds if isinstance(request, kind.request_types))
 
-    recordings: JobWork
-    speech: JobWork
 
-    def of(self, request: JobRequest) -> JobWork:
-        """That which does such jobs."""
-        return self.speech if isinstance(request, SpeechJobRequest) else self.recordings
-
-    async def process(self, run: JobRun) -> JobOutcome:
-        """Do one job. Raises `AsrError`."""
-        work = self.of(run.record.request)
-        try:
-            return await work.process(run)
-        except AsrError:
-            raise
-        except OSError as error:
-            raise JobsUnavailable(f"The files of the job cannot be read or written ({error.strerror}).") from error
-        except Exception as error:  # a fault of one job must not end the loop that runs all of them
-            logger.opt(exception=error).error("job failed unexpectedly", id=run.record.id)
-            raise work.unexpected_error("The server failed on this job; its log has the details.") from error
+async def process(kind: JobKind, run: JobRun) -> JobOutcome:
+    """Do one job. Raises `AsrError` alone."""
+    try:
+        return await kind.process(run)
+    except AsrError:
+        raise
+    except OSError as error:
+        raise JobsUnavailable(f"The files of the job cannot be read or written ({error.strerror}).") from error
+    except Exception as error:  # a fault of one job must not end the loop that runs all of them
+        logger.opt(exception=error).error("job failed unexpectedly", id=run.record.id)
+        raise kind.unexpected_error("The server failed on this job; its log has the details.") from error
 
 
 @dataclass(frozen=True, slots=True)

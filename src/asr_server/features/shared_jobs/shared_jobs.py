@@ -21,13 +21,13 @@ from loguru import logger
 
 from asr_server.core.errors import AsrError, EngineFailed, JobNotFinished, JobsUnavailable, ShuttingDown
 from asr_server.features.shared_jobs.database_store import RECORDING, RESULT, Claim, ClaimLost, DatabaseStore, Shares
+from asr_server.features.shared_jobs.record_feed import RecordFeed
 from asr_server.features.shared_jobs.running_files import RunningFiles, clip_file
 from asr_server.jobs.base import JobRunner
 from asr_server.jobs.content import Content
 from asr_server.jobs.record import JobRecord, JobRequest, JobState, clips, with_clips
-from asr_server.jobs.record_feed import RecordFeed
 from asr_server.jobs.shares import AT_ONCE, JobLimits
-from asr_server.jobs.work import JobKinds, JobRun, Progress, TextSize, new_job, not_found
+from asr_server.jobs.work import JobKind, JobRun, Progress, TextSize, kind_of, new_job, not_found, process
 from asr_server.recordings.requests import Result
 
 LEASE_S = 20.0
@@ -60,7 +60,7 @@ class SharedJobs(JobRunner):
 
     is_shared = True
 
-    def __init__(self, kinds: JobKinds, limits: JobLimits, store: DatabaseStore, directory: Path) -> None:
+    def __init__(self, kinds: tuple[JobKind, ...], limits: JobLimits, store: DatabaseStore, directory: Path) -> None:
         super().__init__()
         self._kinds, self._limits, self._store, self._directory = kinds, limits, store, directory
         self._running: dict[str, _Running] = {}
@@ -227,10 +227,10 @@ class SharedJobs(JobRunner):
         run = JobRun(claim.record, files, self._limits.timeout_s, partial(self._report, claim.id))
         try:
             if claim.lost > _MOST_LOST:
-                work = self._kinds.of(claim.record.request)
+                work = kind_of(self._kinds, claim.record.request)
                 raise work.unexpected_error(f"{claim.lost} servers ended while they ran this job.")
             await _when_answered(files.fetch)
-            outcome = await self._kinds.process(run)
+            outcome = await process(kind_of(self._kinds, claim.record.request), run)
         except (EngineFailed, ShuttingDown) as error:  # this process ends, and another one runs the job
             self._running[claim.id].engine_failed = isinstance(error, EngineFailed)
             await asyncio.Event().wait()

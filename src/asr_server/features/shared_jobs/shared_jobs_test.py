@@ -23,19 +23,24 @@ from asr_server.features.shared_jobs.database_store import ClaimLost, DatabaseSt
 from asr_server.features.shared_jobs.shared_jobs import SharedJobs
 from asr_server.features.speech_output.requests import SpeechJobRequest
 from asr_server.jobs.record import JobRecord, JobState, new_id
+from asr_server.jobs.recordings import RecordingJobs
 from asr_server.jobs.shares import JobLimits
-from asr_server.jobs.work import JobKinds, JobOutcome, Progress, TextSize
+from asr_server.jobs.stored_record import RecordFormat
+from asr_server.jobs.work import JobOutcome, Progress, TextSize
 from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
 
 REQUEST, MIB = TranscriptionRequest(), 2**20
 RESULT = Result(b"", "text/plain", file_name="subtitles.srt", time_source="mixed")
 LEASE_S = 5.0
 
+RECORDS = RecordFormat((*RecordingJobs.request_types, SpeechJobRequest))
+
 
 class Work:
     """Reports progress, does what `script` says for each job in turn (None: waits for `go`), and answers with the
     recording twice."""
 
+    request_types = RecordingJobs.request_types
     unexpected_error = TranscriptionFailed
 
     def __init__(self, *script):
@@ -61,6 +66,7 @@ class Speaking:
     Parts of another voice are made anew.
     """
 
+    request_types = (SpeechJobRequest,)
     unexpected_error = SpeechFailed
 
     def __init__(self, voice=0):
@@ -70,7 +76,7 @@ class Speaking:
         return f"{number + 10 * self.voice:064x}"
 
     async def process(self, run):
-        with run.store.spoken_parts(run.record.id) as spoken:
+        with run.store.parts(run.record.id) as spoken:
             if [part.key for part in spoken.finished[:1]] != [self.key(0)]:
                 spoken.cut(0)
             for number in range(len(spoken.finished), 3):
@@ -112,8 +118,8 @@ def run(connect, tmp_path):
     @asynccontextmanager
     async def running(work, speaking=None, **limits):
         wanted = JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 9, "max_bytes": 100 * MIB, **limits})
-        store = DatabaseStore(connect(), LEASE_S)
-        jobs = SharedJobs(JobKinds(work, speaking or Speaking()), wanted, store, tmp_path / "state")
+        store = DatabaseStore(connect(), LEASE_S, RECORDS)
+        jobs = SharedJobs((work, speaking or Speaking()), wanted, store, tmp_path / "state")
         await jobs.start()
         try:
             yield jobs
