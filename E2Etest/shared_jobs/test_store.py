@@ -27,7 +27,7 @@ from asr_server.features.shared_jobs.database_store_test import (
     test_what_is_refused_leaves_nothing,
     test_who_lost_the_claim_writes_nothing,
 )
-from asr_server.features.shared_jobs.shared_jobs_test import (
+from asr_server.features.shared_jobs.shared_store_test import (
     LEASE_S,
     REQUEST,
     Work,

@@ -20,12 +20,13 @@ from asr_server.core.errors import (
     SpeechFailed,
 )
 from asr_server.core.transcript import Segment, Transcript
-from asr_server.jobs import runner
+from asr_server.jobs import disk_store, runner
+from asr_server.jobs.disk_store import DiskStore
+from asr_server.jobs.folders import JobFolders
 from asr_server.jobs.record import JobRecord, JobState, new_id
 from asr_server.jobs.recordings import RecordingJobs
-from asr_server.jobs.runner import Jobs
+from asr_server.jobs.runner import JobRunner
 from asr_server.jobs.shares import JobLimits
-from asr_server.jobs.store import JobStore
 from asr_server.jobs.stored_record import RecordFormat
 from asr_server.jobs.work import JobOutcome, TextSize
 from asr_server.recordings.pipeline import RunOptions, SegmentDone, Started
@@ -88,7 +89,7 @@ RECORDS = RecordFormat(RecordingJobs.request_types + TextJobs.request_types)
 async def running(directory, processor, **limits):
     wanted = JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 3, **limits})
     kinds = (RecordingJobs(processor), TextJobs(processor))
-    jobs = Jobs(kinds, wanted, lambda: JobStore(directory, RECORDS))
+    jobs = JobRunner(kinds, wanted, DiskStore(wanted, lambda: JobFolders(directory, RECORDS)))
     await jobs.start()
     try:
         yield jobs
@@ -221,7 +222,7 @@ async def test_jobs_outlive_an_engine_that_ends(tmp_path, end):
 
 async def test_what_a_server_that_is_gone_had_begun_waits_again(tmp_path):
     """A record that says that the job runs is of the past: until its turn comes it is queued, without progress."""
-    store, ids = JobStore(tmp_path, RECORDS), [new_id() for _ in range(3)]
+    store, ids = JobFolders(tmp_path, RECORDS), [new_id() for _ in range(3)]
     for number, identity in enumerate(ids):
         begun_before = {"state": JobState.RUNNING, "started_at": 2.0, "done_s": 3.0, "duration_s": 9.0}
         store.add(JobRecord(identity, REQUEST, 1.0 + number, **begun_before), io.BytesIO(b"audio"))
@@ -293,14 +294,14 @@ async def test_jobs_that_come_together_are_counted_together(tmp_path):
 
 async def test_a_result_that_cannot_be_kept_fails_the_job_for_good(tmp_path, monkeypatch):
     """A full disk: the job says so, its recording makes room, and the next server does not run it again."""
-    kept = JobStore._write
+    kept = JobFolders._write
 
     def full(self, identity, name, content):
         if name == "result":
             raise OSError(28, "No space left on device")
         kept(self, identity, name, content)
 
-    monkeypatch.setattr(JobStore, "_write", full)
+    monkeypatch.setattr(JobFolders, "_write", full)
     async with running(tmp_path, Scripted()) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         failed = await ended(jobs, taken.id)
@@ -322,7 +323,7 @@ async def test_what_cannot_be_removed_stays_a_job(tmp_path, monkeypatch):
         while len(processor.calls) < 2:  # noqa: ASYNC110 - a call sets no event
             await asyncio.sleep(0.001)
         with monkeypatch.context() as read_only:
-            read_only.setattr(JobStore, "remove", _refusing)
+            read_only.setattr(JobFolders, "remove", _refusing)
             for job in (done, runs):
                 with pytest.raises(JobsUnavailable):
                     await jobs.remove(job.id)
@@ -341,7 +342,7 @@ async def test_a_result_that_cannot_be_read_is_no_fault_of_the_job(tmp_path, mon
             raise OSError(5, "Input/output error")
 
         with monkeypatch.context() as failed:
-            failed.setattr(JobStore, "result", failing)
+            failed.setattr(JobFolders, "result", failing)
             with pytest.raises(JobsUnavailable, match="Input/output"):
                 await jobs.result(taken.id)
         assert await fetched(jobs, taken.id) == RESULT
@@ -353,8 +354,8 @@ def _refusing(self, identity):
 
 async def test_without_a_store_every_call_says_why_until_there_is_one(tmp_path, monkeypatch):
     """A server without a usable directory runs, refuses jobs, and tries again: here until another server has ended."""
-    monkeypatch.setattr(runner, "_OPEN_AGAIN_S", 0.01)
-    other = JobStore(tmp_path, RECORDS)
+    monkeypatch.setattr(disk_store, "_OPEN_AGAIN_S", 0.01)
+    other = JobFolders(tmp_path, RECORDS)
     async with running(tmp_path, Scripted()) as jobs:
         with pytest.raises(JobsUnavailable, match="Another server"):
             await jobs.add(REQUEST, io.BytesIO(b"audio"))
@@ -480,7 +481,7 @@ async def test_speech_has_its_place_on_the_disk_from_the_beginning(tmp_path, mon
             await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
         await jobs.add(spoken, io.BytesIO(b"[]"), "bob", text=TextSize(5, 4 * mib))
         # What the speech under way will take is not free any more, whoever asks.
-        monkeypatch.setattr(JobStore, "free_bytes", lambda store: 20 * mib)
+        monkeypatch.setattr(JobFolders, "free_bytes", lambda store: 20 * mib)
         with pytest.raises(JobsUnavailable, match="which has less"):
             await jobs.add(spoken, io.BytesIO(b"[]"), text=TextSize(5, 9 * mib))
         await jobs.add(spoken, io.BytesIO(b"[]"), text=TextSize(5, 7 * mib))
@@ -492,7 +493,7 @@ async def test_speech_has_its_place_on_the_disk_from_the_beginning(tmp_path, mon
         processor.go.set()
         await until(lambda: jobs.counts[JobState.SUCCEEDED] == 3)
         await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
-        free_bytes = JobStore.free_bytes(jobs._store_or_reason)
+        free_bytes = JobFolders.free_bytes(jobs._store._folders_or_reason)
         with pytest.raises(JobsUnavailable, match="which has less"):
             await jobs.add(spoken, io.BytesIO(b"[]"), text=TextSize(5, 2 * free_bytes))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,13 +83,10 @@ class WaitingJobs:
     def __init__(self, each: int) -> None:
         self._each = each
         self._waiting: dict[str, deque[str]] = {}  # the owner whose turn is next comes first
-        self._under_way: Counter[str] = Counter()
-        self._changed = asyncio.Event()
 
     def put(self, owner: str, identity: str) -> None:
         """The job waits from now on."""
         self._waiting.setdefault(owner, deque()).append(identity)
-        self._changed.set()
 
     def remove(self, owner: str, identity: str) -> None:
         """The job no longer waits, if it did."""
@@ -100,23 +96,13 @@ class WaitingJobs:
             if not waiting:
                 del self._waiting[owner]
 
-    async def next(self) -> str:
-        """The job whose turn it is. `end` must be called when it is over."""
-        while True:
-            for owner, waiting in self._waiting.items():
-                if self._under_way[owner] < self._each:
-                    self._under_way[owner] += 1
-                    identity = waiting.popleft()
-                    del self._waiting[owner]
-                    if waiting:
-                        self._waiting[owner] = waiting  # behind the others
-                    return identity
-            self._changed.clear()
-            await self._changed.wait()
-
-    def end(self, owner: str) -> None:
-        """A job of this owner is over."""
-        self._under_way[owner] -= 1
-        if not self._under_way[owner]:
-            del self._under_way[owner]
-        self._changed.set()
+    def next(self, under_way: Counter[str]) -> str | None:
+        """Take the job whose turn it is, None if there is none. `under_way`: how many each owner has."""
+        for owner, waiting in self._waiting.items():
+            if under_way[owner] < self._each:
+                identity = waiting.popleft()
+                del self._waiting[owner]
+                if waiting:
+                    self._waiting[owner] = waiting  # behind the others
+                return identity
+        return None

@@ -1,4 +1,4 @@
-"""What both runners share: how a job begins, and what a kind of jobs does, from a stored input to its result."""
+"""What a kind of jobs does, from a stored input to its result, and how a job begins."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import BinaryIO, ClassVar, Protocol, TypeVar
 
 from loguru import logger
 
-from asr_server.core.errors import AsrError, JobNotFound, JobsUnavailable, Overloaded
-from asr_server.jobs.parts import JobParts
+from asr_server.core.errors import AsrError, JobsUnavailable, Overloaded
 from asr_server.jobs.record import JobRecord, JobRequest, clips, new_id
+from asr_server.jobs.store import JobFiles
 from asr_server.recordings.requests import Result
 
 _RETRY_S = 1.0
@@ -28,28 +28,6 @@ class Progress:
     done_s: float
     duration_s: float
     done_characters: int = 0
-
-
-class JobFiles(Protocol):
-    """The files of jobs that run. All methods but the last wait for the disk and raise `OSError`."""
-
-    def request(self, record: JobRecord) -> JobRequest:
-        """The request of a job that is not over, with its clips."""
-
-    def recording(self, identity: str) -> BinaryIO:
-        """The uploaded file, or the stored text, open for reading."""
-
-    def parts(self, identity: str) -> JobParts:
-        """What is spoken already of a job that speaks."""
-
-    def new_result(self, identity: str) -> BinaryIO:
-        """An empty file for a result that is too large for memory. The caller closes it."""
-
-    def keep_result(self, identity: str, written: BinaryIO) -> None:
-        """The file of `new_result` is complete: it is the result."""
-
-    async def keep_parts(self, identity: str, spoken: JobParts) -> None:
-        """Finished parts are there for whichever server runs the job next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,11 +97,6 @@ def new_job(
     return record, recording.seek(0, SEEK_END) + sum(map(len, clips(request))) + record.expected_bytes
 
 
-def not_found() -> JobNotFound:
-    """The error for an id that no job of the caller's has."""
-    return JobNotFound("There is no job of this id; finished ones are kept for JOB_TTL.", param="job_id")
-
-
 async def when_there_is_room(work: Callable[[], Awaitable[T]]) -> T:
     """What `work` returns, when it is not refused as too much any more: a job has been accepted already, and waits for
     callers who wait for an answer."""
@@ -131,4 +104,13 @@ async def when_there_is_room(work: Callable[[], Awaitable[T]]) -> T:
         try:
             return await work()
         except Overloaded:
+            await asyncio.sleep(_RETRY_S)
+
+
+async def when_answered(work: Callable[[], Awaitable[T]]) -> T:
+    """Return what `work` returns, once the store answers. Who has lost the claim meanwhile is stopped."""
+    while True:
+        try:
+            return await work()
+        except JobsUnavailable:
             await asyncio.sleep(_RETRY_S)

@@ -21,6 +21,7 @@ from asr_server.core.errors import JobsUnavailable
 from asr_server.features.shared_jobs.database import REMOVE_S, ROOM_LOCK, Database
 from asr_server.jobs.record import JobRecord, JobState
 from asr_server.jobs.shares import AT_ONCE_EACH
+from asr_server.jobs.store import Claim, ClaimLost
 from asr_server.jobs.stored_record import DAMAGED, VERSION, NewerVersion, RecordFormat
 
 RECORDING, RESULT = "recording", "result"
@@ -82,24 +83,6 @@ DELETE FROM asr_jobs WHERE id IN (
 )
 """
 _NOTHING = ("UPDATE 0", "DELETE 0")
-
-
-class ClaimLost(Exception):
-    """The job was removed, or taken over by another server."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A job that this server may write to. `lost`: how often it was lost by servers that ran it."""
-
-    record: JobRecord
-    number: int
-    lost: int = 0
-
-    @property
-    def id(self) -> str:
-        """The job's."""
-        return self.record.id
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from asr_server.core.errors import InvalidAudio
 from asr_server.features.shared_jobs.conftest import SqliteDatabase, SqliteServer
-from asr_server.features.shared_jobs.database_store import ClaimLost, DatabaseStore
+from asr_server.features.shared_jobs.database_store import DatabaseStore
 from asr_server.features.shared_jobs.database_store_test import RECORDS, REQUEST, RESULT, content
 from asr_server.jobs.record import JobRecord, JobState, new_id
 from asr_server.jobs.shares import AT_ONCE_EACH
+from asr_server.jobs.store import ClaimLost
 
 # No sum of the times that pass comes near either.
 LEASE_S, TTL_S = 60.0, 110.0

@@ -15,9 +15,10 @@ from typing import BinaryIO, Literal
 from loguru import logger
 
 from asr_server.core.errors import JobsUnavailable
-from asr_server.features.shared_jobs.database_store import RECORDING, RESULT, Claim, ClaimLost, DatabaseStore
+from asr_server.features.shared_jobs.database_store import RECORDING, RESULT, DatabaseStore
 from asr_server.jobs.parts import JobParts
 from asr_server.jobs.record import JobRecord, JobRequest, clips, with_clips
+from asr_server.jobs.store import Claim, ClaimLost
 
 
 def clip_file(number: int) -> str:

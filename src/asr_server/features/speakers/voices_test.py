@@ -24,8 +24,8 @@ from asr_server.features.speakers.voices import (
     VoiceStore,
     named,
 )
+from asr_server.jobs.folders import JobFolders
 from asr_server.jobs.recordings import RecordingJobs
-from asr_server.jobs.store import JobStore
 from asr_server.jobs.stored_record import RecordFormat
 
 OWNER, OTHER = "a" * 32, "b" * 32
@@ -135,7 +135,7 @@ async def test_the_files_are_the_servers_alone(store, tmp_path):
     try:
         tmp_path.chmod(0o755)
         await store.put(OWNER, voice())
-        JobStore(tmp_path, RecordFormat(RecordingJobs.request_types), (VOICES, UNREADABLE_VOICES)).close()
+        JobFolders(tmp_path, RecordFormat(RecordingJobs.request_types), (VOICES, UNREADABLE_VOICES)).close()
     finally:
         os.umask(before)
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700

@@ -27,8 +27,8 @@ from asr_server.features.speech_output.speech_jobs import SpeechJobs, beginning,
 from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.features.speech_output.text_parts import dumped
 from asr_server.jobs import work
+from asr_server.jobs.folders import JobFolders
 from asr_server.jobs.record import JobRecord, new_id
-from asr_server.jobs.store import JobStore
 from asr_server.jobs.stored_record import RecordFormat
 from asr_server.jobs.work import JobRun
 from asr_server.schedule.admission import Admission
@@ -93,7 +93,7 @@ async def speaking(encoder):
 @pytest.fixture
 def job(tmp_path):
     """A function that stores a job for this request: its run, to which `progress` is reported."""
-    store = JobStore(tmp_path, RecordFormat(SpeechJobs.request_types))
+    store = JobFolders(tmp_path, RecordFormat(SpeechJobs.request_types))
 
     def stored(request=REQUEST, chapters=CHAPTERS, timeout_s=60.0):
         record = JobRecord(new_id(), request, 1.0, characters=text_size(request, chapters).characters)
