@@ -52,7 +52,7 @@ class DiskStore:
 
     @property
     def counts(self) -> Mapping[JobState, int]:
-        """How many jobs are in each state."""
+        """Count the jobs in each state."""
         return Counter(record.state for record in self._records.values())
 
     async def start(self) -> None:

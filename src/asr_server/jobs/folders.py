@@ -128,7 +128,7 @@ class JobFolders:
         return with_clips(record.request, [(folder / name).read_bytes() for name in _CLIPS[:count]])
 
     def parts(self, identity: str) -> JobParts:
-        """What is spoken already of a job that speaks."""
+        """Open the finished parts of a job whose result is made in parts."""
         folder = self._jobs / identity
         return JobParts((folder / _SPEECH).open("a+b"), (folder / _SPOKEN_PARTS).open("a+b"))
 
@@ -150,7 +150,7 @@ class JobFolders:
         return (self._jobs / identity / _RESULT).open("rb")
 
     def size_bytes(self, identity: str) -> int:
-        """What a job takes on the disk."""
+        """Return the bytes that a job takes on the disk."""
         size = _FOLDER_BYTES
         for name in _FILES:
             with suppress(OSError):
@@ -158,7 +158,7 @@ class JobFolders:
         return size
 
     def free_bytes(self) -> int:
-        """What the disk has left."""
+        """Return the bytes that the disk has left."""
         return shutil.disk_usage(self._jobs).free
 
     def remove(self, identity: str) -> None:

@@ -16,8 +16,8 @@ import pytest
 from asr_server.core.errors import JobsUnavailable
 from asr_server.jobs.folders import JobFolders
 from asr_server.jobs.record import JobRecord, JobState
-from asr_server.jobs.recordings import RecordingJobs
 from asr_server.jobs.stored_record import RecordFormat
+from asr_server.jobs.work import RecordingJobs
 from asr_server.recordings.requests import (
     ChannelMode,
     KnownSpeaker,

@@ -20,10 +20,10 @@ _BLOCK_BYTES = 480_000
 
 @dataclass(frozen=True, slots=True)
 class JobPart:
-    """`key`: a digest of all that its samples depend on. `samples`: how many, of 16 bits, mono."""
+    """A finished part of a result."""
 
-    key: str
-    samples: int
+    key: str  # a digest of all that its samples depend on
+    samples: int  # how many, of 16 bits, mono
 
 
 class JobParts:
@@ -44,7 +44,7 @@ class JobParts:
 
     @property
     def samples(self) -> int:
-        """Of all finished parts."""
+        """The number of samples of all finished parts."""
         return sum(part.samples for part in self.finished)
 
     def cut(self, count: int) -> None:
@@ -69,7 +69,7 @@ class JobParts:
         self.finished.append(part)
 
     def samples_of(self, number: int) -> bytes:
-        """Those of a finished part."""
+        """Return the samples of a finished part."""
         begin = sum(part.samples for part in self.finished[:number]) * SAMPLE_BYTES
         return os.pread(self._audio.fileno(), self.finished[number].samples * SAMPLE_BYTES, begin)
 

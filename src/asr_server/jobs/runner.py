@@ -75,7 +75,7 @@ class JobRunner:
 
     @property
     def counts(self) -> Mapping[JobState, int]:
-        """How many jobs are in each state; if they are shared, on all servers."""
+        """Count the jobs in each state; if they are shared, on all servers."""
         return self._store.counts
 
     async def start(self) -> None:

@@ -1,4 +1,4 @@
-"""How the jobs of several keys share the server: whose job is next, and how many jobs and bytes a key may have."""
+"""Fairness between keys: whose job is next, and how many jobs and bytes a key may have."""
 
 from __future__ import annotations
 
@@ -19,20 +19,16 @@ _TEXTS_AT_ONCE, _TEXTS_AT_ONCE_EACH = 4, 2
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """`ttl_s`: how long finished jobs are kept. `timeout_s`: how long one may run. `max_jobs`: how many may wait and
-    run. `max_bytes`: what all may have in a database.
+    """The limits of all jobs and of each owner's. A limit of an owner that is 0 means: with `several_keys` as much as
+    the owner leaves free, otherwise no limit."""
 
-    `key_max_jobs`, `key_max_bytes`: how many of one owner may wait and run, and what all of one may take; 0: with
-    `several_keys` as much as they leave free, otherwise no limit.
-    """
-
-    ttl_s: float
-    timeout_s: float
-    max_jobs: int
-    key_max_jobs: int = 0
-    key_max_bytes: int = 0
+    ttl_s: float  # finished jobs are kept for so long
+    timeout_s: float  # of one run
+    max_jobs: int  # that wait and run
+    key_max_jobs: int = 0  # of one owner, that wait and run
+    key_max_bytes: int = 0  # of all jobs of one owner
     several_keys: bool = False
-    max_bytes: int = 0
+    max_bytes: int = 0  # of all jobs in a database
 
     def check_jobs(self, jobs: Counter[str], owner: str) -> None:
         """Raise `Overloaded` if there is no place for one more. `jobs`: how many wait and run, by owner."""
@@ -78,7 +74,7 @@ class ArrivingTexts:
 
 
 class WaitingJobs:
-    """Who of them is next: owners take turns, each in the order of its own jobs, and have at most `each` under way."""
+    """Jobs that wait: owners take turns, each in the order of its own jobs, and have at most `each` under way."""
 
     def __init__(self, each: int) -> None:
         self._each = each

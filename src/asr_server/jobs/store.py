@@ -1,5 +1,5 @@
-"""What a store of jobs does for their runner. `disk_store.py` has the jobs of one server; a database may have those of
-several servers."""
+"""The protocol of a store of jobs, as their runner uses it. `disk_store.py` has the jobs of one server; a database may
+have those of several servers."""
 
 from __future__ import annotations
 
@@ -49,22 +49,22 @@ class JobFiles(Protocol):
     """The files of jobs that run. All methods but the last wait for the disk and raise `OSError`."""
 
     def request(self, record: JobRecord) -> JobRequest:
-        """The request of a job that is not over, with its clips."""
+        """Return the request of a job that is not over, with its clips."""
 
     def recording(self, identity: str) -> BinaryIO:
-        """The uploaded file, or the stored text, open for reading."""
+        """Open the uploaded file, or the stored text, for reading."""
 
     def parts(self, identity: str) -> JobParts:
-        """The finished parts of a job whose result is made in parts."""
+        """Open the finished parts of a job whose result is made in parts."""
 
     def new_result(self, identity: str) -> BinaryIO:
-        """An empty file for a result that is too large for memory. The caller closes it."""
+        """Open an empty file for a result that is too large for memory. The caller closes it."""
 
     def keep_result(self, identity: str, written: BinaryIO) -> None:
-        """The file of `new_result` is complete: it is the result."""
+        """Make the complete file of `new_result` the result."""
 
     async def keep_parts(self, identity: str, parts: JobParts) -> None:
-        """Finished parts are there for whichever server runs the job next."""
+        """Keep the finished parts for whichever server runs the job next."""
 
 
 class JobStore(Protocol):
@@ -78,7 +78,7 @@ class JobStore(Protocol):
 
     @property
     def counts(self) -> Mapping[JobState, int]:
-        """How many jobs are in each state, on all servers."""
+        """Count the jobs in each state, on all servers."""
 
     async def start(self) -> None:
         """Begin to answer. Raises nothing: what is missing is tried again."""

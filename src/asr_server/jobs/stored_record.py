@@ -62,7 +62,7 @@ class RecordFormat:
 
 
 def _upgraded(stored: Any) -> Any:
-    """The same record in the layout of `VERSION`. What is no record is returned as it is.
+    """Return the record in the layout of `VERSION`, and anything that is no record as it is.
 
     Raises `NewerVersion`, and `ValueError`, `TypeError`, `AttributeError` or `KeyError` where parts are missing.
     """

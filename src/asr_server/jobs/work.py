@@ -1,4 +1,4 @@
-"""What a kind of jobs does, from a stored input to its result, and how a job begins."""
+"""Kinds of jobs, of which recordings are one: each makes a result of a stored input. How a job begins."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from io import SEEK_END
-from typing import BinaryIO, ClassVar, Protocol, TypeVar
+from typing import BinaryIO, ClassVar, Protocol, TypeVar, get_args
 
 from loguru import logger
 
-from asr_server.core.errors import AsrError, JobsUnavailable, Overloaded
+from asr_server.core.errors import AsrError, JobsUnavailable, Overloaded, TranscriptionFailed
 from asr_server.jobs.record import JobRecord, JobRequest, clips, new_id
 from asr_server.jobs.store import JobFiles
-from asr_server.recordings.requests import Result
+from asr_server.recordings.pipeline import Emit, Event, RunOptions, SegmentDone, Started
+from asr_server.recordings.processor import RequestProcessor
+from asr_server.recordings.requests import Request, Result
+from asr_server.schedule.job import Priority
 
 _RETRY_S = 1.0
 
@@ -32,21 +36,21 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """One run of a job, in turn. `report` publishes its progress. `timeout_s`: how long it may take."""
+    """One run of a job."""
 
     record: JobRecord
     store: JobFiles
-    timeout_s: float
-    report: Callable[[Progress], None]
+    timeout_s: float  # of the whole run
+    report: Callable[[Progress], None]  # publishes its progress
 
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """`content`: of the result, None if it is in the store already. `duration_s`: seconds of audio."""
+    """The result of a job."""
 
     result: Result
-    content: bytes | None
-    duration_s: float
+    content: bytes | None  # of the result, None if it is in the store already
+    duration_s: float  # of the audio
 
 
 class JobKind(Protocol):
@@ -58,6 +62,41 @@ class JobKind(Protocol):
     async def process(self, run: JobRun) -> JobOutcome:
         """Raises `AsrError`, and `OSError` for the files of the job. Cancelling it stops all work; the same job may
         be processed again afterwards."""
+
+
+class RecordingJobs:
+    """Processes recordings as bulk work."""
+
+    request_types: ClassVar[tuple[type[JobRequest], ...]] = get_args(Request)
+    unexpected_error: ClassVar[type[AsrError]] = TranscriptionFailed
+
+    def __init__(self, processor: RequestProcessor) -> None:
+        self._processor = processor
+
+    async def process(self, run: JobRun) -> JobOutcome:
+        """The answer that the route gives. Raises as `JobKind`."""
+        record = run.record
+        options = RunOptions(Priority.BULK, run.timeout_s, caller=record.owner, owner=record.owner)
+        request = await asyncio.to_thread(run.store.request, record)
+        assert isinstance(request, Request)
+        with run.store.recording(record.id) as recording:
+            work = partial(self._processor.process, recording, request, options, _reporting(run))
+            result, transcript = await when_there_is_room(work)
+        return JobOutcome(replace(result, content=b""), result.content, transcript.duration_ms / 1000)
+
+
+def _reporting(run: JobRun) -> Emit:
+    claimed_s = 0.0
+
+    async def report(event: Event) -> None:
+        nonlocal claimed_s
+        if isinstance(event, Started):
+            claimed_s = event.claimed_s
+        elif isinstance(event, SegmentDone):
+            done_s = event.segment.end_ms / 1000
+            run.report(Progress(done_s, max(done_s, claimed_s) if claimed_s else 0.0))
+
+    return report
 
 
 def kind_of(kinds: tuple[JobKind, ...], request: JobRequest) -> JobKind:
@@ -80,10 +119,10 @@ async def process(kind: JobKind, run: JobRun) -> JobOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TextSize:
-    """Of a text that a job speaks. `expected_bytes`: what its speech will take on the disk at most, about."""
+    """The size of a text that is a job."""
 
     characters: int
-    expected_bytes: int
+    expected_bytes: int  # that its result will take on the disk at most, about
 
 
 def new_job(
@@ -98,8 +137,8 @@ def new_job(
 
 
 async def when_there_is_room(work: Callable[[], Awaitable[T]]) -> T:
-    """What `work` returns, when it is not refused as too much any more: a job has been accepted already, and waits for
-    callers who wait for an answer."""
+    """Return what `work` returns, when it is not refused as too much any more: a job has been accepted already, and
+    waits for callers who wait for an answer."""
     while True:
         try:
             return await work()

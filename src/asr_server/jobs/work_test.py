@@ -10,8 +10,7 @@ from asr_server.core.errors import InvalidAudio, JobsUnavailable, Overloaded
 from asr_server.core.transcript import Segment
 from asr_server.jobs import work
 from asr_server.jobs.record import JobRecord, new_id
-from asr_server.jobs.recordings import RecordingJobs
-from asr_server.jobs.work import JobRun, Progress, TextSize, new_job
+from asr_server.jobs.work import JobRun, Progress, RecordingJobs, TextSize, new_job
 from asr_server.recordings.pipeline import SegmentDone, Started
 from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
 

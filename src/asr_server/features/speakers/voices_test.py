@@ -25,8 +25,8 @@ from asr_server.features.speakers.voices import (
     named,
 )
 from asr_server.jobs.folders import JobFolders
-from asr_server.jobs.recordings import RecordingJobs
 from asr_server.jobs.stored_record import RecordFormat
+from asr_server.jobs.work import RecordingJobs
 
 OWNER, OTHER = "a" * 32, "b" * 32
 
