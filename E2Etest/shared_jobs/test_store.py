@@ -9,6 +9,7 @@ from asr_server.core.errors import JobsUnavailable
 from asr_server.features.shared_jobs.database import Database
 from asr_server.features.shared_jobs.database_store import DatabaseStore
 from asr_server.features.shared_jobs.database_store_test import (
+    RECORDS,
     keeping,
     store,
     test_a_claim_that_is_renewed_is_nobody_elses,
@@ -26,7 +27,7 @@ from asr_server.features.shared_jobs.database_store_test import (
     test_what_is_refused_leaves_nothing,
     test_who_lost_the_claim_writes_nothing,
 )
-from asr_server.features.shared_jobs.shared_jobs_test import (
+from asr_server.features.shared_jobs.shared_store_test import (
     LEASE_S,
     REQUEST,
     Work,
@@ -177,7 +178,7 @@ async def test_tables_of_another_version_are_left_alone(run, server):
 
 async def test_servers_that_start_together_make_one_schema(connect):
     """Under a lock: none of them fails."""
-    stores = [DatabaseStore(connect(), LEASE_S) for _ in range(8)]
+    stores = [DatabaseStore(connect(), LEASE_S, RECORDS) for _ in range(8)]
     assert [answer.unfinished for answer in await asyncio.gather(*(each.shares() for each in stores))] == [{}] * 8
     for each in stores:
         await each.database.close()

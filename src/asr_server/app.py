@@ -27,21 +27,21 @@ from asr_server.engine.protocol import Engine
 from asr_server.engine_core import ElsewhereEngines, OnFailure, Watch, by_name, log_state
 from asr_server.features.shared_jobs.database import Database
 from asr_server.features.shared_jobs.database_store import DatabaseStore
-from asr_server.features.shared_jobs.shared_jobs import LEASE_S, SharedJobs
+from asr_server.features.shared_jobs.shared_store import LEASE_S, SharedStore
 from asr_server.features.speakers.diarization.client import SpeakerClient
 from asr_server.features.speakers.enrolment import Enrolment
 from asr_server.features.speakers.speaker_names import SpeakerNames
-from asr_server.features.speakers.voices import VoiceStore
+from asr_server.features.speakers.voices import UNREADABLE_VOICES, VOICES, VoiceStore
 from asr_server.features.speech_output.build import SharedThread, Speech, build_speech
 from asr_server.features.speech_output.observer import SharedThreadObserver, SpeechObserver
 from asr_server.features.speech_output.speech_jobs import SpeechJobs
 from asr_server.features.translation.translations import Translations
-from asr_server.jobs.base import JobRunner
-from asr_server.jobs.recordings import RecordingJobs
-from asr_server.jobs.runner import Jobs
+from asr_server.jobs.disk_store import DiskStore
+from asr_server.jobs.folders import JobFolders
+from asr_server.jobs.runner import JobRunner
 from asr_server.jobs.shares import JobLimits
-from asr_server.jobs.store import JobStore
-from asr_server.jobs.work import JobKinds
+from asr_server.jobs.stored_record import RecordFormat
+from asr_server.jobs.work import JobKind, RecordingJobs
 from asr_server.live.inference import Engines
 from asr_server.live.sessions import LiveSessions
 from asr_server.net.access import AccessRules
@@ -241,7 +241,7 @@ def _services(
         processor=built.processor,
         translations=built.translations,
         drafting=built.drafting,
-        jobs=_jobs(settings, JobKinds(RecordingJobs(built.processor), SpeechJobs(built.speech.processor))),
+        jobs=_jobs(settings, (RecordingJobs(built.processor), SpeechJobs(built.speech.processor))),
         speech=built.speech.processor,
         speech_sessions=built.speech.sessions,
         voices=voices,
@@ -275,17 +275,19 @@ def _job_limits(settings: Settings) -> JobLimits:
     )
 
 
-def _jobs(settings: Settings, kinds: JobKinds) -> JobRunner:
+def _jobs(settings: Settings, kinds: tuple[JobKind, ...]) -> JobRunner:
+    records = RecordFormat(one for kind in kinds for one in kind.request_types)
     limits, url = _job_limits(settings), settings.jobs_database_url.get_secret_value()
     if not url:
-        return Jobs(kinds, limits, lambda: _job_store(settings))
-    return SharedJobs(kinds, limits, DatabaseStore(Database(url), LEASE_S), settings.state_dir)
+        return JobRunner(kinds, limits, DiskStore(limits, lambda: _job_folders(settings, records)))
+    rows = DatabaseStore(Database(url), LEASE_S, records)
+    return JobRunner(kinds, limits, SharedStore(rows, limits, settings.state_dir))
 
 
-def _job_store(settings: Settings) -> JobStore:
+def _job_folders(settings: Settings, records: RecordFormat) -> JobFolders:
     """Raises `JobsUnavailable`: everything but jobs works without."""
     try:
-        return JobStore(settings.state_dir.expanduser())
+        return JobFolders(settings.state_dir.expanduser(), records, (VOICES, UNREADABLE_VOICES))
     except RuntimeError:  # pathlib's
         raise JobsUnavailable("STATE_DIR cannot be used (this user has no home directory).") from None
 

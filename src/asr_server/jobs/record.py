@@ -7,16 +7,24 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Annotated, Protocol
 
 from loguru import logger
+from pydantic import GetPydanticSchema
+from pydantic_core import core_schema
 
 from asr_server.core.errors import AsrError
-from asr_server.features.speech_output.requests import SpeechJobRequest
-from asr_server.recordings.requests import Request, Result
+from asr_server.recordings.requests import RecordingRequest, Result
 
 _ID = re.compile(r"job_[A-Za-z0-9_-]{24}")
 
-JobRequest = Request | SpeechJobRequest
+
+class JobRequest(Protocol):
+    """A caller's request: a dataclass of one of the kinds of jobs, with which the job is stored."""
+
+    @property
+    def task(self) -> str:
+        """The name by which a stored request is recognised."""
 
 
 def new_id() -> str:
@@ -25,20 +33,20 @@ def new_id() -> str:
 
 
 def is_id(name: str) -> bool:
-    """Whether `new_id` may have made it."""
+    """True if `new_id` may have made it."""
     return _ID.fullmatch(name) is not None
 
 
 def clips(request: JobRequest) -> list[bytes]:
     """The audio files of the speakers that the request names."""
-    if isinstance(request, SpeechJobRequest) or request.speakers is None:
+    if not isinstance(request, RecordingRequest) or request.speakers is None:
         return []
     return [speaker.clip for speaker in request.speakers.known]
 
 
 def with_clips(request: JobRequest, audio_files: Iterable[bytes]) -> JobRequest:
     """The request with other audio files of the speakers that it names."""
-    if isinstance(request, SpeechJobRequest) or request.speakers is None:
+    if not isinstance(request, RecordingRequest) or request.speakers is None:
         return request
     pairs = zip(request.speakers.known, audio_files, strict=False)
     known = tuple(replace(speaker, clip=clip) for speaker, clip in pairs)
@@ -55,13 +63,13 @@ class JobState(StrEnum):
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will happen."""
+        """True if nothing more will happen."""
         return self in (JobState.SUCCEEDED, JobState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class JobError:
-    """Why a job failed."""
+    """The reason why a job failed."""
 
     code: str
     message: str
@@ -75,39 +83,31 @@ class JobError:
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """One job. Times are Unix seconds, 0 for not yet. `request`: without the clips of known speakers, which are files.
-
-    `expires_at`: when it is removed, where that does not follow from `ended_at`.
-
-    `done_s`: seconds of the recording that are transcribed, or of speech that are made. `duration_s`: how long the
-    recording says that it is, or about how long the speech will be; at the end how long it is; 0 if unknown.
-    `characters`, `done_characters`: of a text, and how many of them are spoken. `expected_bytes`: what its speech will
-    take on the disk, about. `owner`: whose key created the job, "" without keys. `result`: without its content, which
-    is a file of its own.
-    """
+    """One job. Times are Unix seconds, 0 for not yet."""
 
     id: str
-    request: JobRequest
+    # Without the clips of known speakers, which are files. Its kind says how it is read.
+    request: Annotated[JobRequest, GetPydanticSchema(lambda source, handler: core_schema.any_schema())]
     created_at: float
     state: JobState = JobState.QUEUED
     started_at: float = 0.0
     ended_at: float = 0.0
-    done_s: float = 0.0
-    duration_s: float = 0.0
-    owner: str = ""
-    result: Result | None = None
+    done_s: float = 0.0  # seconds of the recording that are done, or of audio that are made
+    duration_s: float = 0.0  # of the recording as it says, or of the audio as expected; at the end as it is; 0: unknown
+    owner: str = ""  # the owner of the key that created the job, "" without keys
+    result: Result | None = None  # without its content, which is a file of its own
     error: JobError | None = None
-    expires_at: float = 0.0
-    characters: int = 0
+    expires_at: float = 0.0  # when it is removed, where that does not follow from `ended_at`
+    characters: int = 0  # of a text
     done_characters: int = 0
-    expected_bytes: int = 0
+    expected_bytes: int = 0  # that the result of a text will take on the disk, about
 
     def queued_again(self) -> JobRecord:
-        """The same job before it ran. For jobs that were running when an earlier server ended."""
+        """Return the job as it was before it ran. For jobs that were running when an earlier server ended."""
         return replace(self, state=JobState.QUEUED, started_at=0.0, done_s=0.0, duration_s=0.0, done_characters=0)
 
     def succeeded(self, result: Result, duration_s: float) -> JobRecord:
-        """The same job with its result."""
+        """Return the job with its result."""
         return replace(
             self,
             state=JobState.SUCCEEDED,
@@ -118,7 +118,7 @@ class JobRecord:
         )
 
     def failed(self, error: AsrError) -> JobRecord:
-        """The same job with the reason why it has no result."""
+        """Return the job with the reason why it has no result."""
         return replace(self, state=JobState.FAILED, result=None, error=JobError.of(error))
 
     def log(self, took_s: float) -> None:

@@ -1,300 +1,280 @@
-"""Jobs of one server: runs those in its `JobStore`, a few at a time, in turn for each key; publishes their progress.
-
-`shared_jobs.py` has those of several servers with one database.
-"""
+"""The runner of jobs: runs those whose turn it is in a store, a few at a time, and answers for all of them."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from typing import BinaryIO
 
 from loguru import logger
 
-from asr_server.core.errors import AsrError, EngineFailed, JobNotFinished, JobNotFound, JobsUnavailable, ShuttingDown
-from asr_server.jobs.base import JobRunner
-from asr_server.jobs.content import Content, FileContent
+from asr_server.core.errors import (
+    AsrError,
+    EngineFailed,
+    JobNotFinished,
+    JobNotFound,
+    JobsUnavailable,
+    ShuttingDown,
+)
 from asr_server.jobs.record import JobRecord, JobRequest, JobState, with_clips
-from asr_server.jobs.shares import AT_ONCE, AT_ONCE_EACH, JobLimits, WaitingJobs
-from asr_server.jobs.store import JobStore
-from asr_server.jobs.work import JobKinds, JobRun, Progress, TextSize, new_job, not_found
+from asr_server.jobs.shares import AT_ONCE, ArrivingTexts, JobLimits
+from asr_server.jobs.store import Claim, ClaimLost, Content, JobFiles, JobStore
+from asr_server.jobs.work import JobKind, JobRun, Progress, TextSize, kind_of, new_job, process, when_answered
 from asr_server.recordings.requests import Result
 
+# A claim is renewed after this long, and sooner when its job went on.
+_RENEW_S, _REPORT_S = 5.0, 1.0
+# Between two looks for a job, where no event of this server says that there is one.
+_LOOK_S = 1.0
 _SWEEP_S = 60.0
-# Where STATE_DIR cannot be used, it is tried again: another server may end, and a disk may get space.
-_OPEN_AGAIN_S = 10.0
-# For results whose time passed before this start: they are kept once more, since the clock may have been wrong.
-_GRACE_S = 3_600.0
-
-OpenStore = Callable[[], JobStore]
+_RELEASE_S = 5.0
+# A job that so many servers did not survive will not be survived by another.
+_MOST_LOST = 5
 
 
-class Jobs(JobRunner):
-    """All jobs of the server. Files are read and written in threads.
+@dataclass(slots=True)
+class _Running:
+    """A job that runs here."""
 
-    `open_store` raises `JobsUnavailable` where there can be no jobs now.
+    claim: Claim
+    task: asyncio.Task[None]
+    renewed_s: float  # when its claim and its record were last written
+    changed: bool = False
+    engine_failed: bool = False
+
+
+class JobRunner:
+    """Accepts jobs, runs them, and answers for them. Used from the event loop.
+
+    Jobs of another owner are not found. Every method raises `JobsUnavailable` where there can be no jobs now.
     """
 
-    is_shared = False
-
-    def __init__(self, kinds: JobKinds, limits: JobLimits, open_store: OpenStore) -> None:
-        super().__init__()
-        self._kinds = kinds
-        self._limits = limits
-        self._open_store = open_store
-        self._store_or_reason: JobStore | str = "The server is starting."
-        self._records: dict[str, JobRecord] = {}
-        self._bytes: dict[str, int] = {}  # on the disk
-        self._removed_at_s: dict[str, float] = {}  # monotonic, of finished jobs: nobody can set that clock
-        self._changed: dict[str, asyncio.Event] = {}
-        self._running: dict[str, asyncio.Task[None]] = {}
-        self._queue = WaitingJobs(AT_ONCE_EACH)
+    def __init__(self, kinds: tuple[JobKind, ...], limits: JobLimits, store: JobStore) -> None:
+        self._kinds, self._limits, self._store = kinds, limits, store
+        self._arriving_texts = ArrivingTexts()
+        self._running: dict[str, _Running] = {}
+        self._look = asyncio.Event()
+        self._reported = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        # Jobs whose recordings are being stored, and the bytes of these, by owner.
-        self._arriving: Counter[str] = Counter()
-        self._arriving_bytes: Counter[str] = Counter()
         self._draining = False
 
     @property
+    def is_shared(self) -> bool:
+        """True if other servers have the same jobs."""
+        return self._store.is_shared
+
+    @property
     def pending(self) -> int:
-        return sum(not record.state.over for record in self._records.values())
+        """Jobs that run here, and those that wait for any server."""
+        return len(self._running) + self.counts.get(JobState.QUEUED, 0)
 
     @property
     def counts(self) -> Mapping[JobState, int]:
-        return Counter(record.state for record in self._records.values())
+        """Count the jobs in each state; if they are shared, on all servers."""
+        return self._store.counts
 
     async def start(self) -> None:
-        if not await self._open():
-            self._tasks.append(asyncio.create_task(self._open_later()))
-        self._tasks += [asyncio.create_task(self._work()) for _ in range(AT_ONCE)]
-        self._tasks.append(asyncio.create_task(self._sweep()))
+        """Begin to work, on the jobs of an earlier server too. Raises nothing: what is missing is tried again."""
+        await self._store.start()
+        work = (self._take_jobs(), self._renew(), self._sweep())
+        self._tasks += [asyncio.create_task(one) for one in work]
 
     def drain(self) -> None:
+        """End all `watch` calls: the server is about to stop. It begins no more jobs that another server may begin."""
         self._draining = True
-        for changed in self._changed.values():
-            changed.set()
+        self._store.wake()
 
     async def close(self) -> None:
-        for task in self._tasks:
+        """Stop. Jobs that are not finished run again, on the next server or on another."""
+        running = list(self._running.values())
+        for task in (*self._tasks, *(one.task for one in running)):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if isinstance(self._store_or_reason, JobStore):
-            self._store_or_reason.close()
+        await asyncio.gather(*self._tasks, *(one.task for one in running), return_exceptions=True)
+        released = (self._store.release(one.claim, lost=one.engine_failed) for one in running)
+        with suppress(TimeoutError):  # then the lease runs out
+            async with asyncio.timeout(_RELEASE_S):
+                await asyncio.gather(*released, return_exceptions=True)
+        await self._store.close()
 
     async def check_room(self, owner: str = "") -> None:
-        self._opened()
-        unfinished = Counter(record.owner for record in self._records.values() if not record.state.over)
-        self._limits.check_jobs(unfinished + self._arriving, owner)
+        """Raise `Overloaded` if the owner or all together have too many jobs. For callers whose recording has not
+        arrived yet."""
+        self._limits.check_jobs(await self._store.unfinished(), owner)
+
+    @asynccontextmanager
+    async def room_for_text(self, owner: str = "", caller: str = "") -> AsyncIterator[None]:
+        """Hold room in the memory for a text that has not arrived yet, until the block ends. `caller`: the owner, or an
+        address. Raises as `check_room`."""
+        await self.check_room(owner)
+        with self._arriving_texts.one(caller or owner):
+            yield
 
     async def add(
         self, request: JobRequest, recording: BinaryIO, owner: str = "", *, text: TextSize | None = None
     ) -> JobRecord:
-        store = self._opened()
-        await self.check_room(owner)
+        """Accept a job. `recording`: or the text, of that size. Raises `Overloaded` if too many wait or take too much
+        space."""
         record, size_bytes = new_job(request, recording, owner, text)
-        self._arriving[owner] += 1
-        self._arriving_bytes[owner] += size_bytes
-        try:
-            free_bytes = await asyncio.to_thread(store.free_bytes)
-            free_bytes -= sum(other.expected_bytes for other in self._records.values() if not other.state.over)
-            if record.expected_bytes and self._arriving_bytes.total() > free_bytes:
-                needed_mib = record.expected_bytes // 2**20
-                raise JobsUnavailable(f"The speech may take {needed_mib} MiB of the disk, which has less.")
-            kept_bytes = sum(self._bytes[other.id] for other in self._records.values() if other.owner == owner)
-            arriving_bytes = self._arriving_bytes
-            self._limits.check_bytes(kept_bytes + arriving_bytes[owner], free_bytes - arriving_bytes.total(), owner)
-            await asyncio.to_thread(store.add, record, recording)
-            size_bytes_stored = await asyncio.to_thread(store.size_bytes, record.id)
-        finally:
-            self._arriving[owner] -= 1
-            self._arriving_bytes[owner] -= size_bytes
-        record = replace(record, request=with_clips(request, repeat(b"")))
-        self._enqueue(record, size_bytes_stored)
-        return record
+        await self._store.add(record, recording, size_bytes)
+        self._look.set()
+        return replace(record, request=with_clips(request, repeat(b"")))
 
     async def get(self, identity: str, owner: str = "") -> JobRecord:
-        return self._of_owner(identity, owner)
-
-    def _of_owner(self, identity: str, owner: str) -> JobRecord:
-        record = self._records.get(identity)
-        if record is None or record.owner != owner:
-            raise not_found()
+        """Return the job's record. Raises `JobNotFound`."""
+        if (record := await self._store.get(identity, owner)) is None:
+            raise _not_found()
         return record
 
     async def result(self, identity: str, owner: str = "") -> tuple[Result, Content]:
-        record = self._of_owner(identity, owner)
+        """Return the job's answer, and its content, which the caller closes. Raises `JobNotFound` and `JobNotFinished`;
+        the record says why a job failed."""
+        record = await self.get(identity, owner)
         if record.result is None:
             raise JobNotFinished(f"The job has no result: it is {record.state.value}.", param="job_id")
-        try:
-            file = await asyncio.to_thread(self._opened().result, identity)
-        except FileNotFoundError:
-            raise JobNotFound("The job was removed.", param="job_id") from None
-        except OSError as error:
-            raise JobsUnavailable(f"The result cannot be read ({error.strerror}).") from error
-        return record.result, FileContent(file)
+        return record.result, await self._store.content(identity)
 
     async def watch(self, identity: str, owner: str = "") -> AsyncGenerator[JobRecord, None]:
-        record: JobRecord | None = self._of_owner(identity, owner)
-        while record is not None:
-            changed = self._changed[identity]
-            yield record
-            if record.state.over:
-                return
-            if self._draining:
-                raise ShuttingDown("The server is stopping; the job continues when it runs again.")
-            await changed.wait()
-            record = self._records.get(identity)
+        """Yield the job's record, and again at every change, until the job is over or removed.
+
+        Raises `JobNotFound`, and `ShuttingDown` if another server, or the next one, will answer for the job.
+        """
+        told: JobRecord | None = None
+        async with aclosing(self._store.changes(await self.get(identity, owner))) as changes:
+            async for record in changes:
+                if record != told:
+                    yield record
+                told = record
+                if record.state.over:
+                    return
+                if self._draining:
+                    continues = "without it" if self._store.is_shared else "when it runs again"
+                    raise ShuttingDown(f"The server is stopping; the job continues {continues}.")
 
     async def remove(self, identity: str, owner: str = "") -> None:
-        record, size_bytes = self._of_owner(identity, owner), self._bytes.pop(identity)
-        del self._records[identity]
-        self._removed_at_s.pop(identity, None)
-        self._queue.remove(owner, identity)
-        self._changed.pop(identity).set()
-        if (task := self._running.get(identity)) is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        try:
-            await asyncio.to_thread(self._opened().remove, identity)
-        except JobsUnavailable:
-            self._enqueue(record if record.state.over else record.queued_again(), size_bytes)
-            raise
+        """Remove a job. If it runs here it is cancelled at once, and elsewhere when that server renews its claim.
 
-    def _opened(self) -> JobStore:
-        if isinstance(self._store_or_reason, str):
-            raise JobsUnavailable(self._store_or_reason)
-        return self._store_or_reason
+        Raises `JobNotFound`.
+        """
+        if not await self._store.remove(identity, owner, partial(self._stop, identity)):
+            raise _not_found()
 
-    async def _open(self) -> bool:
-        """Whether there are jobs from now on."""
-        try:
-            store, records = await asyncio.to_thread(self._load)
-        except JobsUnavailable as reason:
-            if reason.message != self._store_or_reason:
-                logger.warning("jobs are off", reason=reason.message)
-            self._store_or_reason = reason.message
+    async def _take_jobs(self) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_S):  # `wait_for` may forget that it is cancelled
+                    await self._look.wait()
+            self._look.clear()
+            with suppress(JobsUnavailable):
+                while len(self._running) < AT_ONCE and await self._take_one():
+                    pass
+
+    async def _take_one(self) -> bool:
+        """Run the next job. False if there is none for this server."""
+        ends = self._draining or any(one.engine_failed for one in self._running.values())
+        if ends and self._store.is_shared:  # others run it meanwhile
             return False
-        self._store_or_reason = store
-        for record in records:
-            kept = await asyncio.to_thread(self._kept, record) if record.state.over else record.queued_again()
-            self._enqueue(kept, await asyncio.to_thread(store.size_bytes, record.id))
+        claim = await self._store.claim([one.claim.record for one in self._running.values()])
+        if claim is None:
+            return False
+        if claim.lost:
+            logger.warning("job of a server that is gone", id=claim.id, times=claim.lost)
+        with logger.contextualize(id=claim.id):
+            task = asyncio.create_task(self._run(claim))
+        self._running[claim.id] = _Running(claim, task, time.monotonic())
+        task.add_done_callback(partial(self._over, claim.id))
         return True
 
-    async def _open_later(self) -> None:
-        opened = False
-        while not opened:
-            await asyncio.sleep(_OPEN_AGAIN_S)
-            opened = await self._open()
-        logger.info("jobs are on")
+    def _over(self, identity: str, task: asyncio.Task[None]) -> None:
+        del self._running[identity]
+        self._look.set()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.opt(exception=error).error("job ended unexpectedly", id=identity)
 
-    def _load(self) -> tuple[JobStore, list[JobRecord]]:
-        store = self._open_store()
-        try:
-            return store, store.records()
-        except JobsUnavailable:
-            store.close()
-            raise
-
-    def _kept(self, record: JobRecord) -> JobRecord:
-        """A job of an earlier server, which says when it is removed where its end does not."""
-        age_s, ttl_s = time.time() - record.ended_at, self._limits.ttl_s
-        if record.expires_at or 0 <= age_s < ttl_s:
-            return record
-        kept = replace(record, expires_at=time.time() + (min(_GRACE_S, ttl_s) if age_s > 0 else ttl_s))
-        with suppress(OSError):
-            self._opened().update(kept)
-        return kept
-
-    def _enqueue(self, record: JobRecord, size_bytes: int) -> None:
-        self._records[record.id] = record
-        self._bytes[record.id] = size_bytes if record.state.over else max(size_bytes, record.expected_bytes)
-        self._changed[record.id] = asyncio.Event()
-        if record.state.over:
-            self._remove_later(record)
-        else:
-            self._queue.put(record.owner, record.id)
-
-    def _remove_later(self, record: JobRecord) -> None:
-        """Set the time of its removal, which is at most `ttl_s` ahead, whatever the clock says."""
-        left_s = (record.expires_at or record.ended_at + self._limits.ttl_s) - time.time()
-        self._removed_at_s[record.id] = time.monotonic() + min(max(left_s, 0.0), self._limits.ttl_s)
-
-    def _publish(self, record: JobRecord) -> None:
-        """Publish a change, unless the job was removed meanwhile."""
-        if record.id in self._records:
-            self._records[record.id] = record
-            self._changed[record.id].set()
-            self._changed[record.id] = asyncio.Event()
-
-    async def _work(self) -> None:
-        while True:
-            identity = await self._queue.next()
-            record = self._records[identity]
-            with logger.contextualize(id=identity):
-                self._running[identity] = task = asyncio.create_task(self._run(record))
-            try:
-                await asyncio.wait({task})
-            finally:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
-                del self._running[identity]
-                self._queue.end(record.owner)
-
-    async def _run(self, record: JobRecord) -> None:
-        record = replace(record, state=JobState.RUNNING, started_at=time.time())
+    async def _run(self, claim: Claim) -> None:
         began_s = time.monotonic()
-        self._publish(record)
-        run = JobRun(record, self._opened(), self._limits.timeout_s, partial(self._report, record.id))
-        content = None
-        try:
-            outcome = await self._kinds.process(run)
-        except (EngineFailed, ShuttingDown):  # this process ends, and the next server runs the job again
-            await asyncio.Event().wait()
-            raise
-        except AsrError as error:
-            ended = self._records[record.id].failed(error)
-        else:
-            ended, content = record.succeeded(outcome.result, outcome.duration_s), outcome.content
+        with suppress(ClaimLost):
+            try:
+                ended = await self._finished(claim)
+            except OSError as error:
+                failed = claim.record.failed(JobsUnavailable(f"STATE_DIR cannot be used ({error.strerror})."))
+                ended = await self._end(claim, None, failed, None)
+            ended.log(time.monotonic() - began_s)
+
+    async def _finished(self, claim: Claim) -> JobRecord:
+        """Do the job, and return its record as it is stored. Raises `OSError` and `ClaimLost`."""
+        kind = kind_of(self._kinds, claim.record.request)
+        if claim.lost > _MOST_LOST:
+            error = kind.unexpected_error(f"{claim.lost} servers ended while they ran this job.")
+            return await self._end(claim, None, claim.record.failed(error), None)
+        async with self._store.files(claim) as files:
+            run = JobRun(claim.record, files, self._limits.timeout_s, partial(self._report, claim.id))
+            try:
+                outcome = await process(kind, run)
+            except (EngineFailed, ShuttingDown) as error:  # this process ends, and another one runs the job
+                self._running[claim.id].engine_failed = isinstance(error, EngineFailed)
+                await asyncio.Event().wait()
+                raise
+            except AsrError as error:
+                return await self._end(claim, files, self._running[claim.id].claim.record.failed(error), None)
+            ended = claim.record.succeeded(outcome.result, outcome.duration_s)
+            return await self._end(claim, files, ended, outcome.content)
+
+    async def _end(self, claim: Claim, files: JobFiles | None, ended: JobRecord, content: bytes | None) -> JobRecord:
         ended = replace(ended, ended_at=time.time())
-        await self._end(ended, content, time.monotonic() - began_s)
+        return await when_answered(partial(self._store.end, claim, files, ended, content))
 
     def _report(self, identity: str, progress: Progress) -> None:
-        if (record := self._records.get(identity)) is not None:
-            self._publish(
-                replace(
-                    record,
-                    done_s=progress.done_s,
-                    duration_s=progress.duration_s,
-                    done_characters=progress.done_characters,
-                )
-            )
+        running = self._running[identity]
+        record = replace(
+            running.claim.record,
+            done_s=progress.done_s,
+            duration_s=progress.duration_s,
+            done_characters=progress.done_characters,
+        )
+        running.claim, running.changed = replace(running.claim, record=record), True
+        self._reported.set()
 
-    async def _end(self, record: JobRecord, result: bytes | None, took_s: float) -> None:
-        store = self._opened()
+    async def _renew(self) -> None:
+        """Renew all claims, with the progress of their jobs: at once where nobody else reads and writes the store."""
+        while True:
+            with suppress(JobsUnavailable):
+                for identity, running in list(self._running.items()):
+                    if running.changed or time.monotonic() - running.renewed_s >= _RENEW_S:
+                        await self._renew_one(identity, running)
+            if self._store.is_shared:
+                await asyncio.sleep(_REPORT_S)
+            else:
+                await self._reported.wait()
+                self._reported.clear()
+
+    async def _renew_one(self, identity: str, running: _Running) -> None:
+        began_s, running.changed = time.monotonic(), False
         try:
-            await asyncio.to_thread(store.end, record, result)
-        except OSError as error:
-            record = record.failed(JobsUnavailable(f"The result cannot be stored ({error.strerror})."))
-            with suppress(OSError):
-                await asyncio.to_thread(store.end, record, None)
-        size_bytes = await asyncio.to_thread(store.size_bytes, record.id)
-        if record.id in self._records:
-            self._bytes[record.id] = size_bytes
-            self._removed_at_s[record.id] = time.monotonic() + self._limits.ttl_s
-        self._publish(record)
-        record.log(took_s)
+            await self._store.renew(running.claim)
+        except ClaimLost:
+            if identity in self._running:  # it did not end meanwhile
+                logger.warning("job was removed, or taken over by another server", id=identity)
+                await self._stop(identity)
+        else:
+            running.renewed_s = began_s
+
+    async def _stop(self, identity: str) -> None:
+        if (running := self._running.get(identity)) is not None:
+            running.task.cancel()
+            await asyncio.gather(running.task, return_exceptions=True)
 
     async def _sweep(self) -> None:
-        """Remove finished jobs after their time."""
+        """Remove jobs after their time."""
         while True:
-            now_s = time.monotonic()
-            for identity in [identity for identity, at_s in self._removed_at_s.items() if at_s <= now_s]:
-                with suppress(JobNotFound, JobsUnavailable):
-                    await self.remove(identity, self._records[identity].owner)
+            with suppress(JobsUnavailable):
+                await self._store.expire()
             await asyncio.sleep(min(_SWEEP_S, max(1.0, self._limits.ttl_s)))
+
+
+def _not_found() -> JobNotFound:
+    return JobNotFound("There is no job of this id; finished ones are kept for JOB_TTL.", param="job_id")

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from asr_server.core.errors import InvalidAudio, JobNotFinished, JobNotFound
-from asr_server.jobs import runner
+from asr_server.jobs import disk_store, runner
+from asr_server.jobs.disk_store import DiskStore
+from asr_server.jobs.folders import JobFolders
 from asr_server.jobs.record import JobState
-from asr_server.jobs.recordings import RecordingJobs
-from asr_server.jobs.runner import Jobs
-from asr_server.jobs.runner_test import REQUEST, RESULT, TRANSCRIPT, fetched
-from asr_server.jobs.shares import JobLimits
-from asr_server.jobs.store import JobStore
-from asr_server.jobs.work import JobKinds
+from asr_server.jobs.runner import JobRunner
+from asr_server.jobs.runner_test import RECORDS, REQUEST, RESULT, TRANSCRIPT, fetched
+from asr_server.jobs.shares import AT_ONCE, AT_ONCE_EACH, JobLimits
+from asr_server.jobs.work import RecordingJobs
 
 TTL_S = 100
 PICKS = st.integers(0, 99)
@@ -55,7 +55,8 @@ class JobsMachine(RuleBasedStateMachine):
         self.patched = pytest.MonkeyPatch()
         self.wall_s, self.clock_s = 1.7e9, 1_000.0
         clock = SimpleNamespace(time=lambda: self.wall_s, monotonic=lambda: self.clock_s)
-        self.patched.setattr(runner, "time", clock)
+        for module in (runner, disk_store):
+            self.patched.setattr(module, "time", clock)
         self.patched.setattr(runner, "_SWEEP_S", 0.002)
         self.directory = tempfile.TemporaryDirectory()
         self.loop = asyncio.new_event_loop()
@@ -65,8 +66,9 @@ class JobsMachine(RuleBasedStateMachine):
 
     def _start(self):
         self.ends = _Ends()
-        kinds, limits = JobKinds(RecordingJobs(self.ends), None), JobLimits(TTL_S, 50, 100)
-        self.jobs = Jobs(kinds, limits, lambda: JobStore(Path(self.directory.name)))
+        kinds, limits = (RecordingJobs(self.ends),), JobLimits(TTL_S, 50, 100)
+        self.store = DiskStore(limits, lambda: JobFolders(Path(self.directory.name), RECORDS))
+        self.jobs = JobRunner(kinds, limits, self.store)
         self._do(self.jobs.start())
         self._settle()
 
@@ -77,7 +79,7 @@ class JobsMachine(RuleBasedStateMachine):
         """Until as many jobs run as can, and all that ended are published."""
         unfinished = [job for job in self.owners if job not in self.ended]
         each = {owner: sum(self.owners[job] == owner for job in unfinished) for owner in ("ann", "ben")}
-        most = min(runner.AT_ONCE, sum(min(runner.AT_ONCE_EACH, count) for count in each.values()))
+        most = min(AT_ONCE, sum(min(AT_ONCE_EACH, count) for count in each.values()))
         self._until(lambda: len(self.ends.waiting) == most and self.jobs.pending == len(unfinished))
 
     def _until(self, holds):
@@ -110,7 +112,7 @@ class JobsMachine(RuleBasedStateMachine):
         before = self.jobs.pending
         self._until(lambda: self.jobs.pending < before)
         for job in self.owners.keys() - self.ended.keys():
-            if (state := self.jobs._records[job].state).over:
+            if (state := self.store._records[job].state).over:
                 assert (state is JobState.SUCCEEDED) is succeeds
                 self.ended[job] = (succeeds, self.clock_s, self.wall_s - self.clock_s)
         self._settle()
@@ -147,7 +149,7 @@ class JobsMachine(RuleBasedStateMachine):
         self.clock_s += seconds
         self.wall_s += seconds
         over = [job for job, (_, at_s, _) in self.ended.items() if self.clock_s > at_s + TTL_S]
-        self._until(lambda: not self.jobs._records.keys() & set(over))
+        self._until(lambda: not self.store._records.keys() & set(over))
         for job in over:
             self._gone(job)
 

@@ -4,7 +4,8 @@ import asyncio
 import io
 import time
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import pytest
 
@@ -19,14 +20,14 @@ from asr_server.core.errors import (
     SpeechFailed,
 )
 from asr_server.core.transcript import Segment, Transcript
-from asr_server.features.speech_output.requests import SpeechJobRequest
-from asr_server.jobs import runner
+from asr_server.jobs import disk_store, runner
+from asr_server.jobs.disk_store import DiskStore
+from asr_server.jobs.folders import JobFolders
 from asr_server.jobs.record import JobRecord, JobState, new_id
-from asr_server.jobs.recordings import RecordingJobs
-from asr_server.jobs.runner import Jobs
+from asr_server.jobs.runner import JobRunner
 from asr_server.jobs.shares import JobLimits
-from asr_server.jobs.store import JobStore
-from asr_server.jobs.work import JobKinds, JobOutcome, TextSize
+from asr_server.jobs.stored_record import RecordFormat
+from asr_server.jobs.work import JobOutcome, RecordingJobs, TextSize
 from asr_server.recordings.pipeline import RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
 from asr_server.schedule.job import Priority
@@ -56,9 +57,17 @@ class Scripted:
         return step, TRANSCRIPT
 
 
-class ScriptedSpeech:
-    """The same for jobs that speak."""
+@dataclass(frozen=True)
+class TextRequest:
+    """A request of another kind of jobs, about texts."""
 
+    task: Literal["text"] = "text"
+
+
+class TextJobs:
+    """Does what the script says, for texts."""
+
+    request_types = (TextRequest,)
     unexpected_error = SpeechFailed
 
     def __init__(self, scripted):
@@ -72,10 +81,14 @@ class ScriptedSpeech:
         return JobOutcome(result, b"speech", 9.0)
 
 
+RECORDS = RecordFormat(RecordingJobs.request_types + TextJobs.request_types)
+
+
 @asynccontextmanager
 async def running(directory, processor, **limits):
     wanted = JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 3, **limits})
-    jobs = Jobs(JobKinds(RecordingJobs(processor), ScriptedSpeech(processor)), wanted, lambda: JobStore(directory))
+    kinds = (RecordingJobs(processor), TextJobs(processor))
+    jobs = JobRunner(kinds, wanted, DiskStore(wanted, lambda: JobFolders(directory, RECORDS)))
     await jobs.start()
     try:
         yield jobs
@@ -208,7 +221,7 @@ async def test_jobs_outlive_an_engine_that_ends(tmp_path, end):
 
 async def test_what_a_server_that_is_gone_had_begun_waits_again(tmp_path):
     """A record that says that the job runs is of the past: until its turn comes it is queued, without progress."""
-    store, ids = JobStore(tmp_path), [new_id() for _ in range(3)]
+    store, ids = JobFolders(tmp_path, RECORDS), [new_id() for _ in range(3)]
     for number, identity in enumerate(ids):
         begun_before = {"state": JobState.RUNNING, "started_at": 2.0, "done_s": 3.0, "duration_s": 9.0}
         store.add(JobRecord(identity, REQUEST, 1.0 + number, **begun_before), io.BytesIO(b"audio"))
@@ -280,14 +293,14 @@ async def test_jobs_that_come_together_are_counted_together(tmp_path):
 
 async def test_a_result_that_cannot_be_kept_fails_the_job_for_good(tmp_path, monkeypatch):
     """A full disk: the job says so, its recording makes room, and the next server does not run it again."""
-    kept = JobStore._write
+    kept = JobFolders._write
 
     def full(self, identity, name, content):
         if name == "result":
             raise OSError(28, "No space left on device")
         kept(self, identity, name, content)
 
-    monkeypatch.setattr(JobStore, "_write", full)
+    monkeypatch.setattr(JobFolders, "_write", full)
     async with running(tmp_path, Scripted()) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         failed = await ended(jobs, taken.id)
@@ -309,7 +322,7 @@ async def test_what_cannot_be_removed_stays_a_job(tmp_path, monkeypatch):
         while len(processor.calls) < 2:  # noqa: ASYNC110 - a call sets no event
             await asyncio.sleep(0.001)
         with monkeypatch.context() as read_only:
-            read_only.setattr(JobStore, "remove", _refusing)
+            read_only.setattr(JobFolders, "remove", _refusing)
             for job in (done, runs):
                 with pytest.raises(JobsUnavailable):
                     await jobs.remove(job.id)
@@ -328,7 +341,7 @@ async def test_a_result_that_cannot_be_read_is_no_fault_of_the_job(tmp_path, mon
             raise OSError(5, "Input/output error")
 
         with monkeypatch.context() as failed:
-            failed.setattr(JobStore, "result", failing)
+            failed.setattr(JobFolders, "result", failing)
             with pytest.raises(JobsUnavailable, match="Input/output"):
                 await jobs.result(taken.id)
         assert await fetched(jobs, taken.id) == RESULT
@@ -340,8 +353,8 @@ def _refusing(self, identity):
 
 async def test_without_a_store_every_call_says_why_until_there_is_one(tmp_path, monkeypatch):
     """A server without a usable directory runs, refuses jobs, and tries again: here until another server has ended."""
-    monkeypatch.setattr(runner, "_OPEN_AGAIN_S", 0.01)
-    other = JobStore(tmp_path)
+    monkeypatch.setattr(disk_store, "_OPEN_AGAIN_S", 0.01)
+    other = JobFolders(tmp_path, RECORDS)
     async with running(tmp_path, Scripted()) as jobs:
         with pytest.raises(JobsUnavailable, match="Another server"):
             await jobs.add(REQUEST, io.BytesIO(b"audio"))
@@ -460,14 +473,14 @@ async def test_a_result_from_long_ago_is_kept_once_more_and_not_for_ever(tmp_pat
 
 async def test_speech_has_its_place_on_the_disk_from_the_beginning(tmp_path, monkeypatch):
     """What it will take counts while it is made, also after a restart; at its end, what it takes."""
-    spoken, mib = SpeechJobRequest(), 2**20
+    spoken, mib = TextRequest(), 2**20
     async with running(tmp_path, Scripted(None), key_max_bytes=10 * mib) as jobs:
         await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 8 * mib))
         with pytest.raises(Overloaded):
             await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
         await jobs.add(spoken, io.BytesIO(b"[]"), "bob", text=TextSize(5, 4 * mib))
         # What the speech under way will take is not free any more, whoever asks.
-        monkeypatch.setattr(JobStore, "free_bytes", lambda store: 20 * mib)
+        monkeypatch.setattr(JobFolders, "free_bytes", lambda store: 20 * mib)
         with pytest.raises(JobsUnavailable, match="which has less"):
             await jobs.add(spoken, io.BytesIO(b"[]"), text=TextSize(5, 9 * mib))
         await jobs.add(spoken, io.BytesIO(b"[]"), text=TextSize(5, 7 * mib))
@@ -479,7 +492,7 @@ async def test_speech_has_its_place_on_the_disk_from_the_beginning(tmp_path, mon
         processor.go.set()
         await until(lambda: jobs.counts[JobState.SUCCEEDED] == 3)
         await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
-        free_bytes = JobStore.free_bytes(jobs._store_or_reason)
+        free_bytes = JobFolders.free_bytes(jobs._store._folders_or_reason)
         with pytest.raises(JobsUnavailable, match="which has less"):
             await jobs.add(spoken, io.BytesIO(b"[]"), text=TextSize(5, 2 * free_bytes))
 

@@ -1,8 +1,7 @@
-"""How the jobs of several keys share the server: whose job is next, and how many jobs and bytes a key may have."""
+"""Fairness between keys: whose job is next, and how many jobs and bytes a key may have."""
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,20 +19,16 @@ _TEXTS_AT_ONCE, _TEXTS_AT_ONCE_EACH = 4, 2
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """`ttl_s`: how long finished jobs are kept. `timeout_s`: how long one may run. `max_jobs`: how many may wait and
-    run. `max_bytes`: what all may have in a database.
+    """The limits of all jobs and of each owner's. A limit of an owner that is 0 means: with `several_keys` as much as
+    the owner leaves free, otherwise no limit."""
 
-    `key_max_jobs`, `key_max_bytes`: how many of one owner may wait and run, and what all of one may take; 0: with
-    `several_keys` as much as they leave free, otherwise no limit.
-    """
-
-    ttl_s: float
-    timeout_s: float
-    max_jobs: int
-    key_max_jobs: int = 0
-    key_max_bytes: int = 0
+    ttl_s: float  # finished jobs are kept for so long
+    timeout_s: float  # of one run
+    max_jobs: int  # that wait and run
+    key_max_jobs: int = 0  # of one owner, that wait and run
+    key_max_bytes: int = 0  # of all jobs of one owner
     several_keys: bool = False
-    max_bytes: int = 0
+    max_bytes: int = 0  # of all jobs in a database
 
     def check_jobs(self, jobs: Counter[str], owner: str) -> None:
         """Raise `Overloaded` if there is no place for one more. `jobs`: how many wait and run, by owner."""
@@ -79,18 +74,15 @@ class ArrivingTexts:
 
 
 class WaitingJobs:
-    """Who of them is next: owners take turns, each in the order of its own jobs, and have at most `each` under way."""
+    """Jobs that wait: owners take turns, each in the order of its own jobs, and have at most `each` under way."""
 
     def __init__(self, each: int) -> None:
         self._each = each
         self._waiting: dict[str, deque[str]] = {}  # the owner whose turn is next comes first
-        self._under_way: Counter[str] = Counter()
-        self._changed = asyncio.Event()
 
     def put(self, owner: str, identity: str) -> None:
         """The job waits from now on."""
         self._waiting.setdefault(owner, deque()).append(identity)
-        self._changed.set()
 
     def remove(self, owner: str, identity: str) -> None:
         """The job no longer waits, if it did."""
@@ -100,23 +92,13 @@ class WaitingJobs:
             if not waiting:
                 del self._waiting[owner]
 
-    async def next(self) -> str:
-        """The job whose turn it is. `end` must be called when it is over."""
-        while True:
-            for owner, waiting in self._waiting.items():
-                if self._under_way[owner] < self._each:
-                    self._under_way[owner] += 1
-                    identity = waiting.popleft()
-                    del self._waiting[owner]
-                    if waiting:
-                        self._waiting[owner] = waiting  # behind the others
-                    return identity
-            self._changed.clear()
-            await self._changed.wait()
-
-    def end(self, owner: str) -> None:
-        """A job of this owner is over."""
-        self._under_way[owner] -= 1
-        if not self._under_way[owner]:
-            del self._under_way[owner]
-        self._changed.set()
+    def next(self, under_way: Counter[str]) -> str | None:
+        """Take the job whose turn it is, None if there is none. `under_way`: how many each owner has."""
+        for owner, waiting in self._waiting.items():
+            if under_way[owner] < self._each:
+                identity = waiting.popleft()
+                del self._waiting[owner]
+                if waiting:
+                    self._waiting[owner] = waiting  # behind the others
+                return identity
+        return None

@@ -1,4 +1,4 @@
-"""What both runners share: how a job begins, and what a kind of jobs does, from a stored input to its result."""
+"""Kinds of jobs, of which recordings are one: each makes a result of a stored input. How a job begins."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from io import SEEK_END
-from typing import BinaryIO, ClassVar, Protocol, TypeVar
+from typing import BinaryIO, ClassVar, Protocol, TypeVar, get_args
 
 from loguru import logger
 
-from asr_server.core.errors import AsrError, JobNotFound, JobsUnavailable, Overloaded
-from asr_server.features.speech_output.requests import SpeechJobRequest
-from asr_server.features.speech_output.spoken_parts import SpokenParts
+from asr_server.core.errors import AsrError, JobsUnavailable, Overloaded, TranscriptionFailed
 from asr_server.jobs.record import JobRecord, JobRequest, clips, new_id
-from asr_server.recordings.requests import Result
+from asr_server.jobs.store import JobFiles
+from asr_server.recordings.pipeline import Emit, Event, RunOptions, SegmentDone, Started
+from asr_server.recordings.processor import RequestProcessor
+from asr_server.recordings.requests import Request, Result
+from asr_server.schedule.job import Priority
 
 _RETRY_S = 1.0
 
@@ -31,88 +34,95 @@ class Progress:
     done_characters: int = 0
 
 
-class JobFiles(Protocol):
-    """The files of jobs that run. All methods but the last wait for the disk and raise `OSError`."""
-
-    def request(self, record: JobRecord) -> JobRequest:
-        """The request of a job that is not over, with its clips."""
-
-    def recording(self, identity: str) -> BinaryIO:
-        """The uploaded file, or the stored text, open for reading."""
-
-    def spoken_parts(self, identity: str) -> SpokenParts:
-        """What is spoken already of a job that speaks."""
-
-    def new_result(self, identity: str) -> BinaryIO:
-        """An empty file for a result that is too large for memory. The caller closes it."""
-
-    def keep_result(self, identity: str, written: BinaryIO) -> None:
-        """The file of `new_result` is complete: it is the result."""
-
-    async def keep_parts(self, identity: str, spoken: SpokenParts) -> None:
-        """Finished parts are there for whichever server runs the job next."""
-
-
 @dataclass(frozen=True, slots=True)
 class JobRun:
-    """One run of a job, in turn. `report` publishes its progress. `timeout_s`: how long it may take."""
+    """One run of a job."""
 
     record: JobRecord
     store: JobFiles
-    timeout_s: float
-    report: Callable[[Progress], None]
+    timeout_s: float  # of the whole run
+    report: Callable[[Progress], None]  # publishes its progress
 
 
 @dataclass(frozen=True, slots=True)
 class JobOutcome:
-    """`content`: of the result, None if it is in the store already. `duration_s`: seconds of audio."""
+    """The result of a job."""
 
     result: Result
-    content: bytes | None
-    duration_s: float
+    content: bytes | None  # of the result, None if it is in the store already
+    duration_s: float  # of the audio
 
 
-class JobWork(Protocol):
-    """One kind of jobs. `unexpected_error`: what a job ends with after an exception that is no `AsrError`."""
+class JobKind(Protocol):
+    """One kind of jobs."""
 
-    unexpected_error: ClassVar[type[AsrError]]
+    request_types: ClassVar[tuple[type[JobRequest], ...]]
+    unexpected_error: ClassVar[type[AsrError]]  # of a job after an exception that is no `AsrError`
 
     async def process(self, run: JobRun) -> JobOutcome:
         """Raises `AsrError`, and `OSError` for the files of the job. Cancelling it stops all work; the same job may
         be processed again afterwards."""
 
 
-@dataclass(frozen=True, slots=True)
-class JobKinds:
-    """What does the jobs, by what they are about."""
+class RecordingJobs:
+    """Processes recordings as bulk work."""
 
-    recordings: JobWork
-    speech: JobWork
+    request_types: ClassVar[tuple[type[JobRequest], ...]] = get_args(Request)
+    unexpected_error: ClassVar[type[AsrError]] = TranscriptionFailed
 
-    def of(self, request: JobRequest) -> JobWork:
-        """That which does such jobs."""
-        return self.speech if isinstance(request, SpeechJobRequest) else self.recordings
+    def __init__(self, processor: RequestProcessor) -> None:
+        self._processor = processor
 
     async def process(self, run: JobRun) -> JobOutcome:
-        """Do one job. Raises `AsrError`."""
-        work = self.of(run.record.request)
-        try:
-            return await work.process(run)
-        except AsrError:
-            raise
-        except OSError as error:
-            raise JobsUnavailable(f"The files of the job cannot be read or written ({error.strerror}).") from error
-        except Exception as error:  # a fault of one job must not end the loop that runs all of them
-            logger.opt(exception=error).error("job failed unexpectedly", id=run.record.id)
-            raise work.unexpected_error("The server failed on this job; its log has the details.") from error
+        """The answer that the route gives. Raises as `JobKind`."""
+        record = run.record
+        options = RunOptions(Priority.BULK, run.timeout_s, caller=record.owner, owner=record.owner)
+        request = await asyncio.to_thread(run.store.request, record)
+        assert isinstance(request, Request)
+        with run.store.recording(record.id) as recording:
+            work = partial(self._processor.process, recording, request, options, _reporting(run))
+            result, transcript = await when_there_is_room(work)
+        return JobOutcome(replace(result, content=b""), result.content, transcript.duration_ms / 1000)
+
+
+def _reporting(run: JobRun) -> Emit:
+    claimed_s = 0.0
+
+    async def report(event: Event) -> None:
+        nonlocal claimed_s
+        if isinstance(event, Started):
+            claimed_s = event.claimed_s
+        elif isinstance(event, SegmentDone):
+            done_s = event.segment.end_ms / 1000
+            run.report(Progress(done_s, max(done_s, claimed_s) if claimed_s else 0.0))
+
+    return report
+
+
+def kind_of(kinds: tuple[JobKind, ...], request: JobRequest) -> JobKind:
+    """Return the kind that takes the request."""
+    return next(kind for kind in kinds if isinstance(request, kind.request_types))
+
+
+async def process(kind: JobKind, run: JobRun) -> JobOutcome:
+    """Do one job. Raises `AsrError` alone."""
+    try:
+        return await kind.process(run)
+    except AsrError:
+        raise
+    except OSError as error:
+        raise JobsUnavailable(f"The files of the job cannot be read or written ({error.strerror}).") from error
+    except Exception as error:  # a fault of one job must not end the loop that runs all of them
+        logger.opt(exception=error).error("job failed unexpectedly", id=run.record.id)
+        raise kind.unexpected_error("The server failed on this job; its log has the details.") from error
 
 
 @dataclass(frozen=True, slots=True)
 class TextSize:
-    """Of a text that a job speaks. `expected_bytes`: what its speech will take on the disk at most, about."""
+    """The size of a text that is a job."""
 
     characters: int
-    expected_bytes: int
+    expected_bytes: int  # that its result will take on the disk at most, about
 
 
 def new_job(
@@ -126,16 +136,20 @@ def new_job(
     return record, recording.seek(0, SEEK_END) + sum(map(len, clips(request))) + record.expected_bytes
 
 
-def not_found() -> JobNotFound:
-    """The error for an id that no job of the caller's has."""
-    return JobNotFound("There is no job of this id; finished ones are kept for JOB_TTL.", param="job_id")
-
-
 async def when_there_is_room(work: Callable[[], Awaitable[T]]) -> T:
-    """What `work` returns, when it is not refused as too much any more: a job has been accepted already, and waits for
-    callers who wait for an answer."""
+    """Return what `work` returns, when it is not refused as too much any more: a job has been accepted already, and
+    waits for callers who wait for an answer."""
     while True:
         try:
             return await work()
         except Overloaded:
+            await asyncio.sleep(_RETRY_S)
+
+
+async def when_answered(work: Callable[[], Awaitable[T]]) -> T:
+    """Return what `work` returns, once the store answers. Who has lost the claim meanwhile is stopped."""
+    while True:
+        try:
+            return await work()
+        except JobsUnavailable:
             await asyncio.sleep(_RETRY_S)

@@ -8,11 +8,9 @@ import pytest
 
 from asr_server.core.errors import InvalidAudio, JobsUnavailable, Overloaded
 from asr_server.core.transcript import Segment
-from asr_server.features.speech_output.requests import SpeechJobRequest
 from asr_server.jobs import work
 from asr_server.jobs.record import JobRecord, new_id
-from asr_server.jobs.recordings import RecordingJobs
-from asr_server.jobs.work import JobKinds, JobRun, Progress, TextSize, new_job
+from asr_server.jobs.work import JobRun, Progress, RecordingJobs, TextSize, new_job
 from asr_server.recordings.pipeline import SegmentDone, Started
 from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
 
@@ -24,7 +22,7 @@ def test_a_job_takes_its_recording_its_clips_and_its_speech():
     known = tuple(KnownSpeaker(name, bytes(size)) for name, size in (("Ann", 300), ("Ben", 20)))
     request = TranscriptionRequest(speakers=SpeakerOptions(known=known))
     assert new_job(request, io.BytesIO(bytes(5_000)), "ann")[1] == 5_320
-    record, size_bytes = new_job(SpeechJobRequest(), io.BytesIO(bytes(70)), "ann", TextSize(60, 9_000))
+    record, size_bytes = new_job(SimpleNamespace(task="text"), io.BytesIO(bytes(70)), "ann", TextSize(60, 9_000))
     assert (record.characters, record.expected_bytes, record.owner, size_bytes) == (60, 9_000, "ann", 9_070)
 
 
@@ -86,6 +84,6 @@ async def test_a_fault_has_the_code_of_its_cause(fault, code):
 
     recordings = SimpleNamespace(process=process, unexpected_error=RecordingJobs.unexpected_error)
     with pytest.raises(Exception) as raised:  # noqa: PT011 - the code tells which
-        await JobKinds(recordings, None).process(JobRun(RECORD, None, 50.0, lambda progress: None))
+        await work.process(recordings, JobRun(RECORD, None, 50.0, lambda progress: None))
     assert raised.value.code == code
     assert isinstance(raised.value, JobsUnavailable) == (code == "jobs_unavailable")

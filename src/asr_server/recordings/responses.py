@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from starlette.datastructures import UploadFile
     from starlette.types import Receive, Scope, Send
 
-    from asr_server.jobs.content import Content
+    from asr_server.jobs.store import Content
     from asr_server.recordings.requests import Request as RecordingRequest
     from asr_server.recordings.requests import Result
     from asr_server.services import Services

@@ -18,11 +18,11 @@ from typing import Any, BinaryIO
 from loguru import logger
 
 from asr_server.core.errors import JobsUnavailable
-from asr_server.features.shared_jobs import migration
 from asr_server.features.shared_jobs.database import REMOVE_S, ROOM_LOCK, Database
-from asr_server.jobs import stored_record
 from asr_server.jobs.record import JobRecord, JobState
 from asr_server.jobs.shares import AT_ONCE_EACH
+from asr_server.jobs.store import Claim, ClaimLost
+from asr_server.jobs.stored_record import DAMAGED, VERSION, NewerVersion, RecordFormat
 
 RECORDING, RESULT = "recording", "result"
 _CHUNK_BYTES = 1024 * 1024
@@ -85,24 +85,6 @@ DELETE FROM asr_jobs WHERE id IN (
 _NOTHING = ("UPDATE 0", "DELETE 0")
 
 
-class ClaimLost(Exception):
-    """The job was removed, or taken over by another server."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A job that this server may write to. `lost`: how often it was lost by servers that ran it."""
-
-    record: JobRecord
-    number: int
-    lost: int = 0
-
-    @property
-    def id(self) -> str:
-        """The job's."""
-        return self.record.id
-
-
 @dataclass(frozen=True, slots=True)
 class Shares:
     """What the owners have: jobs that arrive, wait or run, and bytes of all their jobs."""
@@ -117,9 +99,10 @@ class DatabaseStore:
     `lease_s`: how long a claim is good for after it was last renewed.
     """
 
-    def __init__(self, database: Database, lease_s: float) -> None:
+    def __init__(self, database: Database, lease_s: float, records: RecordFormat) -> None:
         self.database = database
         self._lease = timedelta(seconds=lease_s)
+        self._format = records
 
     async def shares(self) -> Shares:
         """Of all owners, on all servers."""
@@ -129,7 +112,7 @@ class DatabaseStore:
     async def add(self, record: JobRecord, size_bytes: int, check: Callable[[Shares], None]) -> Claim:
         """A place for a new job, whose files can be written then; `accept` makes it a job. It is given up if nothing is
         written for the time of a lease. `check` raises if there is no room, with whose shares it is called."""
-        stored, version = stored_record.dumped(record).decode(), migration.VERSION
+        stored, version = self._format.dumped(record).decode(), VERSION
         async with self.database.transaction() as connection:
             await connection.execute("SELECT pg_advisory_xact_lock($1)", ROOM_LOCK)  # or two would see the same room
             check(await _shares(connection))
@@ -211,7 +194,7 @@ class DatabaseStore:
         async with self.database.transaction() as connection:
             query = "SELECT record FROM asr_jobs WHERE id = $1 AND owner = $2 AND state <> $3"
             stored = await connection.fetchval(query, identity, owner, _ARRIVING)
-        return None if stored is None else _record(stored, identity)
+        return None if stored is None else self._record(stored, identity)
 
     async def records(self, identities: Collection[str]) -> dict[str, JobRecord]:
         """The records of these jobs, by their ids, without those that are not there or cannot be read."""
@@ -220,7 +203,7 @@ class DatabaseStore:
         found = {}
         for row in rows:
             try:
-                found[row["id"]] = _record(row["record"], row["id"])
+                found[row["id"]] = self._record(row["record"], row["id"])
             except JobsUnavailable:
                 logger.warning("job cannot be read", id=row["id"])
         return found
@@ -242,44 +225,42 @@ class DatabaseStore:
         # Also a server that is late with renewing must not run a job twice.
         mine = [record.id for record in running]
         async with self.database.transaction() as connection:
-            row = await connection.fetchrow(_NEXT, take_over, migration.VERSION, busy, mine)
+            row = await connection.fetchrow(_NEXT, take_over, VERSION, busy, mine)
             if row is None:
                 return None
             try:
-                record = stored_record.loaded(row["record"], row["id"])
-            except stored_record.DAMAGED as error:
+                record = self._format.loaded(row["record"], row["id"])
+            except DAMAGED as error:
                 logger.warning("job is unreadable", id=row["id"], reason=type(error).__name__)
                 await connection.execute("UPDATE asr_jobs SET state = $2 WHERE id = $1", row["id"], _UNREADABLE)
                 return None
             record = replace(record.queued_again(), state=JobState.RUNNING, started_at=started_at)
             claim = Claim(record, row["claim"] + 1, row["lost"] + (row["state"] == JobState.RUNNING))
-            stored = stored_record.dumped(record).decode()
-            await connection.execute(
-                _CLAIM, record.id, stored, migration.VERSION, claim.number, claim.lost, self._lease
-            )
+            stored = self._format.dumped(record).decode()
+            await connection.execute(_CLAIM, record.id, stored, VERSION, claim.number, claim.lost, self._lease)
             await connection.execute(_TURN, record.owner)
         return claim
 
     async def renew(self, claim: Claim) -> None:
         """The claim is good for another lease, and the job's record is that of the claim."""
-        stored = stored_record.dumped(claim.record).decode()
-        await self._write(_RENEW, claim.id, claim.number, stored, migration.VERSION, self._lease)
+        stored = self._format.dumped(claim.record).decode()
+        await self._write(_RENEW, claim.id, claim.number, stored, VERSION, self._lease)
 
     async def release(self, claim: Claim, *, lost: bool) -> None:
         """The job waits again. `lost`: the server failed on it."""
-        stored = stored_record.dumped(claim.record.queued_again()).decode()
-        await self._write(_RELEASE, claim.id, claim.number, stored, migration.VERSION, int(lost))
+        stored = self._format.dumped(claim.record.queued_again()).decode()
+        await self._write(_RELEASE, claim.id, claim.number, stored, VERSION, int(lost))
 
     async def end(self, claim: Claim, ended: JobRecord, ttl_s: float) -> None:
         """Store how the job ended, and remove all that is not its result. It is removed after `ttl_s`."""
-        stored, result_file = stored_record.dumped(ended).decode(), RESULT if ended.result is not None else ""
+        stored, result_file = self._format.dumped(ended).decode(), RESULT if ended.result is not None else ""
         async with self._held(claim) as connection:
             query = "DELETE FROM asr_job_chunks WHERE job = $1 AND file <> $2"
             await connection.execute(query, claim.id, result_file, timeout=REMOVE_S)
             await connection.execute("DELETE FROM asr_job_parts WHERE job = $1", claim.id)
             query = "SELECT coalesce(sum(length(content)), 0)::bigint FROM asr_job_chunks WHERE job = $1"
             size_bytes = _ROW_BYTES + await connection.fetchval(query, claim.id)
-            values = (str(ended.state), stored, migration.VERSION, size_bytes, timedelta(seconds=ttl_s))
+            values = (str(ended.state), stored, VERSION, size_bytes, timedelta(seconds=ttl_s))
             await connection.execute(_END, claim.id, claim.number, *values)
 
     async def remove(self, identity: str, owner: str) -> bool:
@@ -294,6 +275,14 @@ class DatabaseStore:
         while removed not in _NOTHING:
             async with self.database.transaction() as connection:
                 removed = await connection.execute(_SWEEP, timeout=REMOVE_S)
+
+    def _record(self, stored: str, identity: str) -> JobRecord:
+        try:
+            return self._format.loaded(stored, identity)
+        except NewerVersion:
+            raise JobsUnavailable("The job is of a newer version of the server.") from None
+        except DAMAGED:
+            raise JobsUnavailable("The job's record cannot be read.") from None
 
     async def _write(self, statement: str, *values: Any) -> None:
         async with self.database.transaction() as connection:
@@ -317,12 +306,3 @@ async def _shares(connection: Any) -> Shares:
 
 def _part(number: int) -> str:
     return f"part-{number}"
-
-
-def _record(stored: str, identity: str) -> JobRecord:
-    try:
-        return stored_record.loaded(stored, identity)
-    except migration.NewerVersion:
-        raise JobsUnavailable("The job is of a newer version of the server.") from None
-    except stored_record.DAMAGED:
-        raise JobsUnavailable("The job's record cannot be read.") from None

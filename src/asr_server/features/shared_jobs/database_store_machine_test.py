@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from asr_server.core.errors import InvalidAudio
-from asr_server.features.shared_jobs.database_store import ClaimLost, DatabaseStore
-from asr_server.features.shared_jobs.database_store_test import REQUEST, RESULT, content
-from asr_server.jobs.conftest import SqliteDatabase, SqliteServer
+from asr_server.features.shared_jobs.conftest import SqliteDatabase, SqliteServer
+from asr_server.features.shared_jobs.database_store import DatabaseStore
+from asr_server.features.shared_jobs.database_store_test import RECORDS, REQUEST, RESULT, content
 from asr_server.jobs.record import JobRecord, JobState, new_id
 from asr_server.jobs.shares import AT_ONCE_EACH
+from asr_server.jobs.store import ClaimLost
 
 # No sum of the times that pass comes near either.
 LEASE_S, TTL_S = 60.0, 110.0
@@ -45,7 +46,7 @@ class SharedJobsMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.server = SqliteServer()
-        self.store = DatabaseStore(SqliteDatabase(self.server), LEASE_S)
+        self.store = DatabaseStore(SqliteDatabase(self.server), LEASE_S, RECORDS)
         self.loop = asyncio.new_event_loop()
         self.jobs = {}  # by id, in the order in which they came
         self.turns = dict.fromkeys(OWNERS, 0)

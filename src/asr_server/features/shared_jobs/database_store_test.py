@@ -7,19 +7,23 @@ import pytest
 
 from asr_server.core.errors import JobsUnavailable, Overloaded
 from asr_server.features.shared_jobs import database_store
-from asr_server.features.shared_jobs.database_store import ClaimLost, DatabaseStore
+from asr_server.features.shared_jobs.database_store import DatabaseStore
 from asr_server.jobs.record import JobRecord, JobState, new_id
+from asr_server.jobs.store import ClaimLost
+from asr_server.jobs.stored_record import RecordFormat
+from asr_server.jobs.work import RecordingJobs
 from asr_server.recordings.requests import Result, TranscriptionRequest
 
 REQUEST = TranscriptionRequest()
 RESULT = Result(b"", "text/plain", file_name="subtitles.srt", time_source="mixed")
 LEASE_S = 60.0
+RECORDS = RecordFormat(RecordingJobs.request_types)
 
 
 @pytest.fixture
 async def store(connect):
     """With claims that are over at once."""
-    made = DatabaseStore(connect(), 0.0)
+    made = DatabaseStore(connect(), 0.0, RECORDS)
     yield made
     await made.database.close()
 
@@ -27,7 +31,7 @@ async def store(connect):
 @pytest.fixture
 def keeping(store):
     """The same with claims that last."""
-    return DatabaseStore(store.database, LEASE_S)
+    return DatabaseStore(store.database, LEASE_S, RECORDS)
 
 
 async def accepted(store, owner="", recording=b"audio"):
@@ -87,7 +91,7 @@ async def test_a_claim_that_is_renewed_is_nobody_elses(keeping, store, pass_time
     """Each write renews it too. The record that was renewed is what everybody sees."""
     await accepted(keeping)
     claim = await keeping.claim([], 2.0, take_over=True)
-    renewing = DatabaseStore(store.database, LEASE_S)
+    renewing = DatabaseStore(store.database, LEASE_S, RECORDS)
     for write in (renewing.renew, lambda claim: renewing.write(claim, "result", io.BytesIO(b"words"))):
         await store.renew(claim)  # which is over at once
         await write(claim)
@@ -210,7 +214,7 @@ async def test_what_is_over_its_time_goes(keeping, pass_time):
     ended, waits = await accepted(keeping), await accepted(keeping)
     claim = await keeping.claim([], 2.0, take_over=True)
     await keeping.end(claim, claim.record.succeeded(RESULT, 1.0), 2.0)
-    short = DatabaseStore(keeping.database, 1.0)
+    short = DatabaseStore(keeping.database, 1.0, RECORDS)
     runs = await accepted(short, "ben")
     lost = await short.claim([claim.record], 2.0, take_over=True)
     broken = await short.add(JobRecord(new_id(), REQUEST, 1.0), 5, lambda shares: None)

@@ -15,10 +15,10 @@ from typing import BinaryIO, Literal
 from loguru import logger
 
 from asr_server.core.errors import JobsUnavailable
-from asr_server.features.shared_jobs.database_store import RECORDING, RESULT, Claim, ClaimLost, DatabaseStore
-from asr_server.features.speech_output.requests import SpeechJobRequest
-from asr_server.features.speech_output.spoken_parts import SpokenParts
+from asr_server.features.shared_jobs.database_store import RECORDING, RESULT, DatabaseStore
+from asr_server.jobs.parts import JobParts
 from asr_server.jobs.record import JobRecord, JobRequest, clips, with_clips
+from asr_server.jobs.store import Claim, ClaimLost
 
 
 def clip_file(number: int) -> str:
@@ -56,14 +56,14 @@ class RunningFiles:
             b"".join([chunk async for chunk in self._store.read(identity, clip_file(number))])
             for number in range(len(clips(request)))
         ]
-        if isinstance(request, SpeechJobRequest):
-            self._stored_parts = await self._store.parts(identity)
-            with await asyncio.to_thread(self.spoken_parts, identity) as spoken:
-                await asyncio.to_thread(spoken.cut, 0)
-                for number, key in enumerate(self._stored_parts):
+        if stored_parts := await self._store.parts(identity):
+            self._stored_parts = stored_parts
+            with await asyncio.to_thread(self.parts, identity) as parts:
+                await asyncio.to_thread(parts.cut, 0)
+                for number, key in enumerate(stored_parts):
                     async for chunk in self._store.part(identity, number):
-                        await asyncio.to_thread(spoken.write, chunk)
-                    await asyncio.to_thread(spoken.finish_part, key)
+                        await asyncio.to_thread(parts.write, chunk)
+                    await asyncio.to_thread(parts.finish_part, key)
 
     async def store_result(self, content: bytes | None) -> None:
         """Into the database. `content`: None for that of `keep_result`."""
@@ -79,9 +79,9 @@ class RunningFiles:
         """The uploaded file, or the stored text, open for reading."""
         return _again(self._recording)
 
-    def spoken_parts(self, identity: str) -> SpokenParts:
+    def parts(self, identity: str) -> JobParts:
         """What is spoken already."""
-        return SpokenParts(_again(self._speech), _again(self._listed))
+        return JobParts(_again(self._speech), _again(self._listed))
 
     def new_result(self, identity: str) -> BinaryIO:
         """An empty file. The caller closes it."""
@@ -92,7 +92,7 @@ class RunningFiles:
         written.flush()
         self._result = self._open.enter_context(_again(written))
 
-    async def keep_parts(self, identity: str, spoken: SpokenParts) -> None:
+    async def keep_parts(self, identity: str, spoken: JobParts) -> None:
         """Store what is not stored yet. Without an answer of the database it is tried with the next part."""
         stored = zip(spoken.finished, self._stored_parts, strict=False)
         same = sum(1 for _ in takewhile(lambda pair: pair[0].key == pair[1], stored))

@@ -15,8 +15,18 @@ from loguru import logger
 
 from asr_server.core.errors import Overloaded, SpeakerNotFound, SpeakersUnavailable
 from asr_server.features.speakers import voices as module
-from asr_server.features.speakers.voices import SAME_VOICE, NamedVoice, Voice, VoiceStore, named
-from asr_server.jobs.store import JobStore
+from asr_server.features.speakers.voices import (
+    SAME_VOICE,
+    UNREADABLE_VOICES,
+    VOICES,
+    NamedVoice,
+    Voice,
+    VoiceStore,
+    named,
+)
+from asr_server.jobs.folders import JobFolders
+from asr_server.jobs.stored_record import RecordFormat
+from asr_server.jobs.work import RecordingJobs
 
 OWNER, OTHER = "a" * 32, "b" * 32
 
@@ -125,7 +135,7 @@ async def test_the_files_are_the_servers_alone(store, tmp_path):
     try:
         tmp_path.chmod(0o755)
         await store.put(OWNER, voice())
-        JobStore(tmp_path).close()
+        JobFolders(tmp_path, RecordFormat(RecordingJobs.request_types), (VOICES, UNREADABLE_VOICES)).close()
     finally:
         os.umask(before)
     assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700

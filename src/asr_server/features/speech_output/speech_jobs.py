@@ -30,9 +30,10 @@ from asr_server.features.speech_output.requests import (
     SpeechRequest,
 )
 from asr_server.features.speech_output.script import SpeechScript, script_of
-from asr_server.features.speech_output.spoken_parts import SAMPLE_BYTES, SpokenPart, SpokenParts
 from asr_server.features.speech_output.synthesis import SpeechProcessor, SpeechRun
 from asr_server.features.speech_output.text_parts import TextPart, loaded, text_parts
+from asr_server.jobs.parts import SAMPLE_BYTES, JobPart, JobParts
+from asr_server.jobs.record import JobRequest
 from asr_server.jobs.work import JobOutcome, JobRun, Progress, TextSize, when_there_is_room
 from asr_server.recordings.requests import Result
 from asr_server.schedule.job import Priority
@@ -69,13 +70,14 @@ def text_size(request: SpeechJobRequest, chapters: tuple[Chapter, ...]) -> TextS
 class SpeechJobs:
     """Speaks texts as bulk work."""
 
+    request_types: ClassVar[tuple[type[JobRequest], ...]] = (SpeechJobRequest,)
     unexpected_error: ClassVar[type[AsrError]] = SpeechFailed
 
     def __init__(self, speech: SpeechProcessor) -> None:
         self._speech = speech
 
     async def process(self, run: JobRun) -> JobOutcome:
-        """The speech, as the result in the store. Raises as `JobWork`."""
+        """The speech, as the result in the store. Raises as `JobKind`."""
         try:
             async with asyncio.timeout(run.timeout_s):
                 return await self._process(run)
@@ -89,7 +91,7 @@ class SpeechJobs:
         spoken_request = replace(beginning(request, chapters), format=SpeechFormat.PCM)
         how = self._speech.delivery(spoken_request)
         parts = await asyncio.to_thread(text_parts, chapters, how.language)
-        with await asyncio.to_thread(run.store.spoken_parts, identity) as spoken:
+        with await asyncio.to_thread(run.store.parts, identity) as spoken:
             for number, part in enumerate(parts):
                 script = await asyncio.to_thread(script_of, how, part.text)
                 if [one.key for one in spoken.finished[number : number + 1]] != [script.key]:
@@ -122,7 +124,7 @@ class SpeechJobs:
 @dataclass(frozen=True, slots=True)
 class _PartInProgress:
     run: JobRun
-    spoken: SpokenParts
+    spoken: JobParts
     part: TextPart
     script: SpeechScript
 
@@ -157,7 +159,7 @@ class _Book:
     request: SpeechJobRequest
     chapters: tuple[Chapter, ...]
     parts: list[TextPart]
-    spoken: SpokenParts
+    spoken: JobParts
 
     def marks(self) -> tuple[ChapterMark, ...]:
         """Where chapters begin and end; none where there is only one."""
@@ -179,7 +181,7 @@ class _Book:
             for data in self.spoken.blocks(spoken):
                 yield np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32_768)
 
-    def _layout(self) -> Iterator[tuple[TextPart, int, SpokenPart]]:
+    def _layout(self) -> Iterator[tuple[TextPart, int, JobPart]]:
         """Each part with the samples of silence before it."""
         before: TextPart | None = None
         for part, spoken in zip(self.parts, self.spoken.finished, strict=True):

@@ -27,8 +27,9 @@ from asr_server.features.speech_output.speech_jobs import SpeechJobs, beginning,
 from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.features.speech_output.text_parts import dumped
 from asr_server.jobs import work
+from asr_server.jobs.folders import JobFolders
 from asr_server.jobs.record import JobRecord, new_id
-from asr_server.jobs.store import JobStore
+from asr_server.jobs.stored_record import RecordFormat
 from asr_server.jobs.work import JobRun
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority
@@ -92,7 +93,7 @@ async def speaking(encoder):
 @pytest.fixture
 def job(tmp_path):
     """A function that stores a job for this request: its run, to which `progress` is reported."""
-    store = JobStore(tmp_path)
+    store = JobFolders(tmp_path, RecordFormat(SpeechJobs.request_types))
 
     def stored(request=REQUEST, chapters=CHAPTERS, timeout_s=60.0):
         record = JobRecord(new_id(), request, 1.0, characters=text_size(request, chapters).characters)
@@ -130,7 +131,7 @@ async def test_a_job_goes_on_where_it_was_interrupted(speaking, job):
         await far_enough.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        with run.store.spoken_parts(run.record.id) as parts:
+        with run.store.parts(run.record.id) as parts:
             finished = len(parts.finished)
         jobs, ledger = speaking()
         assert (await result(jobs, run))[1] == whole
@@ -225,7 +226,7 @@ async def test_parts_beyond_the_text_are_left_out(speaking, job):
     """Such as a server has stored that divided the text in another way."""
     jobs, run = speaking()[0], job()
     whole = (await result(jobs, run))[1]
-    with run.store.spoken_parts(run.record.id) as spoken:
+    with run.store.parts(run.record.id) as spoken:
         spoken.write(bytes(1_000))
         spoken.finish_part("f" * 64)
     assert (await result(jobs, run))[1] == whole

@@ -18,24 +18,32 @@ from asr_server.core.errors import (
     SpeechFailed,
     TranscriptionFailed,
 )
-from asr_server.features.shared_jobs import shared_jobs
-from asr_server.features.shared_jobs.database_store import ClaimLost, DatabaseStore
-from asr_server.features.shared_jobs.shared_jobs import SharedJobs
+from asr_server.features.shared_jobs import shared_store
+from asr_server.features.shared_jobs.database_store import DatabaseStore
+from asr_server.features.shared_jobs.shared_store import SharedStore
 from asr_server.features.speech_output.requests import SpeechJobRequest
+from asr_server.jobs import runner
+from asr_server.jobs import work as job_work
 from asr_server.jobs.record import JobRecord, JobState, new_id
+from asr_server.jobs.runner import JobRunner
 from asr_server.jobs.shares import JobLimits
-from asr_server.jobs.work import JobKinds, JobOutcome, Progress, TextSize
+from asr_server.jobs.store import ClaimLost
+from asr_server.jobs.stored_record import RecordFormat
+from asr_server.jobs.work import JobOutcome, Progress, RecordingJobs, TextSize
 from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
 
 REQUEST, MIB = TranscriptionRequest(), 2**20
 RESULT = Result(b"", "text/plain", file_name="subtitles.srt", time_source="mixed")
 LEASE_S = 5.0
 
+RECORDS = RecordFormat((*RecordingJobs.request_types, SpeechJobRequest))
+
 
 class Work:
     """Reports progress, does what `script` says for each job in turn (None: waits for `go`), and answers with the
     recording twice."""
 
+    request_types = RecordingJobs.request_types
     unexpected_error = TranscriptionFailed
 
     def __init__(self, *script):
@@ -61,6 +69,7 @@ class Speaking:
     Parts of another voice are made anew.
     """
 
+    request_types = (SpeechJobRequest,)
     unexpected_error = SpeechFailed
 
     def __init__(self, voice=0):
@@ -70,7 +79,7 @@ class Speaking:
         return f"{number + 10 * self.voice:064x}"
 
     async def process(self, run):
-        with run.store.spoken_parts(run.record.id) as spoken:
+        with run.store.parts(run.record.id) as spoken:
             if [part.key for part in spoken.finished[:1]] != [self.key(0)]:
                 spoken.cut(0)
             for number in range(len(spoken.finished), 3):
@@ -95,14 +104,15 @@ class Speaking:
 @pytest.fixture(autouse=True)
 def short_times(monkeypatch):
     """What takes seconds takes tenths."""
-    for name, value in {
-        "LEASE_S": LEASE_S,
-        "_RENEW_S": 0.2,
-        "_REPORT_S": 0.05,
-        "_LOOK_S": 0.1,
-        "_RETRY_S": 0.1,
-    }.items():
-        monkeypatch.setattr(shared_jobs, name, value)
+    for module, name, value in (
+        (shared_store, "LEASE_S", LEASE_S),
+        (shared_store, "_COUNT_S", 0.2),
+        (runner, "_RENEW_S", 0.2),
+        (runner, "_REPORT_S", 0.05),
+        (runner, "_LOOK_S", 0.1),
+        (job_work, "_RETRY_S", 0.1),
+    ):
+        monkeypatch.setattr(module, name, value)
 
 
 @pytest.fixture
@@ -112,8 +122,9 @@ def run(connect, tmp_path):
     @asynccontextmanager
     async def running(work, speaking=None, **limits):
         wanted = JobLimits(**{"ttl_s": 100, "timeout_s": 50, "max_jobs": 9, "max_bytes": 100 * MIB, **limits})
-        store = DatabaseStore(connect(), LEASE_S)
-        jobs = SharedJobs(JobKinds(work, speaking or Speaking()), wanted, store, tmp_path / "state")
+        rows = DatabaseStore(connect(), LEASE_S, RECORDS)
+        store = SharedStore(rows, wanted, tmp_path / "state")
+        jobs = JobRunner((work, speaking or Speaking()), wanted, store)
         await jobs.start()
         try:
             yield jobs
@@ -182,7 +193,7 @@ async def test_any_server_takes_and_answers(run, tmp_path):
 
 async def test_progress_reaches_watchers_elsewhere(run, monkeypatch):
     """A watcher at a server that does not run the job sees it run, and its end, long before the claim is renewed."""
-    monkeypatch.setattr(shared_jobs, "_RENEW_S", 1_000)
+    monkeypatch.setattr(runner, "_RENEW_S", 1_000)
     work = Work(None)
     async with run(work) as runs, run(Work()) as other:
         other._draining = True
@@ -214,7 +225,7 @@ async def test_a_server_that_stops_gives_its_jobs_back(run, server):
 
 async def test_what_no_server_survives_fails(run, monkeypatch):
     """After some losses the job says so, instead of ending one server after the other."""
-    monkeypatch.setattr(shared_jobs, "_MOST_LOST", 2)
+    monkeypatch.setattr(runner, "_MOST_LOST", 2)
     identity = ""
     for _ in range(3):
         async with run(Work(EngineFailed("an illegal memory access was encountered"))) as jobs:
@@ -284,7 +295,7 @@ async def test_a_job_is_its_owners_alone(run):
     async with run(Work()) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann")
         await ended(jobs, taken.id, "ann")
-        arriving = await jobs._store.add(JobRecord(new_id(), REQUEST, 1.0, owner="ben"), 5, lambda shares: None)
+        arriving = await jobs._store.rows.add(JobRecord(new_id(), REQUEST, 1.0, owner="ben"), 5, lambda shares: None)
         for identity in (taken.id, arriving.id, "job_unknown"):
             for refused in (jobs.get, jobs.result):
                 with pytest.raises(JobNotFound):
@@ -316,15 +327,15 @@ async def test_jobs_are_removed_in_time(run, server, pass_time):
     async with run(Work(), ttl_s=0.2) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         await ended(jobs, taken.id)
-        broken = await jobs._store.add(JobRecord(new_id(), REQUEST, 1.0), 5, lambda shares: None)
-        await jobs._store.write(broken, "recording", io.BytesIO(b"audio"))
+        broken = await jobs._store.rows.add(JobRecord(new_id(), REQUEST, 1.0), 5, lambda shares: None)
+        await jobs._store.rows.write(broken, "recording", io.BytesIO(b"audio"))
         await pass_time(LEASE_S + 1)
-        await jobs._store.sweep()
+        await jobs._store.rows.sweep()
         assert server.query("SELECT count(*) FROM asr_jobs") == ["0"]
         with pytest.raises(JobNotFound):
             await jobs.get(taken.id)
         with pytest.raises(ClaimLost):
-            await jobs._store.accept(broken)
+            await jobs._store.rows.accept(broken)
 
 
 async def test_a_record_that_cannot_be_read_holds_nobody_up(run, server):
@@ -392,12 +403,12 @@ async def test_after_an_outage_nothing_is_taken_over_at_once(run, pass_time):
         await kill(dead)
     await pass_time(LEASE_S + 1)
     async with run(work) as jobs:
-        jobs._store.database.steady_s = LEASE_S / 2
+        jobs._store.rows.database.steady_s = LEASE_S / 2
         jobs._look.set()
         after = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         await ended(jobs, after.id)
         assert [identity for identity, *_ in work.runs] == [after.id]
-        jobs._store.database.steady_s = 2 * LEASE_S
+        jobs._store.rows.database.steady_s = 2 * LEASE_S
         assert (await ended(jobs, taken.id)).state is JobState.SUCCEEDED
 
 
@@ -423,13 +434,13 @@ async def test_a_recording_that_breaks_off_leaves_no_place(run):
     async with run(Work(), max_jobs=1) as jobs:
         with pytest.raises(OSError, match="Input/output"):
             await jobs.add(REQUEST, Broken(b"audio"))
-        assert not (await jobs._store.shares()).unfinished
+        assert not (await jobs._store.rows.shares()).unfinished
         await jobs.add(REQUEST, io.BytesIO(b"audio"))
 
 
 async def test_removing_stops_the_run_here_at_once(run, monkeypatch):
     """Not when the claim is next renewed."""
-    monkeypatch.setattr(shared_jobs, "_RENEW_S", 1_000)
+    monkeypatch.setattr(runner, "_RENEW_S", 1_000)
     work = Work(None)
     async with run(work) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
@@ -444,7 +455,7 @@ async def test_a_failure_says_why_and_how_far_the_job_came(run, fault, tmp_path)
     """Where the disk has no place for the files of a run, that is why."""
     async with run(Work(InvalidAudio("no audio"))) as jobs:
         if fault == "disk":
-            jobs._directory = tmp_path / "gone"
+            jobs._store._directory = tmp_path / "gone"
         failed = await ended(jobs, (await jobs.add(REQUEST, io.BytesIO(b"audio"))).id)
         expected = ("invalid_audio", 3.0) if fault == "work" else ("jobs_unavailable", 0.0)
         assert (failed.error.code, failed.done_s) == expected

@@ -1,4 +1,4 @@
-"""The speech of a job while it is made: the samples of its finished parts, and a list of these, in two files.
+"""The result of a job while it is made in parts: the samples of finished ones, and a list of these, in two files.
 
 Both files only grow. A part counts once its line is in the list, behind its samples; what a server that died left
 beyond that is cut off.
@@ -13,22 +13,20 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import BinaryIO
 
-from asr_server.core.audio import SPEECH_RATE
-
 SAMPLE_BYTES = 2
 _LINE = re.compile(rb"([0-9a-f]{64}) (\d{1,12})\n")
-_BLOCK_BYTES = 10 * SPEECH_RATE * SAMPLE_BYTES
+_BLOCK_BYTES = 480_000
 
 
 @dataclass(frozen=True, slots=True)
-class SpokenPart:
-    """`key`: a digest of all that its samples depend on. `samples`: how many, of 16 bits, mono, at `SPEECH_RATE`."""
+class JobPart:
+    """A finished part of a result."""
 
-    key: str
-    samples: int
+    key: str  # a digest of all that its samples depend on
+    samples: int  # how many, of 16 bits, mono
 
 
-class SpokenParts:
+class JobParts:
     """Both files, open for appending and reading. One user at a time; every method may wait for the disk and raise
     `OSError`."""
 
@@ -37,7 +35,7 @@ class SpokenParts:
         self.finished = self._read()
         self.cut(len(self.finished))
 
-    def __enter__(self) -> SpokenParts:
+    def __enter__(self) -> JobParts:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
@@ -46,7 +44,7 @@ class SpokenParts:
 
     @property
     def samples(self) -> int:
-        """Of all finished parts."""
+        """The number of samples of all finished parts."""
         return sum(part.samples for part in self.finished)
 
     def cut(self, count: int) -> None:
@@ -64,24 +62,24 @@ class SpokenParts:
         self._audio.flush()
         os.fsync(self._audio.fileno())
         size = os.fstat(self._audio.fileno()).st_size
-        part = SpokenPart(key, size // SAMPLE_BYTES - self.samples)
+        part = JobPart(key, size // SAMPLE_BYTES - self.samples)
         self._list.write(_line(part))
         self._list.flush()
         os.fsync(self._list.fileno())
         self.finished.append(part)
 
     def samples_of(self, number: int) -> bytes:
-        """Those of a finished part."""
+        """Return the samples of a finished part."""
         begin = sum(part.samples for part in self.finished[:number]) * SAMPLE_BYTES
         return os.pread(self._audio.fileno(), self.finished[number].samples * SAMPLE_BYTES, begin)
 
-    def blocks(self, part: SpokenPart) -> Iterator[bytes]:
+    def blocks(self, part: JobPart) -> Iterator[bytes]:
         """The samples of the next part, from the beginning of the file on, a few seconds at a time."""
         left = part.samples * SAMPLE_BYTES
         while left:
             data = self._audio.read(min(left, _BLOCK_BYTES))
             if not data:
-                raise OSError("the speech of a part is missing")
+                raise OSError("the samples of a part are missing")
             left -= len(data)
             yield data
 
@@ -89,15 +87,15 @@ class SpokenParts:
         """Read from the beginning."""
         self._audio.seek(0)
 
-    def _read(self) -> list[SpokenPart]:
+    def _read(self) -> list[JobPart]:
         self._list.seek(0)
-        found: list[SpokenPart] = []
+        found: list[JobPart] = []
         kept = os.fstat(self._audio.fileno()).st_size
         for line in self._list:
             matched = _LINE.fullmatch(line)
             if matched is None:
                 break
-            part = SpokenPart(matched[1].decode(), int(matched[2]))
+            part = JobPart(matched[1].decode(), int(matched[2]))
             kept -= part.samples * SAMPLE_BYTES
             if kept < 0:
                 break
@@ -105,5 +103,5 @@ class SpokenParts:
         return found
 
 
-def _line(part: SpokenPart) -> bytes:
+def _line(part: JobPart) -> bytes:
     return f"{part.key} {part.samples}\n".encode()

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from asr_server.core.errors import JobsUnavailable
+from asr_server.jobs.folders import JobFolders
 from asr_server.jobs.record import JobRecord, JobState
-from asr_server.jobs.store import JobStore
+from asr_server.jobs.stored_record import RecordFormat
+from asr_server.jobs.work import RecordingJobs
 from asr_server.recordings.requests import (
     ChannelMode,
     KnownSpeaker,
@@ -30,10 +32,12 @@ from asr_server.recordings.requests import (
     WordTimes,
 )
 
+RECORDS = RecordFormat(RecordingJobs.request_types)
+
 
 @pytest.fixture
 def store(tmp_path):
-    made = JobStore(tmp_path)
+    made = JobFolders(tmp_path, RECORDS)
     yield made
     made.close()
 
@@ -216,7 +220,7 @@ def test_nobody_else_can_read_it(tmp_path):
         if made:
             directory.mkdir(mode=0o755)
             (directory / "jobs").mkdir(mode=0o700)
-        JobStore(directory).close()
+        JobFolders(directory, RECORDS).close()
         assert [_mode(directory / name) for name in ("", "jobs", "lock")] == [0o700, 0o700, 0o600]
 
 
@@ -234,7 +238,7 @@ def test_what_is_no_job_is_left_alone(tmp_path):
     (tmp_path / "photos").mkdir()
     tmp_path.chmod(0o755)
     before = sorted(tmp_path.rglob("*"))
-    store = JobStore(tmp_path)
+    store = JobFolders(tmp_path, RECORDS)
     assert store.records() == []
     store.close()
     assert sorted(tmp_path.rglob("*")) == before
@@ -266,9 +270,9 @@ def test_what_the_disk_does_not_give_now_is_not_removed(store, monkeypatch):
 def test_one_directory_is_one_servers(store, tmp_path):
     """A second server is told so; when the first has gone it may have it."""
     with pytest.raises(JobsUnavailable):
-        JobStore(tmp_path)
+        JobFolders(tmp_path, RECORDS)
     store.close()
-    JobStore(tmp_path).close()
+    JobFolders(tmp_path, RECORDS).close()
 
 
 def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path):
@@ -278,14 +282,14 @@ def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path):
     (tmp_path / "state").mkdir()
     (tmp_path / "state" / "lock").symlink_to(elsewhere)
     with pytest.raises(JobsUnavailable):
-        JobStore(tmp_path / "state")
+        JobFolders(tmp_path / "state", RECORDS)
 
 
 def test_a_place_that_cannot_be_used_is_named(tmp_path):
     """A file where the directory should be."""
     (tmp_path / "state").write_text("")
     with pytest.raises(JobsUnavailable, match="STATE_DIR"):
-        JobStore(tmp_path / "state")
+        JobFolders(tmp_path / "state", RECORDS)
 
 
 def test_a_recording_that_breaks_off_leaves_nothing(store, tmp_path):

@@ -2,14 +2,14 @@
 
 import pytest
 
-from asr_server.features.speech_output.spoken_parts import SpokenPart, SpokenParts
+from asr_server.jobs.parts import JobPart, JobParts
 
-FIRST, SECOND = SpokenPart("a" * 64, 2), SpokenPart("b" * 64, 1)
+FIRST, SECOND = JobPart("a" * 64, 2), JobPart("b" * 64, 1)
 
 
 def opened(paths):
     """The parts in the files at these paths."""
-    return SpokenParts(*(path.open("a+b") for path in paths))
+    return JobParts(*(path.open("a+b") for path in paths))
 
 
 @pytest.fixture
@@ -64,4 +64,4 @@ def test_parts_that_are_cut_make_room_for_others(paths):
         parts.cut(1)
         parts.write(b"4444")
         parts.finish_part("c" * 64)
-    assert state(paths) == ([FIRST, SpokenPart("c" * 64, 2)], [b"1122", b"4444"], b"11224444")
+    assert state(paths) == ([FIRST, JobPart("c" * 64, 2)], [b"1122", b"4444"], b"11224444")

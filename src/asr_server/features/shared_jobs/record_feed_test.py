@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from asr_server.core.errors import JobsUnavailable
-from asr_server.jobs import record_feed
+from asr_server.features.shared_jobs import record_feed
+from asr_server.features.shared_jobs.record_feed import RecordFeed
 from asr_server.jobs.record import JobRecord, JobState, new_id
-from asr_server.jobs.record_feed import RecordFeed
 from asr_server.recordings.requests import TranscriptionRequest
 
 FIRST, SECOND = (JobRecord(new_id(), TranscriptionRequest(), 1.0) for _ in range(2))

@@ -1,0 +1,171 @@
+"""The store of jobs of several servers with one database: each runs those whose turn it is, and answers for all."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO, ClassVar
+
+from asr_server.core.errors import JobsUnavailable
+from asr_server.features.shared_jobs.database_store import RECORDING, RESULT, DatabaseStore, Shares
+from asr_server.features.shared_jobs.record_feed import RecordFeed
+from asr_server.features.shared_jobs.running_files import RunningFiles, clip_file
+from asr_server.jobs.record import JobRecord, JobState, clips
+from asr_server.jobs.shares import JobLimits
+from asr_server.jobs.store import Claim, ClaimLost, Content, JobFiles
+from asr_server.jobs.work import when_answered
+
+LEASE_S = 20.0
+_COUNT_S = 5.0
+
+
+class SharedStore:
+    """A `JobStore` over the rows of a database."""
+
+    is_shared: ClassVar[bool] = True
+
+    def __init__(self, rows: DatabaseStore, limits: JobLimits, directory: Path) -> None:
+        self.rows = rows
+        self._limits = limits  # of all servers together
+        self._directory = directory  # has space for the files of the jobs that run here
+        self._counts: Counter[JobState] = Counter()
+        self._feed = RecordFeed(rows.records)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    @property
+    def counts(self) -> Mapping[JobState, int]:
+        """The jobs of all servers, as they were counted last."""
+        return self._counts
+
+    async def start(self) -> None:
+        """Begin to read what changes. Where the database does not answer it is asked again."""
+        with suppress(OSError, RuntimeError):  # the jobs that run will say so; RuntimeError: there is no home directory
+            self._directory = self._directory.expanduser()
+            await asyncio.to_thread(self._directory.mkdir, parents=True, exist_ok=True, mode=0o700)
+        self._tasks += [asyncio.create_task(one) for one in (self._feed.run(), self._count())]
+
+    async def close(self) -> None:
+        """End the connections."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.rows.database.close()
+
+    def wake(self) -> None:
+        """Make all `changes` yield once more."""
+        self._feed.wake()
+
+    async def unfinished(self) -> Counter[str]:
+        """Count the jobs of all servers that arrive, wait or run, by owner."""
+        return (await self.rows.shares()).unfinished
+
+    async def add(self, record: JobRecord, recording: BinaryIO, size_bytes: int) -> None:
+        """Store a new job, if there is room for it among those of all servers."""
+        claim = await self.rows.add(record, size_bytes, partial(self._check, record.owner, size_bytes))
+        try:
+            await self.rows.write(claim, RECORDING, recording)
+            for number, clip in enumerate(clips(record.request)):
+                await self.rows.write(claim, clip_file(number), BytesIO(clip))
+            await self.rows.accept(claim)
+        except BaseException as error:
+            with suppress(JobsUnavailable):  # then the place is given up with its lease
+                await self.rows.remove(record.id, record.owner)
+            if isinstance(error, ClaimLost):
+                raise JobsUnavailable("The database of jobs was too slow for the recording.") from None
+            raise
+        self._counts[JobState.QUEUED] += 1
+
+    async def get(self, identity: str, owner: str) -> JobRecord | None:
+        """Return the record of the owner's job, None if there is none."""
+        return await self.rows.get(identity, owner)
+
+    async def content(self, identity: str) -> Content:
+        """Return the content of a job's result."""
+        return _StoredContent(self.rows, identity, await self.rows.size_bytes(identity, RESULT))
+
+    def changes(self, record: JobRecord) -> AsyncGenerator[JobRecord, None]:
+        """Yield the job's record, and again when it was read, until the job is removed."""
+        return self._feed.changes(record)
+
+    async def claim(self, running: Collection[JobRecord]) -> Claim | None:
+        """Take the job whose turn it is among those of all servers."""
+        # After an outage the servers that still run jobs have first to renew their claims.
+        take_over = self.rows.database.steady_s > LEASE_S
+        claim = await self.rows.claim(running, time.time(), take_over=take_over)
+        if claim is not None:
+            self._feed.wake()
+        return claim
+
+    async def renew(self, claim: Claim) -> None:
+        """Keep the claim for another lease, and publish its record."""
+        await self.rows.renew(claim)
+        self._feed.wake()
+
+    async def release(self, claim: Claim, *, lost: bool) -> None:
+        """Let the job wait again, for any server."""
+        await self.rows.release(claim, lost=lost)
+
+    @asynccontextmanager
+    async def files(self, claim: Claim) -> AsyncIterator[JobFiles]:
+        """Hold copies of the job's files. Raises `OSError`."""
+        with await asyncio.to_thread(RunningFiles, self.rows, claim, self._directory) as files:
+            await when_answered(files.fetch)
+            yield files
+
+    async def end(self, claim: Claim, files: JobFiles | None, ended: JobRecord, content: bytes | None) -> JobRecord:
+        """Store how the job ended, with its result."""
+        if ended.result is not None:
+            assert isinstance(files, RunningFiles)
+            await files.store_result(content)
+        await self.rows.end(claim, ended, self._limits.ttl_s)
+        self._feed.wake()
+        return ended
+
+    async def remove(self, identity: str, owner: str, stop: Callable[[], Awaitable[None]]) -> bool:
+        """Remove the owner's job with its files. A server elsewhere that runs it learns so when it renews its claim."""
+        removed = await self.rows.remove(identity, owner)
+        if removed:
+            await stop()
+            self._feed.wake()
+        return removed
+
+    async def expire(self) -> None:
+        """Remove jobs whose time is over, and those that never arrived."""
+        await self.rows.sweep()
+
+    def _check(self, owner: str, size_bytes: int, shares: Shares) -> None:
+        self._limits.check_jobs(shares.unfinished, owner)
+        free_bytes = self._limits.max_bytes - shares.size_bytes.total() - size_bytes
+        self._limits.check_bytes(shares.size_bytes[owner] + size_bytes, free_bytes, owner)
+        if free_bytes < 0:
+            limit_mib = self._limits.max_bytes // 2**20
+            raise JobsUnavailable(f"All jobs may take {limit_mib} MiB of the database (JOBS_DATABASE_MB).")
+
+    async def _count(self) -> None:
+        while True:
+            with suppress(JobsUnavailable):
+                self._counts = await self.rows.counts()
+            await asyncio.sleep(_COUNT_S)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredContent:
+    """A result in the database. No connection is kept while its reader waits."""
+
+    store: DatabaseStore
+    identity: str
+    size_bytes: int
+
+    def pieces(self) -> AsyncGenerator[bytes, None]:
+        """Yield the content in chunks."""
+        return self.store.read(self.identity, RESULT)
+
+    def close(self) -> None:
+        """Nothing is open."""
