@@ -42,8 +42,7 @@ LAYERS = {
 _HIGHEST = 3
 SAME_LAYER = {
     ("text", "core"),
-    ("processes", "audio"),  # the fork server knows its decoders
-    ("audio", "processes"),
+    ("audio", "processes"),  # decoders are children of its fork server
 }
 # Packages that do no I/O and wait for nothing.
 PURE = ("live.machine", "subtitle", "text")
@@ -61,7 +60,7 @@ ONLY_IN = {
     "starlette": _WEB,
     "uvicorn": {"cli", "net", "features.host"},
     "granian": {"features.host"},
-    "av": {"audio", "processes.fork_server", "features.speech_output.encoding"},
+    "av": {"audio", "features.speech_output.encoding"},
     "onnxruntime": {"audio"} | {f"features.{name}" for name in ("speakers", "piper", "turns", "moonshine", "encoders")},
     "onnx": {"features.encoders.onnx_export"},
     "tensorrt": {"features.encoders.trt_encoder", "features.encoders.trt_export"},

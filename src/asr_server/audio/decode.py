@@ -107,7 +107,7 @@ class Decoder:
 
     def __init__(self, limits: DecodeLimits, *, idle_timeout_s: float = 0.0) -> None:
         self._limits = limits
-        self._fork_server = ForkServer()
+        self._fork_server = ForkServer("asr_server.audio.decoder_child")
         cores = len(os.sched_getaffinity(0))
         self._places = FairShares(cores, 2 * cores)
         self._memory = FairShares(limits.shared_memory_bytes, limits.memory_bytes)
@@ -263,7 +263,7 @@ class Decoder:
 
         The fork server passes requests on at once: one that does not is stopped or hangs, and is ended.
         """
-        process = await self._fork_server.send(self._request(file, progress), file.fd, frames.write_fd)
+        process = await self._fork_server.send(self._request(file, progress).to_bytes(), file.fd, frames.write_fd)
         frames.close_write_end()
         if not await frames.has_more(self._fork_server.answer_s, lambda: is_stopped(process.pid)):
             self._fork_server.end(process)

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing
@@ -211,7 +212,7 @@ async def test_a_decoder_that_never_starts_is_not_the_files_fault(
     with monkeypatch.context() as broken:
         (tmp_path / "python").write_text(program)
         (tmp_path / "python").chmod(0o700)
-        broken.setattr(launcher.sys, "executable", str(tmp_path / ("python" if program else "missing")))
+        broken.setattr(sys, "executable", str(tmp_path / ("python" if program else "missing")))
         with second() as file, pytest.raises(DecoderUnavailable):
             await decoder.decode(file)
     assert decoder.failures == {"decoder_unavailable": 1}

@@ -1,12 +1,11 @@
 """The protocol between server and decoding child: one request in, frames of PCM and one outcome back. No I/O.
 
-A request is one SEQPACKET message: a JSON object with two file descriptors attached (the file, the write end of a
-pipe). The reply on that pipe is frames of `HEADER` (type, payload bytes, both uint32) and payload: `STARTED`, before
-the child reads the file; at most one `CLAIM`, the seconds that the file's headers claim, as float32; before the first
-`PCM`, and only if the request allows more than one channel, `CHANNELS`, the number of the file's channels, as uint32;
-any number of `PCM` frames of float32 at the request's rate, interleaved if there are several
-channels (`kept_channels`); then exactly one other type, without payload. A pipe that ends without one means that the
-child died.
+A request is a JSON object, sent through the fork server (see `processes/fork_server.py`) with the file and the write
+end of a pipe. The reply on that pipe is frames of `HEADER` (type, payload bytes, both uint32) and payload: `STARTED`,
+before the child reads the file; at most one `CLAIM`, the seconds that the file's headers claim, as float32; before the
+first `PCM`, and only if the request allows more than one channel, `CHANNELS`, the number of the file's channels, as
+uint32; any number of `PCM` frames of float32 at the request's rate, interleaved if there are several channels
+(`kept_channels`); then exactly one other type, without payload. A pipe that ends without one means that the child died.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ MAX_PCM_BYTES = 128_000  # a frame is 2 s of mono at most: what one unread block
 CLAIM = struct.Struct("<f")
 CHANNELS = struct.Struct("<I")
 MIN_DURATION_S = 0.1  # less than any word
-REQUEST_BYTES = 1024  # a request message is shorter
 
 
 class FrameType(IntEnum):

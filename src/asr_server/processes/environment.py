@@ -30,6 +30,11 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+def python_command(module: str, *arguments: str) -> tuple[str, ...]:
+    """Return the command that runs a module of this package."""
+    return (sys.executable, "-P", "-m", module, *arguments)
+
+
 def child_environment() -> dict[str, str]:
     """Return the environment of a Python process that confines itself: keys and tokens stay in the server, and numpy
     starts no threads, which forks would lose."""

@@ -13,7 +13,7 @@ from asr_server.processes import sandbox
 
 SCRIPT = """
 import os, socket, subprocess, sys, signal
-from asr_server.audio import sandbox
+from asr_server.processes import sandbox
 held = os.open("/dev/zero", os.O_RDONLY)
 sandbox.prepare((1, held), os.getppid())
 sandbox.lock(64 << 20, 1)

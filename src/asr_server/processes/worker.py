@@ -10,7 +10,6 @@ import contextlib
 import gc
 import json
 import os
-import signal
 from collections.abc import Callable
 from typing import Any, BinaryIO, TypeVar
 
@@ -24,17 +23,14 @@ T = TypeVar("T")
 
 def prepare() -> None:
     """First of all: give way to recognition, and to the server where memory is short."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which drains first
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")
+    sandbox.give_way()
 
 
 def confine(memory_bytes: int) -> None:
     """Confine the process once everything is imported and loaded. `memory_bytes` comes on top of what that takes."""
-    gc.collect()
-    gc.freeze()
+    sandbox.freeze()
     sandbox.prepare((0, 1, 2), os.getppid())
     sandbox.lock(memory_bytes, _NO_LIMIT_S)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import sys
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
@@ -17,7 +16,7 @@ from loguru import logger
 from asr_server.core.errors import EngineError, ShuttingDown
 from asr_server.core.idle import IdleTimer
 from asr_server.processes import messages
-from asr_server.processes.environment import child_environment
+from asr_server.processes.environment import child_environment, python_command
 
 # Loading takes a second, from a slow disk many. An answer takes that long where it has little to do and other processes
 # keep the machine busy.
@@ -56,7 +55,7 @@ class WorkerProcess:
         """Raises `unavailable`."""
         try:
             child = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", cls.module, *arguments),
+                *python_command(cls.module, *arguments),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=child_environment(),

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from asr_server.core.settings import Settings, environment_of
 from asr_server.features.gateway.worker import Process, Spawn
+from asr_server.processes.environment import python_command
 
 # For a worker whose gateway is gone to shut down: nobody reads its responses any more.
 _END_S = 10.0
@@ -35,10 +36,9 @@ def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
 
     async def spawn(listener: socket.socket) -> Process:
         fd = listener.fileno()
-        command = (sys.executable, "-P", "-m", "asr_server", "worker", "--socket", str(fd))
         # In a process session of its own: Ctrl-C reaches only the parent, which shuts the worker down.
         return await asyncio.create_subprocess_exec(
-            *command,
+            *python_command("asr_server", "worker", "--socket", str(fd)),
             stdin=PIPE,
             stdout=output,
             stderr=output,
