@@ -4,16 +4,47 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 HEADER = struct.Struct("<II")  # bytes of JSON, bytes of data
 MAX_JSON_BYTES, MAX_DATA_BYTES = 16 * 2**20, 8 * 2**20
+
+
+class Message(NamedTuple):
+    """A request or an answer."""
+
+    content: dict[str, Any]
+    data: bytes
 
 
 def packed(content: dict[str, Any], data: bytes = b"") -> bytes:
     """Pack a message. Raises ValueError if it is over the limits."""
     text = json.dumps(content, separators=(",", ":")).encode()
     return HEADER.pack(*_checked(len(text), len(data))) + text + data
+
+
+def read(exactly: Callable[[int], bytes], most_bytes: int = MAX_JSON_BYTES + MAX_DATA_BYTES) -> Message | None:
+    """Return the next message, None if there are no more. `exactly` reads that many bytes, or fewer at the end. Raises
+    ValueError if the message is over the limits, or none."""
+    header = exactly(HEADER.size)
+    if not header:
+        return None
+    text_bytes, data_bytes = sizes(header)
+    if text_bytes + data_bytes > most_bytes:
+        raise ValueError(f"a message of {text_bytes} and {data_bytes} bytes")
+    return Message(content(exactly(text_bytes)), exactly(data_bytes))
+
+
+def content(text: bytes) -> dict[str, Any]:
+    """Return the JSON object of a message. Raises ValueError if it is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError("a message without an object")
+    return found
 
 
 def sizes(header: bytes) -> tuple[int, int]:

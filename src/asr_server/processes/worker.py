@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
 from collections.abc import Callable
 from typing import Any, BinaryIO, TypeVar
@@ -35,15 +34,6 @@ def confine(memory_bytes: int) -> None:
     sandbox.lock(memory_bytes, _NO_LIMIT_S)
 
 
-def read(requests: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
-    """Return the next request; None if there are no more."""
-    header = requests.read(messages.HEADER.size)
-    if not header:
-        return None
-    text_bytes, data_bytes = messages.sizes(header)
-    return json.loads(requests.read(text_bytes)), requests.read(data_bytes)
-
-
 def serve(
     requests: BinaryIO, answers: BinaryIO, answer: Callable[[dict[str, Any], bytes, dict[int, T]], bytes], cpu_s: float
 ) -> None:
@@ -53,7 +43,7 @@ def serve(
     from that before.
     """
     kept: dict[int, T] = {}
-    while request := read(requests):
+    while request := messages.read(requests.read):
         content, data = request
         sandbox.limit_cpu_from_now(cpu_s)
         if dropped := content.pop("dropped"):

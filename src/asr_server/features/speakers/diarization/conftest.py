@@ -190,6 +190,6 @@ def numbered(*parts):
 def conversation():
     """20 s of two real people who speak in turns, (n,) float32 at 16 kHz. It changes at 4.5, 7.5 and 13.4 s."""
     one, _ = soundfile.read(demo.speech().recording, dtype="float32")
-    folder = Path(__file__).parents[3] / "E2Etest" / "real_speech"
+    folder = Path(__file__).parents[5] / "E2Etest" / "real_speech"
     two, four = (soundfile.read(folder / f"librivox_{name}.flac", dtype="float32")[0] for name in ("0880", "0870"))
     return np.concatenate([one[:72_000], two, one[82_000:], four])
