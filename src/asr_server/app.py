@@ -48,6 +48,7 @@ from asr_server.net.ephemeral_keys import EphemeralKeys
 from asr_server.ops.probes import not_live
 from asr_server.ops.server_metrics import Metrics
 from asr_server.processes import sandbox
+from asr_server.processes.idle import IdleOwner, end_when_idle
 from asr_server.recordings.pipeline import PipelineResources, RecordingPipeline
 from asr_server.recordings.processor import RequestProcessor
 from asr_server.schedule.admission import Admission
@@ -89,7 +90,7 @@ def create_app(
         await services.jobs.start()
         tasks = [
             asyncio.create_task(_make_ready(services)),
-            asyncio.create_task(_end_idle_processes(built, settings)),
+            asyncio.create_task(end_when_idle(built.idle_owners, settings.idle_timeout)),
             asyncio.create_task(_trim_heap()),
         ]
         try:
@@ -146,6 +147,11 @@ class Machinery:
     translations: Translations
     processor: RequestProcessor
     speech: Speech
+
+    @property
+    def idle_owners(self) -> list[IdleOwner]:
+        """Return those whose processes are ended when they are idle."""
+        return [self.decoder, self.speech.encoder, *([self.speakers] if self.speakers is not None else [])]
 
     async def close(self) -> None:
         """End the connections, the decoder's child and the engine's thread."""
@@ -290,16 +296,6 @@ async def _make_ready(services: Services) -> None:
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
     services.ready = True
-
-
-async def _end_idle_processes(built: Machinery, settings: Settings) -> None:
-    """Give the memory of the other processes back on the same clock as the model's."""
-    while settings.idle_timeout:
-        await asyncio.sleep(min(settings.idle_timeout, 10.0))
-        await built.decoder.close_idle()
-        if built.speakers is not None:
-            await built.speakers.close_idle()
-        await built.speech.encoder.close_idle()
 
 
 async def _trim_heap() -> None:

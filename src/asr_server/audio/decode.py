@@ -112,7 +112,7 @@ class Decoder:
         self._places = FairShares(cores, 2 * cores)
         self._memory = FairShares(limits.shared_memory_bytes, limits.memory_bytes)
         self._closed = False
-        self._idle = IdleTimer(idle_timeout_s)
+        self.idle = IdleTimer(idle_timeout_s)
         self.decoded_s = 0.0  # seconds of audio of all files so far
         self.failures: Counter[str] = Counter()  # files that could not be decoded to their end, by error code
 
@@ -167,12 +167,9 @@ class Decoder:
         """Process id of the fork server; None before the first file and after its end."""
         return self._fork_server.pid
 
-    async def close_idle(self) -> bool:
-        """End the fork server if no file was decoded for `idle_timeout_s`, and return whether it was ended."""
-        if not (self._idle.expired and self._fork_server.alive()):
-            return False
+    async def close_idle(self) -> None:
+        """End the fork server; the next file starts another."""
         await self._fork_server.close()
-        return True
 
     async def close(self) -> None:
         """End the fork server for good; decodes that still run, and later ones, raise `ShuttingDown`."""
@@ -220,7 +217,7 @@ class Decoder:
     async def _retried(self, file: _File, progress: Progress) -> AsyncGenerator[bytearray, None]:
         """Yield the PCM of one file as it comes. Begun again if the fork server is lost: what was given already, which
         is the same each time, is left out."""
-        self._idle.hold()
+        self.idle.hold()
         attempts = 0
         try:
             async with self._memory.taken(file.caller, file.limits.memory_bytes):
@@ -243,7 +240,7 @@ class Decoder:
                         if attempts == _ATTEMPTS:
                             raise DecoderUnavailable("The audio decoder was lost or does not start.") from None
         finally:
-            self._idle.release()
+            self.idle.release()
 
     async def _attempt(self, file: _File, progress: Progress) -> AsyncGenerator[bytearray, None]:
         # Leaving this block for any reason closes the pipe, and with that the fork server kills the child.

@@ -25,6 +25,7 @@ from asr_server.audio.limits import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import DecoderUnavailable, InvalidAudio, ShuttingDown, UploadsUnavailable
 from asr_server.processes import launcher
+from asr_server.processes.idle import end_expired
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -300,17 +301,17 @@ async def test_a_directory_for_uploads_that_vanished_is_made_again(
 
 
 async def test_idle_decoder_is_ended() -> None:
-    """`close_idle` ends the process only when it was idle for long enough; the next file starts it anew."""
+    """The process ends only when it was idle for long enough; the next file starts it anew."""
     decoder = Decoder(DecodeLimits(max_audio_s=60.0), idle_timeout_s=0.5)
     assert decoder.fork_server_pid is None
     await asyncio.sleep(0.5)
-    assert not await decoder.close_idle()
+    await end_expired([decoder])
     assert await works(decoder)
     pid = decoder.fork_server_pid
-    assert not await decoder.close_idle()
+    await end_expired([decoder])
     assert decoder.fork_server_pid == pid
     await asyncio.sleep(0.5)
-    assert await decoder.close_idle()
+    await end_expired([decoder])
     assert decoder.fork_server_pid is None
     assert not _runs(pid or 0)
     assert await works(decoder)

@@ -212,7 +212,7 @@ class WorkerClient(ABC, Generic[P]):
         self._starting = asyncio.Lock()
         self._closed = False
         self._numbers = itertools.count()
-        self._idle = IdleTimer(idle_timeout_s)
+        self.idle = IdleTimer(idle_timeout_s)
 
     @abstractmethod
     async def _start(self) -> P:
@@ -224,10 +224,9 @@ class WorkerClient(ABC, Generic[P]):
         return self._process.pid if self._process is not None and self._process.is_running else None
 
     async def close_idle(self) -> None:
-        """End the process if it was out of use for the idle timeout."""
-        if self._process is not None and self._idle.expired:
-            logger.info(f"the process that {self._process.purpose} was ended", idle_s=round(self._idle.idle_s))
-            process, self._process = self._process, None
+        process, self._process = self._process, None
+        if process is not None:
+            logger.info(f"the process that {process.purpose} was ended", idle_s=round(self.idle.idle_s))
             await process.end()
 
     async def close(self) -> None:

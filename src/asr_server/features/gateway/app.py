@@ -26,6 +26,7 @@ from asr_server.features.shared_jobs import database
 from asr_server.net import errors, install
 from asr_server.net.access import AccessRules
 from asr_server.ops import page
+from asr_server.processes.idle import end_when_idle
 
 _LOOK_FOR_JOBS_S = 30.0
 
@@ -47,7 +48,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(worker.end_when_idle())] if settings.idle_timeout else []
+        tasks = [asyncio.create_task(end_when_idle([worker], settings.idle_timeout))]
         if settings.worker_hang_s:
             tasks.append(asyncio.create_task(worker.end_when_hung(client.probe, _hang_config(settings))))
         tasks += [asyncio.create_task(_start(worker))] if settings.preload or _has_unfinished_jobs(settings) else []

@@ -127,7 +127,7 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
         return await started(self._source)
 
     async def _begun(self, *, is_live: bool) -> _Analysis:
-        analysis = _Analysis(await self._running(), next(self._numbers), self._idle, is_live=is_live)
+        analysis = _Analysis(await self._running(), next(self._numbers), self.idle, is_live=is_live)
         try:
             await analysis.ask("start", live=is_live)
         except BaseException:

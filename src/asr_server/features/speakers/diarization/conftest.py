@@ -14,6 +14,7 @@ import soundfile
 from asr_server import demo
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError
+from asr_server.core.idle import IdleTimer
 from asr_server.features.speakers.diarization.models import WINDOW_SAMPLES
 from asr_server.features.speakers.diarization.turns import Diarization, Turn
 from asr_server.features.speakers.diarization.windows import Models
@@ -38,6 +39,7 @@ class ToneSpeakers:
 
     voice_model = "tones"
     pid = None
+    idle = IdleTimer(0.0)
     calls = 0
 
     async def diarize(self, samples, count=None):
@@ -54,9 +56,6 @@ class ToneSpeakers:
             at = end
         heard = np.array(pitches)
         return Diarization(tuple(turns), tuple(_voice(spectra[heard == pitch]) for pitch in people))
-
-    async def close_idle(self):
-        """Do nothing: there is no process."""
 
     async def close(self):
         """Do nothing: there is no process."""

@@ -52,7 +52,7 @@ class AudioEncoder(WorkerClient[EncoderProcess]):
             raise Overloaded("Too many spoken answers are being encoded; try again later.")
         self._mib += mib
         self.streams += 1
-        self._idle.hold()
+        self.idle.hold()
         try:
             process, number = await self._running(), next(self._numbers)
             try:
@@ -62,7 +62,7 @@ class AudioEncoder(WorkerClient[EncoderProcess]):
             finally:
                 process.drop(number)
         finally:
-            self._idle.release()
+            self.idle.release()
             self._mib -= mib
             self.streams -= 1
 

@@ -25,6 +25,7 @@ from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.encoding.complete import with_length
 from asr_server.features.speech_output.encoding.conftest import tone
 from asr_server.features.speech_output.encoding.formats import STREAMED_FORMATS, EncodingOptions, SpeechFormat
+from asr_server.processes.idle import end_expired
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -212,10 +213,10 @@ async def test_a_lost_process_ends_its_files_and_the_next_one_has_another(encode
 async def test_an_idle_process_is_ended_and_one_in_use_is_not(encoder: AudioEncoder) -> None:
     async with encoder.stream(PCM) as stream:
         await asyncio.sleep(0.01)
-        await encoder.close_idle()
+        await end_expired([encoder])
         await stream.push(SOUND)
     await asyncio.sleep(0.01)
-    await encoder.close_idle()
+    await end_expired([encoder])
     assert encoder.pid is None
 
 
