@@ -18,6 +18,7 @@ from asr_server.audio.limits import DecodeLimits
 from asr_server.core import heap
 from asr_server.core import settings as settings_module
 from asr_server.core.errors import JobsUnavailable
+from asr_server.core.idle import IdleOwner, end_when_idle
 from asr_server.core.settings import Settings, superseded
 from asr_server.engine import plan
 from asr_server.engine.catalog import Catalog
@@ -48,7 +49,6 @@ from asr_server.net.ephemeral_keys import EphemeralKeys
 from asr_server.ops.probes import not_live
 from asr_server.ops.server_metrics import Metrics
 from asr_server.processes import sandbox
-from asr_server.processes.idle import IdleOwner, end_when_idle
 from asr_server.recordings.pipeline import PipelineResources, RecordingPipeline
 from asr_server.recordings.processor import RequestProcessor
 from asr_server.schedule.admission import Admission

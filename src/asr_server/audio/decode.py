@@ -107,7 +107,7 @@ class Decoder:
 
     def __init__(self, limits: DecodeLimits, *, idle_timeout_s: float = 0.0) -> None:
         self._limits = limits
-        self._fork_server = ForkServer("asr_server.audio.decoder_child")
+        self.fork_server = ForkServer("asr_server.audio.decoder_child")
         cores = len(os.sched_getaffinity(0))
         self._places = FairShares(cores, 2 * cores)
         self._memory = FairShares(limits.shared_memory_bytes, limits.memory_bytes)
@@ -162,19 +162,14 @@ class Decoder:
                 samples = np.nan_to_num(np.frombuffer(block, np.float32))
                 yield np.ascontiguousarray(samples.reshape(-1, progress.channels).T)
 
-    @property
-    def fork_server_pid(self) -> int | None:
-        """Process id of the fork server; None before the first file and after its end."""
-        return self._fork_server.pid
-
     async def close_idle(self) -> None:
         """End the fork server; the next file starts another."""
-        await self._fork_server.close()
+        await self.fork_server.close()
 
     async def close(self) -> None:
         """End the fork server for good; decodes that still run, and later ones, raise `ShuttingDown`."""
         self._closed = True
-        await self._fork_server.close()
+        await self.fork_server.close()
 
     async def _blocks(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
         """Yield the PCM of one file; counts its audio and its failure."""
@@ -260,19 +255,19 @@ class Decoder:
 
         The fork server passes requests on at once: one that does not is stopped or hangs, and is ended.
         """
-        process = await self._fork_server.send(self._request(file, progress).to_bytes(), file.fd, frames.write_fd)
+        process = await self.fork_server.send(self._request(file, progress).to_bytes(), file.fd, frames.write_fd)
         frames.close_write_end()
-        if not await frames.has_more(self._fork_server.answer_s, lambda: is_stopped(process.pid)):
-            self._fork_server.end(process)
+        if not await frames.has_more(self.fork_server.answer_s, lambda: is_stopped(process.pid)):
+            self.fork_server.end(process)
             raise ForkServerLost
         try:
             kind, _ = await frames.next()
         except (TimeoutError, IncompleteReply):
-            await self._fork_server.has_died(process)  # if it has, the next attempt starts another
+            await self.fork_server.has_died(process)  # if it has, the next attempt starts another
             raise ForkServerLost from None
         if kind is not FrameType.STARTED:
             raise ForkServerLost
-        self._fork_server.answered(process)
+        self.fork_server.answered(process)
         return process
 
     async def _next(
@@ -287,7 +282,7 @@ class Decoder:
                 raise InvalidAudio("The file takes too long to decode.", param="file") from None
             except IncompleteReply:
                 # The child of a dead fork server dies with it: then the file is not at fault.
-                if await self._fork_server.has_died(process):
+                if await self.fork_server.has_died(process):
                     raise ForkServerLost from None
                 raise self._error(FrameType.INVALID_AUDIO) from None
             if kind is FrameType.CLAIM:

@@ -21,7 +21,9 @@ class Message(NamedTuple):
 def packed(content: dict[str, Any], data: bytes = b"") -> bytes:
     """Pack a message. Raises ValueError if it is over the limits."""
     text = json.dumps(content, separators=(",", ":")).encode()
-    return HEADER.pack(*_checked(len(text), len(data))) + text + data
+    header = HEADER.pack(len(text), len(data))
+    sizes(header)
+    return header + text + data
 
 
 def read(exactly: Callable[[int], bytes], most_bytes: int = MAX_JSON_BYTES + MAX_DATA_BYTES) -> Message | None:
@@ -30,9 +32,7 @@ def read(exactly: Callable[[int], bytes], most_bytes: int = MAX_JSON_BYTES + MAX
     header = exactly(HEADER.size)
     if not header:
         return None
-    text_bytes, data_bytes = sizes(header)
-    if text_bytes + data_bytes > most_bytes:
-        raise ValueError(f"a message of {text_bytes} and {data_bytes} bytes")
+    text_bytes, data_bytes = sizes(header, most_bytes)
     return Message(content(exactly(text_bytes)), exactly(data_bytes))
 
 
@@ -47,12 +47,9 @@ def content(text: bytes) -> dict[str, Any]:
     return found
 
 
-def sizes(header: bytes) -> tuple[int, int]:
+def sizes(header: bytes, most_bytes: int = MAX_JSON_BYTES + MAX_DATA_BYTES) -> tuple[int, int]:
     """Return the sizes of the two parts. Raises ValueError if they are over the limits."""
-    return _checked(*HEADER.unpack(header))
-
-
-def _checked(text_bytes: int, data_bytes: int) -> tuple[int, int]:
-    if text_bytes > MAX_JSON_BYTES or data_bytes > MAX_DATA_BYTES:
+    text_bytes, data_bytes = HEADER.unpack(header)
+    if text_bytes > MAX_JSON_BYTES or data_bytes > MAX_DATA_BYTES or text_bytes + data_bytes > most_bytes:
         raise ValueError(f"a message of {text_bytes} and {data_bytes} bytes")
     return text_bytes, data_bytes

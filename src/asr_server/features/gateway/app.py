@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from asr_server import feature_list
 from asr_server.core.errors import AsrError
+from asr_server.core.idle import end_when_idle
 from asr_server.core.settings import Settings
 from asr_server.features.gateway.child import spawner
 from asr_server.features.gateway.hang_detector import HangConfig
@@ -26,7 +27,6 @@ from asr_server.features.shared_jobs import database
 from asr_server.net import errors, install
 from asr_server.net.access import AccessRules
 from asr_server.ops import page
-from asr_server.processes.idle import end_when_idle
 
 _LOOK_FOR_JOBS_S = 30.0
 

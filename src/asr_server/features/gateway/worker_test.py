@@ -13,12 +13,12 @@ import pytest
 from loguru import logger
 
 from asr_server.core.errors import ShuttingDown, WorkerUnavailable
+from asr_server.core.idle import end_when_idle
 from asr_server.features.gateway.hang_detector import HangConfig, ProbeResult
 from asr_server.features.gateway.restart_policy import RestartConfig, WorkerState
 from asr_server.features.gateway.worker import Worker, WorkerConfig
 from asr_server.ops.metric_spec import WorkerEnd
 from asr_server.processes import unix_sockets
-from asr_server.processes.idle import end_when_idle
 
 
 class _Process:
