@@ -9,12 +9,13 @@ Speex), and the first audio track of MP4, MOV, M4A, Matroska and WebM. See `chan
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 import numpy as np
@@ -255,7 +256,7 @@ class Decoder:
 
         The fork server passes requests on at once: one that does not is stopped or hangs, and is ended.
         """
-        process = await self.fork_server.send(self._request(file, progress).to_bytes(), file.fd, frames.write_fd)
+        process = await self.fork_server.send(self._request(file, progress), file.fd, frames.write_fd)
         frames.close_write_end()
         if not await frames.has_more(self.fork_server.answer_s, lambda: is_stopped(process.pid)):
             self.fork_server.end(process)
@@ -307,9 +308,9 @@ class Decoder:
             raise EmptyFile("The file is empty.", param="file")
         return _File(source_fd, file_bytes, caller, self._limits.of_file(file_bytes))
 
-    def _request(self, file: _File, progress: Progress) -> DecodeRequest:
+    def _request(self, file: _File, progress: Progress) -> bytes:
         limits = file.limits
-        return DecodeRequest(
+        request = DecodeRequest(
             file.size_bytes,
             self._limits.max_audio_s,
             limits.memory_bytes,
@@ -319,6 +320,7 @@ class Decoder:
             progress.max_channels,
             progress.rate_hz,
         )
+        return json.dumps(asdict(request)).encode()
 
     def _error(self, kind: FrameType) -> AsrError:
         if kind is FrameType.NO_AUDIO_TRACK:

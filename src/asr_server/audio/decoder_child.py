@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 
@@ -31,7 +32,7 @@ _COUNT_SLACK_S = 1.0  # packets include the encoder's delay and padding, which d
 
 def run(message: bytes, source_fd: int, out_fd: int) -> None:
     """Enter the sandbox and decode the file."""
-    request = DecodeRequest.from_bytes(message)
+    request = DecodeRequest(**json.loads(message))
     sandbox.lock(request.memory_bytes, request.cpu_s)
     _write(out_fd, HEADER.pack(FrameType.STARTED, 0))
     _write(out_fd, HEADER.pack(_outcome(request, source_fd, out_fd), 0))
