@@ -21,7 +21,7 @@ class ForkServerLost(Exception):
 
 
 class ForkServer:
-    """Starts at most one fork server, whose children run `module` (see `fork_server.ChildModule`). All methods must be
+    """Starts at most one fork server, whose children run `module` (see `fork_server`). All methods must be
     called on one event loop; no lock protects them."""
 
     def __init__(self, module: str) -> None:
