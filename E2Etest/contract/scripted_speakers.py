@@ -9,6 +9,7 @@ import numpy as np
 
 from asr_server.core.audio import samples_to_ms
 from asr_server.core.errors import SpeakersUnavailable
+from asr_server.core.idle import IdleTimer
 from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS, Diarization, SpeakerCount, Turn, VoicePrint
 
 
@@ -23,6 +24,7 @@ class ScriptedSpeakers:
     def __init__(self, turns: Sequence[tuple[int, float, float]]) -> None:
         self.turns = tuple(Turn(who, round(1000 * start), round(1000 * end)) for who, start, end in turns)
         self.is_lost = False
+        self.idle = IdleTimer(0.0)
         self.pid: int | None = None  # there is no process, but the server asks
 
     @asynccontextmanager
@@ -33,9 +35,6 @@ class ScriptedSpeakers:
     async def diarize(self, samples, count: SpeakerCount | None = None) -> Diarization:
         """A clip of a known speaker."""
         return Diarization((Turn(0, 0, samples_to_ms(len(samples))),), (_voice(0),))
-
-    async def close_idle(self) -> None:
-        """There is no process."""
 
     async def close(self) -> None:
         """There is no process."""

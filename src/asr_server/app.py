@@ -18,6 +18,7 @@ from asr_server.audio.limits import DecodeLimits
 from asr_server.core import heap
 from asr_server.core import settings as settings_module
 from asr_server.core.errors import JobsUnavailable
+from asr_server.core.idle import IdleOwner, end_when_idle
 from asr_server.core.settings import Settings, superseded
 from asr_server.engine import plan
 from asr_server.engine.catalog import Catalog
@@ -90,7 +91,7 @@ def create_app(
         await services.jobs.start()
         tasks = [
             asyncio.create_task(_make_ready(services)),
-            asyncio.create_task(_end_idle_processes(built, settings)),
+            asyncio.create_task(end_when_idle(built.idle_owners, settings.idle_timeout)),
             asyncio.create_task(_trim_heap()),
         ]
         try:
@@ -147,6 +148,11 @@ class Machinery:
     translations: Translations
     processor: RequestProcessor
     speech: Speech
+
+    @property
+    def idle_owners(self) -> list[IdleOwner]:
+        """Return those whose processes are ended when they are idle."""
+        return [self.decoder, self.speech.encoder, *([self.speakers] if self.speakers is not None else [])]
 
     async def close(self) -> None:
         """End the connections, the decoder's child and the engine's thread."""
@@ -301,16 +307,6 @@ async def _make_ready(services: Services) -> None:
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
     services.ready = True
-
-
-async def _end_idle_processes(built: Machinery, settings: Settings) -> None:
-    """Give the memory of the other processes back on the same clock as the model's."""
-    while settings.idle_timeout:
-        await asyncio.sleep(min(settings.idle_timeout, 10.0))
-        await built.decoder.close_idle()
-        if built.speakers is not None:
-            await built.speakers.close_idle()
-        await built.speech.encoder.close_idle()
 
 
 async def _trim_heap() -> None:

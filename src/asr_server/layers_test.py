@@ -42,8 +42,7 @@ LAYERS = {
 _HIGHEST = 3
 SAME_LAYER = {
     ("text", "core"),
-    ("processes", "audio"),  # the fork server knows its decoders
-    ("audio", "processes"),
+    ("audio", "processes"),  # decoders are children of its fork server
 }
 # Packages that do no I/O and wait for nothing.
 PURE = ("live.machine", "subtitle", "text")
@@ -61,12 +60,12 @@ ONLY_IN = {
     "starlette": _WEB,
     "uvicorn": {"cli", "net", "features.host"},
     "granian": {"features.host"},
-    "av": {"audio", "processes.fork_server", "features.speech_output.encoding"},
+    "av": {"audio", "features.speech_output.encoding"},
     "onnxruntime": {"audio"} | {f"features.{name}" for name in ("speakers", "piper", "turns", "moonshine", "encoders")},
     "onnx": {"features.encoders.onnx_export"},
     "tensorrt": {"features.encoders.trt_encoder", "features.encoders.trt_export"},
     "flatbuffers": {"features.moonshine"},
-    "asyncio": _WEB | {"audio", "processes", "cli", "engine.client", "engine.row_calls"},
+    "asyncio": _WEB | {"core.idle", "audio", "processes", "cli", "engine.client", "engine.row_calls"},
     "ray": set(),
     "websockets": {"client", "features.gateway", "features.wyoming", "net.socket_protocol"},
     "wyoming": {"features.wyoming"},

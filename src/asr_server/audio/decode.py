@@ -9,12 +9,13 @@ Speex), and the first audio track of MP4, MOV, M4A, Matroska and WebM. See `chan
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Protocol
 
 import numpy as np
@@ -107,12 +108,12 @@ class Decoder:
 
     def __init__(self, limits: DecodeLimits, *, idle_timeout_s: float = 0.0) -> None:
         self._limits = limits
-        self._fork_server = ForkServer()
+        self.fork_server = ForkServer("asr_server.audio.decoder_child")
         cores = len(os.sched_getaffinity(0))
         self._places = FairShares(cores, 2 * cores)
         self._memory = FairShares(limits.shared_memory_bytes, limits.memory_bytes)
         self._closed = False
-        self._idle = IdleTimer(idle_timeout_s)
+        self.idle = IdleTimer(idle_timeout_s)
         self.decoded_s = 0.0  # seconds of audio of all files so far
         self.failures: Counter[str] = Counter()  # files that could not be decoded to their end, by error code
 
@@ -162,22 +163,14 @@ class Decoder:
                 samples = np.nan_to_num(np.frombuffer(block, np.float32))
                 yield np.ascontiguousarray(samples.reshape(-1, progress.channels).T)
 
-    @property
-    def fork_server_pid(self) -> int | None:
-        """Process id of the fork server; None before the first file and after its end."""
-        return self._fork_server.pid
-
-    async def close_idle(self) -> bool:
-        """End the fork server if no file was decoded for `idle_timeout_s`, and return whether it was ended."""
-        if not (self._idle.expired and self._fork_server.alive()):
-            return False
-        await self._fork_server.close()
-        return True
+    async def close_idle(self) -> None:
+        """End the fork server; the next file starts another."""
+        await self.fork_server.close()
 
     async def close(self) -> None:
         """End the fork server for good; decodes that still run, and later ones, raise `ShuttingDown`."""
         self._closed = True
-        await self._fork_server.close()
+        await self.fork_server.close()
 
     async def _blocks(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
         """Yield the PCM of one file; counts its audio and its failure."""
@@ -220,7 +213,7 @@ class Decoder:
     async def _retried(self, file: _File, progress: Progress) -> AsyncGenerator[bytearray, None]:
         """Yield the PCM of one file as it comes. Begun again if the fork server is lost: what was given already, which
         is the same each time, is left out."""
-        self._idle.hold()
+        self.idle.hold()
         attempts = 0
         try:
             async with self._memory.taken(file.caller, file.limits.memory_bytes):
@@ -243,7 +236,7 @@ class Decoder:
                         if attempts == _ATTEMPTS:
                             raise DecoderUnavailable("The audio decoder was lost or does not start.") from None
         finally:
-            self._idle.release()
+            self.idle.release()
 
     async def _attempt(self, file: _File, progress: Progress) -> AsyncGenerator[bytearray, None]:
         # Leaving this block for any reason closes the pipe, and with that the fork server kills the child.
@@ -263,19 +256,19 @@ class Decoder:
 
         The fork server passes requests on at once: one that does not is stopped or hangs, and is ended.
         """
-        process = await self._fork_server.send(self._request(file, progress), file.fd, frames.write_fd)
+        process = await self.fork_server.send(self._request(file, progress), file.fd, frames.write_fd)
         frames.close_write_end()
-        if not await frames.has_more(self._fork_server.answer_s, lambda: is_stopped(process.pid)):
-            self._fork_server.end(process)
+        if not await frames.has_more(self.fork_server.answer_s, lambda: is_stopped(process.pid)):
+            self.fork_server.end(process)
             raise ForkServerLost
         try:
             kind, _ = await frames.next()
         except (TimeoutError, IncompleteReply):
-            await self._fork_server.has_died(process)  # if it has, the next attempt starts another
+            await self.fork_server.has_died(process)  # if it has, the next attempt starts another
             raise ForkServerLost from None
         if kind is not FrameType.STARTED:
             raise ForkServerLost
-        self._fork_server.answered(process)
+        self.fork_server.answered(process)
         return process
 
     async def _next(
@@ -290,7 +283,7 @@ class Decoder:
                 raise InvalidAudio("The file takes too long to decode.", param="file") from None
             except IncompleteReply:
                 # The child of a dead fork server dies with it: then the file is not at fault.
-                if await self._fork_server.has_died(process):
+                if await self.fork_server.has_died(process):
                     raise ForkServerLost from None
                 raise self._error(FrameType.INVALID_AUDIO) from None
             if kind is FrameType.CLAIM:
@@ -315,9 +308,9 @@ class Decoder:
             raise EmptyFile("The file is empty.", param="file")
         return _File(source_fd, file_bytes, caller, self._limits.of_file(file_bytes))
 
-    def _request(self, file: _File, progress: Progress) -> DecodeRequest:
+    def _request(self, file: _File, progress: Progress) -> bytes:
         limits = file.limits
-        return DecodeRequest(
+        request = DecodeRequest(
             file.size_bytes,
             self._limits.max_audio_s,
             limits.memory_bytes,
@@ -327,6 +320,7 @@ class Decoder:
             progress.max_channels,
             progress.rate_hz,
         )
+        return json.dumps(asdict(request)).encode()
 
     def _error(self, kind: FrameType) -> AsrError:
         if kind is FrameType.NO_AUDIO_TRACK:

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing
@@ -23,6 +24,7 @@ from asr_server.audio.decode import Decoder
 from asr_server.audio.limits import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import DecoderUnavailable, InvalidAudio, ShuttingDown, UploadsUnavailable
+from asr_server.core.idle import end_expired
 from asr_server.processes import launcher
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -37,7 +39,7 @@ async def decoder() -> AsyncIterator[Decoder]:
 
 def children(decoder: Decoder) -> list[int]:
     """The children of the fork server: a spare, and one for each running decode."""
-    pid = decoder.fork_server_pid
+    pid = decoder.fork_server.pid
     if pid is None:
         return []
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
@@ -70,7 +72,7 @@ def descriptors(pid: int | str = "self") -> int:
 async def test_a_crash_is_the_files_own(decoder: Decoder, fatal: signal.Signals) -> None:
     """A child that dies mid-decode fails its own request with `InvalidAudio`; fork server and next file work."""
     await works(decoder)
-    fork_server_pid = decoder.fork_server_pid
+    fork_server_pid = decoder.fork_server.pid
     with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
         async with aclosing(decoder.stream(file)) as blocks:
             await anext(blocks)
@@ -80,7 +82,7 @@ async def test_a_crash_is_the_files_own(decoder: Decoder, fatal: signal.Signals)
                 async for _ in blocks:
                     pass
     assert await works(decoder)
-    assert decoder.fork_server_pid == fork_server_pid
+    assert decoder.fork_server.pid == fork_server_pid
 
 
 async def test_wall_clock_limit() -> None:
@@ -171,20 +173,20 @@ async def test_a_file_has_memory_until_it_is_decoded(decoder: Decoder) -> None:
 async def test_fork_server_killed_between_files(decoder: Decoder) -> None:
     """A fork server found dead is replaced, and nobody notices."""
     await works(decoder)
-    dead = decoder.fork_server_pid
+    dead = decoder.fork_server.pid
     assert dead is not None
     os.kill(dead, signal.SIGKILL)
     assert await works(decoder)
-    assert decoder.fork_server_pid not in {None, dead}
+    assert decoder.fork_server.pid not in {None, dead}
 
 
 async def test_fork_server_killed_with_a_file_in_hand(decoder: Decoder) -> None:
     """A fork server that dies before the first sample costs a second attempt, not the request."""
-    await decoder._fork_server.close()
+    await decoder.fork_server.close()
     with second() as file:
         decoding = asyncio.create_task(decoder.decode(file))
-        assert await eventually(lambda: decoder.fork_server_pid is not None)
-        os.kill(decoder.fork_server_pid or 0, signal.SIGKILL)
+        assert await eventually(lambda: decoder.fork_server.pid is not None)
+        os.kill(decoder.fork_server.pid or 0, signal.SIGKILL)
         assert len(await decoding) == SAMPLE_RATE
 
 
@@ -192,10 +194,10 @@ async def test_a_stopped_fork_server_is_replaced(monkeypatch: pytest.MonkeyPatch
     """Files that a stopped fork server keeps waiting are served by another, and it is ended with its children."""
     decoder = Decoder(DecodeLimits(max_audio_s=600.0))
     await works(decoder)
-    family = [*children(decoder), decoder.fork_server_pid or 0]
+    family = [*children(decoder), decoder.fork_server.pid or 0]
     os.kill(family[-1], signal.SIGSTOP)
     assert all(await asyncio.gather(*(works(decoder) for _ in range(4))))
-    assert decoder.fork_server_pid not in family
+    assert decoder.fork_server.pid not in family
     assert await eventually(lambda: not any(_runs(pid) for pid in family))
     await decoder.close()
 
@@ -211,7 +213,7 @@ async def test_a_decoder_that_never_starts_is_not_the_files_fault(
     with monkeypatch.context() as broken:
         (tmp_path / "python").write_text(program)
         (tmp_path / "python").chmod(0o700)
-        broken.setattr(launcher.sys, "executable", str(tmp_path / ("python" if program else "missing")))
+        broken.setattr(sys, "executable", str(tmp_path / ("python" if program else "missing")))
         with second() as file, pytest.raises(DecoderUnavailable):
             await decoder.decode(file)
     assert decoder.failures == {"decoder_unavailable": 1}
@@ -227,7 +229,7 @@ async def test_fork_server_killed_mid_file(decoder: Decoder) -> None:
     with wav(tone.tobytes()) as file:
         async with aclosing(decoder.stream(file)) as blocks:
             heard = [await anext(blocks)]
-            family = [*children(decoder), decoder.fork_server_pid or 0]
+            family = [*children(decoder), decoder.fork_server.pid or 0]
             os.kill(family[-1], signal.SIGKILL)
             heard += [block async for block in blocks]
     np.testing.assert_allclose(np.concatenate(heard), tone / 32_768, atol=1e-6)
@@ -245,7 +247,7 @@ async def test_cancelled_decodes_leave_nothing_behind(decoder: Decoder) -> None:
     """Cancelled decodes, abandoned streams and errors leave no process and no descriptor, nor in the fork server."""
     await works(decoder)
     assert await eventually(lambda: len(children(decoder)) == 1)
-    fork_server_pid = decoder.fork_server_pid
+    fork_server_pid = decoder.fork_server.pid
     assert fork_server_pid is not None
     before = descriptors(), descriptors(fork_server_pid)
     with encode("flac", "flac", np.zeros((1, 120 * 48_000), np.float32), 48_000) as file, open_bytes(b"no") as text:
@@ -262,7 +264,7 @@ async def test_cancelled_decodes_leave_nothing_behind(decoder: Decoder) -> None:
                 await decoder.decode(text)
         assert await eventually(lambda: (descriptors() - 2, descriptors(fork_server_pid)) == before)
     assert await eventually(lambda: len(children(decoder)) == 1)
-    assert decoder.fork_server_pid == fork_server_pid
+    assert decoder.fork_server.pid == fork_server_pid
     assert await works(decoder)
 
 
@@ -299,18 +301,18 @@ async def test_a_directory_for_uploads_that_vanished_is_made_again(
 
 
 async def test_idle_decoder_is_ended() -> None:
-    """`close_idle` ends the process only when it was idle for long enough; the next file starts it anew."""
+    """The process ends only when it was idle for long enough; the next file starts it anew."""
     decoder = Decoder(DecodeLimits(max_audio_s=60.0), idle_timeout_s=0.5)
-    assert decoder.fork_server_pid is None
+    assert decoder.fork_server.pid is None
     await asyncio.sleep(0.5)
-    assert not await decoder.close_idle()
+    await end_expired([decoder])
     assert await works(decoder)
-    pid = decoder.fork_server_pid
-    assert not await decoder.close_idle()
-    assert decoder.fork_server_pid == pid
+    pid = decoder.fork_server.pid
+    await end_expired([decoder])
+    assert decoder.fork_server.pid == pid
     await asyncio.sleep(0.5)
-    assert await decoder.close_idle()
-    assert decoder.fork_server_pid is None
+    await end_expired([decoder])
+    assert decoder.fork_server.pid is None
     assert not _runs(pid or 0)
     assert await works(decoder)
     await decoder.close()
@@ -322,7 +324,7 @@ async def test_closing_ends_what_runs() -> None:
     with wav(bytes(200 * 2 * SAMPLE_RATE)) as file:
         async with aclosing(decoder.stream(file)) as blocks:
             await anext(blocks)
-            family = [*children(decoder), decoder.fork_server_pid or 0]
+            family = [*children(decoder), decoder.fork_server.pid or 0]
             await decoder.close()
             with pytest.raises(ShuttingDown):
                 async for _ in blocks:

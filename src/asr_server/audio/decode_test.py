@@ -172,11 +172,11 @@ async def test_a_plain_wav_needs_no_process() -> None:
         assert list(map(len, pieces)) == [2 * SAMPLE_RATE, 2 * SAMPLE_RATE, SAMPLE_RATE]
         assert np.abs(np.concatenate(pieces) - wave[0]).max() < 1e-4
         assert (progress.claimed_s, progress.decoded_s, decoder.decoded_s) == (5.0, 5.0, 5.0)
-        assert decoder.fork_server_pid is None
+        assert decoder.fork_server.pid is None
         assert decoder._memory.held == 0
         with wav(pcm16(tone(1.0, 8_000)), 8_000) as file:
             assert is_tone(await decoder.decode(file), 1.0)
-        assert decoder.fork_server_pid is not None
+        assert decoder.fork_server.pid is not None
     finally:
         await decoder.close()
     with wav(pcm16(wave)) as file, pytest.raises(ShuttingDown):

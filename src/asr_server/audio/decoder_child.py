@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
-import socket
 import struct
-from typing import NoReturn
 
+import av
+import av.subtitles.codeccontext  # PyAV imports these two at the first file with subtitles, when nothing can be opened
+import av.subtitles.stream
 import numpy as np
 
 from asr_server.audio.channels import interleaved, kept_channels
@@ -16,7 +18,6 @@ from asr_server.audio.decoder_wire import (
     HEADER,
     MAX_PCM_BYTES,
     MIN_DURATION_S,
-    REQUEST_BYTES,
     DecodeError,
     DecodeRequest,
     FrameType,
@@ -29,33 +30,18 @@ _WARM_UP_RATE_HZ = 48_000
 _COUNT_SLACK_S = 1.0  # packets include the encoder's delay and padding, which decoding takes off
 
 
-def run(requests: socket.socket, parent_pid: int) -> NoReturn:
-    """Warm up, wait for one request on `requests`, enter the sandbox, decode, exit.
-
-    The warm-up decodes silence: a forked process copies each page at its first write, which takes 4 ms in all, and
-    does so while nobody waits.
-    """
-    try:
-        # Everything that needs descriptors, privileges or imports happens before the caller's file arrives: after
-        # `lock` nothing can be opened any more.
-        sandbox.prepare((requests.fileno(),), parent_pid)
-        warm_up()
-        message, fds, _, _ = socket.recv_fds(requests, REQUEST_BYTES, 2)
-        if message:  # empty: the fork server closed its end without a request
-            source_fd, out_fd = fds
-            requests.close()
-            request = DecodeRequest.from_bytes(message)
-            sandbox.lock(request.memory_bytes, request.cpu_s)
-            _write(out_fd, HEADER.pack(FrameType.STARTED, 0))
-            _write(out_fd, HEADER.pack(_outcome(request, source_fd, out_fd), 0))
-    finally:
-        # Skips the clean-up of the interpreter, which belongs to the parent: this is a copy of its memory. The end of
-        # the process closes the pipe; an outcome that is missing there tells the server that the decode died.
-        os._exit(0)
+def run(message: bytes, source_fd: int, out_fd: int) -> None:
+    """Enter the sandbox and decode the file."""
+    request = DecodeRequest(**json.loads(message))
+    sandbox.lock(request.memory_bytes, request.cpu_s)
+    _write(out_fd, HEADER.pack(FrameType.STARTED, 0))
+    _write(out_fd, HEADER.pack(_outcome(request, source_fd, out_fd), 0))
 
 
 def warm_up() -> None:
     """Decode a WAV of silence: PyAV, numpy and soxr import files at first use, which the sandbox would forbid."""
+    np.seterr(all="ignore")
+    av.logging.set_level(None)  # libav's messages quote the file
     silence = bytes(8 * _WARM_UP_RATE_HZ // 2)
     fmt = struct.pack("<HHIIHH", 3, 2, _WARM_UP_RATE_HZ, 8 * _WARM_UP_RATE_HZ, 8, 32)
     chunks = b"fmt " + struct.pack("<I", len(fmt)) + fmt + b"data" + struct.pack("<I", len(silence)) + silence

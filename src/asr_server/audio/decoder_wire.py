@@ -1,19 +1,18 @@
 """The protocol between server and decoding child: one request in, frames of PCM and one outcome back. No I/O.
 
-A request is one SEQPACKET message: a JSON object with two file descriptors attached (the file, the write end of a
-pipe). The reply on that pipe is frames of `HEADER` (type, payload bytes, both uint32) and payload: `STARTED`, before
-the child reads the file; at most one `CLAIM`, the seconds that the file's headers claim, as float32; before the first
-`PCM`, and only if the request allows more than one channel, `CHANNELS`, the number of the file's channels, as uint32;
-any number of `PCM` frames of float32 at the request's rate, interleaved if there are several
-channels (`kept_channels`); then exactly one other type, without payload. A pipe that ends without one means that the
-child died.
+A request is a `DecodeRequest` as a JSON object, sent with the file and the write end of a pipe through the fork server
+(`processes/fork_server.py`). The reply on that pipe is frames of `HEADER` (type, payload bytes, both uint32) and
+payload: `STARTED`, before the child reads the file; at most one `CLAIM`, the seconds that the file's headers claim, as
+float32; before the first `PCM`, and only if the request allows more than one channel, `CHANNELS`, the number of the
+file's channels, as uint32; any number of `PCM` frames of float32 at the request's rate, interleaved if there are
+several channels (`kept_channels`); then exactly one other type, without payload. A pipe that ends without one means
+that the child died.
 """
 
 from __future__ import annotations
 
-import json
 import struct
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import IntEnum
 
 from asr_server.core.audio import SAMPLE_RATE
@@ -23,7 +22,6 @@ MAX_PCM_BYTES = 128_000  # a frame is 2 s of mono at most: what one unread block
 CLAIM = struct.Struct("<f")
 CHANNELS = struct.Struct("<I")
 MIN_DURATION_S = 0.1  # less than any word
-REQUEST_BYTES = 1024  # a request message is shorter
 
 
 class FrameType(IntEnum):
@@ -52,24 +50,6 @@ class DecodeRequest:
     block_cpu_s: float  # CPU time between two blocks
     max_channels: int = 1  # the most that are kept apart
     rate_hz: int = SAMPLE_RATE  # of the decoded samples
-
-    def to_bytes(self) -> bytes:
-        return json.dumps(asdict(self)).encode()
-
-    @classmethod
-    def from_bytes(cls, message: bytes) -> DecodeRequest:
-        """Raises ValueError, TypeError or KeyError on anything but what `to_bytes` gives."""
-        fields = json.loads(message)
-        return cls(
-            int(fields["file_bytes"]),
-            float(fields["max_audio_s"]),
-            int(fields["memory_bytes"]),
-            float(fields["cpu_s"]),
-            float(fields["first_cpu_s"]),
-            float(fields["block_cpu_s"]),
-            int(fields["max_channels"]),
-            int(fields["rate_hz"]),
-        )
 
 
 class DecodeError(Exception):

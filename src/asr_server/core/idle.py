@@ -1,9 +1,17 @@
-"""The time for which something that takes memory has been out of use, after which it is given back."""
+"""The time for which something that takes memory has been out of use, after which it is given back.
+
+One task ends all child processes that are idle. Models are not on it: only the engine thread may touch them, between
+two of its steps, and it sleeps until the first of them is due anyway (`schedule/thread.py`).
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+_LEAST_S = 0.01  # between two rounds of `end_when_idle`
 
 
 class IdleTimer:
@@ -47,3 +55,29 @@ class IdleTimer:
     def expired(self) -> bool:
         """True if the timeout has passed."""
         return (remaining_s := self.remaining_s) is not None and remaining_s <= 0
+
+
+class IdleOwner(Protocol):
+    """Starts a process when it is needed. `idle` counts the time since its last use."""
+
+    idle: IdleTimer
+
+    async def close_idle(self) -> None:
+        """End the process if there is one. Called when the timeout has passed."""
+
+
+async def end_when_idle(owners: Sequence[IdleOwner], timeout_s: float) -> None:
+    """End what is idle, for ever. `timeout_s` is the timeout of all owners; 0 is none."""
+    while timeout_s:
+        # One that is held now is idle in `timeout_s` at the earliest.
+        waits_s = (wait_s for owner in owners if (wait_s := owner.idle.remaining_s) is not None)
+        await asyncio.sleep(max(_LEAST_S, min(waits_s, default=timeout_s)))
+        await end_expired(owners)
+
+
+async def end_expired(owners: Sequence[IdleOwner]) -> None:
+    """End what is idle now."""
+    for owner in owners:
+        if owner.idle.expired:
+            await owner.close_idle()
+            owner.idle.touch()  # asked again after another timeout: it may have had a reason to go on

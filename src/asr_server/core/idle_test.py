@@ -1,6 +1,8 @@
-"""The idle timeout on a clock that the test moves."""
+"""The idle timeout on a clock that the test moves, and the task that ends what is idle."""
 
-from asr_server.core.idle import IdleTimer
+import asyncio
+
+from asr_server.core.idle import IdleTimer, end_expired, end_when_idle
 
 
 class Clock:
@@ -45,3 +47,45 @@ def test_zero_is_no_timeout():
     timer = IdleTimer(0.0, clock)
     clock.now_s += 1e9
     assert (timer.remaining_s, timer.idle_s, timer.expired) == (None, 1e9, False)
+
+
+class Owner:
+    def __init__(self, timeout_s, clock):
+        self.idle = IdleTimer(timeout_s, clock)
+        self.ended = 0
+
+    async def close_idle(self):
+        self.ended += 1
+
+
+async def test_each_is_ended_after_its_own_last_use():
+    """One in use is let be. One that goes on, since it has work that only it knows of, is asked again much later."""
+    clock = Clock()
+    first, second = owners = [Owner(10.0, clock) for _ in range(2)]
+    second.idle.hold()
+    for clock.now_s in (59.0, 60.0, 69.0):
+        await end_expired(owners)
+    assert (first.ended, second.ended) == (1, 0)
+    second.idle.release()
+    clock.now_s = 79.0
+    await end_expired(owners)
+    assert (first.ended, second.ended) == (2, 1)
+
+
+async def test_what_is_released_is_ended_in_time_without_another_use():
+    """Also if all owners were in use when the task looked."""
+    owner = Owner(0.05, asyncio.get_running_loop().time)
+    owner.idle.hold()
+    task = asyncio.create_task(end_when_idle([owner], 0.05))
+    await asyncio.sleep(0.12)
+    assert not owner.ended
+    owner.idle.release()
+    async with asyncio.timeout(10):
+        while not owner.ended:  # noqa: ASYNC110 - nothing is set
+            await asyncio.sleep(0.005)
+    task.cancel()
+
+
+async def test_without_a_timeout_nothing_waits():
+    async with asyncio.timeout(10):
+        await end_when_idle([Owner(0.0, asyncio.get_running_loop().time)], 0.0)

@@ -30,12 +30,22 @@ def raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
+def python_command(module: str, *arguments: str) -> tuple[str, ...]:
+    """Return the command that runs a module of this package."""
+    return (sys.executable, "-P", "-m", module, *arguments)
+
+
+def python_path() -> str:
+    """Return the PYTHONPATH by which another process imports what this one does."""
+    package_root = str(Path(__file__).parents[2])
+    return os.pathsep.join([package_root, *(entry for entry in sys.path if entry)])
+
+
 def child_environment() -> dict[str, str]:
     """Return the environment of a Python process that confines itself: keys and tokens stay in the server, and numpy
     starts no threads, which forks would lose."""
-    package_root = str(Path(__file__).parents[2])
     return {
-        "PYTHONPATH": os.pathsep.join([package_root, *(entry for entry in sys.path if entry)]),
+        "PYTHONPATH": python_path(),
         "OPENBLAS_NUM_THREADS": "1",
         "OMP_NUM_THREADS": "1",
         "LC_ALL": "C.UTF-8",

@@ -1,33 +1,32 @@
-"""The fork server: imports libav once, then forks one sandboxed child for each file; reads no byte of a file itself.
+"""The fork server: imports a module once, then forks one sandboxed child for each request; reads no request itself.
 
-Run as a module with a SEQPACKET socket as standard input; see `audio/decoder_wire.py` for the messages, and
-`audio/decoder_child.py` for what a child does. It has one thread and one loop. Closing is the whole control protocol:
-when the server closes its end of a request's pipe, that child is killed; when the server closes the socket (or dies),
-all of them.
+Run as `python -m asr_server.processes.fork_server MODULE` with a SEQPACKET socket as standard input. A request is one
+message with two descriptors attached: the file that a child may read, and the write end of a pipe for its answer.
+MODULE has `warm_up()`, which opens and imports what a request needs and is called here and again in each child, and
+`run(request, source_fd, out_fd)`, which locks the sandbox and answers. The process has one thread and one loop. Closing
+is the whole control protocol: when the server closes its end of a request's pipe, that child is killed; when the server
+closes the socket (or dies), all of them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import gc
+import importlib
 import os
 import select
 import signal
 import socket
+import sys
 import time
 import warnings
 from dataclasses import dataclass
+from types import ModuleType
 
-import av
-import av.subtitles.codeccontext  # PyAV imports these two at the first file with subtitles, when nothing can be opened
-import av.subtitles.stream
-import numpy as np
+from asr_server.processes import sandbox
 
-from asr_server.audio import decoder_child as child
-from asr_server.audio.decoder_wire import REQUEST_BYTES
-
+_REQUEST_BYTES = 1024  # a request message is shorter
 _QUIET_MS = 20  # without a spare child: this long without a request or an exit, then one is forked
-# Beyond this CPU time a decode gives way to shorter ones, to the engine and to the rest of the server.
+# Beyond this CPU time a request gives way to shorter ones, to the engine and to the rest of the server.
 _LONG_CPU_S = 0.5
 _LONG_NICENESS = 5
 _LOOK_MS = 250
@@ -36,23 +35,18 @@ _LOOK_MS = 250
 def main() -> None:
     """Serve requests from standard input until the server closes the socket."""
     control = socket.socket(fileno=0)
+    child = importlib.import_module(sys.argv[1])
     _print_nothing()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which drains first
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")  # short of memory, the kernel kills this process rather than the server
+    sandbox.give_way()
     child.warm_up()
-    gc.collect()
-    gc.freeze()  # a collection in a child would touch, and so copy, the pages that it shares with this process
-    ChildPool(control).serve()
+    sandbox.freeze()
+    ChildPool(control, child).serve()
     os._exit(0)
 
 
 def _print_nothing() -> None:
-    """Close the output from here on: libav's messages quote the file. Errors of the imports above were still
-    printed."""
+    """Close the output from here on: messages may quote the file. Errors of the imports were still printed."""
     warnings.simplefilter("ignore")
-    np.seterr(all="ignore")
-    av.logging.set_level(None)
     null_fd = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null_fd, 2)
     os.close(null_fd)
@@ -69,16 +63,17 @@ class SpareChild:
 class ChildPool:
     """The children of the fork server, from fork to reaping.
 
-    One spare child is kept ready: fork, page faults and warm-up take 10 ms, the decode then 2 ms (3 s WAV). The next
-    one is forked when no decode runs, or when none began or ended for a while: forking delays a short decode that runs
-    at the same time by 2.5 ms.
+    One spare child is kept ready: fork, page faults and warm-up take 10 ms, decoding a WAV of 3 s then 2 ms. The next
+    one is forked when no request runs, or when none began or ended for a while: forking delays a short one that runs at
+    the same time by 2.5 ms.
     """
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, child: ModuleType) -> None:
         self._control = control
+        self._child = child
         self._spare: SpareChild | None = None
-        self._out_fds: dict[int, int] = {}  # pid of a decoding child: this process's copy of its pipe's write end
-        self._short: set[int] = set()  # decoding children that have not been seen to take long
+        self._out_fds: dict[int, int] = {}  # pid of a child at work: this process's copy of its pipe's write end
+        self._short: set[int] = set()  # children at work that have not been seen to take long
         self._look_at_s = 0.0
         self._poll = select.poll()
         self._poll.register(control, select.POLLIN)
@@ -111,16 +106,23 @@ class ChildPool:
 
     def _fork(self) -> SpareChild:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        parent_pid = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            child.run(theirs, parent_pid)
+        pid = sandbox.fork(lambda parent_pid: self._run_child(theirs, parent_pid))
         theirs.close()  # else the child's death would not end the socket
         return SpareChild(pid, ours)
 
+    def _run_child(self, requests: socket.socket, parent_pid: int) -> None:
+        # Everything that needs descriptors, privileges or imports happens before the caller's file arrives: after
+        # `sandbox.lock` nothing can be opened any more.
+        sandbox.prepare((requests.fileno(),), parent_pid)
+        self._child.warm_up()  # copies each page at its first write, 4 ms in all, while nobody waits
+        message, fds, _, _ = socket.recv_fds(requests, _REQUEST_BYTES, 2)
+        if message:  # empty: the fork server closed its end without a request
+            requests.close()
+            self._child.run(message, *fds)
+
     def _accept(self) -> bool:
         """Pass one request on to a child; False if the server is gone."""
-        message, fds, _, _ = socket.recv_fds(self._control, REQUEST_BYTES, 2)
+        message, fds, _, _ = socket.recv_fds(self._control, _REQUEST_BYTES, 2)
         if not message or len(fds) != 2:
             return False
         source_fd, out_fd = fds

@@ -6,26 +6,26 @@ import asyncio
 import contextlib
 import socket
 import subprocess
-import sys
 import time
 
-from asr_server.audio.decoder_wire import DecodeRequest
-from asr_server.processes.environment import child_environment
+from asr_server.processes.environment import child_environment, python_command
 
 _RETRY_S = 0.005  # between attempts to send a request while the socket is full
-# How long a request may wait for its child. A new process first imports libav, from a slow disk in many seconds.
+# How long a request may wait for its child. A new process first imports its module, from a slow disk in many seconds.
 _FIRST_ANSWER_S, _ANSWER_S = 20.0, 10.0
 _GRACE_S = 1.0  # the fork server exits within milliseconds after the server closes its socket
 
 
 class ForkServerLost(Exception):
-    """The fork server died or does not answer, before or during a decode. A new one may work."""
+    """The fork server died or does not answer, before or during a request. A new one may work."""
 
 
 class ForkServer:
-    """Starts at most one fork server. All methods must be called on one event loop; no lock protects them."""
+    """Starts at most one fork server, whose children run `module` (see `fork_server`). All methods must be
+    called on one event loop; no lock protects them."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str) -> None:
+        self._module = module
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._has_answered = False
@@ -41,7 +41,7 @@ class ForkServer:
             self._forget()
         return self._process is not None
 
-    async def send(self, request: DecodeRequest, source_fd: int, out_fd: int) -> subprocess.Popen[bytes]:
+    async def send(self, request: bytes, source_fd: int, out_fd: int) -> subprocess.Popen[bytes]:
         """Send one request; the caller still closes both descriptors. Starts the process if there is none.
 
         Returns the process that got the request, for `has_died`. Raises `ForkServerLost` if it died or cannot be
@@ -51,7 +51,7 @@ class ForkServer:
         give_up_s = time.monotonic() + self.answer_s
         while True:
             try:
-                socket.send_fds(control, [request.to_bytes()], [source_fd, out_fd])
+                socket.send_fds(control, [request], [source_fd, out_fd])
                 return process
             except BlockingIOError:
                 if time.monotonic() > give_up_s:
@@ -72,14 +72,14 @@ class ForkServer:
         self._has_answered |= process is self._process
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill that process and every decode in it; a later `send` starts another."""
+        """Kill that process and every request in it; a later `send` starts another."""
         if process is self._process:  # another task may have noticed before, and the new one be running
             self._forget()
         process.kill()
         process.wait()
 
     async def close(self) -> None:
-        """End the process and every decode in it; returns when it is gone."""
+        """End the process and every request in it; returns when it is gone."""
         process = self._process
         self._forget()  # closing the control socket is the request to exit; a later `send` starts a new process
         if process is None:
@@ -108,7 +108,7 @@ class ForkServer:
         ours.setblocking(False)
         try:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "asr_server.processes.fork_server"],
+                python_command("asr_server.processes.fork_server", self._module),
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 env=child_environment(),

@@ -4,24 +4,52 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 HEADER = struct.Struct("<II")  # bytes of JSON, bytes of data
 MAX_JSON_BYTES, MAX_DATA_BYTES = 16 * 2**20, 8 * 2**20
 
 
+class Message(NamedTuple):
+    """A request or an answer."""
+
+    content: dict[str, Any]
+    data: bytes
+
+
 def packed(content: dict[str, Any], data: bytes = b"") -> bytes:
     """Pack a message. Raises ValueError if it is over the limits."""
     text = json.dumps(content, separators=(",", ":")).encode()
-    return HEADER.pack(*_checked(len(text), len(data))) + text + data
+    header = HEADER.pack(len(text), len(data))
+    sizes(header)
+    return header + text + data
 
 
-def sizes(header: bytes) -> tuple[int, int]:
+def read(exactly: Callable[[int], bytes], most_bytes: int = MAX_JSON_BYTES + MAX_DATA_BYTES) -> Message | None:
+    """Return the next message, None if there are no more. `exactly` reads that many bytes, or fewer at the end. Raises
+    ValueError if the message is over the limits, or none."""
+    header = exactly(HEADER.size)
+    if not header:
+        return None
+    text_bytes, data_bytes = sizes(header, most_bytes)
+    return Message(content(exactly(text_bytes)), exactly(data_bytes))
+
+
+def content(text: bytes) -> dict[str, Any]:
+    """Return the JSON object of a message. Raises ValueError if it is none."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError("a message without an object")
+    return found
+
+
+def sizes(header: bytes, most_bytes: int = MAX_JSON_BYTES + MAX_DATA_BYTES) -> tuple[int, int]:
     """Return the sizes of the two parts. Raises ValueError if they are over the limits."""
-    return _checked(*HEADER.unpack(header))
-
-
-def _checked(text_bytes: int, data_bytes: int) -> tuple[int, int]:
-    if text_bytes > MAX_JSON_BYTES or data_bytes > MAX_DATA_BYTES:
+    text_bytes, data_bytes = HEADER.unpack(header)
+    if text_bytes > MAX_JSON_BYTES or data_bytes > MAX_DATA_BYTES or text_bytes + data_bytes > most_bytes:
         raise ValueError(f"a message of {text_bytes} and {data_bytes} bytes")
     return text_bytes, data_bytes

@@ -1,4 +1,4 @@
-"""The limits and the system call filter of a decoding process, set before it reads a caller's bytes.
+"""The limits and the system call filter of a child process, set before it reads a caller's bytes.
 
 Three layers, so that none is trusted alone: resource limits (memory, CPU, no new descriptor), no privileges (root
 becomes nobody, gains no new ones, dies with its parent) and a system call filter: calls that are missing from `_CALLS`
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import gc
 import itertools
 import math
 import os
@@ -17,6 +18,7 @@ import platform
 import resource
 import signal
 import struct
+from collections.abc import Callable
 
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 4, 22, 38  # linux/prctl.h
 _PR_GET_SECCOMP = 21
@@ -40,6 +42,37 @@ def filters_calls() -> bool:
     """True if there is a system call filter for this machine, and a kernel that takes it. If not, limits and lost
     privileges alone confine a decode."""
     return bool(_FILTER) and _libc.prctl(_PR_GET_SECCOMP, 0, 0, 0, 0) >= 0
+
+
+def give_way() -> None:
+    """First of all: leave Ctrl-C to the server, which drains first, and be what the kernel kills where memory is
+    short."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
+        score.write("1000")
+
+
+def freeze() -> None:
+    """Keep what is loaded: a collection in a child would touch, and so copy, the pages that it shares."""
+    gc.collect()
+    gc.freeze()
+
+
+def fork(run: Callable[[int], None]) -> int:
+    """Return the process id of a child that calls `run` with the id of its parent, and exits with 0, or with 1 if that
+    raises."""
+    parent_pid = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        run(parent_pid)
+        code = 0
+    finally:
+        # Skips the clean-up of the interpreter, which belongs to the parent: this is a copy of its memory. The end of
+        # the process closes its pipe: where an answer is missing there, the child died.
+        os._exit(code)
 
 
 def prepare(keep_fds: tuple[int, ...], parent_pid: int) -> None:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
-import signal
 from collections.abc import Callable
 from typing import Any, BinaryIO, TypeVar
 
@@ -24,28 +22,16 @@ T = TypeVar("T")
 
 def prepare() -> None:
     """First of all: give way to recognition, and to the server where memory is short."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which drains first
     with contextlib.suppress(OSError):
         os.nice(_NICENESS)
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")
+    sandbox.give_way()
 
 
 def confine(memory_bytes: int) -> None:
     """Confine the process once everything is imported and loaded. `memory_bytes` comes on top of what that takes."""
-    gc.collect()
-    gc.freeze()
+    sandbox.freeze()
     sandbox.prepare((0, 1, 2), os.getppid())
     sandbox.lock(memory_bytes, _NO_LIMIT_S)
-
-
-def read(requests: BinaryIO) -> tuple[dict[str, Any], bytes] | None:
-    """Return the next request; None if there are no more."""
-    header = requests.read(messages.HEADER.size)
-    if not header:
-        return None
-    text_bytes, data_bytes = messages.sizes(header)
-    return json.loads(requests.read(text_bytes)), requests.read(data_bytes)
 
 
 def serve(
@@ -57,7 +43,7 @@ def serve(
     from that before.
     """
     kept: dict[int, T] = {}
-    while request := read(requests):
+    while request := messages.read(requests.read):
         content, data = request
         sandbox.limit_cpu_from_now(cpu_s)
         if dropped := content.pop("dropped"):

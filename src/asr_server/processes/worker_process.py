@@ -1,15 +1,19 @@
-"""A worker process as seen from the server: start it when it is needed, ask it, end it. One request at a time."""
+"""A worker process as seen from the server: start it when it is needed, ask it, end it. One request at a time.
+
+`WorkerProcess` is for the event loop and many callers, `BlockingProcess` for a thread that waits.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import json
-import sys
+import os
+import select
+import subprocess
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from loguru import logger
@@ -17,21 +21,14 @@ from loguru import logger
 from asr_server.core.errors import EngineError, ShuttingDown
 from asr_server.core.idle import IdleTimer
 from asr_server.processes import messages
-from asr_server.processes.environment import child_environment
+from asr_server.processes.environment import child_environment, python_command
+from asr_server.processes.messages import Message
 
 # Loading takes a second, from a slow disk many. An answer takes that long where it has little to do and other processes
 # keep the machine busy.
 _START_S, _LATE_S = 60.0, 15.0
 # While recordings wait, one of them follows after this many requests of live work.
 _LIVE_IN_A_ROW = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The two parts of an answer: see `messages`."""
-
-    content: dict[str, Any]
-    data: bytes
 
 
 class WorkerProcess:
@@ -49,14 +46,14 @@ class WorkerProcess:
         self._turns = Turns()
         self._has_answered = False
         self._dropped: list[int] = []  # what is not needed any more; the next request says so
-        self._exchange: asyncio.Task[Answer] | None = None
+        self._exchange: asyncio.Task[Message] | None = None
 
     @classmethod
     async def start(cls, *arguments: str) -> Self:
         """Raises `unavailable`."""
         try:
             child = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-P", "-m", cls.module, *arguments),
+                *python_command(cls.module, *arguments),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 env=child_environment(),
@@ -76,7 +73,7 @@ class WorkerProcess:
 
     async def request(
         self, content: dict[str, Any], data: bytes = b"", *, is_live: bool = False, work_s: float = 0.0
-    ) -> Answer:
+    ) -> Message:
         """Return the answer to one request. Raises `unavailable`, also for all that wait if it takes longer than
         `work_s`, the most that the work may take, and some more.
 
@@ -97,12 +94,12 @@ class WorkerProcess:
         if self._exchange is not None:
             await asyncio.wait([self._exchange])
 
-    def _on_exchanged(self, exchange: asyncio.Task[Answer]) -> None:
+    def _on_exchanged(self, exchange: asyncio.Task[Message]) -> None:
         self._turns.give_back()
         if not exchange.cancelled():
             exchange.exception()  # whoever asked may have gone
 
-    async def _exchanged(self, content: dict[str, Any], data: bytes, work_s: float) -> Answer:
+    async def _exchanged(self, content: dict[str, Any], data: bytes, work_s: float) -> Message:
         dropped, self._dropped = self._dropped, []
         message = messages.packed({**content, "dropped": dropped}, data)
         try:
@@ -118,20 +115,90 @@ class WorkerProcess:
         self._has_answered = True
         return answer
 
-    async def _sent(self, message: bytes) -> Answer:
+    async def _sent(self, message: bytes) -> Message:
         requests, answers = self._child.stdin, self._child.stdout
         assert requests is not None
         assert answers is not None
         requests.write(message)
         await requests.drain()
         text_bytes, data_bytes = messages.sizes(await answers.readexactly(messages.HEADER.size))
-        content = json.loads(await answers.readexactly(text_bytes))
-        return Answer(content, await answers.readexactly(data_bytes))
+        content = messages.content(await answers.readexactly(text_bytes))
+        return Message(content, await answers.readexactly(data_bytes))
 
     async def _kill(self) -> None:
         with suppress(ProcessLookupError):
             self._child.kill()
         await self._child.wait()
+
+
+class ProcessLost(Exception):
+    """The process has ended, hangs, or does not keep to its protocol. It was killed. The text ends a sentence."""
+
+
+class BlockingProcess:
+    """A running process, or one that was lost. For one thread, which waits for it."""
+
+    def __init__(self, module: str, *arguments: str) -> None:
+        """Raises OSError."""
+        self._process = subprocess.Popen(
+            python_command(module, *arguments),
+            bufsize=0,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # a library's messages may quote a caller's text
+            env=child_environment(),
+            start_new_session=True,  # a Ctrl-C in the terminal reaches the server alone
+        )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def send(self, content: dict[str, Any]) -> None:
+        """Send a request. Raises `ProcessLost`."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(messages.packed(content))
+        except OSError:
+            self.end()
+            raise ProcessLost("was lost; try again") from None
+
+    def receive(self, limit_s: float, most_bytes: int) -> Message:
+        """Return the next message. Raises `ProcessLost` if one of its parts does not come in time."""
+        try:
+            message = messages.read(lambda size: self._exactly(size, limit_s), most_bytes)
+        except ValueError:
+            self.end()
+            raise ProcessLost("does not keep to its protocol") from None
+        assert message is not None, "`_exactly` raises at the end"
+        return message
+
+    def end(self) -> None:
+        """Kill it. Its children die with it."""
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+    def _exactly(self, size: int, limit_s: float) -> bytes:
+        assert self._process.stdout is not None
+        fd, give_up_s, parts = self._process.stdout.fileno(), time.monotonic() + limit_s, []
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        while size:
+            ready = poll.poll(max(0.0, give_up_s - time.monotonic()) * 1000)
+            part = os.read(fd, size) if ready else b""
+            if not part:
+                self.end()
+                raise ProcessLost("was lost; try again")
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
 
 
 P = TypeVar("P", bound=WorkerProcess)
@@ -145,7 +212,7 @@ class WorkerClient(ABC, Generic[P]):
         self._starting = asyncio.Lock()
         self._closed = False
         self._numbers = itertools.count()
-        self._idle = IdleTimer(idle_timeout_s)
+        self.idle = IdleTimer(idle_timeout_s)
 
     @abstractmethod
     async def _start(self) -> P:
@@ -157,10 +224,9 @@ class WorkerClient(ABC, Generic[P]):
         return self._process.pid if self._process is not None and self._process.is_running else None
 
     async def close_idle(self) -> None:
-        """End the process if it was out of use for the idle timeout."""
-        if self._process is not None and self._idle.expired:
-            logger.info(f"the process that {self._process.purpose} was ended", idle_s=round(self._idle.idle_s))
-            process, self._process = self._process, None
+        process, self._process = self._process, None
+        if process is not None:
+            logger.info(f"the process that {process.purpose} was ended", idle_s=round(self.idle.idle_s))
             await process.end()
 
     async def close(self) -> None:

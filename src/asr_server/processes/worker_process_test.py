@@ -108,7 +108,7 @@ async def test_ending_the_process_ends_what_is_under_way(running):
 
 async def test_a_process_that_cannot_be_started(monkeypatch):
     """Such as where there is no memory for one."""
-    monkeypatch.setattr(worker_process.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(SpeakersUnavailable, match="cannot be started"):
         await ScriptProcess.start("embedded")
 

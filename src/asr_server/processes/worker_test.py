@@ -26,7 +26,7 @@ def answered(*requests):
     received = io.BytesIO()
     worker.serve(io.BytesIO(b"".join(sent)), received, answer, 1.0)
     received.seek(0)
-    return list(iter(lambda: worker.read(received), None))
+    return list(iter(lambda: messages.read(received.read), None))
 
 
 def test_what_is_dropped_is_forgotten():

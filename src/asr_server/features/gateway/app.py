@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from asr_server import feature_list
 from asr_server.core.errors import AsrError
+from asr_server.core.idle import end_when_idle
 from asr_server.core.settings import Settings
 from asr_server.features.gateway.child import spawner
 from asr_server.features.gateway.hang_detector import HangConfig
@@ -47,7 +48,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        tasks = [asyncio.create_task(worker.end_when_idle())] if settings.idle_timeout else []
+        tasks = [asyncio.create_task(end_when_idle([worker], settings.idle_timeout))]
         if settings.worker_hang_s:
             tasks.append(asyncio.create_task(worker.end_when_hung(client.probe, _hang_config(settings))))
         tasks += [asyncio.create_task(_start(worker))] if settings.preload or _has_unfinished_jobs(settings) else []

@@ -8,7 +8,6 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 
 from asr_server.core.settings import Settings
 from asr_server.features.gateway import app as gateway
-from asr_server.features.gateway import worker
 from asr_server.features.gateway.app import create_app
 from asr_server.features.gateway.conftest import answer
 from asr_server.features.gateway.restart_policy import WorkerState
@@ -168,9 +167,8 @@ def test_work_is_taken_while_load_balancers_notice_that_the_server_ends(workers,
     assert client.post("/v1/audio/transcriptions", content=b"x").json()["error"]["code"] == "shutting_down"
 
 
-def test_what_a_worker_counted_since_the_last_scrape_is_not_lost_when_it_sleeps(workers, gateway_with, monkeypatch):
+def test_what_a_worker_counted_since_the_last_scrape_is_not_lost_when_it_sleeps(workers, gateway_with):
     """It is asked once more before it is ended for idleness."""
-    monkeypatch.setattr(worker, "_IDLE_CHECK_S", 0.02)
     counted = [1.0]
 
     async def answered(process, request, send):

@@ -7,14 +7,13 @@ import contextlib
 import os
 import signal
 import socket
-import sys
 import threading
 import time
 from asyncio.subprocess import PIPE
-from pathlib import Path
 
 from asr_server.core.settings import Settings, environment_of
 from asr_server.features.gateway.worker import Process, Spawn
+from asr_server.processes.environment import python_command, python_path
 
 # For a worker whose gateway is gone to shut down: nobody reads its responses any more.
 _END_S = 10.0
@@ -26,19 +25,17 @@ def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
 
     `output`: the file descriptor that it writes to; None for the standard output and error of this process.
     """
-    package_root = str(Path(__file__).parents[3])
     # The gateway applies the quotas: the worker sees no addresses, and would count a request that is sent again twice.
     # It also waits for load balancers before it ends the worker, and asks its clients to move.
     limits = {"key_max_requests": 0, "key_rate": 0, "max_live_sessions": _NO_LIMIT, "drain_delay_s": 0, "handover_s": 0}
     environment = environment_of(settings, **limits)
-    environment["PYTHONPATH"] = ":".join([package_root, *(entry for entry in sys.path if entry)])
+    environment["PYTHONPATH"] = python_path()
 
     async def spawn(listener: socket.socket) -> Process:
         fd = listener.fileno()
-        command = (sys.executable, "-P", "-m", "asr_server", "worker", "--socket", str(fd))
         # In a process session of its own: Ctrl-C reaches only the parent, which shuts the worker down.
         return await asyncio.create_subprocess_exec(
-            *command,
+            *python_command("asr_server", "worker", "--socket", str(fd)),
             stdin=PIPE,
             stdout=output,
             stderr=output,

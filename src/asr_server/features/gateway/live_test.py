@@ -13,7 +13,7 @@ import pytest
 from starlette.testclient import WebSocketDenialResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from asr_server.features.gateway import live_relay, worker
+from asr_server.features.gateway import live_relay
 from asr_server.features.gateway.conftest import KEYS
 from asr_server.features.gateway.restart_policy import WorkerState
 from asr_server.features.handover import continuation_wire as continuation
@@ -176,11 +176,8 @@ def test_a_wrong_action_is_reported_and_the_session_goes_on(sessions, client):
         assert _flushed(socket) == "0 bytes"
 
 
-def test_an_open_session_keeps_its_worker_awake_also_while_its_client_is_away(
-    sessions, workers, gateway_with, monkeypatch
-):
+def test_an_open_session_keeps_its_worker_awake_also_while_its_client_is_away(sessions, workers, gateway_with):
     """For as long as it waits for the client; then the worker may sleep."""
-    monkeypatch.setattr(worker, "_IDLE_CHECK_S", 0.02)
     client = gateway_with(idle_timeout=0.1, ws_resume_s=1.0)
     with client.socket(PATH) as socket:
         socket.receive_json()

@@ -25,7 +25,6 @@ from asr_server.processes.environment import is_stopped
 from asr_server.processes.unix_sockets import unnamed_socket
 
 _POLL_S = 0.01  # between two attempts to connect to a worker that starts
-_IDLE_CHECK_S = 1.0  # between two checks whether the worker is idle
 PROBE_PAUSE_S = 2.0  # between two probes whether the worker hangs
 _EXIT_WAIT_S = 1.0  # from the end of a connection to the end of the process, if that caused it
 # The worker keeps idle connections for longer, so it never closes one that is being taken up.
@@ -97,7 +96,7 @@ class Worker:
         self._run: asyncio.Task[None] | None = None
         self._stop_requested = asyncio.Event()
         self._number = 0
-        self._idle = IdleTimer(config.idle_s, clock)
+        self.idle = IdleTimer(config.idle_s, clock)
         self._kill_cause: WorkerEnd | None = None
         self.starts = 0
         self.ends = dict.fromkeys(WorkerEnd, 0)
@@ -143,25 +142,20 @@ class Worker:
     @contextmanager
     def use(self) -> Iterator[None]:
         """The worker is not idle before the block ends."""
-        self._idle.hold()
+        self.idle.hold()
         try:
             yield
         finally:
-            self._idle.release()
+            self.idle.release()
 
-    async def end_when_idle(self) -> None:
-        """End the process whenever it has been idle for long enough. Runs for ever."""
-        while True:
-            remaining_s = self._idle.remaining_s
-            await asyncio.sleep(_IDLE_CHECK_S if remaining_s is None else min(_IDLE_CHECK_S, max(_POLL_S, remaining_s)))
-            connection = self.connection
-            if connection is None or not self._idle.expired:
-                continue
-            if await self._busy(connection):
-                self._idle.touch()
-            elif connection is self.connection and self._idle.expired:
-                logger.info("worker idle", idle_s=round(self._idle.idle_s, 1))
-                await self.stop()
+    async def close_idle(self) -> None:
+        """End the process unless it has work of its own, or is used meanwhile."""
+        connection = self.connection
+        if connection is None or await self._busy(connection):
+            return
+        if connection is self.connection and self.idle.expired:
+            logger.info("worker idle", idle_s=round(self.idle.idle_s, 1))
+            await self.stop()
 
     async def end_when_hung(
         self, probe: Callable[[WorkerConnection], Awaitable[ProbeResult]], config: HangConfig
@@ -282,7 +276,7 @@ class Worker:
                 self._connection = WorkerConnection(self._number, path)
                 self._policy.on_ready(self._clock())
                 logger.info("worker ready", pid=process.pid, took_s=round(self._clock() - began_s, 3))
-                self._idle.touch()
+                self.idle.touch()
                 self._notify()
         elif not exit_code.done():
             self._kill(WorkerEnd.LATE, "worker not ready in time", limit_s=self._config.start_s)

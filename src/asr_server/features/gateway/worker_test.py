@@ -13,6 +13,7 @@ import pytest
 from loguru import logger
 
 from asr_server.core.errors import ShuttingDown, WorkerUnavailable
+from asr_server.core.idle import end_when_idle
 from asr_server.features.gateway.hang_detector import HangConfig, ProbeResult
 from asr_server.features.gateway.restart_policy import RestartConfig, WorkerState
 from asr_server.features.gateway.worker import Worker, WorkerConfig
@@ -195,7 +196,7 @@ async def test_an_idle_worker_is_ended_but_not_while_it_is_used_or_busy(supervis
     """Use counts until it ends, and work that only the worker knows of counts too."""
     busy = True
     case = supervise(idle_s=0.05, busy=lambda: busy)
-    watch = asyncio.create_task(case.worker.end_when_idle())
+    watch = asyncio.create_task(end_when_idle([case.worker], 0.05))
     with case.worker.use():
         await case.worker.running()
         busy = False

@@ -23,7 +23,8 @@ from asr_server.features.speakers.diarization.models import Samples
 from asr_server.features.speakers.diarization.package import EMBEDDED, VOICE_MODEL
 from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, Turn, VoicePrint
 from asr_server.features.speakers.diarization.wire import Action, SpeakerRequest
-from asr_server.processes.worker_process import Answer, WorkerClient, WorkerProcess
+from asr_server.processes.messages import Message
+from asr_server.processes.worker_process import WorkerClient, WorkerProcess
 
 _BLOCK_SAMPLES = 32_000
 # How long an answer may take; a process that takes longer hangs. An idle core takes 0.11 s for each second of sound,
@@ -50,7 +51,7 @@ class SpeakerProcess(WorkerProcess):
     purpose = "tells speakers apart"
     unavailable = SpeakersUnavailable
 
-    async def ask(self, request: SpeakerRequest, work: Work, *, is_live: bool) -> Answer:
+    async def ask(self, request: SpeakerRequest, work: Work, *, is_live: bool) -> Message:
         """Return the answer to one request. See `request`."""
         data = b"" if work.samples is None else np.ascontiguousarray(work.samples, np.float32).tobytes()
         answer = await self.request(asdict(request), data, is_live=is_live, work_s=work.most_s)
@@ -126,7 +127,7 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
         return await started(self._source)
 
     async def _begun(self, *, is_live: bool) -> _Analysis:
-        analysis = _Analysis(await self._running(), next(self._numbers), self._idle, is_live=is_live)
+        analysis = _Analysis(await self._running(), next(self._numbers), self.idle, is_live=is_live)
         try:
             await analysis.ask("start", live=is_live)
         except BaseException:
@@ -147,7 +148,7 @@ class _Analysis:
         self._closed = False
         idle.hold()
 
-    async def ask(self, action: Action, samples: Samples | None = None, **fields: Any) -> Answer:
+    async def ask(self, action: Action, samples: Samples | None = None, **fields: Any) -> Message:
         request = SpeakerRequest(action, self._number, **fields)
         self._heard_s += 0.0 if samples is None else samples_to_s(len(samples))
         work = Work(samples, self._heard_s if action == "finish" else 0.0)

@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from asr_server.core.errors import ShuttingDown, SpeakersUnavailable
+from asr_server.core.idle import end_expired
 from asr_server.features.speakers.diarization.client import SpeakerClient
 from asr_server.features.speakers.diarization.package import EMBEDDED
 from asr_server.features.speakers.diarization.turns import SpeakerCount, Turn
@@ -84,20 +85,20 @@ async def test_what_a_cancelled_recording_leaves_is_forgotten(client: SpeakerCli
         with pytest.raises(asyncio.CancelledError):
             await task
     assert (await client.diarize(conversation[:40_000])).turns == before.turns
-    assert client._idle.remaining_s is not None  # nothing holds it
+    assert client.idle.remaining_s is not None  # nothing holds it
 
 
 async def test_an_idle_process_is_ended_and_one_in_use_is_not(client: SpeakerClient, conversation: np.ndarray) -> None:
     """The next recording starts another. A session holds it until it is closed, and may be closed twice."""
     session = await client.live()
     await asyncio.sleep(0.01)
-    await client.close_idle()
+    await end_expired([client])
     await session.push(conversation[:32_000])
     await session.close()
     await session.close()
     await asyncio.sleep(0.01)
     pid = client.pid
-    await client.close_idle()
+    await end_expired([client])
     assert client.pid is None
     await client.diarize(conversation[:8_000])
     assert client.pid not in (None, pid)

@@ -14,6 +14,7 @@ import soundfile
 from asr_server import demo
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError
+from asr_server.core.idle import IdleTimer
 from asr_server.features.speakers.diarization.models import WINDOW_SAMPLES
 from asr_server.features.speakers.diarization.turns import Diarization, Turn
 from asr_server.features.speakers.diarization.windows import Models
@@ -38,6 +39,7 @@ class ToneSpeakers:
 
     voice_model = "tones"
     pid = None
+    idle = IdleTimer(0.0)
     calls = 0
 
     async def diarize(self, samples, count=None):
@@ -54,9 +56,6 @@ class ToneSpeakers:
             at = end
         heard = np.array(pitches)
         return Diarization(tuple(turns), tuple(_voice(spectra[heard == pitch]) for pitch in people))
-
-    async def close_idle(self):
-        """Do nothing: there is no process."""
 
     async def close(self):
         """Do nothing: there is no process."""
@@ -190,6 +189,6 @@ def numbered(*parts):
 def conversation():
     """20 s of two real people who speak in turns, (n,) float32 at 16 kHz. It changes at 4.5, 7.5 and 13.4 s."""
     one, _ = soundfile.read(demo.speech().recording, dtype="float32")
-    folder = Path(__file__).parents[3] / "E2Etest" / "real_speech"
+    folder = Path(__file__).parents[5] / "E2Etest" / "real_speech"
     two, four = (soundfile.read(folder / f"librivox_{name}.flac", dtype="float32")[0] for name in ("0880", "0870"))
     return np.concatenate([one[:72_000], two, one[82_000:], four])

@@ -55,7 +55,7 @@ def serve(requests: BinaryIO, answers: BinaryIO, models: Models) -> None:
 
 def refuse(requests: BinaryIO, answers: BinaryIO, reason: str) -> None:
     """Answer the first request with the reason why none can be answered."""
-    if worker.read(requests):
+    if messages.read(requests.read):
         answers.write(messages.packed({"unusable": reason}))
         answers.flush()
 

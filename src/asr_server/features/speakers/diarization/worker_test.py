@@ -10,7 +10,7 @@ from asr_server.features.speakers.diarization import worker as speakers_worker
 from asr_server.features.speakers.diarization.conftest import NumberedVoices, numbered
 from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS
 from asr_server.features.speakers.diarization.wire import SpeakerRequest
-from asr_server.processes import messages, sandbox, worker
+from asr_server.processes import messages, sandbox
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +29,7 @@ def answers(requests, models=None):
     speakers_worker.serve(io.BytesIO(sent), received, models or NumberedVoices().models)
     received.seek(0)
     found = []
-    while answer := worker.read(received):
+    while answer := messages.read(received.read):
         found.append(answer[0])
     return found
 

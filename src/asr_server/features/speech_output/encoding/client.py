@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import EncoderUnavailable, Overloaded
 from asr_server.features.speech_output.encoding.formats import EncodingOptions, SpeechFormat
-from asr_server.processes.worker_process import Answer, WorkerClient, WorkerProcess
+from asr_server.processes.worker_process import WorkerClient, WorkerProcess
 
 # A request has at most a second of sound, so that others need not wait long.
 _BLOCK_SAMPLES = SPEECH_RATE
@@ -52,7 +52,7 @@ class AudioEncoder(WorkerClient[EncoderProcess]):
             raise Overloaded("Too many spoken answers are being encoded; try again later.")
         self._mib += mib
         self.streams += 1
-        self._idle.hold()
+        self.idle.hold()
         try:
             process, number = await self._running(), next(self._numbers)
             try:
@@ -62,7 +62,7 @@ class AudioEncoder(WorkerClient[EncoderProcess]):
             finally:
                 process.drop(number)
         finally:
-            self._idle.release()
+            self.idle.release()
             self._mib -= mib
             self.streams -= 1
 
@@ -104,7 +104,7 @@ class EncodedStream:
 
     async def _ask(self, action: str, data: bytes = b"", **fields: Any) -> bytes:
         content = {"action": action, "stream": self._number, **fields}
-        answer: Answer = await self._process.request(content, data)
+        answer = await self._process.request(content, data)
         if "error" in answer.content:
             logger.error("a spoken answer cannot be encoded", error=answer.content["error"])
             raise EncoderUnavailable("The audio of this answer cannot be encoded.")

@@ -20,6 +20,7 @@ import soundfile
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import EncoderUnavailable, Overloaded, ShuttingDown
+from asr_server.core.idle import end_expired
 from asr_server.features.speech_output.encoding import client as client_module
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.encoding.complete import with_length
@@ -212,10 +213,10 @@ async def test_a_lost_process_ends_its_files_and_the_next_one_has_another(encode
 async def test_an_idle_process_is_ended_and_one_in_use_is_not(encoder: AudioEncoder) -> None:
     async with encoder.stream(PCM) as stream:
         await asyncio.sleep(0.01)
-        await encoder.close_idle()
+        await end_expired([encoder])
         await stream.push(SOUND)
     await asyncio.sleep(0.01)
-    await encoder.close_idle()
+    await end_expired([encoder])
     assert encoder.pid is None
 
 

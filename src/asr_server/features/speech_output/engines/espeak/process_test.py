@@ -121,7 +121,7 @@ def test_the_child_that_speaks_ends_with_its_process(espeak):
 
 def test_a_process_that_hangs_is_ended(espeak, monkeypatch):
     """The process ends after the time for one block of sound."""
-    monkeypatch.setattr(process, "_FRAME_S", 0.2)
+    monkeypatch.setattr(process, "_MESSAGE_S", 0.2)
     os.kill(espeak.pid, signal.SIGSTOP)
     with pytest.raises(SpeechFailed):
         spoken(espeak)

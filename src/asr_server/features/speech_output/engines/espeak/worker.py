@@ -7,29 +7,21 @@ and only then speaks the caller's text. It keeps nothing of one caller for anoth
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import gc
+import functools
 import json
 import os
 import re
-import signal
 import sys
 import unicodedata
-from typing import NoReturn
 
 from asr_server.features.speech_output.engines.espeak.wire import (
-    FAILED,
-    FRAME_HEADER,
-    MAX_FRAME_BYTES,
+    MAX_DATA_BYTES,
     MAX_REQUEST_BYTES,
-    OUTCOME,
-    REQUEST_HEADER,
-    SPOKEN,
     Clause,
     SpeakRequest,
 )
-from asr_server.processes import sandbox
+from asr_server.processes import messages, sandbox
 
 # speak_lib.h
 _AUDIO_OUTPUT_SYNCHRONOUS, _POS_CHARACTER, _CHARS_UTF8, _IPA = 2, 1, 1, 2
@@ -53,7 +45,6 @@ _BEHIND_ENDINGS = " \t\n\"'“”‘’«»()[]{}"
 # A sentence takes 10 to 50 ms and no memory worth mentioning.
 _MEMORY_BYTES = 64 * 2**20
 _CPU_S = 10.0
-_STARTED = b"1"
 # The breath of some voices is noise, which the library seeds with the time.
 _SEED = 1
 
@@ -63,23 +54,15 @@ _DISCARD = _SYNTH_CALLBACK(lambda samples, count, events: 0)
 
 def main() -> None:
     """Answer requests until the server closes the pipe."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which drains first
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
-        score.write("1000")  # short of memory, the kernel kills this process rather than the server
+    sandbox.give_way()
     library = _load(*sys.argv[1:3])
-    gc.freeze()  # a collection in a child would touch, and so copy, the pages that it shares with this process
-    os.write(1, _STARTED)
-    while header := _read(REQUEST_HEADER.size):
-        (size,) = REQUEST_HEADER.unpack(header)
-        if size > MAX_REQUEST_BYTES:
-            return
-        body, parent = _read(size), os.getpid()
-        child = os.fork()
-        if child == 0:
-            _speak(library, body, parent)
+    sandbox.freeze()
+    _write(messages.packed({"loaded": True}))
+    while message := messages.read(sys.stdin.buffer.read, MAX_REQUEST_BYTES):
+        request = SpeakRequest(**message.content)
+        child = sandbox.fork(functools.partial(_speak, library, request))
         _, status = os.waitpid(child, 0)
-        outcome = SPOKEN if os.waitstatus_to_exitcode(status) == 0 else FAILED
-        _write(FRAME_HEADER.pack(0) + OUTCOME.pack(outcome))
+        _write(messages.packed({"spoken": os.waitstatus_to_exitcode(status) == 0}))
 
 
 def _load(path: str, data: str) -> ctypes.CDLL:
@@ -96,24 +79,19 @@ def _load(path: str, data: str) -> ctypes.CDLL:
     return library
 
 
-def _speak(library: ctypes.CDLL, body: bytes, parent: int) -> NoReturn:
-    """Write the samples of one sentence, and exit: 0 if it was spoken to its end."""
-    code = 1
-    try:
-        request = SpeakRequest.from_bytes(body)
-        chosen = library.espeak_SetVoiceByName(request.voice.encode())
-        callback = _SYNTH_CALLBACK(_written)
-        library.espeak_SetSynthCallback(callback)
-        sandbox.prepare((1,), parent)
-        sandbox.lock(_MEMORY_BYTES, _CPU_S)
-        text = ctypes.create_string_buffer(request.text.encode())
-        if chosen == 0 and request.phonemes:
-            _send(json.dumps(_clauses(library, text)).encode())
-            code = 0
-        elif chosen == 0:
-            code = library.espeak_Synth(text, len(text), 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None)
-    finally:
-        os._exit(int(code != 0))  # skips the clean-up of the interpreter, which belongs to the parent
+def _speak(library: ctypes.CDLL, request: SpeakRequest, parent_pid: int) -> None:
+    """Write the samples of one sentence. Raises ValueError if it cannot be spoken to its end."""
+    if library.espeak_SetVoiceByName(request.voice.encode()) != 0:
+        raise ValueError("no such voice")
+    callback = _SYNTH_CALLBACK(_written)
+    library.espeak_SetSynthCallback(callback)
+    sandbox.prepare((1,), parent_pid)
+    sandbox.lock(_MEMORY_BYTES, _CPU_S)
+    text = ctypes.create_string_buffer(request.text.encode())
+    if request.phonemes:
+        _send(json.dumps(_clauses(library, text)).encode())
+    elif library.espeak_Synth(text, len(text), 0, _POS_CHARACTER, 0, _CHARS_UTF8, None, None) != 0:
+        raise ValueError("the library failed")
 
 
 def _clauses(library: ctypes.CDLL, text: ctypes.Array[ctypes.c_char]) -> list[Clause]:
@@ -161,18 +139,8 @@ def _written(samples: object, count: int, _: object) -> int:
 
 
 def _send(data: bytes) -> None:
-    for begin in range(0, len(data), MAX_FRAME_BYTES):
-        piece = data[begin : begin + MAX_FRAME_BYTES]
-        _write(FRAME_HEADER.pack(len(piece)) + piece)
-
-
-def _read(size: int) -> bytes:
-    """Read that many bytes, or fewer at the end of the requests."""
-    parts = []
-    while size and (part := os.read(0, size)):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+    for begin in range(0, len(data), MAX_DATA_BYTES):
+        _write(messages.packed({}, data[begin : begin + MAX_DATA_BYTES]))
 
 
 def _write(data: bytes) -> None:

@@ -47,7 +47,8 @@ actions = [
     lambda: os.write(2, b"x"),
     lambda: bytearray(100 << 20),
 ]
-worker._speak(Library(), SpeakRequest("Hello.", "en").to_bytes()[4:], os.getppid())
+worker._speak(Library(), SpeakRequest("Hello.", "en"), os.getppid())
+os._exit(0)
 """
 
 
@@ -87,7 +88,7 @@ def test_the_child_that_speaks_is_confined(espeak):
 
 def test_a_child_whose_process_has_ended_does_not_begin():
     """The child would have nobody to speak to, and nothing would end it."""
-    script = SCRIPT.replace("os.getppid())\n", "1)\n")
+    script = SCRIPT.replace(", os.getppid())\n", ", 1)\n")
     env = {"PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, env=env, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, b"")
