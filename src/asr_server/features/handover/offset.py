@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from asr_server.live.actions import TURN_LIKELY
+
 Message = dict[str, Any]
-TURN_LIKELY = "turn.likely"  # the type of the message that tells that a speaker has probably finished
 
 
 @dataclass(frozen=True, slots=True)
