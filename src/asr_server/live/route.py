@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from fastapi import APIRouter, WebSocket
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message
 
 from asr_server.core.audio import s_to_samples
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken
-from asr_server.features.stereo import two_channels
 from asr_server.live import actions, messages
 from asr_server.live.connection import Connection
 from asr_server.live.inbox import RefusedAction
@@ -23,25 +23,22 @@ from asr_server.recordings.requests import WordTimes
 from asr_server.services import Services
 from asr_server.text import languages
 
-router = APIRouter(tags=["live"])
+_PATH = "/ws/transcribe"
 _WORD_TIMES = {"none": WordTimes.NONE, "accurate": WordTimes.ALIGNED, "fast": WordTimes.ESTIMATED}
 
-router.add_api_route("/ws/transcribe", websocket_io.refuse_plain_request, include_in_schema=False)
+
+def router(endpoint: Callable[[WebSocket], Awaitable[None]]) -> APIRouter:
+    """Return the routes; `endpoint` serves a WebSocket, as `transcribe` does."""
+    made = APIRouter(tags=["live"])
+    made.add_api_route(_PATH, websocket_io.refuse_plain_request, include_in_schema=False)
+    made.add_api_websocket_route(_PATH, endpoint)
+    return made
 
 
-@router.websocket("/ws/transcribe")
 async def transcribe(socket: WebSocket) -> None:
     """Live transcription."""
     await socket.accept()
-    if two_channels.asked_for(socket):
-        work = two_channels.serve(socket, _transcribe_one)
-    else:
-        work = _run(socket, socket.app.state.services)
-    await websocket_io.serve(socket, work, live_error_message)
-
-
-async def _transcribe_one(scope: Scope, receive: Receive, send: Send) -> None:
-    await transcribe(WebSocket(scope, receive, send))
+    await websocket_io.serve(socket, _run(socket, socket.app.state.services), live_error_message)
 
 
 async def _run(socket: WebSocket, services: Services) -> None:
