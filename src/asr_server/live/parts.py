@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
     from asr_server.live.actions import Query
-    from asr_server.live.connection import Connection
     from asr_server.live.machine.events import Action, Event, Samples
     from asr_server.live.machine.session import LiveMachine
     from asr_server.live.options import SessionBegin
-    from asr_server.live.session import LiveSession
+    from asr_server.live.session import Connection, LiveSession
 
 Json = dict[str, Any]
 

@@ -11,11 +11,11 @@ from starlette.types import Message
 from asr_server.core.audio import s_to_samples
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken
 from asr_server.live import actions, messages
-from asr_server.live.connection import Connection
 from asr_server.live.inbox import RefusedAction
 from asr_server.live.machine.events import Audio, Configure, Detection, Event, Flush, GetCheckpoint, Reset, TurnConfig
 from asr_server.live.options import LiveSessionOptions
 from asr_server.live.parts import Opening
+from asr_server.live.session import Connection
 from asr_server.net import websocket_io
 from asr_server.net.access import Caller
 from asr_server.net.errors import live_error_message

@@ -11,15 +11,14 @@ import asyncio
 import functools
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
 
 from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import AsrError, SessionTaken
-from asr_server.live.arrival_times import ArrivalTimes
-from asr_server.live.connection import Connection
+from asr_server.live.arrivals import ArrivalTimes, SendingPace, began_before_moving_s
 from asr_server.live.final_words import FinalWordTimes
 from asr_server.live.inbox import Disconnected, Inbox, Incoming, RefusedAction
 from asr_server.live.inference import LiveInference
@@ -50,7 +49,6 @@ from asr_server.live.machine.table import State
 from asr_server.live.machine.utterance import Frame
 from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
 from asr_server.live.outbox import Message, Outbox, Outgoing, PartMessage, TextDetails, missed
-from asr_server.live.sending_pace import SendingPace, began_before_moving_s
 from asr_server.live.session_stats import SessionOutcome, SessionStats
 from asr_server.live.voice_detection import VoiceDetector
 from asr_server.net.shared_bytes import PIECE_BYTES
@@ -65,8 +63,25 @@ _ESTIMATE_S = 2.0  # that an estimate of the end of a turn is waited for; the fi
 _FINALS_KEPT = 256  # a client misses at most what was on its way when the connection broke
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Connection:
+    """A client's end of a session, until it leaves or another connection takes the session over."""
+
+    session: LiveSession
+    outbox: Outbox
+    is_first: bool  # no other had the session before
+
+    async def send(self, event: Event | RefusedAction) -> None:
+        """Give the session an event from the client. Raises `SessionTaken`."""
+        await self.session.accept(event, self.outbox)
+
+    def messages(self) -> AsyncIterator[Outgoing]:
+        """Yield what to send, until the session ends; then the error that ended it is raised, if one did."""
+        return self.outbox.messages()
+
+
 class LiveSession:
-    """Made by `LiveSessions`; clients reach it through a `Connection`. `ticket`: its place in the admission."""
+    """Made by `LiveSessions`; clients reach it through a `Connection`."""
 
     def __init__(
         self,
@@ -76,6 +91,7 @@ class LiveSession:
         shared: Shared,
         ticket: AdmissionTicket,
     ) -> None:
+        """`ticket` is the session's place in the admission."""
         engines = shared.engines
         self.id = identity
         self.input_rate_hz = config.input_rate_hz

@@ -18,14 +18,13 @@ from asr_server.core.audio import SAMPLE_RATE, s_to_samples
 from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown, UnsupportedValue
 from asr_server.core.setting_types import Endpointing
 from asr_server.live import voice_detection
-from asr_server.live.connection import Connection
 from asr_server.live.end_of_turn import EndOfTurnEstimator
 from asr_server.live.inference import Engines, MeanTime
 from asr_server.live.machine.config import LiveMachineConfig
 from asr_server.live.machine.events import Detection, EndOfTurnRules, ResultKind, Samples, TurnConfig
 from asr_server.live.machine.framing import Resample
 from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
-from asr_server.live.session import LiveSession
+from asr_server.live.session import Connection, LiveSession
 from asr_server.live.session_stats import SessionOutcome
 from asr_server.recordings.requests import CONTEXT_IGNORED
 

@@ -1,12 +1,16 @@
-"""Where another server can go on with a live session, which its client carries there. Data only."""
+"""Where another server can go on with a live session, which its client carries there, and how the messages of the two
+make one session. Data only."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from asr_server.live.actions import TURN_LIKELY
 from asr_server.live.options import SessionBegin
 
+Message = dict[str, Any]
 Run = Mapping[str, str | None]  # {"speaker", "text"}: text of one speaker
 
 
@@ -45,3 +49,33 @@ class ShownUtterance:
     committed: str = ""
     end_s: float = 0.0  # the end of the audio that the committed words are based on
     speakers: tuple[Run, ...] = ()  # whose words they are
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """How many utterances and seconds there were before a session's own first ones."""
+
+    utterances: int = 0
+    seconds: float = 0.0
+
+    def time_s(self, seconds: float) -> float:
+        """Return a time of the session's own as one of the whole."""
+        return round(seconds + self.seconds, 3)
+
+    def applied(self, message: Message) -> Message:
+        """Return the message by the numbers and times of the whole."""
+        mapped = dict(message)
+        if "utterance" in message:
+            mapped["utterance"] += self.utterances
+        if "text" in message:
+            mapped |= self._times(message)
+        if "words" in message:
+            mapped["words"] = [{**word, **self._times(word)} for word in message["words"]]
+        if message.get("type") == TURN_LIKELY:
+            mapped["end"] = self.time_s(message["end"])
+        if message.get("status") == "settled":
+            mapped["seconds"] += self.seconds
+        return mapped
+
+    def _times(self, timed: Message) -> Message:
+        return {"start": self.time_s(timed["start"]), "end": self.time_s(timed["end"])}

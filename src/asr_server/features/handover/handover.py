@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from asr_server.core.audio import samples_to_s
 from asr_server.core.transcript import SpeakerRun
 from asr_server.features.handover import continuation_wire
-from asr_server.features.handover.continuation import Continuation, ShownUtterance, TurnSettings
+from asr_server.features.handover.continuation import Continuation, Offset, ShownUtterance, TurnSettings
 from asr_server.features.handover.handover_points import HandoverPoints
-from asr_server.features.handover.offset import Offset
+from asr_server.features.handover.shown_text import ShownText
 from asr_server.features.speakers.live_labels import UtteranceSpeakers
 from asr_server.features.speakers.shown_speakers import ShownSpeakers
 from asr_server.live.machine.events import (
@@ -35,16 +35,14 @@ from asr_server.live.machine.events import (
     TurnConfig,
 )
 from asr_server.live.machine.session import LiveMachine
-from asr_server.live.machine.shown_text import ShownText
 from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, Message, Outgoing, PartMessage
 from asr_server.live.parts import Opening, PartRequest, SessionPart
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
-    from asr_server.live.connection import Connection
     from asr_server.live.options import SessionBegin
-    from asr_server.live.session import LiveSession
+    from asr_server.live.session import Connection, LiveSession
 
 Json = dict[str, Any]
 

@@ -17,9 +17,9 @@ from asr_server.features.realtime import events, handshake, shapes
 from asr_server.features.realtime.config import Config, ServerDefaults
 from asr_server.features.realtime.conversation import Conversation
 from asr_server.features.realtime.shapes import Identity
-from asr_server.live.connection import Connection
 from asr_server.live.machine.events import Audio, Configure, Flush, Reset
 from asr_server.live.options import LiveSessionOptions
+from asr_server.live.session import Connection
 from asr_server.net import websocket_io
 from asr_server.net.access import reject_websocket
 from asr_server.net.errors import Json

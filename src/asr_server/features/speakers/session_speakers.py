@@ -26,9 +26,8 @@ from asr_server.live.parts import Opening, PartRequest, SessionPart
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
-    from asr_server.live.connection import Connection
     from asr_server.live.machine.session import LiveMachine
-    from asr_server.live.session import LiveSession
+    from asr_server.live.session import Connection, LiveSession
     from asr_server.net.access import Caller
 
 Json = dict[str, Any]
