@@ -28,7 +28,7 @@ class SendingPace:
 
 
 def began_before_moving_s(max_utterance_s: float) -> float:
-    """Return when a session began that goes on from another server: its client has an utterance and more to send again."""
+    """Return when a session began that goes on from another server: its client sends an utterance and more again."""
     return time.monotonic() - _MOVED_S - max_utterance_s
 
 

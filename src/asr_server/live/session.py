@@ -23,6 +23,7 @@ from asr_server.live.final_words import FinalWordTimes
 from asr_server.live.inbox import Disconnected, Inbox, Incoming, RefusedAction
 from asr_server.live.inference import LiveInference
 from asr_server.live.machine.config import LiveMachineConfig
+from asr_server.live.machine.cutting import SLICE_BYTES, pieces
 from asr_server.live.machine.events import (
     Action,
     Audio,
@@ -56,7 +57,6 @@ from asr_server.net.slices import turns
 from asr_server.schedule.admission import AdmissionTicket
 from asr_server.schedule.job import Priority
 
-_SLICE_BYTES = 4 * 1024  # 128 ms at 16 kHz
 _SAMPLE_BYTES = 4  # once in frames
 _BACKLOG_SAMPLES = 120 * SAMPLE_RATE  # of ended utterances without a final, before no more audio is processed
 _ESTIMATE_S = 2.0  # that an estimate of the end of a turn is waited for; the first one may load the model
@@ -178,8 +178,8 @@ class LiveSession:
             await self._take(event, outbox)
             return
         with self._shared.memory.in_hand(len(event.pcm)):
-            for at in range(0, len(event.pcm), PIECE_BYTES):
-                await self._take(Audio(event.pcm[at : at + PIECE_BYTES]), outbox)
+            for piece in pieces(event.pcm, PIECE_BYTES):
+                await self._take(Audio(piece), outbox)
 
     async def _take(self, event: Event | RefusedAction, outbox: Outbox) -> None:
         if self.is_current(outbox):
@@ -262,16 +262,16 @@ class LiveSession:
 
     async def _process_audio(self, pcm: bytes, arrived_s: float) -> None:
         memory = self._shared.memory
-        for at in range(0, len(pcm), _SLICE_BYTES):
+        for piece in pieces(pcm, SLICE_BYTES):
             while self.machine.backlog_samples > min(_BACKLOG_SAMPLES, memory.queue_bytes // _SAMPLE_BYTES):
                 await self._next_change()
-            piece, priority = Audio(pcm[at : at + _SLICE_BYTES]), self._priority
+            audio, priority = Audio(piece), self._priority
             if priority.is_live:
-                await self._process_slice(piece, arrived_s)
+                await self._process_slice(audio, arrived_s)
                 continue
             async with self._shared.paces[priority]:
                 began_s = time.monotonic()
-                await self._process_slice(piece, arrived_s)
+                await self._process_slice(audio, arrived_s)
                 await asyncio.sleep(time.monotonic() - began_s)
                 # What nobody listens to is transcribed one after the other, so that it does not fill the batch.
                 while self._priority is Priority.BULK and self.machine.busy and not self.ended:

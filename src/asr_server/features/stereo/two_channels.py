@@ -23,6 +23,7 @@ from asr_server.features.handover.continuation_wire import first_text
 from asr_server.features.stereo import channel_continuations
 from asr_server.features.stereo.channel_continuations import common_number, own_number
 from asr_server.live.actions import parse_action, parse_query
+from asr_server.live.machine.cutting import WholeSamples, pieces
 from asr_server.net import websocket_io
 from asr_server.net.errors import live_error_message
 from asr_server.net.shared_bytes import PIECE_BYTES
@@ -208,7 +209,7 @@ class _Connection:
         self._channels: list[_Channel] = []
         self._greeted = asyncio.Event()  # the client has the first message
         self._sending = asyncio.Lock()
-        self._rest = b""  # of a frame of both channels that is not complete
+        self._whole_samples = WholeSamples(_FRAME_BYTES)
         self._slice = TimeSlice()
 
     async def run(self) -> None:
@@ -279,11 +280,8 @@ class _Connection:
 
     async def _divide(self, pcm: bytes) -> None:
         parts = [bytearray() for _ in NAMES]
-        data = self._rest + pcm
-        whole = len(data) - len(data) % _FRAME_BYTES
-        self._rest = data[whole:]
-        for at in range(0, whole, PIECE_BYTES):
-            samples = array("H", data[at : min(at + PIECE_BYTES, whole)])
+        for piece in pieces(self._whole_samples.push(pcm), PIECE_BYTES):
+            samples = array("H", piece)
             for number, part in enumerate(parts):
                 part += samples[number :: len(NAMES)].tobytes()
             await self._slice.next_round()
