@@ -26,7 +26,7 @@ Json = dict[str, Any]
 class SessionPart:
     """A part of one session. Methods to override; these change nothing.
 
-    All are called on the event loop, must return at once, and are not called after `close`.
+    All are called on the event loop and must return at once. `close` may be called more than once.
     """
 
     can_move = False  # the client can go on with another server: `move_request` returns a message
