@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from asr_server.features.speech_output.synthesis import SpeechProcessor
     from asr_server.features.translation.translations import Translations
     from asr_server.jobs.base import JobRunner
-    from asr_server.live.parts import OpeningReader
+    from asr_server.live.options import OpeningReader
     from asr_server.live.sessions import LiveSessions
     from asr_server.net.ephemeral_keys import EphemeralKeys
     from asr_server.ops.server_metrics import Metrics

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from asr_server.core.audio import SAMPLE_RATE
@@ -14,6 +14,9 @@ from asr_server.recordings.requests import WordTimes
 from asr_server.schedule.job import Priority
 
 if TYPE_CHECKING:
+    from starlette.websockets import WebSocket
+
+    from asr_server.live.actions import Query
     from asr_server.live.end_of_turn import EndOfTurnEstimator
     from asr_server.live.inference import Engines
     from asr_server.live.machine.events import TurnConfig
@@ -32,6 +35,25 @@ class SessionBegin:
     samples: int = 0  # the position in the session's time, at 16 kHz
     received_bytes: int = 0
     actions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a client of `WS /ws/transcribe` asks for, as read so far."""
+
+    query: Query
+    begin: SessionBegin | None = None  # where a session of another server goes on
+    configured: Query | None = None  # in place of the query's language, hotwords and endpointing
+    parts: tuple[PartRequest, ...] = ()
+
+    def with_part(self, part: PartRequest) -> Opening:
+        """Return the same with one more part, which a message passes before the others."""
+        return replace(self, parts=(part, *self.parts))
+
+
+# A feature reads its options of the query, and perhaps the first frames of the socket, and adds its part. Raises
+# `AsrError`, and `WebSocketDisconnect` if the client leaves meanwhile.
+OpeningReader = Callable[["WebSocket", Opening], Awaitable[Opening]]
 
 
 @dataclass(frozen=True, slots=True)

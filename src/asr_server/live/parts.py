@@ -5,22 +5,30 @@ Parts stand in a list, in the order in which a message passes them on its way to
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 from asr_server.live.outbox import Message, Outgoing, PartMessage
 
 if TYPE_CHECKING:
-    from starlette.websockets import WebSocket
-
-    from asr_server.live.actions import Query
-    from asr_server.live.machine.events import Action, Event, Samples
+    from asr_server.live.machine.events import Action, Event, Samples, TurnConfig
     from asr_server.live.machine.session import LiveMachine
-    from asr_server.live.options import SessionBegin
-    from asr_server.live.session import Connection, LiveSession
 
 Json = dict[str, Any]
+
+
+class PartSession(Protocol):
+    """A session, as its parts see it."""
+
+    id: str
+    input_rate_hz: int
+    asked_rules: TurnConfig  # that the client's query asks for
+    is_continued: bool  # it was with another server before
+    received_actions: int  # from the client, so far
+
+    def send(self, message: PartMessage) -> None:
+        """Send a message that a part makes at its own time."""
 
 
 class SessionPart:
@@ -31,12 +39,15 @@ class SessionPart:
 
     can_move = False  # the client can go on with another server: `move_request` returns a message
 
-    def has_issued(self, begin: SessionBegin) -> bool:
-        """True if the client got this place from this part of this very session."""
+    def has_issued(self, issuer: str) -> bool:
+        """True if it is this part that gave the client a `SessionBegin` with this issuer."""
         return False
 
-    def hello(self, connection: Connection, *, is_resumed: bool) -> Json:
-        """Return the fields of the part in the first message of a connection."""
+    def hello(self, session: PartSession, *, is_first: bool, is_resumed: bool) -> Json:
+        """Return the fields of the part in the first message of a connection.
+
+        `is_first`: no other connection had the session; `is_resumed`: the client names a session, of any server.
+        """
         return {}
 
     def on_connect(self, machine: LiveMachine, *, is_resumed: bool) -> Iterable[PartMessage]:
@@ -83,24 +94,5 @@ class SessionPart:
 class PartRequest:
     """A part that a session is to be opened with."""
 
-    make: Callable[[LiveSession], SessionPart]
+    make: Callable[[PartSession], SessionPart]
     check: Callable[[], None] = lambda: None  # raises an `AsrError` where the part is not available
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """What a client of `WS /ws/transcribe` asks for, as read so far."""
-
-    query: Query
-    begin: SessionBegin | None = None  # where a session of another server goes on
-    configured: Query | None = None  # in place of the query's language, hotwords and endpointing
-    parts: tuple[PartRequest, ...] = ()
-
-    def with_part(self, part: PartRequest) -> Opening:
-        """Return the same with one more part, which a message passes before the others."""
-        return replace(self, parts=(part, *self.parts))
-
-
-# A feature reads its options of the query, and perhaps the first frames of the socket, and adds its part. Raises
-# `AsrError`, and `WebSocketDisconnect` if the client leaves meanwhile.
-OpeningReader = Callable[["WebSocket", Opening], Awaitable[Opening]]

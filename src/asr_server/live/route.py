@@ -13,8 +13,7 @@ from asr_server.core.errors import AsrError, InvalidInput, SessionTaken
 from asr_server.live import actions, messages
 from asr_server.live.inbox import RefusedAction
 from asr_server.live.machine.events import Audio, Configure, Detection, Event, Flush, GetCheckpoint, Reset, TurnConfig
-from asr_server.live.options import LiveSessionOptions
-from asr_server.live.parts import Opening
+from asr_server.live.options import LiveSessionOptions, Opening
 from asr_server.live.session import Connection
 from asr_server.net import websocket_io
 from asr_server.net.access import Caller
@@ -115,7 +114,7 @@ def _hello(services: Services, connection: Connection, *, is_resumed: bool) -> d
     if is_resumed:
         hello |= {"resumed": True, "received_bytes": session.received_bytes}
     for part in session.parts:
-        hello |= part.hello(connection, is_resumed=is_resumed)
+        hello |= part.hello(session, is_first=connection.is_first, is_resumed=is_resumed)
     return hello
 
 

@@ -173,7 +173,7 @@ class LiveSessions:
         if self._draining:  # the client is to go on with another server
             raise ShuttingDown("The server is shutting down.")
         if (entry := self._open.get(begin.session_id)) is not None:
-            if entry.owner != options.owner or any(part.has_issued(begin) for part in entry.session.parts):
+            if entry.owner != options.owner or any(part.has_issued(begin.issuer) for part in entry.session.parts):
                 return await self.resume(begin.session_id, received, options.owner)
             self._drop(begin.session_id)  # its client has gone on with another server since
         return await self.open(options)

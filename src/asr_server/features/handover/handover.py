@@ -35,14 +35,13 @@ from asr_server.live.machine.events import (
     TurnConfig,
 )
 from asr_server.live.machine.session import LiveMachine
+from asr_server.live.options import Opening
 from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, Message, Outgoing, PartMessage
-from asr_server.live.parts import Opening, PartRequest, SessionPart
+from asr_server.live.parts import PartRequest, PartSession, SessionPart
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
-    from asr_server.live.options import SessionBegin
-    from asr_server.live.session import Connection, LiveSession
 
 Json = dict[str, Any]
 
@@ -123,7 +122,7 @@ async def read_opening(socket: WebSocket, opening: Opening) -> Opening:
 def requested(begin: Continuation | None = None, shown: ShownUtterance | None = None, received: int = 0) -> PartRequest:
     """Return the handover of a session that begins there, as in `HandoverOptions`."""
 
-    def make(session: LiveSession) -> SessionHandover:
+    def make(session: PartSession) -> SessionHandover:
         options = HandoverOptions(session.asked_rules, begin, shown or ShownUtterance(), received)
         return SessionHandover(session.id, options, session.input_rate_hz)
 
@@ -214,14 +213,14 @@ class SessionHandover(SessionPart):
 
     # -- continuations -----------------------------------------------------------------------------------------------
 
-    def has_issued(self, begin: SessionBegin) -> bool:
-        """True if the continuation is of this very session."""
-        return self.newest.issuer == begin.issuer
+    def has_issued(self, issuer: str) -> bool:
+        """True if a continuation with this issuer is of this very session."""
+        return self.newest.issuer == issuer
 
-    def hello(self, connection: Connection, *, is_resumed: bool) -> Json:
+    def hello(self, session: PartSession, *, is_first: bool, is_resumed: bool) -> Json:
         """Return how many actions have arrived, and from where another server can go on."""
-        content: Json = {"actions": connection.session.received_actions} if is_resumed else {}
-        if connection.is_first:
+        content: Json = {"actions": session.received_actions} if is_resumed else {}
+        if is_first:
             content |= {"continued": True} if is_resumed else {}
             content["continuation"] = continuation_wire.message(self.newest)
         return content

@@ -21,13 +21,13 @@ from asr_server.features.speakers.voices import NamedVoice, Voice, VoiceStore
 from asr_server.live.final_words import WordTimestamps
 from asr_server.live.machine.events import Final, Partial, ResetDone, Samples
 from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, Message, Outgoing, PartMessage
-from asr_server.live.parts import Opening, PartRequest, SessionPart
+from asr_server.live.parts import PartRequest, PartSession, SessionPart
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
     from asr_server.live.machine.session import LiveMachine
-    from asr_server.live.session import Connection, LiveSession
+    from asr_server.live.options import Opening
     from asr_server.net.access import Caller
 
 Json = dict[str, Any]
@@ -80,7 +80,7 @@ class LiveSpeakerOption:
     def requested(self, owner: str = "", first_speaker: int = 0) -> PartRequest:
         """Return the speakers of a session of this owner, in which the first gets that letter."""
 
-        def make(session: LiveSession) -> SessionSpeakers:
+        def make(session: PartSession) -> SessionSpeakers:
             assert self.source is not None, "`check` was called before"
             labels = SpeakerLabels(first_speaker)
             restarted = session.is_continued
@@ -124,7 +124,7 @@ class SessionSpeakers(SessionPart):
         self._enough = asyncio.Event()
         self._task = asyncio.create_task(self._run(source))
 
-    def hello(self, connection: Connection, *, is_resumed: bool) -> Json:
+    def hello(self, session: PartSession, *, is_first: bool, is_resumed: bool) -> Json:
         """Return whether speakers are told apart, or not any more."""
         return {"speakers": not self.lost}
 
