@@ -57,19 +57,24 @@ class HandoverOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class ContinuationIssued(PartMessage):
-    """From where another server can go on; everything before it has been sent."""
-
+class _StateMessage(PartMessage):
     continuation: Continuation
-
-    def wire(self) -> Json:
-        """Return the message of the wire."""
-        return {"status": "continuation", "continuation": continuation_wire.message(self.continuation)}
 
     @property
     def size_bytes(self) -> int:
         """An upper bound of what it takes."""
-        return _state_bytes(self.continuation)
+        state = self.continuation
+        hotwords = state.configured.hotwords if state.configured is not None else ""
+        return 4 * MESSAGE_BYTES + 2 * CHARACTER_BYTES * (len(state.carried_over) + len(hotwords))
+
+
+@dataclass(frozen=True, slots=True)
+class ContinuationIssued(_StateMessage):
+    """From where another server can go on; everything before it has been sent."""
+
+    def wire(self) -> Json:
+        """Return the message of the wire."""
+        return {"status": "continuation", "continuation": continuation_wire.message(self.continuation)}
 
     def replaces(self, older: PartMessage) -> bool:
         """True for any older one."""
@@ -77,26 +82,15 @@ class ContinuationIssued(PartMessage):
 
 
 @dataclass(frozen=True, slots=True)
-class MoveRequested(PartMessage):
+class MoveRequested(_StateMessage):
     """The server ends soon: the client should go on with another one."""
 
-    continuation: Continuation
     within_s: float
 
     def wire(self) -> Json:
         """Return the message of the wire."""
         state = continuation_wire.message(self.continuation)
         return {"status": "reconnect", "continuation": state, "within_s": self.within_s}
-
-    @property
-    def size_bytes(self) -> int:
-        """An upper bound of what it takes."""
-        return _state_bytes(self.continuation)
-
-
-def _state_bytes(state: Continuation) -> int:
-    hotwords = state.configured.hotwords if state.configured is not None else ""
-    return 4 * MESSAGE_BYTES + 2 * CHARACTER_BYTES * (len(state.carried_over) + len(hotwords))
 
 
 async def read_opening(socket: WebSocket, opening: Opening) -> Opening:
