@@ -26,11 +26,13 @@ from asr_server.engine.client import Drafting, EngineClient
 from asr_server.engine.feature import END_OF_TURN, EndOfTurnModel
 from asr_server.engine.protocol import Engine
 from asr_server.engine_core import ElsewhereEngines, OnFailure, Watch, by_name, log_state
+from asr_server.features.handover import handover
 from asr_server.features.shared_jobs.database import Database
 from asr_server.features.shared_jobs.database_store import DatabaseStore
 from asr_server.features.shared_jobs.shared_store import LEASE_S, SharedStore
 from asr_server.features.speakers.diarization.client import SpeakerClient
 from asr_server.features.speakers.enrolment import Enrolment
+from asr_server.features.speakers.session_speakers import LiveSpeakerOption
 from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.features.speakers.voices import UNREADABLE_VOICES, VOICES, VoiceStore
 from asr_server.features.speech_output.build import SharedThread, Speech, build_speech
@@ -243,7 +245,8 @@ def _services(
         decoder=built.decoder,
         speakers=built.speakers,
         pipeline=built.pipeline,
-        live=LiveSessions(settings, engines, built.admission, built.speakers, voices, _end_of_turn(resolved)),
+        live=LiveSessions(settings, engines, built.admission, _end_of_turn(resolved)),
+        live_options=(handover.read_opening, LiveSpeakerOption(built.speakers, voices).read_opening),
         processor=built.processor,
         translations=built.translations,
         drafting=built.drafting,

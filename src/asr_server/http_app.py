@@ -16,6 +16,7 @@ from asr_server.features.speakers import route as speakers
 from asr_server.features.speech_output import jobs_route as speech_jobs
 from asr_server.features.speech_output import route as speech
 from asr_server.features.speech_output.text_socket import route as speech_socket
+from asr_server.features.stereo import two_channels
 from asr_server.features.translation import route as translations
 from asr_server.features.translation import texts_route as texts
 from asr_server.jobs import route as jobs
@@ -61,13 +62,13 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         speakers,
         speech,
         speech_jobs,
-        live,
         speech_socket,
         secrets,
         realtime,
         page,
     ):
         app.include_router(module.router)
+    app.include_router(live.router(two_channels.endpoint(live.transcribe)))
     app.router.default = errors.not_found
     errors.install_handlers(app)
     install_middleware(app, rules)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from asr_server.features.speech_output.synthesis import SpeechProcessor
     from asr_server.features.translation.translations import Translations
     from asr_server.jobs.runner import JobRunner
+    from asr_server.live.options import OpeningReader
     from asr_server.live.sessions import LiveSessions
     from asr_server.net.ephemeral_keys import EphemeralKeys
     from asr_server.ops.server_metrics import Metrics
@@ -50,6 +51,7 @@ class Services:
     speakers: SpeakerClient | None
     pipeline: RecordingPipeline
     live: LiveSessions
+    live_options: tuple[OpeningReader, ...]  # of features, in the order in which they read what a client asks for
     processor: RequestProcessor
     drafting: Drafting | None
     jobs: JobRunner

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from asr_server.core.audio import samples_to_s
-from asr_server.features.handover import continuation_wire as continuation
-from asr_server.features.handover.handover import ContinuationIssued, MoveRequested, SpeakersRestarted
-from asr_server.features.handover.offset import TURN_LIKELY
-from asr_server.features.speakers.live_labels import SpeakersLost, UtteranceSpeakers
+from asr_server.live.actions import TURN_LIKELY
 from asr_server.live.final_words import WordTimestamps
 from asr_server.live.machine.events import (
     Checkpoint,
@@ -21,7 +18,7 @@ from asr_server.live.machine.events import (
     SessionError,
     TurnConfig,
 )
-from asr_server.live.outbox import Outgoing
+from asr_server.live.outbox import Outgoing, PartMessage
 from asr_server.net.errors import live_error_message
 from asr_server.recordings.render import words as render_words
 from asr_server.text import languages
@@ -42,16 +39,6 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
                 "probability": round(probability, 3),
                 "end": round(samples_to_s(end_samples), 3),
             }
-        case UtteranceSpeakers(utterance=utterance) as speakers:
-            return {"type": "speaker_update", "utterance": utterance, **_speakers(speakers)}
-        case SpeakersLost(message=reason):
-            return {"status": "speakers_unavailable", "message": reason}
-        case SpeakersRestarted():
-            return {"status": "speakers_restarted"}
-        case ContinuationIssued(continuation=state):
-            return {"status": "continuation", "continuation": continuation.message(state)}
-        case MoveRequested(continuation=state, within_s=within_s):
-            return {"status": "reconnect", "continuation": continuation.message(state), "within_s": within_s}
         case WordTimestamps(utterance=utterance, words=words):
             return {"utterance": utterance, "words": render_words(words)}
         case ResetDone():
@@ -68,6 +55,8 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
             return {"status": "settled", "seconds": samples_to_s(end_samples), "utterance": utterance}
         case SessionError() as error:
             return live_error_message(error)
+        case PartMessage() as own:
+            return own.wire()
         case _:
             return None
 
@@ -94,9 +83,4 @@ def _text(result: Partial | Final, outgoing: Outgoing, committed: str, tentative
         "language_code": languages.code(result.language),
         "lag_ms": outgoing.lag_ms,
     }
-    return message | _speakers(outgoing.speakers) if outgoing.speakers is not None else message
-
-
-def _speakers(speakers: UtteranceSpeakers) -> dict[str, Any]:
-    runs = [{"speaker": run.speaker, "text": run.text} for run in speakers.runs]
-    return {"speakers": runs, "speakers_settled": speakers.settled}
+    return message | outgoing.details.fields() if outgoing.details is not None else message

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from asr_server.core.errors import AsrError, SlowReader
-from asr_server.features.handover.handover import ContinuationIssued, MoveRequested, SpeakersRestarted
-from asr_server.features.speakers.live_labels import SpeakersLost, UtteranceSpeakers
 from asr_server.live.final_words import WordTimestamps
 from asr_server.live.machine.events import (
     Checkpoint,
@@ -23,6 +23,52 @@ from asr_server.live.machine.events import (
     UtteranceStarted,
 )
 
+# With what the socket itself buffers this stays under 2 MiB a session.
+LIMIT_BYTES = 1024 * 1024
+MESSAGE_BYTES = 400  # what a message takes besides its text, on the wire and here
+CHARACTER_BYTES = 4
+
+
+class PartMessage(ABC):
+    """A message that a part of a session makes: the session knows no more of it than how to send it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def wire(self) -> dict[str, Any]:
+        """Return the message of the wire, by the figures of the machine."""
+
+    @property
+    def size_bytes(self) -> int:
+        """An upper bound of what it takes here and on the wire."""
+        return MESSAGE_BYTES
+
+    def replaces(self, older: PartMessage) -> bool:
+        """True if a client that gets this message needs not get the older one, which was put just before."""
+        return False
+
+
+class TextDetails(PartMessage):
+    """What a part knows of the text of an utterance: sent with the text, and alone when it has changed since."""
+
+    __slots__ = ()
+
+    utterance: int
+
+    @property
+    @abstractmethod
+    def is_empty(self) -> bool:
+        """True if they say nothing, so that they need not be sent alone."""
+
+    @abstractmethod
+    def fields(self) -> dict[str, Any]:
+        """Return the fields that the message of the text gets."""
+
+    def replaces(self, older: PartMessage) -> bool:
+        """True for older details of the same utterance."""
+        return type(self) is type(older) and isinstance(older, TextDetails) and self.utterance == older.utterance
+
+
 Message = (
     UtteranceStarted
     | UtteranceEnded
@@ -34,28 +80,17 @@ Message = (
     | Checkpoint
     | SessionError
     | WordTimestamps
-    | UtteranceSpeakers
-    | SpeakersLost
-    | SpeakersRestarted
-    | ContinuationIssued
-    | MoveRequested
+    | PartMessage
 )
-
-# With what the socket itself buffers this stays under 2 MiB a session.
-LIMIT_BYTES = 1024 * 1024
-_MESSAGE_BYTES = 400  # what a message takes besides its text, on the wire and here
-_RUN_BYTES = 100  # the same for a run of one speaker, with the name
-_CHARACTER_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message. `lag_ms`: how long ago the last audio arrived that it is about; 0 if it is about none. `speakers`: of
-    a text, where speakers are told apart."""
+    """A message to a client."""
 
     message: Message
-    lag_ms: int = 0
-    speakers: UtteranceSpeakers | None = None
+    lag_ms: int = 0  # how long ago the last audio arrived that it is about; 0 if it is about none
+    details: TextDetails | None = None  # of a text, where a part knows some
 
 
 class Outbox:
@@ -114,37 +149,32 @@ class Outbox:
 
 
 def missed(kept: Outgoing, received: int) -> Outgoing | None:
-    """What a client needs of a final: nothing but the present labels, if it has the finals up to `received`."""
+    """What a client needs of a final: nothing but the present details, if it has the finals up to `received`."""
     if isinstance(kept.message, Final) and kept.message.utterance > received:
         return kept
-    return Outgoing(kept.speakers) if kept.speakers is not None and kept.speakers.runs else None
+    return Outgoing(kept.details) if kept.details is not None and not kept.details.is_empty else None
 
 
 def _replaces(new: Message, old: Message) -> bool:
     if isinstance(new, Partial) and isinstance(old, Partial):
         return new.utterance == old.utterance
-    if isinstance(new, ContinuationIssued) and isinstance(old, ContinuationIssued):
-        return True
-    return isinstance(new, UtteranceSpeakers) and isinstance(old, UtteranceSpeakers) and new.utterance == old.utterance
+    return isinstance(new, PartMessage) and isinstance(old, PartMessage) and new.replaces(old)
 
 
 def _size(outgoing: Outgoing) -> int:
-    return _message_size(outgoing.message) + (_message_size(outgoing.speakers) if outgoing.speakers else 0)
+    return _message_size(outgoing.message) + (outgoing.details.size_bytes if outgoing.details is not None else 0)
 
 
 def _message_size(message: Message) -> int:
     match message:
         case Partial() | Final():
             # The text goes out whole and in its parts.
-            return _MESSAGE_BYTES + 2 * _CHARACTER_BYTES * len(message.text)
+            return MESSAGE_BYTES + 2 * CHARACTER_BYTES * len(message.text)
         case WordTimestamps():
-            return _MESSAGE_BYTES * (1 + len(message.words))
-        case UtteranceSpeakers():
-            return _MESSAGE_BYTES + sum(_RUN_BYTES + _CHARACTER_BYTES * len(run.text) for run in message.runs)
-        case ContinuationIssued(continuation=state) | MoveRequested(continuation=state):
-            hotwords = state.configured.hotwords if state.configured is not None else ""
-            return 4 * _MESSAGE_BYTES + 2 * _CHARACTER_BYTES * (len(state.carried_over) + len(hotwords))
-        case SessionError() | SpeakersLost():
-            return _MESSAGE_BYTES + _CHARACTER_BYTES * len(message.message)
+            return MESSAGE_BYTES * (1 + len(message.words))
+        case SessionError():
+            return MESSAGE_BYTES + CHARACTER_BYTES * len(message.message)
+        case PartMessage():
+            return message.size_bytes
         case _:
-            return _MESSAGE_BYTES
+            return MESSAGE_BYTES

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from fastapi import APIRouter, WebSocket
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Message
 
 from asr_server.core.audio import s_to_samples
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken
-from asr_server.features.handover import continuation_wire as continuation
-from asr_server.features.handover.continuation import ShownUtterance
-from asr_server.features.handover.continuation_wire import ContinueRequest
-from asr_server.features.handover.handover import HandoverOptions
-from asr_server.features.handover.offset import Offset
-from asr_server.features.stereo import two_channels
 from asr_server.live import actions, messages
-from asr_server.live.connection import Connection
 from asr_server.live.inbox import RefusedAction
 from asr_server.live.machine.events import Audio, Configure, Detection, Event, Flush, GetCheckpoint, Reset, TurnConfig
-from asr_server.live.options import LiveSessionOptions
+from asr_server.live.options import LiveSessionOptions, Opening
+from asr_server.live.session import Connection
 from asr_server.net import websocket_io
 from asr_server.net.access import Caller
 from asr_server.net.errors import live_error_message
@@ -27,34 +22,32 @@ from asr_server.recordings.requests import WordTimes
 from asr_server.services import Services
 from asr_server.text import languages
 
-router = APIRouter(tags=["live"])
+_PATH = "/ws/transcribe"
 _WORD_TIMES = {"none": WordTimes.NONE, "accurate": WordTimes.ALIGNED, "fast": WordTimes.ESTIMATED}
 
-router.add_api_route("/ws/transcribe", websocket_io.refuse_plain_request, include_in_schema=False)
+
+def router(endpoint: Callable[[WebSocket], Awaitable[None]]) -> APIRouter:
+    """Return the routes; `endpoint` serves a WebSocket, as `transcribe` does."""
+    made = APIRouter(tags=["live"])
+    made.add_api_route(_PATH, websocket_io.refuse_plain_request, include_in_schema=False)
+    made.add_api_websocket_route(_PATH, endpoint)
+    return made
 
 
-@router.websocket("/ws/transcribe")
 async def transcribe(socket: WebSocket) -> None:
     """Live transcription."""
     await socket.accept()
-    if two_channels.asked_for(socket):
-        work = two_channels.serve(socket, _transcribe_one)
-    else:
-        work = _run(socket, socket.app.state.services)
-    await websocket_io.serve(socket, work, live_error_message)
-
-
-async def _transcribe_one(scope: Scope, receive: Receive, send: Send) -> None:
-    await transcribe(WebSocket(scope, receive, send))
+    await websocket_io.serve(socket, _run(socket, socket.app.state.services), live_error_message)
 
 
 async def _run(socket: WebSocket, services: Services) -> None:
-    query = actions.parse_query(socket.query_params)
-    asked = await _asked_to_continue(socket, query)
-    connection = await _connect(services, query, asked, socket)
+    opening = Opening(actions.parse_query(socket.query_params))
+    for read_opening in services.live_options:
+        opening = await read_opening(socket, opening)
+    connection = await _connect(services, opening, socket)
     end: Message = {}
     try:
-        await socket.send_json(_hello(services, connection, query))
+        await socket.send_json(_hello(services, connection, is_resumed=bool(opening.query.session_id)))
         reader, writer = _read(socket, services, connection), _write(socket, connection)
         end = await websocket_io.read_and_write(reader, writer) or {}
     except AsrError as error:
@@ -66,47 +59,26 @@ async def _run(socket: WebSocket, services: Services) -> None:
         services.live.disconnect(connection, clean=clean, resumable=resumable, moved=moved)
 
 
-async def _asked_to_continue(socket: WebSocket, query: actions.Query) -> ContinueRequest | None:
-    if not (query.handover and query.session_id):
-        return None
-    return await continuation.read_frame(socket, query.session_id, query.received)
-
-
-async def _connect(
-    services: Services, query: actions.Query, asked: ContinueRequest | None, socket: WebSocket
-) -> Connection:
-    """A connection to a new session, or to the one that the query resumes or continues."""
+async def _connect(services: Services, opening: Opening, socket: WebSocket) -> Connection:
+    """Return a connection to a new session, or to the one that the query resumes or continues."""
     caller: Caller = socket.state.caller
-    if query.session_id and asked is None:
+    query, begin = opening.query, opening.begin
+    if query.session_id and begin is None:
         return await services.live.resume(query.session_id, query.received, caller.owner)
-    query_rules = rules = _rules(services, query)
-    begin = asked.state if asked is not None else None
-    if begin is not None and (configured := begin.configured) is not None:
-        language = languages.normalize(configured.language)
-        services.catalog.check_language(language, model=rules.model)
-        rules = services.live.turn_config(
-            manual=configured.manual,
-            semantic=configured.semantic,
-            language=language,
-            context=configured.hotwords,
-            model=rules.model,
-        )
-    handover = None
-    if query.handover:
-        shown = asked.shown if asked is not None else ShownUtterance()
-        handover = HandoverOptions(query_rules, begin, shown, query.received)
+    asked = _rules(services, query)
+    services.live.check_semantic(query.semantic)
     options = LiveSessionOptions(
-        rules,
+        asked if opening.configured is None else _rules(services, opening.configured),
         int(query.sample_rate),
         _WORD_TIMES[query.words],
         caller.owner,
         socket.state.place,
-        query.speakers,
-        begin.first_speaker if begin is not None else query.first_speaker,
-        handover,
+        begin,
         # From a client it would be a claim to go first.
         query.began_s if services.settings.gateway_mode else None,
-        turn_events=query.turn_events,
+        query.turn_events,
+        asked,
+        opening.parts,
     )
     if begin is not None:
         return await services.live.go_on(begin, query.received, options)
@@ -114,20 +86,18 @@ async def _connect(
 
 
 def _rules(services: Services, query: actions.Query) -> TurnConfig:
-    """What the query asks for."""
     language = languages.normalize(query.language)
     model = services.catalog.find(query.model).resident if query.model else ""
     services.catalog.check_language(language, model=model)
     manual = query.manual
     if manual is None:
         manual = not services.settings.asr_use_server_vad
-    services.live.check_semantic(query.semantic)
     return services.live.turn_config(
         manual=manual, semantic=query.semantic, language=language, context=query.hotwords, model=model
     )
 
 
-def _hello(services: Services, connection: Connection, query: actions.Query) -> dict[str, object]:
+def _hello(services: Services, connection: Connection, *, is_resumed: bool) -> dict[str, object]:
     """The first message. For a resumed session it says how many bytes have arrived; the client sends the rest again."""
     session, settings = connection.session, services.settings
     hello: dict[str, object] = {
@@ -141,16 +111,10 @@ def _hello(services: Services, connection: Connection, query: actions.Query) -> 
         "use_server_vad": session.rules.detection is Detection.VOICE,
         "endpointing": messages.endpointing(session.rules),
     }
-    if session.speakers is not None:
-        hello["speakers"] = not session.speakers.lost
-    if query.session_id:
+    if is_resumed:
         hello |= {"resumed": True, "received_bytes": session.received_bytes}
-    if session.handover is not None:
-        if query.session_id:
-            hello["actions"] = session.received_actions
-        if connection.is_first:
-            hello |= {"continued": True} if query.session_id else {}
-            hello["continuation"] = continuation.message(session.handover.newest)
+    for part in session.parts:
+        hello |= part.hello(session, is_first=connection.is_first, is_resumed=is_resumed)
     return hello
 
 
@@ -217,9 +181,10 @@ def _changed(services: Services, rules: TurnConfig, action: actions.Action) -> T
 
 
 async def _write(socket: WebSocket, connection: Connection) -> None:
-    handover = connection.session.handover
-    offset = Offset(handover.begin.utterances, handover.offset_s) if handover is not None else Offset()
     async for outgoing in connection.messages():
         message = messages.render(outgoing)
-        if message is not None:
-            await socket.send_json(offset.applied(message) if handover is not None else message)
+        if message is None:
+            continue
+        for part in connection.session.parts:
+            message = part.on_wire(message)
+        await socket.send_json(message)

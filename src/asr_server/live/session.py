@@ -11,22 +11,19 @@ import asyncio
 import functools
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, replace
 
 from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import AsrError, SessionTaken
-from asr_server.features.handover.handover import ContinuationIssued, MoveRequested, SessionHandover, SpeakersRestarted
-from asr_server.features.speakers.live_labels import SpeakerLabels, SpeakersLost, UtteranceSpeakers
-from asr_server.features.speakers.session_speakers import SessionSpeakers
-from asr_server.live.arrival_times import ArrivalTimes
-from asr_server.live.connection import Connection
-from asr_server.live.final_words import FinalWordTimes, WordTimestamps
+from asr_server.live.arrivals import ArrivalTimes, SendingPace, began_before_moving_s
+from asr_server.live.final_words import FinalWordTimes
 from asr_server.live.inbox import Disconnected, Inbox, Incoming, RefusedAction
 from asr_server.live.inference import LiveInference
 from asr_server.live.machine.config import LiveMachineConfig
+from asr_server.live.machine.cutting import SLICE_BYTES, pieces
 from asr_server.live.machine.events import (
     Action,
     Audio,
@@ -41,8 +38,8 @@ from asr_server.live.machine.events import (
     Flush,
     Interrupted,
     Partial,
-    ResetDone,
     ResultKind,
+    Samples,
     Transcribe,
     TranscribeFailed,
     TranscribeResult,
@@ -51,9 +48,8 @@ from asr_server.live.machine.events import (
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.table import State
 from asr_server.live.machine.utterance import Frame
-from asr_server.live.options import LiveSessionOptions, Shared
-from asr_server.live.outbox import Message, Outbox, Outgoing, missed
-from asr_server.live.sending_pace import SendingPace, began_before_moving_s
+from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
+from asr_server.live.outbox import Message, Outbox, Outgoing, PartMessage, TextDetails, missed
 from asr_server.live.session_stats import SessionOutcome, SessionStats
 from asr_server.live.voice_detection import VoiceDetector
 from asr_server.net.shared_bytes import PIECE_BYTES
@@ -61,15 +57,31 @@ from asr_server.net.slices import turns
 from asr_server.schedule.admission import AdmissionTicket
 from asr_server.schedule.job import Priority
 
-_SLICE_BYTES = 4 * 1024  # 128 ms at 16 kHz
 _SAMPLE_BYTES = 4  # once in frames
 _BACKLOG_SAMPLES = 120 * SAMPLE_RATE  # of ended utterances without a final, before no more audio is processed
 _ESTIMATE_S = 2.0  # that an estimate of the end of a turn is waited for; the first one may load the model
 _FINALS_KEPT = 256  # a client misses at most what was on its way when the connection broke
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Connection:
+    """A client's end of a session, until it leaves or another connection takes the session over."""
+
+    session: LiveSession
+    outbox: Outbox
+    is_first: bool  # no other had the session before
+
+    async def send(self, event: Event | RefusedAction) -> None:
+        """Give the session an event from the client. Raises `SessionTaken`."""
+        await self.session.accept(event, self.outbox)
+
+    def messages(self) -> AsyncIterator[Outgoing]:
+        """Yield what to send, until the session ends; then the error that ended it is raised, if one did."""
+        return self.outbox.messages()
+
+
 class LiveSession:
-    """Made by `LiveSessions`; clients reach it through a `Connection`. `ticket`: its place in the admission."""
+    """Made by `LiveSessions`; clients reach it through a `Connection`."""
 
     def __init__(
         self,
@@ -79,31 +91,24 @@ class LiveSession:
         shared: Shared,
         ticket: AdmissionTicket,
     ) -> None:
+        """`ticket` is the session's place in the admission."""
         engines = shared.engines
         self.id = identity
         self.input_rate_hz = config.input_rate_hz
         self.detached = asyncio.Event()  # set while no connection has the session
-        self.received_bytes = self.received_actions = 0
-        self.handover: SessionHandover | None = None
+        self._begin = options.begin or SessionBegin(identity, "")
+        self.is_continued = options.begin is not None  # it was with another server before
+        self.received_bytes, self.received_actions = self._begin.received_bytes, self._begin.actions
         began_s = time.monotonic()
-        if options.handover is not None:
-            self.handover = SessionHandover(identity, options.handover, config.input_rate_hz)
-            self.received_bytes = self.handover.begin.received_bytes
-            self.received_actions = self.handover.begin.actions
-            if self.handover.is_continued:
-                began_s = began_before_moving_s(samples_to_s(config.max_utterance_samples))
+        if self.is_continued:
+            began_s = began_before_moving_s(samples_to_s(config.max_utterance_samples))
         self._began_bytes = self.received_bytes
         self._pace = SendingPace(2 * self.input_rate_hz, began_s if options.began_s is None else options.began_s)
         self.rules = config.rules  # as last configured, also while that still waits in the inbox
+        self.asked_rules = options.asked_rules or options.rules
         self.ended = False  # nobody can resume it
-        self.speakers: SessionSpeakers | None = None
-        if options.speakers and shared.speakers is not None:
-            labels = SpeakerLabels(options.first_speaker)
-            self.speakers = SessionSpeakers(
-                shared.speakers, labels, self._send_speakers, shared.voices_of(options.owner)
-            )
-            config = replace(config, on_samples=self.speakers.hear)
-        self.machine, self._detector = LiveMachine(config), VoiceDetector(shared.detection)
+        self.machine = LiveMachine(replace(config, on_samples=self._on_samples))
+        self._detector = VoiceDetector(shared.detection)
         self._shared, self._ticket = shared, ticket
         self._share = shared.memory.share()
         self._inbox, self._outbox = Inbox(shared.memory), Outbox()
@@ -114,9 +119,10 @@ class LiveSession:
         self._requests: dict[int, asyncio.Task[TranscribeResult]] = {}
         self._tells_turns = options.turn_events
         self._estimates: set[asyncio.Task[float | None]] = set()
-        self._word_times = FinalWordTimes(engines.of, options.words, self._send_words)
+        self._word_times = FinalWordTimes(engines.of, options.words, self._send)
         # The machine has changed. Whoever waits clears it before, and then checks what it waits for.
         self._machine_changed = asyncio.Event()
+        self.parts = [part.make(self) for part in options.parts]  # in the order in which a message passes them
         with logger.contextualize(session=self.log_name):
             self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(self._on_run_done)
@@ -129,30 +135,36 @@ class LiveSession:
     # -- connections -------------------------------------------------------------------------------------------------
 
     def connect(self, received: int | None = None) -> Connection:
-        """A new connection: it gets the finals after utterance `received` and the labels of those before, then the open
-        utterance as it stands. The one before ends with `SessionTaken`. `received`: None for the first connection.
+        """Return a new connection: it gets the finals after utterance `received` and the details of those before, then
+        the open utterance as it stands. The connection before ends with `SessionTaken`. `received` is None for the
+        first one.
         """
         self._outbox.close(SessionTaken("The session goes on over another connection."))
-        has = (received or 0) - (self.handover.begin.utterances if self.handover is not None else 0)
+        has = (received or 0) - self._begin.utterances
         self._outbox = Outbox([lacked for kept in self._finals if (lacked := missed(kept, has)) is not None])
         self.detached.clear()
         self._ticket.left = False
         if (partial := self.machine.current_partial) is not None:
             self._send(partial, self._arrivals.lag_ms(partial.end_samples))
-        if self.handover is not None and received is not None:
-            self._outbox.put(Outgoing(ContinuationIssued(self.handover.continuation(self.machine))))
-        elif self.handover is not None and self.handover.is_continued and self.speakers is not None:
-            self._outbox.put(Outgoing(SpeakersRestarted()))
+        for part in self.parts:
+            for message in part.on_connect(self.machine, is_resumed=received is not None):
+                self._outbox.put(Outgoing(message))
         return Connection(self, self._outbox, received is None)
+
+    @property
+    def can_move(self) -> bool:
+        """True if its client can go on with another server."""
+        return any(part.can_move for part in self.parts)
 
     async def ask_to_move(self, within_s: float) -> None:
         """Ask the client to go on with another server, once its word times are sent, or half of the time has passed."""
-        assert self.handover is not None, "only sessions whose client asked for it can move"
         await self._word_times.wait(within_s / 2)
-        self._outbox.put(Outgoing(MoveRequested(self.handover.continuation(self.machine), within_s)))
+        for part in self.parts:
+            if (request := part.move_request(self.machine, within_s)) is not None:
+                self._outbox.put(Outgoing(request))
 
     def is_current(self, outbox: Outbox) -> bool:
-        """Whether this outbox is that of the present connection."""
+        """True if this outbox is that of the present connection."""
         return self._outbox is outbox
 
     async def accept(self, event: Event | RefusedAction, outbox: Outbox) -> None:
@@ -166,8 +178,8 @@ class LiveSession:
             await self._take(event, outbox)
             return
         with self._shared.memory.in_hand(len(event.pcm)):
-            for at in range(0, len(event.pcm), PIECE_BYTES):
-                await self._take(Audio(event.pcm[at : at + PIECE_BYTES]), outbox)
+            for piece in pieces(event.pcm, PIECE_BYTES):
+                await self._take(Audio(piece), outbox)
 
     async def _take(self, event: Event | RefusedAction, outbox: Outbox) -> None:
         if self.is_current(outbox):
@@ -210,8 +222,8 @@ class LiveSession:
         self.ended = True
         self._task.cancel()
         self._word_times.close()
-        if self.speakers is not None:
-            self.speakers.close()
+        for part in self.parts:
+            part.close()
         self._machine_changed.set()
         for task in (*self._requests.values(), *self._estimates):
             task.cancel()
@@ -250,16 +262,16 @@ class LiveSession:
 
     async def _process_audio(self, pcm: bytes, arrived_s: float) -> None:
         memory = self._shared.memory
-        for at in range(0, len(pcm), _SLICE_BYTES):
+        for piece in pieces(pcm, SLICE_BYTES):
             while self.machine.backlog_samples > min(_BACKLOG_SAMPLES, memory.queue_bytes // _SAMPLE_BYTES):
                 await self._next_change()
-            piece, priority = Audio(pcm[at : at + _SLICE_BYTES]), self._priority
+            audio, priority = Audio(piece), self._priority
             if priority.is_live:
-                await self._process_slice(piece, arrived_s)
+                await self._process_slice(audio, arrived_s)
                 continue
             async with self._shared.paces[priority]:
                 began_s = time.monotonic()
-                await self._process_slice(piece, arrived_s)
+                await self._process_slice(audio, arrived_s)
                 await asyncio.sleep(time.monotonic() - began_s)
                 # What nobody listens to is transcribed one after the other, so that it does not fill the batch.
                 while self._priority is Priority.BULK and self.machine.busy and not self.ended:
@@ -271,10 +283,8 @@ class LiveSession:
         actions = self.machine.receive(audio, frames)
         # Before the actions: their lag is counted from here.
         self._arrivals.add(self.machine.clock_samples, arrived_s)
-        if self.handover is not None:
-            self.handover.points.on_audio(len(audio.pcm))
         self._perform(actions)
-        self._report(actions, None)
+        self._report(actions, audio)
         if self._estimates:
             # Audio that comes faster than speech would end the pause before its estimate is there. At the pace of
             # speech there is time: the next audio of a pause is silence.
@@ -291,11 +301,14 @@ class LiveSession:
         self._report(actions, event, counted=counted)
 
     def _report(self, actions: Sequence[Action], event: Event | None, *, counted: bool = False) -> None:
-        """Tell the client from where another server can go on now."""
-        if self.handover is not None:
-            continuation = self.handover.on_processed(actions, event, self.machine, counted=counted)
-            if continuation is not None:
-                self._outbox.put(Outgoing(ContinuationIssued(continuation)))
+        for part in self.parts:
+            message = part.on_processed(actions, event, self.machine, counted=counted)
+            if message is not None:
+                self._outbox.put(Outgoing(message))
+
+    def _on_samples(self, samples: Samples) -> None:
+        for part in self.parts:
+            part.on_samples(samples)
 
     def _on_run_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
@@ -325,47 +338,37 @@ class LiveSession:
                         self._send(action, self._lag_ms(action))
         self._machine_changed.set()
 
-    def _send(self, message: Message, lag_ms: int) -> None:
-        """A message of the machine's, if the client lacks it."""
-        shown = message if self.handover is None else self.handover.shown(message)
-        if shown is None:
-            return
-        outgoing = self._labelled(Outgoing(shown, lag_ms))
-        if isinstance(shown, Final):
+    def _send(self, message: Message, lag_ms: int = 0) -> None:
+        """Send a message as the parts show it, if they do."""
+        for part in self.parts:
+            if (shown := part.shown(message)) is None:
+                return
+            message = shown
+        outgoing = self._complete(Outgoing(message, lag_ms))
+        if isinstance(message, Final):
             self._finals.append(outgoing)
-            self._word_times.on_final(shown)
+            self._word_times.on_final(message)
         self._put(outgoing)
 
-    def _put(self, outgoing: Outgoing) -> None:
-        """A message that may have letters of speakers. The client first learns which letters others must not give."""
-        if self.handover is not None and (relabelled := self.handover.relabelled()) is not None:
-            self._outbox.put(Outgoing(ContinuationIssued(relabelled)))
-        self._outbox.put(outgoing)
+    def send(self, message: PartMessage) -> None:
+        """Send a message that a part makes at its own time."""
+        outgoing = self._complete(Outgoing(message))
+        if isinstance(details := outgoing.message, TextDetails):
+            for place, kept in enumerate(self._finals):
+                if isinstance(kept.message, Final) and kept.message.utterance == details.utterance:
+                    self._finals[place] = replace(kept, details=details)
+        self._put(outgoing)
 
-    def _labelled(self, outgoing: Outgoing) -> Outgoing:
-        """The message; a text with its speakers, where they are told apart."""
-        match outgoing.message:
-            case Partial() | Final() as text if self.speakers is not None:
-                speakers = self.speakers.labels.on_text(text)
-                if self.handover is not None:
-                    committed = text.text if isinstance(text, Final) else text.committed
-                    speakers = self.handover.labelled(speakers, committed)
-                return replace(outgoing, speakers=speakers)
-            case ResetDone(utterance=int(discarded)) if self.speakers is not None:
-                self.speakers.labels.discard(discarded)
+    def _complete(self, outgoing: Outgoing) -> Outgoing:
+        for part in self.parts:
+            outgoing = part.completed(outgoing)
         return outgoing
 
-    def _send_speakers(self, message: UtteranceSpeakers | SpeakersLost) -> None:
-        if isinstance(message, UtteranceSpeakers):
-            if self.handover is not None:
-                message = self.handover.labelled(message)
-            for place, kept in enumerate(self._finals):
-                if isinstance(kept.message, Final) and kept.message.utterance == message.utterance:
-                    self._finals[place] = replace(kept, speakers=message)
-        self._put(Outgoing(message))
-
-    def _send_words(self, timed: WordTimestamps) -> None:
-        self._outbox.put(Outgoing(self.speakers.labels.on_words(timed) if self.speakers is not None else timed))
+    def _put(self, outgoing: Outgoing) -> None:
+        for part in self.parts:
+            if (before := part.preceding()) is not None:
+                self._outbox.put(Outgoing(before))
+        self._outbox.put(outgoing)
 
     def _estimate(self, request: EstimateEndOfTurn) -> None:
         assert self._shared.end_of_turn is not None, "only rules that need it ask for it"

@@ -5,12 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from asr_server.core.errors import AsrError, SessionNotFound, SessionTaken, ShuttingDown, UnsupportedValue
-from asr_server.features.handover.continuation import Continuation
-from asr_server.features.handover.handover import ContinuationIssued, HandoverOptions, MoveRequested
-from asr_server.features.speakers.diarization.conftest import ScriptedLiveSpeakers
+from asr_server.core.errors import AsrError, ShuttingDown
 from asr_server.live.conftest import Scripted, opened, until_flush
-from asr_server.live.final_words import WordTimestamps
 from asr_server.live.machine.events import (
     Audio,
     Configure,
@@ -24,6 +20,7 @@ from asr_server.live.machine.events import (
     UtteranceEnded,
 )
 from asr_server.live.options import LiveSessionOptions
+from asr_server.live.parts import PartRequest, SessionPart
 from asr_server.live.session_stats import LiveObserver, SessionOutcome
 from asr_server.recordings.requests import WordTimes
 from asr_server.schedule.job import Priority
@@ -44,6 +41,16 @@ class _Outcomes(LiveObserver):
 
     def ended(self, outcome, audio_s):
         self.seen.append((outcome, audio_s))
+
+
+class _Working(SessionPart):
+    """A part with a task of its own."""
+
+    def __init__(self):
+        self._task = asyncio.create_task(asyncio.Event().wait())
+
+    def close(self):
+        self._task.cancel()
 
 
 @pytest.mark.parametrize(
@@ -84,10 +91,10 @@ async def test_a_session_that_was_drained_or_failed_has_ended_so(make, speech, m
 
 
 async def test_nothing_goes_on_for_a_session_that_is_over(make, speech):
-    """No task of its requests, word times and speakers is left, and none of its audio."""
+    """No task of its requests, word times and parts is left, and none of its audio."""
     before = asyncio.all_tasks()
-    live = make(Scripted(lambda item: None), speakers=ScriptedLiveSpeakers([]))
-    connection = await opened(live, words=WordTimes.ESTIMATED, speakers=True)
+    live = make(Scripted(lambda item: None))
+    connection = await opened(live, words=WordTimes.ESTIMATED, parts=(PartRequest(lambda session: _Working()),))
     session = connection.session
     await connection.send(Audio(speech[:64_000]))
     await _until(lambda: session._requests)
@@ -180,116 +187,6 @@ async def test_audio_without_a_final_counts_in_what_all_sessions_hold(make, spee
     assert live._shared.memory.held_bytes == 0
 
 
-async def test_a_client_gets_its_word_times_before_it_is_asked_to_move(make, speech):
-    """The next server does not have them."""
-    live = make(Scripted())
-    connection = await opened(live, words=WordTimes.ESTIMATED, handover=HandoverOptions(live.turn_config()))
-    session, said = connection.session, []
-
-    async def late():
-        await asyncio.sleep(0.05)
-        session._send_words(WordTimestamps(1, ()))
-
-    session._word_times._tasks.add(asyncio.create_task(late()))
-    draining = asyncio.create_task(live.drain())
-    async for outgoing in connection.messages():
-        said.append(type(outgoing.message))
-        if isinstance(outgoing.message, MoveRequested):
-            break
-    assert said[-2:] == [WordTimestamps, MoveRequested]
-    live.disconnect(connection, clean=False, moved=True)
-    await draining
-
-
-async def test_a_session_that_waits_for_its_client_is_not_asked_to_move_and_not_waited_for(make):
-    """Nobody would read it."""
-    live = make(Scripted(), handover_s=10)
-    connection = await opened(live, handover=HandoverOptions(live.turn_config()))
-    live.disconnect(connection, clean=False)
-    async with asyncio.timeout(5):
-        await live.drain()
-    assert len(live) == 0
-
-
-async def test_all_sessions_are_asked_to_move_at_once(make):
-    """Not one after the other."""
-    live = make(Scripted(), handover_s=10)
-    connections = [await opened(live, handover=HandoverOptions(live.turn_config())) for _ in range(3)]
-    draining = asyncio.create_task(live.drain())
-    for connection in connections:
-        async with asyncio.timeout(5):
-            while not isinstance((await anext(connection.messages())).message, MoveRequested):
-                pass
-    for connection in connections:
-        live.disconnect(connection, clean=False, moved=True)
-    async with asyncio.timeout(5):
-        await draining
-
-
-async def test_a_server_that_ends_takes_no_session_that_moves(make):
-    """Also none that it has: its client is to go on with another server."""
-    live = make(Scripted())
-    begin = Continuation(_ID, 16 * "0")
-    handover = HandoverOptions(live.turn_config(), begin)
-    connection = await live.open(LiveSessionOptions(live.turn_config(), handover=handover))
-    live._draining = True
-    newest = connection.session.handover.newest
-    with pytest.raises(ShuttingDown):
-        await live.go_on(newest, 0, LiveSessionOptions(live.turn_config(), handover=handover))
-    assert connection.session.is_current(connection.outbox)
-    connection.session.end()
-
-
-async def test_a_state_gives_nobody_the_session_of_another(make):
-    """To others there is no such session; whoever has it keeps it."""
-    live = make(Scripted())
-    begin = Continuation(_ID, 16 * "0")
-    handover = HandoverOptions(live.turn_config(), begin)
-    connection = await live.open(LiveSessionOptions(live.turn_config(), owner="ann", handover=handover))
-    with pytest.raises(SessionNotFound):
-        await live.go_on(begin, 0, LiveSessionOptions(live.turn_config(), owner="ben", handover=handover))
-    with pytest.raises(SessionTaken):
-        await live.open(LiveSessionOptions(live.turn_config(), owner="ben", handover=handover))
-    assert connection.session.is_current(connection.outbox)
-    connection.session.end()
-
-
-async def test_a_stale_session_gives_way_to_the_newer_state_and_leaves_nothing(make):
-    """Its client has gone on with another server since."""
-    live, quota = make(Scripted()), Quota(0, 0)
-    begin = Continuation(_ID, 16 * "0", 2, 32_000, 64_000, 3)
-    handover = HandoverOptions(live.turn_config(), begin, received=2)
-    with quota.taken("ann", live=True) as place:
-        stale = await live.open(LiveSessionOptions(live.turn_config(), place=place, handover=handover))
-    live.disconnect(stale, clean=False)
-    with quota.taken("ann", live=True, resumes=_ID) as place:
-        fresh = await live.go_on(begin, 2, LiveSessionOptions(live.turn_config(), place=place, handover=handover))
-    assert (fresh.session is stale.session, stale.session.ended, len(live), quota.live) == (False, True, 1, 1)
-    assert (fresh.session.received_bytes, fresh.session.received_actions, live.waiting) == (64_000, 3, 0)
-    live.disconnect(fresh, clean=True, resumable=False)
-    assert quota.live == 0
-
-
-async def test_a_client_that_comes_back_gets_the_newest_continuation(make):
-    """It may have lost the one that was on its way."""
-    live = make(Scripted())
-    connection = await opened(live, handover=HandoverOptions(live.turn_config()))
-    live.disconnect(connection, clean=False)
-    again = await live.resume(connection.session.id, 0)
-    issued = (await anext(again.messages())).message
-    assert isinstance(issued, ContinuationIssued)
-    assert issued.continuation.session_id == again.session.id
-    again.session.end()
-
-
-async def test_speakers_that_cannot_be_told_apart_are_refused_before_anything_is_taken(make):
-    """The session is not opened without them."""
-    live = make(Scripted())
-    with pytest.raises(UnsupportedValue) as refused:
-        await opened(live, speakers=True)
-    assert (refused.value.param, len(live), live._admission._sessions) == ("speakers", 0, 0)
-
-
 async def test_a_pause_is_answered_with_the_lag_of_its_audio(make, speech):
     """What came long ago is that old; what has just come is new."""
     live = make(Scripted())
@@ -328,17 +225,6 @@ async def test_a_session_that_has_moved_does_not_wait_for_its_client(make):
         connection = await live.open(LiveSessionOptions(live.turn_config(), place=place))
     live.disconnect(connection, clean=True, moved=True)
     assert (len(live), live.waiting, quota.live) == (0, 0, 0)
-
-
-async def test_a_session_that_moved_here_is_as_fast_as_its_audio_since(make):
-    """An hour that others had is no recording that is sent at once."""
-    live = make(Scripted())
-    begin = Continuation(_ID, 16 * "0", samples=16_000 * 3_600, received_bytes=32_000 * 3_600)
-    connection = await opened(live, handover=HandoverOptions(live.turn_config(), begin))
-    assert connection.session._priority is Priority.PARTIAL
-    await connection.send(Audio(bytes(32_000 * 120)))
-    assert connection.session._priority is Priority.INTERACTIVE
-    connection.session.end()
 
 
 async def test_the_final_of_a_speaker_goes_before_all_partials(make, speech):

@@ -17,24 +17,20 @@ from asr_server.core.api_keys import fingerprint
 from asr_server.core.audio import SAMPLE_RATE, s_to_samples
 from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown, UnsupportedValue
 from asr_server.core.setting_types import Endpointing
-from asr_server.features.handover.continuation import Continuation
 from asr_server.live import voice_detection
-from asr_server.live.connection import Connection
 from asr_server.live.end_of_turn import EndOfTurnEstimator
 from asr_server.live.inference import Engines, MeanTime
 from asr_server.live.machine.config import LiveMachineConfig
 from asr_server.live.machine.events import Detection, EndOfTurnRules, ResultKind, Samples, TurnConfig
 from asr_server.live.machine.framing import Resample
-from asr_server.live.options import LiveSessionOptions, Shared
-from asr_server.live.session import LiveSession
+from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
+from asr_server.live.session import Connection, LiveSession
 from asr_server.live.session_stats import SessionOutcome
 from asr_server.recordings.requests import CONTEXT_IGNORED
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
     from asr_server.engine.feature import EndOfTurnModel
-    from asr_server.features.speakers.diarization.live_speakers import LiveSpeakerSource
-    from asr_server.features.speakers.voices import VoiceStore
     from asr_server.schedule.admission import Admission
 
 _DRAIN_TIMEOUT_S = 20.0
@@ -60,14 +56,12 @@ class LiveSessions:
         settings: Settings,
         engines: Engines,
         admission: Admission,
-        speakers: LiveSpeakerSource | None = None,
-        voices: VoiceStore | None = None,
         end_of_turn: EndOfTurnModel | None = None,
     ) -> None:
         self._settings = settings
         self._engines = engines
         estimator = EndOfTurnEstimator(end_of_turn, engines.observer) if end_of_turn is not None else None
-        self._shared = Shared(engines, settings.request_timeout, speakers, voices, end_of_turn=estimator)
+        self._shared = Shared(engines, settings.request_timeout, estimator)
         self._admission = admission
         self._open: dict[str, _Entry] = {}
         self._detached: dict[str, asyncio.TimerHandle] = {}  # of the sessions that wait
@@ -147,17 +141,16 @@ class LiveSessions:
     async def open(self, options: LiveSessionOptions) -> Connection:
         """A connection to a new session.
 
-        Raises `ShuttingDown`, `Overloaded`, `ModelUnavailable`, and `UnsupportedValue` where speakers are asked for
-        that this server cannot tell apart.
+        Raises `ShuttingDown`, `Overloaded`, `ModelUnavailable`, and what a part raises that is not available here.
         """
         self._check_room()
-        if options.speakers:
-            self._check_speakers()
+        for part in options.parts:
+            part.check()
         await asyncio.to_thread(voice_detection.warm_up)
         if options.rules.end_of_turn is not None and self._shared.end_of_turn is not None:
             self._shared.end_of_turn.warm_up()
         self._check_room()  # again: draining may have begun meanwhile, and would not end a session opened after it
-        begin = options.handover.begin if options.handover is not None else None
+        begin = options.begin
         identity = begin.session_id if begin is not None else f"live_{secrets.token_hex(4)}.{secrets.token_urlsafe(16)}"
         if identity in self._open:
             raise SessionTaken("The session goes on over another connection.")
@@ -172,16 +165,15 @@ class LiveSessions:
             self._open[identity] = _Entry(session, options.owner, begun.pop_all())
         return session.connect()
 
-    async def go_on(self, begin: Continuation, received: int, options: LiveSessionOptions) -> Connection:
-        """A connection to the session that this continuation is of: resumed where it was issued, else begun from it.
+    async def go_on(self, begin: SessionBegin, received: int, options: LiveSessionOptions) -> Connection:
+        """A connection to the session that this place is of: resumed where it was issued, else begun from there.
 
         Raises as `resume` and `open` do, and `ShuttingDown` also for a session that is here.
         """
         if self._draining:  # the client is to go on with another server
             raise ShuttingDown("The server is shutting down.")
         if (entry := self._open.get(begin.session_id)) is not None:
-            handover = entry.session.handover
-            if entry.owner != options.owner or (handover is not None and handover.newest.issuer == begin.issuer):
+            if entry.owner != options.owner or any(part.has_issued(begin.issuer) for part in entry.session.parts):
                 return await self.resume(begin.session_id, received, options.owner)
             self._drop(begin.session_id)  # its client has gone on with another server since
         return await self.open(options)
@@ -208,11 +200,6 @@ class LiveSessions:
         if self._draining:
             raise ShuttingDown("The server is shutting down.")
         self._admission.check_live()
-
-    def _check_speakers(self) -> None:
-        if self._shared.speakers is None:
-            raise UnsupportedValue("This server does not tell speakers apart.", param="speakers")
-        self._shared.speakers.check_live()
 
     async def _wait_until_detached(self, session: LiveSession) -> None:
         """A client that closed and came back at once: what it sent before, and its close, may still be on their way."""
@@ -249,7 +236,7 @@ class LiveSessions:
     async def _move_or_finish(self, identity: str) -> None:
         session, within_s = self._open[identity].session, self._settings.handover_s
         began_s = time.monotonic()
-        if session.handover is not None and within_s and identity not in self._detached:
+        if session.can_move and within_s and identity not in self._detached:
             await session.ask_to_move(within_s)
             with suppress(TimeoutError):
                 async with asyncio.timeout(within_s):

@@ -20,8 +20,6 @@ from asr_server.core.errors import (
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Finish, Utterance
-from asr_server.features.handover.continuation import Continuation
-from asr_server.features.handover.handover import HandoverOptions
 from asr_server.live import voice_detection
 from asr_server.live.conftest import Scripted, opened, until_flush
 from asr_server.live.inference import Engines
@@ -218,23 +216,6 @@ async def test_draining_refuses_new_sessions_and_ends_the_open_ones_with_their_f
     assert [(f.text, f.ending) for f in finals] == [("words", Ending.CLOSE)]
     with pytest.raises(ShuttingDown):
         await opened(live)
-
-
-async def test_what_comes_behind_the_end_of_a_drain_is_left_to_the_next_server(make, speech):
-    """It is not answered, and counts neither as audio nor as an action in the continuation, nor does the end itself."""
-    live = make(Scripted())
-    connection = await opened(live, handover=HandoverOptions(live.turn_config()))
-    session = connection.session
-    await connection.send(Audio(speech[:64_000]))
-    await session.finish()
-    for event in (Audio(speech), Flush()):
-        await connection.send(event)
-    while session._inbox:
-        await session._next_change()
-    newest = session.handover.continuation(session.machine)
-    assert (newest.received_bytes, newest.actions, newest.utterances) == (64_000, 0, 1)
-    session.end()
-    assert len([sent async for sent in connection.messages() if isinstance(sent.message, Final)]) == 1
 
 
 async def test_a_fault_of_ours_ends_the_session_with_an_error(make, speech, monkeypatch):
@@ -580,18 +561,3 @@ async def test_the_engine_leaves_the_requests_of_a_session_that_is_over(make, sp
         live.disconnect(connection, clean=False, resumable=False)
         while batch.rows:  # noqa: ASYNC110 - another thread works
             await asyncio.sleep(0.005)
-
-
-@pytest.mark.parametrize("received", [5, 6, 7, 8])
-async def test_a_client_that_comes_back_to_a_session_that_moved_here_gets_the_finals_that_it_has_not(make, received):
-    """The client counts the utterances of all servers: five were elsewhere, and the first one here is its sixth."""
-    live = make(Scripted())
-    begin = Continuation("live_0123abcd." + 22 * "x", 16 * "0", 5)
-    connection = await opened(live, handover=HandoverOptions(live.turn_config(), begin, received=5))
-    for number in (1, 2, 3):
-        connection.session._send(Final(number, "words", "English", 0, 1, Ending.CUT), 0)
-    live.disconnect(connection, clean=False)
-    again = await live.resume(connection.session.id, received)
-    connection.session.end()
-    finals = [sent.message.utterance + 5 async for sent in again.messages() if isinstance(sent.message, Final)]
-    assert finals == [6, 7, 8][received - 5 :]

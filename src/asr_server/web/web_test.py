@@ -12,6 +12,8 @@ from typing import get_args
 import pytest
 
 from asr_server import web
+from asr_server.features.handover import handover
+from asr_server.features.speakers import live_labels, session_speakers
 from asr_server.features.speech_output import route as speech
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.fields import SpeechBody
@@ -179,7 +181,7 @@ def test_the_close_codes_of_the_page_are_the_servers():
 
 def test_the_live_messages_of_the_page_are_the_servers():
     """Every field that is read is written by the server, every action that is sent is known to it."""
-    sent = set(re.findall(r'"(\w+)"', _source(route, messages, errors)))
+    sent = set(re.findall(r'"(\w+)"', _source(route, messages, errors, handover, live_labels, session_speakers)))
     assert _used("live-connection.js", "message") | _used("live-socket.js", "message") <= sent | {"error", "message"}
     actions = set(re.findall(r'"?action"?: ?"(\w+)"', SCRIPTS["live-socket.js"]))
     assert actions

@@ -22,6 +22,7 @@ from asr_server.features.gateway.live_replay import LiveReplay
 from asr_server.features.gateway.sockets import CLEAN, UNCLEAN, Closed
 from asr_server.features.gateway.worker import WorkerConnection
 from asr_server.live.actions import parse_action
+from asr_server.live.machine.cutting import pieces
 from asr_server.net.errors import live_error_message
 from asr_server.net.shared_bytes import PIECE_BYTES, QUEUE_BYTES, Share
 from asr_server.net.slices import TimeSlice
@@ -116,10 +117,10 @@ async def read_client(client: WebSocket, session: RelayedSession) -> Left:
             return Left(closed_cleanly(message), message.get("code") == MOVED)
         if (pcm := message.get("bytes")) is not None:
             with session.share.of.in_hand(len(pcm)):
-                for at in range(0, len(pcm), PIECE_BYTES):
+                for piece in pieces(pcm, PIECE_BYTES):
                     # While the buffer is full the client's socket is not read, so that TCP slows the client down.
                     await session.wait_for_room()
-                    session.replay.add_audio(pcm[at : at + PIECE_BYTES], time.monotonic())
+                    session.replay.add_audio(piece, time.monotonic())
                     session.may_send.set()
                     session.account()
         else:

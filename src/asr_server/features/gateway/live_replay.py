@@ -16,11 +16,11 @@ from typing import Any
 from asr_server.core.audio import SAMPLE_RATE, s_to_ms, samples_to_s
 from asr_server.features.gateway.client_input import ActionKind, ClientInput
 from asr_server.features.handover import continuation_wire as continuation
-from asr_server.features.handover.continuation import Continuation, ShownUtterance
+from asr_server.features.handover.continuation import Continuation, Offset, ShownUtterance
 from asr_server.features.handover.continuation_wire import ContinueRequest
-from asr_server.features.handover.offset import TURN_LIKELY, Offset
+from asr_server.features.handover.shown_text import ShownText
 from asr_server.features.speakers.shown_speakers import ShownSpeakers
-from asr_server.live.machine.shown_text import ShownText
+from asr_server.live.actions import TURN_LIKELY
 
 _CHECKPOINT_EVERY_S = 5.0  # of audio: so much silence is held at most beside an open utterance
 _FINALS_KEPT = 256

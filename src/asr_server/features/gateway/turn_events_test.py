@@ -5,9 +5,8 @@ import json
 import pytest
 
 from asr_server.features.gateway.live_replay import LiveReplay
-from asr_server.features.handover.continuation import Continuation, ShownUtterance
+from asr_server.features.handover.continuation import Continuation, Offset, ShownUtterance
 from asr_server.features.handover.continuation_wire import ContinueRequest
-from asr_server.features.handover.offset import Offset
 from asr_server.live import messages
 from asr_server.live.machine.events import EndOfTurnLikely
 from asr_server.live.outbox import Outgoing

@@ -1,18 +1,24 @@
-"""Where another server can go on with a live session, which its client carries there. Data only."""
+"""Where another server can go on with a live session, which its client carries there, and how the messages of the two
+make one session. Data only."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from asr_server.live.actions import TURN_LIKELY
+from asr_server.live.options import SessionBegin
+
+Message = dict[str, Any]
 Run = Mapping[str, str | None]  # {"speaker", "text"}: text of one speaker
 
 
 @dataclass(frozen=True, slots=True)
 class TurnSettings:
-    """What a client may configure in the middle of a session. `language`: the model's name of it, "" for none."""
+    """What a client may configure in the middle of a session."""
 
-    language: str = ""
+    language: str = ""  # the model's name of it, "" for none
     hotwords: str = ""
     manual: bool = False
     semantic: bool | None = None  # a pause is judged by what was said, or by its length alone; None: as the server does
@@ -26,33 +32,50 @@ class TurnSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Continuation:
-    """A session that gets the audio from byte `received_bytes` on, and the client's actions after the first `actions`,
-    continues this one.
+class Continuation(SessionBegin):
+    """A place in a session, with all that another server needs to go on there. The order of fields is that of the
+    state on the wire."""
 
-    `issuer`: names the session object that issued it, in one process. `utterances`: so many are finished. `samples`:
-    the position in the session's time, at 16 kHz. `carried_over`: words that the client was shown before their audio
-    moved into the next utterance. `first_speaker`: the index of the first letter that no speaker has. `configured`:
-    what the client has configured; None for what its query says.
-    """
-
-    session_id: str
-    issuer: str
-    utterances: int = 0
-    samples: int = 0
-    received_bytes: int = 0
-    actions: int = 0
-    carried_over: str = ""
-    first_speaker: int = 0
-    configured: TurnSettings | None = None
+    carried_over: str = ""  # words that the client was shown before their audio moved into the next utterance
+    first_speaker: int = 0  # the index of the first letter that no speaker has
+    configured: TurnSettings | None = None  # by the client; None for what its query says
 
 
 @dataclass(frozen=True, slots=True)
 class ShownUtterance:
-    """What the client has been shown of an utterance without a final: its number, its committed words, the end of the
-    audio that they are based on, and whose they are. Number 0 is that of none."""
+    """What the client has been shown of an utterance without a final."""
 
-    utterance: int = 0
+    utterance: int = 0  # its number; 0 for none
     committed: str = ""
-    end_s: float = 0.0
-    speakers: tuple[Run, ...] = ()
+    end_s: float = 0.0  # the end of the audio that the committed words are based on
+    speakers: tuple[Run, ...] = ()  # whose words they are
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """How many utterances and seconds there were before a session's own first ones."""
+
+    utterances: int = 0
+    seconds: float = 0.0
+
+    def time_s(self, seconds: float) -> float:
+        """Return a time of the session's own as one of the whole."""
+        return round(seconds + self.seconds, 3)
+
+    def applied(self, message: Message) -> Message:
+        """Return the message by the numbers and times of the whole."""
+        mapped = dict(message)
+        if "utterance" in message:
+            mapped["utterance"] += self.utterances
+        if "text" in message:
+            mapped |= self._times(message)
+        if "words" in message:
+            mapped["words"] = [{**word, **self._times(word)} for word in message["words"]]
+        if message.get("type") == TURN_LIKELY:
+            mapped["end"] = self.time_s(message["end"])
+        if message.get("status") == "settled":
+            mapped["seconds"] += self.seconds
+        return mapped
+
+    def _times(self, timed: Message) -> Message:
+        return {"start": self.time_s(timed["start"]), "end": self.time_s(timed["end"])}

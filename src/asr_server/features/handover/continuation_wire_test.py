@@ -2,7 +2,7 @@
 
 import base64
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -16,8 +16,7 @@ _STATE = Continuation(_ID, 16 * "0", 3, 48_000, 96_000, 2, "two words", 1, TurnS
 
 def _encoded(**changes):
     raw = _STATE.configured
-    fields = {"version": 1, **{name: getattr(_STATE, name) for name in _STATE.__slots__}}
-    fields["configured"] = {name: getattr(raw, name) for name in raw.__slots__}
+    fields = {"version": 1, **asdict(_STATE), "configured": asdict(raw)}
     return _base64(json.dumps(fields | changes))
 
 

@@ -7,18 +7,21 @@ of the client, where messages are rendered.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any
 
 from asr_server.core.audio import samples_to_s
 from asr_server.core.transcript import SpeakerRun
-from asr_server.features.handover.continuation import Continuation, ShownUtterance, TurnSettings
+from asr_server.features.handover import continuation_wire
+from asr_server.features.handover.continuation import Continuation, Offset, ShownUtterance, TurnSettings
 from asr_server.features.handover.handover_points import HandoverPoints
+from asr_server.features.handover.shown_text import ShownText
 from asr_server.features.speakers.live_labels import UtteranceSpeakers
 from asr_server.features.speakers.shown_speakers import ShownSpeakers
 from asr_server.live.machine.events import (
     Action,
+    Audio,
     Checkpoint,
     Close,
     Detection,
@@ -32,45 +35,98 @@ from asr_server.live.machine.events import (
     TurnConfig,
 )
 from asr_server.live.machine.session import LiveMachine
-from asr_server.live.machine.shown_text import ShownText
+from asr_server.live.options import Opening
+from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, Message, Outgoing, PartMessage
+from asr_server.live.parts import PartRequest, PartSession, SessionPart
 
-Sent = TypeVar("Sent")
+if TYPE_CHECKING:
+    from starlette.websockets import WebSocket
+
+
+Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class HandoverOptions:
-    """Of a session that may move. `query_rules`: the configuration that the client's query asks for, which it sends to
-    every server. `begin`: where the session begins; None for a new one. `shown`, `received`: what the client was
-    shown of the open utterance, and the last utterance whose final it has."""
+    """How a session begins that may move."""
 
-    query_rules: TurnConfig
-    begin: Continuation | None = None
-    shown: ShownUtterance = field(default_factory=ShownUtterance)
-    received: int = 0
+    query_rules: TurnConfig  # that the client's query asks for, which it sends to every server
+    begin: Continuation | None = None  # where the session begins; None for a new one
+    shown: ShownUtterance = field(default_factory=ShownUtterance)  # to the client, of the open utterance
+    received: int = 0  # the last utterance whose final the client has
 
 
 @dataclass(frozen=True, slots=True)
-class ContinuationIssued:
+class _StateMessage(PartMessage):
+    continuation: Continuation
+
+    @property
+    def size_bytes(self) -> int:
+        """An upper bound of what it takes."""
+        state = self.continuation
+        hotwords = state.configured.hotwords if state.configured is not None else ""
+        return 4 * MESSAGE_BYTES + 2 * CHARACTER_BYTES * (len(state.carried_over) + len(hotwords))
+
+
+@dataclass(frozen=True, slots=True)
+class ContinuationIssued(_StateMessage):
     """From where another server can go on; everything before it has been sent."""
 
-    continuation: Continuation
+    def wire(self) -> Json:
+        """Return the message of the wire."""
+        return {"status": "continuation", "continuation": continuation_wire.message(self.continuation)}
+
+    def replaces(self, older: PartMessage) -> bool:
+        """True for any older one."""
+        return isinstance(older, ContinuationIssued)
 
 
 @dataclass(frozen=True, slots=True)
-class MoveRequested:
-    """The server ends soon: the client should go on with another one within so many seconds."""
+class MoveRequested(_StateMessage):
+    """The server ends soon: the client should go on with another one."""
 
-    continuation: Continuation
     within_s: float
 
+    def wire(self) -> Json:
+        """Return the message of the wire."""
+        state = continuation_wire.message(self.continuation)
+        return {"status": "reconnect", "continuation": state, "within_s": self.within_s}
 
-@dataclass(frozen=True, slots=True)
-class SpeakersRestarted:
-    """This server does not know the voices of the session: the same people get other letters from now on."""
+
+async def read_opening(socket: WebSocket, opening: Opening) -> Opening:
+    """Add the handover to a session whose client can go on with another server. Where it comes from one, the first
+    frame of the socket says from where. Raises `InvalidInput`, and `WebSocketDisconnect` if the client leaves instead.
+    """
+    query = opening.query
+    if not query.handover:
+        return opening
+    if not query.session_id:
+        return opening.with_part(requested())
+    asked = await continuation_wire.read_frame(socket, query.session_id, query.received)
+    state, configured = asked.state, None
+    if (settings := state.configured) is not None:
+        changed = {"language": settings.language, "hotwords": settings.hotwords, "endpointing": settings.endpointing}
+        configured = query.model_copy(update=changed)
+    # Letters that were used at the other servers stay used.
+    query = query.model_copy(update={"first_speaker": state.first_speaker})
+    opening = replace(opening, query=query, begin=state, configured=configured)
+    return opening.with_part(requested(state, asked.shown, query.received))
 
 
-class SessionHandover:
-    """Of one session: keeps `newest`, the last continuation, and what its client has been shown."""
+def requested(begin: Continuation | None = None, shown: ShownUtterance | None = None, received: int = 0) -> PartRequest:
+    """Return the handover of a session that begins there, as in `HandoverOptions`."""
+
+    def make(session: PartSession) -> SessionHandover:
+        options = HandoverOptions(session.asked_rules, begin, shown or ShownUtterance(), received)
+        return SessionHandover(session.id, options, session.input_rate_hz)
+
+    return PartRequest(make)
+
+
+class SessionHandover(SessionPart):
+    """The handover of one session: keeps `newest`, the last continuation, and what its client has been shown."""
+
+    can_move = True
 
     def __init__(self, identity: str, options: HandoverOptions, input_rate_hz: int) -> None:
         self.begin = options.begin or Continuation(identity, "")
@@ -102,10 +158,10 @@ class SessionHandover:
 
     # -- what the machine returns, as the client gets it -------------------------------------------------------------
 
-    def shown(self, output: Sent) -> Sent | Partial | Final | None:
-        """The message in place of this one; None for what the client has, or has seen more of."""
-        match output:
-            case Partial() | Final() if output.utterance <= self._finals_known:
+    def shown(self, message: Message) -> Message | None:
+        """Return the message in place of this one; None for what the client has, or has seen more of."""
+        match message:
+            case Partial() | Final() if message.utterance <= self._finals_known:
                 return None
             case Partial(utterance=number, text=text, committed=committed) as partial:
                 end_s = round(samples_to_s(partial.end_samples), 3)
@@ -117,10 +173,29 @@ class SessionHandover:
                 return replace(final, text=self._text.on_final(number, text))
             case ResetDone():
                 self._text.reset()
-        return output
+        return message
+
+    def completed(self, outgoing: Outgoing) -> Outgoing:
+        """Return the message with the speakers that the client has been shown, if it has any."""
+        match outgoing:
+            case Outgoing(message=Partial() | Final() as text, details=UtteranceSpeakers() as speakers):
+                committed = text.text if isinstance(text, Final) else text.committed
+                return replace(outgoing, details=self.labelled(speakers, committed))
+            case Outgoing(message=UtteranceSpeakers() as speakers):
+                return replace(outgoing, message=self.labelled(speakers))
+        return outgoing
+
+    def preceding(self) -> ContinuationIssued | None:
+        """Return the continuation that the client needs before it sees a new letter, which others must not give."""
+        relabelled = self.relabelled()
+        return ContinuationIssued(relabelled) if relabelled is not None else None
+
+    def on_wire(self, content: Json) -> Json:
+        """Return the message by the numbers and times of the whole session."""
+        return Offset(self.begin.utterances, self.offset_s).applied(content)
 
     def labelled(self, speakers: UtteranceSpeakers, committed: str | None = None) -> UtteranceSpeakers:
-        """The runs that the client gets: of a text with these committed words, or of one that it has."""
+        """Return the runs that the client gets: of a text with these committed words, or of one that it has."""
         own = [{"speaker": run.speaker, "text": run.text} for run in speakers.runs]
         if committed is None:
             runs = self._speakers.on_update(speakers.utterance, own)
@@ -132,14 +207,33 @@ class SessionHandover:
 
     # -- continuations -----------------------------------------------------------------------------------------------
 
-    def on_processed(
-        self, outputs: Sequence[Action], event: Event | None, machine: LiveMachine, *, counted: bool
-    ) -> Continuation | None:
-        """The machine has processed an event, and its outputs were sent. Returns a continuation to send behind them.
+    def has_issued(self, issuer: str) -> bool:
+        """True if a continuation with this issuer is of this very session."""
+        return self.newest.issuer == issuer
 
-        `counted`: the event is an action of the client's.
-        """
-        finals = [self.points.on_output(output, machine.rules) for output in outputs]
+    def hello(self, session: PartSession, *, is_first: bool, is_resumed: bool) -> Json:
+        """Return how many actions have arrived, and from where another server can go on."""
+        content: Json = {"actions": session.received_actions} if is_resumed else {}
+        if is_first:
+            content |= {"continued": True} if is_resumed else {}
+            content["continuation"] = continuation_wire.message(self.newest)
+        return content
+
+    def on_connect(self, machine: LiveMachine, *, is_resumed: bool) -> Iterable[ContinuationIssued]:
+        """Return the newest continuation: the client may have lost it with its connection."""
+        return [ContinuationIssued(self.continuation(machine))] if is_resumed else []
+
+    def move_request(self, machine: LiveMachine, within_s: float) -> MoveRequested:
+        """Return the request to go on with another server within that time."""
+        return MoveRequested(self.continuation(machine), within_s)
+
+    def on_processed(
+        self, actions: Sequence[Action], event: Event | None, machine: LiveMachine, *, counted: bool
+    ) -> ContinuationIssued | None:
+        """Return a continuation to send after what the machine returned, if it is time for one."""
+        if isinstance(event, Audio):
+            self.points.on_audio(len(event.pcm))
+        finals = [self.points.on_output(action, machine.rules) for action in actions]
         if counted:
             self.points.on_action()
         if isinstance(event, Flush | Reset | Close):
@@ -147,10 +241,10 @@ class SessionHandover:
         if not any(finals) and not self.points.is_due(machine.clock_samples):
             return None
         before, now = self.newest, self.continuation(machine)
-        return now if now != before else None
+        return ContinuationIssued(now) if now != before else None
 
     def continuation(self, machine: LiveMachine) -> Continuation:
-        """The newest one, as of now."""
+        """Return the newest one, as of now."""
         (checkpoint,) = machine.receive(GetCheckpoint())
         assert isinstance(checkpoint, Checkpoint)
         point = self.points.point(checkpoint, machine.clock_samples, machine.rules)
@@ -167,7 +261,7 @@ class SessionHandover:
         return self.relabelled() or self.newest
 
     def relabelled(self) -> Continuation | None:
-        """The newest one, if a letter has been used since that it does not know of."""
+        """Return the newest one, if a letter has been used since that it does not know of."""
         if self.newest.first_speaker == self.first_speaker:
             return None
         self.newest = replace(self.newest, first_speaker=self.first_speaker)

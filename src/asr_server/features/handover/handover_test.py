@@ -57,7 +57,7 @@ class Server:
 
     def send(self, frame):
         if isinstance(frame, bytes):
-            self._feed(Audio(frame), len(frame))
+            self._feed(Audio(frame))
         else:
             self._feed(frame, counted=True)
         while self._pending and self._rng.random() >= self._delay:
@@ -71,9 +71,8 @@ class Server:
         request = self._pending.pop(0)
         self._feed(result_for(request.ticket, recognize(request.audio, request.prefix)))
 
-    def _feed(self, event, size_bytes=0, *, counted=False):
+    def _feed(self, event, *, counted=False):
         actions = receive(self.machine, event)
-        self.handover.points.on_audio(size_bytes)
         for action in actions:
             if isinstance(action, Transcribe):
                 self._pending.append(action)
@@ -82,8 +81,8 @@ class Server:
                 self._pending = [each for each in self._pending if each.ticket != action.ticket]
             elif (shown := self.handover.shown(action)) is not None:
                 self.messages.append(self._in_session(shown))
-        continuation = self.handover.on_processed(actions, event, self.machine, counted=counted)
-        self.messages += [continuation] if continuation is not None else []
+        issued = self.handover.on_processed(actions, event, self.machine, counted=counted)
+        self.messages += [issued.continuation] if issued is not None else []
 
     def _in_session(self, message):
         """For a text its kind, number, words and times; for other messages their class."""

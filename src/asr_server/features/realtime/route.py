@@ -17,9 +17,10 @@ from asr_server.features.realtime import events, handshake, shapes
 from asr_server.features.realtime.config import Config, ServerDefaults
 from asr_server.features.realtime.conversation import Conversation
 from asr_server.features.realtime.shapes import Identity
-from asr_server.live.connection import Connection
+from asr_server.live.machine.cutting import WholeSamples
 from asr_server.live.machine.events import Audio, Configure, Flush, Reset
 from asr_server.live.options import LiveSessionOptions
+from asr_server.live.session import Connection
 from asr_server.net import websocket_io
 from asr_server.net.access import reject_websocket
 from asr_server.net.errors import Json
@@ -64,7 +65,7 @@ class _RealtimeConnection:
         identity = Identity(f"sess_{secrets.token_hex(12)}", int(time.time() + self._max_duration_s))
         self._conversation = Conversation(self._config, identity, beta=beta)
         self._uncommitted_ms = 0.0
-        self._odd_byte = b""  # the first byte of a sample whose second byte is still to come
+        self._whole_samples = WholeSamples()
 
     async def run(self) -> None:
         """Serve until the client leaves. Raises the `AsrError` that ended the session otherwise."""
@@ -144,19 +145,13 @@ class _RealtimeConnection:
     async def _append(self, connection: Connection, audio: bytes) -> None:
         wire_format = self._config.input.format
         self._uncommitted_ms += len(audio) / wire_format.bytes_per_ms
-        pcm = self._whole_samples(audio) if wire_format.law is None else g711.decode(audio, wire_format.law)
+        pcm = self._whole_samples.push(audio) if wire_format.law is None else g711.decode(audio, wire_format.law)
         await connection.send(Audio(pcm))
-
-    def _whole_samples(self, pcm: bytes) -> bytes:
-        """The complete samples so far; an append may end inside a sample."""
-        pcm = self._odd_byte + pcm
-        whole = len(pcm) & ~1
-        self._odd_byte = pcm[whole:]
-        return pcm[:whole]
 
     def _start_buffer(self) -> None:
         """Empty the buffer. The next byte is the first of a sample: an odd byte kept would turn the rest into noise."""
-        self._uncommitted_ms, self._odd_byte = 0.0, b""
+        self._uncommitted_ms = 0.0
+        self._whole_samples.clear()
 
     def _check_commit(self) -> None:
         if self._uncommitted_ms < _MIN_COMMIT_MS:
@@ -170,7 +165,8 @@ class _RealtimeConnection:
         rules = self._defaults.rules_of(config)
         self._services.live.prepare(rules)
         changed = config.input.format != self._config.input.format
-        self._odd_byte = b"" if changed else self._odd_byte
+        if changed:
+            self._whole_samples.clear()
         self._config = config
         answer = self._conversation.updated(config)
         await connection.send(Configure(rules, config.input.format.rate_hz if changed else None))

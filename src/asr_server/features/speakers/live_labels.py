@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
+from typing import Any
 
 from asr_server.core.audio import samples_to_ms
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
@@ -19,6 +20,7 @@ from asr_server.features.speakers.live_names import LiveNames
 from asr_server.features.speakers.voices import NamedVoice
 from asr_server.live.final_words import WordTimestamps
 from asr_server.live.machine.events import Final, Partial
+from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, TextDetails
 from asr_server.text import words
 
 # A word between two turns has the speaker of the nearer one, if that is so near; before the horizon, while a turn may
@@ -28,38 +30,46 @@ _ROUNDING_MS = 0.5
 # Whatever the horizon is, labels do not change for longer than this: what may change is looked at with every turn.
 _LONGEST_HORIZON_MS = 30_000
 _UTTERANCES_KEPT, _TURNS_KEPT = 64, 512
+_RUN_BYTES = 100  # what a run takes besides its text, on the wire and here, with the name
 
 
 @dataclass(frozen=True, slots=True)
-class UtteranceSpeakers:
-    """The committed text of an utterance, divided into runs. `settled`: the text is final, and no label will change."""
+class UtteranceSpeakers(TextDetails):
+    """The committed text of an utterance, divided into runs of one speaker."""
 
     utterance: int
     runs: tuple[SpeakerRun, ...]
-    settled: bool = False
+    settled: bool = False  # the text is final, and no label will change
 
+    @property
+    def is_empty(self) -> bool:
+        """True for a text without words."""
+        return not self.runs
 
-@dataclass(frozen=True, slots=True)
-class SpeakersLost:
-    """Speakers are not told apart any more. `message`: why, for people."""
+    def fields(self) -> dict[str, Any]:
+        """Return the fields that a text gets on the wire."""
+        runs = [{"speaker": run.speaker, "text": run.text} for run in self.runs]
+        return {"speakers": runs, "speakers_settled": self.settled}
 
-    message: str
+    def wire(self) -> dict[str, Any]:
+        """Return the message for a text that was sent before."""
+        return {"type": "speaker_update", "utterance": self.utterance, **self.fields()}
+
+    @property
+    def size_bytes(self) -> int:
+        """An upper bound of what they take."""
+        return MESSAGE_BYTES + sum(_RUN_BYTES + CHARACTER_BYTES * len(run.text) for run in self.runs)
 
 
 @dataclass(slots=True, eq=False)
 class _Utterance:
-    """`heard`: up to which characters a hypothesis reached, and up to which time its audio, in order.
-
-    `fixed`: the beginning of the runs, whose labels are behind the horizon. `times_ms`: of the words by where they end
-    in the text, if they were aligned. `sent`: what the client has.
-    """
-
-    heard: list[tuple[int, int]]
-    sent: UtteranceSpeakers
+    heard: list[tuple[int, int]]  # up to which characters a hypothesis reached, and up to which time its audio
+    sent: UtteranceSpeakers  # what the client has
     committed: str = ""
     is_final: bool = False
-    fixed: list[SpeakerRun] = field(default_factory=list)
+    fixed: list[SpeakerRun] = field(default_factory=list)  # the first runs, whose labels are behind the horizon
     fixed_chars: int = 0
+    # When each word was said, by where it ends in the text, if the words were aligned.
     times_ms: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import functools
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import AsrError, SpeakersUnavailable
+from asr_server.core.errors import AsrError, SpeakersUnavailable, UnsupportedValue
 from asr_server.features.speakers.diarization.live_speakers import LiveSpeakers, LiveSpeakerSource
 from asr_server.features.speakers.diarization.turns import VoicePrint
-from asr_server.features.speakers.live_labels import SpeakerLabels, SpeakersLost, UtteranceSpeakers
-from asr_server.features.speakers.voices import NamedVoice
-from asr_server.live.machine.events import Samples
+from asr_server.features.speakers.live_labels import SpeakerLabels, UtteranceSpeakers
+from asr_server.features.speakers.voices import NamedVoice, Voice, VoiceStore
+from asr_server.live.final_words import WordTimestamps
+from asr_server.live.machine.events import Final, Partial, ResetDone, Samples
+from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, Message, Outgoing, PartMessage
+from asr_server.live.parts import PartRequest, PartSession, SessionPart
+
+if TYPE_CHECKING:
+    from starlette.websockets import WebSocket
+
+    from asr_server.live.machine.session import LiveMachine
+    from asr_server.live.options import Opening
+    from asr_server.net.access import Caller
+
+Json = dict[str, Any]
 
 # As much is given at once, if so much is there: each call has its cost.
 _PUSH_SAMPLES = SAMPLE_RATE // 2
@@ -23,12 +38,70 @@ _PUSH_SAMPLES = SAMPLE_RATE // 2
 MAX_WAITING_SAMPLES = 30 * SAMPLE_RATE
 
 
-class SessionSpeakers:
-    """Of one session. `send`: gets changes of labels that were sent, and once why there are no more, if that happens.
+@dataclass(frozen=True, slots=True)
+class SpeakersLost(PartMessage):
+    """Speakers are not told apart any more."""
 
-    `labels`: gets the texts of the session, and says whose they are. `voices`: reads those that have names; None where
-    none can be stored.
-    """
+    message: str  # the reason, for people
+
+    def wire(self) -> Json:
+        """Return the message of the wire."""
+        return {"status": "speakers_unavailable", "message": self.message}
+
+    @property
+    def size_bytes(self) -> int:
+        """An upper bound of what it takes."""
+        return MESSAGE_BYTES + CHARACTER_BYTES * len(self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeakersRestarted(PartMessage):
+    """This server does not know the voices of the session: the same people get other letters from now on."""
+
+    def wire(self) -> Json:
+        """Return the message of the wire."""
+        return {"status": "speakers_restarted"}
+
+
+@dataclass(frozen=True, slots=True)
+class LiveSpeakerOption:
+    """The option `speakers` of `WS /ws/transcribe`."""
+
+    source: LiveSpeakerSource | None  # None where speakers are not told apart
+    voices: VoiceStore | None = None  # None where no voices are stored
+
+    async def read_opening(self, socket: WebSocket, opening: Opening) -> Opening:
+        """Add the speakers to a session whose client asks for them."""
+        if not opening.query.speakers:
+            return opening
+        caller: Caller = socket.state.caller
+        return opening.with_part(self.requested(caller.owner, opening.query.first_speaker))
+
+    def requested(self, owner: str = "", first_speaker: int = 0) -> PartRequest:
+        """Return the speakers of a session of this owner, in which the first gets that letter."""
+
+        def make(session: PartSession) -> SessionSpeakers:
+            assert self.source is not None, "`check` was called before"
+            labels = SpeakerLabels(first_speaker)
+            restarted = session.is_continued
+            return SessionSpeakers(self.source, labels, session.send, self._voices_of(owner), restarted=restarted)
+
+        return PartRequest(make, self._check)
+
+    def _check(self) -> None:
+        if self.source is None:
+            raise UnsupportedValue("This server does not tell speakers apart.", param="speakers")
+        self.source.check_live()
+
+    def _voices_of(self, owner: str) -> Callable[[], Awaitable[list[Voice]]] | None:
+        """Return what reads the owner's voices that can be compared with those of live speakers."""
+        if self.source is None or self.voices is None:
+            return None
+        return functools.partial(self.voices.comparable, owner, self.source.voice_model)
+
+
+class SessionSpeakers(SessionPart):
+    """The speakers of one session."""
 
     def __init__(
         self,
@@ -36,9 +109,14 @@ class SessionSpeakers:
         labels: SpeakerLabels,
         send: Callable[[UtteranceSpeakers | SpeakersLost], None],
         voices: Callable[[], Awaitable[Sequence[NamedVoice]]] | None = None,
+        *,
+        restarted: bool = False,
     ) -> None:
+        """`send` gets changes of labels that were sent, and once why there are no more, if that happens. `voices` reads
+        those that have names; None where none can be stored. `restarted`: another server had the session before."""
         self._voices = voices
         self._send = send
+        self._restarted = restarted
         self.labels = labels
         self.lost = False
         self._waiting: list[Samples] = []
@@ -46,8 +124,30 @@ class SessionSpeakers:
         self._enough = asyncio.Event()
         self._task = asyncio.create_task(self._run(source))
 
-    def hear(self, samples: Samples) -> None:
-        """The next audio, mono at 16 kHz."""
+    def hello(self, session: PartSession, *, is_first: bool, is_resumed: bool) -> Json:
+        """Return whether speakers are told apart, or not any more."""
+        return {"speakers": not self.lost}
+
+    def on_connect(self, machine: LiveMachine, *, is_resumed: bool) -> Iterable[SpeakersRestarted]:
+        """Tell the first client that comes from another server."""
+        return [SpeakersRestarted()] if self._restarted and not is_resumed else []
+
+    def shown(self, message: Message) -> Message:
+        """Return the message; words with their speakers."""
+        match message:
+            case WordTimestamps():
+                return self.labels.on_words(message)
+            case ResetDone(utterance=int(discarded)):
+                self.labels.discard(discarded)
+        return message
+
+    def completed(self, outgoing: Outgoing) -> Outgoing:
+        """Return the message; a text with its speakers."""
+        text = outgoing.message
+        return replace(outgoing, details=self.labels.on_text(text)) if isinstance(text, Partial | Final) else outgoing
+
+    def on_samples(self, samples: Samples) -> None:
+        """Take the next audio. If too much waits, speakers are not told apart any more."""
         if self.lost:
             return
         self._waiting.append(samples)

@@ -8,16 +8,30 @@ import pytest
 from asr_server.core.errors import UnsupportedValue
 from asr_server.core.transcript import SpeakerRun
 from asr_server.features.handover.continuation import Continuation, ShownUtterance
-from asr_server.features.handover.handover import ContinuationIssued, HandoverOptions
+from asr_server.features.handover.handover import ContinuationIssued, requested
 from asr_server.features.speakers.diarization.conftest import ScriptedLiveSpeakers
 from asr_server.features.speakers.diarization.turns import Turn
-from asr_server.features.speakers.live_labels import SpeakersLost, UtteranceSpeakers
-from asr_server.features.speakers.session_speakers import MAX_WAITING_SAMPLES
+from asr_server.features.speakers.live_labels import UtteranceSpeakers
+from asr_server.features.speakers.session_speakers import (
+    MAX_WAITING_SAMPLES,
+    LiveSpeakerOption,
+    SessionSpeakers,
+    SpeakersLost,
+)
 from asr_server.features.speakers.voices import Voice, VoiceStore
-from asr_server.live.conftest import Scripted, opened, until_flush
+from asr_server.live.conftest import Scripted, opened
 from asr_server.live.machine.events import Audio, Ending, Final, Flush, Partial, Reset, ResetDone
 
 _SECOND = 32_000  # bytes
+
+
+def _parts(source, voices=None, owner="", first_speaker=0):
+    """The parts of a session whose speakers are told apart."""
+    return (LiveSpeakerOption(source, voices).requested(owner, first_speaker),)
+
+
+def _labels(session):
+    return next(part for part in session.parts if isinstance(part, SessionSpeakers)).labels
 
 
 def _runs(speakers):
@@ -45,15 +59,15 @@ async def _heard(speakers, seconds):
 async def test_finals_have_speakers_and_their_labels_are_refined_up_to_the_horizon(make, speech):
     """The final comes at once, with a first guess; two updates follow: the true speaker, and that it is settled."""
     speakers = ScriptedLiveSpeakers([Turn(0, 0, 60_000)], doubt_ms=6_000, horizon_ms=8_000)
-    connection = await opened(make(Scripted(lambda item: "good morning"), speakers=speakers), speakers=True)
+    connection = await opened(make(Scripted(lambda item: "good morning")), parts=_parts(speakers))
     await connection.send(Audio(speech + bytes(12 * _SECOND)))
     *before, settled = await _until(connection, lambda out: getattr(out.message, "settled", False))
     (final,) = [out for out in before if isinstance(out.message, Final)]
     updates = [out.message for out in before if isinstance(out.message, UtteranceSpeakers)]
     assert [*map(_runs, updates)][-1] == [("A", "good morning")]
     assert _runs(settled.message) == [("A", "good morning")]
-    assert not final.speakers.settled
-    texts = ["".join(run.text for run in each.runs) for each in [final.speakers, *updates, settled.message]]
+    assert not final.details.settled
+    texts = ["".join(run.text for run in each.runs) for each in [final.details, *updates, settled.message]]
     assert set(texts) == {"good morning"}
     connection.session.end()
 
@@ -61,8 +75,8 @@ async def test_finals_have_speakers_and_their_labels_are_refined_up_to_the_horiz
 async def test_speakers_hear_what_the_session_counts(make, speech):
     """Over a reset and another connection: their clock is that of the texts."""
     speakers = ScriptedLiveSpeakers([])
-    live = make(Scripted(), speakers=speakers)
-    connection = await opened(live, speakers=True)
+    live = make(Scripted())
+    connection = await opened(live, parts=_parts(speakers))
     await connection.send(Audio(speech[:_SECOND]))
     await connection.send(Reset())
     await connection.send(Audio(speech[: _SECOND + 1]))
@@ -82,7 +96,7 @@ async def test_a_dead_or_silent_process_costs_no_word_and_is_reported_once(make,
     """All finals come; labels given before stay, and later words have none."""
     truth = [Turn(0, 0, 600_000)]
     speakers = ScriptedLiveSpeakers(truth, horizon_ms=0, **{fault: len(speech) // 32 + 500})
-    connection = await opened(make(Scripted(lambda item: "words"), speakers=speakers), speakers=True)
+    connection = await opened(make(Scripted(lambda item: "words")), parts=_parts(speakers))
     await connection.send(Audio(speech))
     first = (await _until(connection, lambda out: isinstance(out.message, Final)))[-1]
     await _heard(speakers, len(speech) / _SECOND - 0.6)
@@ -94,13 +108,13 @@ async def test_a_dead_or_silent_process_costs_no_word_and_is_reported_once(make,
     )
     finals = [out for out in rest if isinstance(out.message, Final) and out.message.text]
     assert len(finals) >= 2 * MAX_WAITING_SAMPLES // (len(speech) // 2)
-    assert _runs(finals[-1].speakers) == [(None, "words")]
-    assert finals[-1].speakers.settled
+    assert _runs(finals[-1].details) == [(None, "words")]
+    assert finals[-1].details.settled
     assert [type(out.message) for out in rest].count(SpeakersLost) == 1
     assert "A" in {
         run.speaker
         for out in [first, *rest]
-        for each in [out.speakers or out.message]
+        for each in [out.details or out.message]
         if isinstance(each, UtteranceSpeakers)
         for run in each.runs
     }
@@ -113,42 +127,30 @@ async def test_a_dead_or_silent_process_costs_no_word_and_is_reported_once(make,
 async def test_a_client_that_comes_back_gets_finals_with_the_labels_they_have_now(make, speech):
     """What was refined while it was away is not lost, also of finals that it has."""
     speakers = ScriptedLiveSpeakers([Turn(0, 0, 60_000)], horizon_ms=3_000)
-    live = make(Scripted(lambda item: "good morning"), speakers=speakers)
-    connection = await opened(live, speakers=True)
+    live = make(Scripted(lambda item: "good morning"))
+    connection = await opened(live, parts=_parts(speakers))
     await connection.send(Audio(speech + bytes(8 * _SECOND)))
     live.disconnect(connection, clean=False)
     await _heard(speakers, len(speech) / _SECOND + 7.4)
     again = await live.resume(connection.session.id, 0)
     (first,) = await _until(again, lambda out: True)
     assert isinstance(first.message, Final)
-    assert (_runs(first.speakers), first.speakers.settled) == ([("A", "good morning")], True)
+    assert (_runs(first.details), first.details.settled) == ([("A", "good morning")], True)
     live.disconnect(again, clean=False)
     third = await live.resume(connection.session.id, first.message.utterance)
     (update,) = await _until(third, lambda out: True)
-    assert update.message == first.speakers
+    assert update.message == first.details
     third.session.end()
-
-
-async def test_without_speakers_asked_for_nothing_is_said_of_them(make, speech):
-    """Nothing is made for such a session."""
-    speakers = ScriptedLiveSpeakers([Turn(0, 0, 60_000)])
-    connection = await opened(make(Scripted(), speakers=speakers))
-    await connection.send(Audio(speech))
-    await connection.send(Flush())
-    messages = await until_flush(connection)
-    assert not [m for m in messages if isinstance(m, UtteranceSpeakers)]
-    assert speakers.sessions == []
-    assert connection.session.speakers is None
 
 
 async def test_speakers_that_the_server_cannot_tell_apart_are_refused(make):
     """With the reason, before a session is made."""
     refusal = UnsupportedValue("SPEAKERS=off", param="speakers")
     for speakers in (None, ScriptedLiveSpeakers([], refusal=refusal)):
-        live = make(Scripted(), speakers=speakers)
-        with pytest.raises(UnsupportedValue):
-            await opened(live, speakers=True)
-        assert len(live) == 0
+        live = make(Scripted())
+        with pytest.raises(UnsupportedValue) as refused:
+            await opened(live, parts=_parts(speakers))
+        assert (refused.value.param, len(live), live._admission._sessions) == ("speakers", 0, 0)
 
 
 _ANN = np.eye(4, dtype=np.float32)[0]
@@ -168,11 +170,11 @@ def _voice(**changes):
     return Voice(**{"name": "Ann", "voice_print": _ANN, "model": "tones", "consent": "a test"} | changes)
 
 
-async def _settled_labels(make, speech, store, **options):
+async def _settled_labels(make, speech, store, owner):
     """Who spoke in a session of one person with Ann's voice."""
     speakers = ScriptedLiveSpeakers([Turn(0, 0, 60_000)], voices={0: _ANN}, horizon_ms=8_000)
-    live = make(Scripted(lambda item: "good morning"), speakers=speakers, voices=store)
-    connection = await opened(live, speakers=True, **options)
+    live = make(Scripted(lambda item: "good morning"))
+    connection = await opened(live, parts=_parts(speakers, store, owner))
     await connection.send(Audio(speech + bytes(12 * _SECOND)))
     outgoing = await _until(connection, lambda out: getattr(out.message, "settled", False))
     connection.session.end()
@@ -184,36 +186,36 @@ async def test_a_stored_voice_names_its_person_and_is_read_once_for_each_new_voi
     store = _CountedStore(tmp_path)
     await store.put("owner", _voice())
     store.read = 0
-    assert await _settled_labels(make, speech, store, owner="owner") == ["Ann"]
+    assert await _settled_labels(make, speech, store, "owner") == ["Ann"]
     assert store.read == 1
-    assert await _settled_labels(make, speech, store, owner="another") == ["A"]
+    assert await _settled_labels(make, speech, store, "another") == ["A"]
     await store.put("owner", _voice(model="another"))
-    assert await _settled_labels(make, speech, store, owner="owner") == ["A"]
+    assert await _settled_labels(make, speech, store, "owner") == ["A"]
 
 
 async def test_where_voices_cannot_be_read_speakers_have_letters(make, speech, tmp_path):
     """They are told apart all the same."""
     (tmp_path / "speakers").mkdir()
     (tmp_path / "speakers" / "owner").symlink_to("owner")
-    assert await _settled_labels(make, speech, VoiceStore(tmp_path), owner="owner") == ["A"]
+    assert await _settled_labels(make, speech, VoiceStore(tmp_path), "owner") == ["A"]
 
 
 async def test_a_discarded_utterance_has_no_labels_that_could_change(make):
     """Its number is in no later message."""
-    connection = await opened(make(Scripted(), speakers=ScriptedLiveSpeakers([])), speakers=True)
+    connection = await opened(make(Scripted()), parts=_parts(ScriptedLiveSpeakers([])))
     session = connection.session
     session._send(Partial(1, "one two", "", "English", 0, 16_000), 0)
     session._send(ResetDone(1), 0)
-    assert session.speakers.labels.on_turns([Turn(0, 0, 1_000)], 0) == []
+    assert _labels(session).on_turns([Turn(0, 0, 1_000)], 0) == []
     session.end()
 
 
 async def test_a_letter_is_in_a_continuation_before_it_is_shown(make):
     """A client that has seen it then has a state with which no other server gives it again."""
-    live = make(Scripted(), speakers=ScriptedLiveSpeakers([]))
-    connection = await opened(live, speakers=True, handover=HandoverOptions(live.turn_config()))
+    parts = (*_parts(ScriptedLiveSpeakers([])), requested())
+    connection = await opened(make(Scripted()), parts=parts)
     session = connection.session
-    session.speakers.labels.on_turns([Turn(0, 0, 1_000)], 0)
+    _labels(session).on_turns([Turn(0, 0, 1_000)], 0)
     session._send(Partial(1, "one two", "", "English", 0, 16_000), 0)
     session.end()
     first, second = [sent.message async for sent in connection.messages()]
@@ -223,10 +225,10 @@ async def test_a_letter_is_in_a_continuation_before_it_is_shown(make):
 
 async def test_a_client_that_comes_back_gets_the_labels_that_its_finals_have_now(make):
     """As an update of a final that it has."""
-    connection = await opened(make(Scripted(), speakers=ScriptedLiveSpeakers([])), speakers=True)
+    connection = await opened(make(Scripted()), parts=_parts(ScriptedLiveSpeakers([])))
     session = connection.session
     session._send(Final(1, "one two", "English", 0, 16_000, Ending.PAUSE), 0)
-    session._send_speakers(UtteranceSpeakers(1, (SpeakerRun("B", "one two"),), True))
+    session.send(UtteranceSpeakers(1, (SpeakerRun("B", "one two"),), True))
     again = session.connect(1)
     session.end()
     (update,) = [sent.message async for sent in again.messages()]
@@ -235,14 +237,13 @@ async def test_a_client_that_comes_back_gets_the_labels_that_its_finals_have_now
 
 async def test_an_update_keeps_the_labels_that_another_server_gave(make):
     """The words behind them have the letters of this one."""
-    live = make(Scripted(), speakers=ScriptedLiveSpeakers([]))
     begin = Continuation("live_0123abcd." + 22 * "x", 16 * "0", first_speaker=1)
     shown = ShownUtterance(1, "one two", 1.0, ({"speaker": "A", "text": "one two"},))
-    handover = HandoverOptions(live.turn_config(), begin, shown)
-    connection = await opened(live, speakers=True, first_speaker=1, handover=handover)
+    parts = (*_parts(ScriptedLiveSpeakers([]), first_speaker=1), requested(begin, shown))
+    connection = await opened(make(Scripted()), begin=begin, parts=parts)
     session = connection.session
     session._send(Partial(1, "one two three", "", "English", 0, 32_000), 0)
-    session._send_speakers(UtteranceSpeakers(1, (SpeakerRun("B", "one two three"),)))
+    session.send(UtteranceSpeakers(1, (SpeakerRun("B", "one two three"),)))
     session.end()
     updates = [sent.message async for sent in connection.messages() if isinstance(sent.message, UtteranceSpeakers)]
     assert [_runs(update) for update in updates] == [[("A", "one two"), ("B", " three")]]

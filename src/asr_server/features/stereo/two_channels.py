@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
-from starlette.types import ASGIApp, Message, Scope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketState
 
 from asr_server.core.errors import InvalidInput, InvalidValue, SessionNotFound
@@ -23,12 +23,16 @@ from asr_server.features.handover.continuation_wire import first_text
 from asr_server.features.stereo import channel_continuations
 from asr_server.features.stereo.channel_continuations import common_number, own_number
 from asr_server.live.actions import parse_action, parse_query
+from asr_server.live.machine.cutting import WholeSamples, pieces
+from asr_server.net import websocket_io
+from asr_server.net.errors import live_error_message
 from asr_server.net.shared_bytes import PIECE_BYTES
 from asr_server.net.slices import TimeSlice
 from asr_server.net.websocket_io import DISCARD, MOVED
 from asr_server.schedule.quota import Place
 
 Json = dict[str, Any]
+Endpoint = Callable[[WebSocket], Awaitable[None]]
 
 NAMES = ("A", "B")
 _FRAME_BYTES = 4  # a sample of each channel
@@ -50,6 +54,22 @@ _END_S = 30.0  # for the last finals of a channel at a shutdown
 def asked_for(client: WebSocket) -> bool:
     """Whether the query of this socket asks for two channels."""
     return client.query_params.get("channels") == str(len(NAMES))
+
+
+def endpoint(one: Endpoint) -> Endpoint:
+    """Return an endpoint for sockets of one channel, which `one` serves, and for those of two."""
+
+    async def serve_channel(scope: Scope, receive: Receive, send: Send) -> None:
+        await one(WebSocket(scope, receive, send))
+
+    async def serve_socket(socket: WebSocket) -> None:
+        if not asked_for(socket):
+            await one(socket)
+            return
+        await socket.accept()
+        await websocket_io.serve(socket, serve(socket, serve_channel), live_error_message)
+
+    return serve_socket
 
 
 async def serve(client: WebSocket, one: ASGIApp) -> None:
@@ -189,7 +209,7 @@ class _Connection:
         self._channels: list[_Channel] = []
         self._greeted = asyncio.Event()  # the client has the first message
         self._sending = asyncio.Lock()
-        self._rest = b""  # of a frame of both channels that is not complete
+        self._whole_samples = WholeSamples(_FRAME_BYTES)
         self._slice = TimeSlice()
 
     async def run(self) -> None:
@@ -260,11 +280,8 @@ class _Connection:
 
     async def _divide(self, pcm: bytes) -> None:
         parts = [bytearray() for _ in NAMES]
-        data = self._rest + pcm
-        whole = len(data) - len(data) % _FRAME_BYTES
-        self._rest = data[whole:]
-        for at in range(0, whole, PIECE_BYTES):
-            samples = array("H", data[at : min(at + PIECE_BYTES, whole)])
+        for piece in pieces(self._whole_samples.push(pcm), PIECE_BYTES):
+            samples = array("H", piece)
             for number, part in enumerate(parts):
                 part += samples[number :: len(NAMES)].tobytes()
             await self._slice.next_round()

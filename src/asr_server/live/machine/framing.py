@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
+from asr_server.live.machine.cutting import WholeSamples
 from asr_server.live.machine.events import Samples
 
 # One stream to 16 kHz: the next block (n,) and whether it is the last -> what is ready, (m,).
@@ -24,13 +25,14 @@ _NONE: Samples = np.zeros(0, np.float32)
 
 
 class Framing:
-    """One input stream. `resampler` makes a fresh stream to 16 kHz; None when the input has that rate already."""
+    """The frames of one input stream."""
 
     def __init__(self, input_rate_hz: int, resampler: Callable[[int], Resample]) -> None:
+        """`resampler` makes a fresh stream to 16 kHz, for input that has another rate."""
         self._rate_hz = input_rate_hz
         self._resampler = resampler
         self._block = input_rate_hz // _BLOCKS_PER_S
-        self._odd = b""
+        self._whole_samples = WholeSamples()
         self._input: Samples = _NONE
         self._ready: Samples = _NONE
         self._resample: Resample | None = None
@@ -38,15 +40,13 @@ class Framing:
 
     def clear(self) -> None:
         """Forget what is buffered and start afresh; the next byte is the first of a sample."""
-        self._odd = b""
+        self._whole_samples.clear()
         self._restart()
 
     def push(self, pcm: bytes) -> list[Samples]:
         """16-bit little-endian bytes -> the full frames that are ready, each (512,) float32."""
-        data = self._odd + pcm
-        whole = len(data) & ~1
-        self._odd = data[whole:]
-        self._input = _joined(self._input, np.frombuffer(data[:whole], "<i2").astype(np.float32) / _FULL_SCALE)
+        samples = np.frombuffer(self._whole_samples.push(pcm), "<i2").astype(np.float32) / _FULL_SCALE
+        self._input = _joined(self._input, samples)
         self._ready = _joined(self._ready, self._resampled())
         return self._frames()
 

@@ -24,7 +24,8 @@ from asr_server.engine.client import EngineClient
 from asr_server.engine.fake import FakeEngine
 from asr_server.engine.protocol import Utterance
 from asr_server.features.handover.continuation import ShownUtterance
-from asr_server.features.handover.handover import ContinuationIssued, HandoverOptions, MoveRequested
+from asr_server.features.handover.handover import ContinuationIssued, MoveRequested
+from asr_server.features.handover.session_handover_test import handover_of, moving
 from asr_server.live.inbox import RefusedAction
 from asr_server.live.inference import Engines
 from asr_server.live.machine.events import (
@@ -132,13 +133,15 @@ class Client:
         number, end = self.shown
         is_open = number > self.last
         shown = ShownUtterance(number, self.committed, end / SAMPLE_RATE) if is_open else ShownUtterance()
-        handover = HandoverOptions(rules, begin, shown, self.last)
+        asked_rules = rules
         if begin is not None and (asked := begin.configured) is not None:
             rules = server.live.turn_config(manual=asked.manual, context=asked.hotwords)
-        options = LiveSessionOptions(rules, owner=_OWNER, place=place, handover=handover)
+        options = LiveSessionOptions(
+            rules, owner=_OWNER, place=place, asked_rules=asked_rules, **moving(begin, shown, self.last)
+        )
         if begin is None:
             self.take(await server.live.open(options))
-            self.newest = self.connection.session.handover.newest
+            self.newest = handover_of(self.connection.session).newest
         else:
             self.take(await server.live.go_on(begin, self.last, options))
             await self.send_again()
@@ -158,7 +161,7 @@ class Client:
         self.connections += 1
         self.messages, self.is_asked_to_move = connection.messages(), False
         if connection.is_first:
-            self.newest = self.session.handover.newest
+            self.newest = handover_of(self.session).newest
 
     async def leave(self, **how):
         """The connection ends."""
@@ -209,7 +212,7 @@ class Client:
             await self.on_message((await anext(self.messages)).message)
 
     async def on_message(self, message):
-        begin = self.session.handover.begin
+        begin = handover_of(self.session).begin
         match message:
             case Partial() | Final():
                 number = message.utterance + begin.utterances
@@ -244,7 +247,7 @@ class Client:
             assert self.shown <= (number, end)
             self.committed, self.shown = message.committed, (number, end)
             return
-        begin = self.session.handover.begin.samples
+        begin = handover_of(self.session).begin.samples
         parts = [2 * (at + begin) for part in message.parts for at in (part.start_samples, part.end_samples)]
         assert parts == sorted(parts)
         heard = [await self.server.answer(self.wire[at:to]) for at, to in zip(parts[::2], parts[1::2], strict=True)]

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from asr_server.live.machine.shown_text import ShownText
+from asr_server.features.handover.shown_text import ShownText
 
 WORDS = st.lists(st.sampled_from(["one", "two", "three", "four", "too", "for"]), min_size=1, max_size=6)
 

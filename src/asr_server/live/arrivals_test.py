@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from asr_server.live.sending_pace import SendingPace, began_before_moving_s
+from asr_server.live.arrivals import SendingPace, began_before_moving_s
 
 _BYTES_PER_S = 32_000
 

@@ -1,0 +1,34 @@
+"""How live audio is cut: it comes in frames of any size, which may end inside a sample. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+# The slices in which a session processes what has arrived: 128 ms at 16 kHz.
+SLICE_BYTES = 4 * 1024
+
+
+def pieces(pcm: bytes, size_bytes: int) -> Iterator[bytes]:
+    """Yield the bytes in pieces of this size; the last one may be shorter."""
+    for at in range(0, len(pcm), size_bytes):
+        yield pcm[at : at + size_bytes]
+
+
+class WholeSamples:
+    """Bytes of one stream, however they are cut, to whole samples."""
+
+    def __init__(self, sample_bytes: int = 2) -> None:
+        """`sample_bytes` is the size of a sample of all channels."""
+        self._sample_bytes = sample_bytes
+        self._rest = b""  # the beginning of a sample whose end is still to come
+
+    def push(self, pcm: bytes) -> bytes:
+        """Return the samples that are complete now."""
+        data = self._rest + pcm
+        whole = len(data) - len(data) % self._sample_bytes
+        self._rest = data[whole:]
+        return data[:whole]
+
+    def clear(self) -> None:
+        """Forget half a sample: the next byte is the first of one."""
+        self._rest = b""

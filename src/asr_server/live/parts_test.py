@@ -1,0 +1,95 @@
+"""Parts of live sessions: what they show, add and say, without any feature."""
+
+from dataclasses import dataclass, replace
+
+from asr_server.live import messages
+from asr_server.live.conftest import Scripted, opened
+from asr_server.live.machine.events import Ending, Final, Partial
+from asr_server.live.outbox import Outgoing, PartMessage, TextDetails, missed
+from asr_server.live.parts import PartRequest, SessionPart
+
+
+@dataclass(frozen=True, slots=True)
+class _Note(PartMessage):
+    text: str
+
+    def wire(self):
+        return {"note": self.text}
+
+
+@dataclass(frozen=True, slots=True)
+class _Mood(TextDetails):
+    utterance: int
+    mood: str
+
+    @property
+    def is_empty(self):
+        return not self.mood
+
+    def fields(self):
+        return {"mood": self.mood}
+
+    def wire(self):
+        return {"utterance": self.utterance, **self.fields()}
+
+
+class _Part(SessionPart):
+    """Adds its name to every final and drops partials."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def shown(self, message):
+        match message:
+            case Partial():
+                return None
+            case Final(text=text):
+                return replace(message, text=f"{text} {self._name}")
+        return message
+
+    def completed(self, outgoing):
+        if not isinstance(outgoing.message, Final):
+            return outgoing
+        before = outgoing.details.mood if outgoing.details is not None else ""
+        return replace(outgoing, details=_Mood(outgoing.message.utterance, before + self._name))
+
+    def preceding(self):
+        return _Note(self._name)
+
+
+def _final(number):
+    return Final(number, "words", "English", 0, 16_000, Ending.PAUSE)
+
+
+async def _sent(connection):
+    connection.session.end()
+    return [messages.render(outgoing) async for outgoing in connection.messages()]
+
+
+async def test_a_message_passes_the_parts_in_their_order(make):
+    """Each may change or drop it, add to it, and say something before it."""
+    parts = tuple(PartRequest(lambda session, name=name: _Part(name)) for name in "ab")
+    connection = await opened(make(Scripted()), parts=parts)
+    connection.session._send(Partial(1, "one", "", "English", 0, 16_000))
+    connection.session._send(_final(1))
+    first, second, final = await _sent(connection)
+    assert [first, second] == [{"note": "a"}, {"note": "b"}]
+    assert (final["text"], final["mood"]) == ("words a b", "ab")
+
+
+async def test_newer_details_of_a_final_go_to_who_has_it_and_stay_with_it(make):
+    """Alone to the client that has the final, and with the final to one that has not; only the newest that wait."""
+    connection = await opened(make(Scripted()), parts=(PartRequest(lambda session: SessionPart()),))
+    session = connection.session
+    session._send(_final(1))
+    for mood in ("calm", "glad"):
+        session.send(_Mood(1, mood))
+    assert [message.get("mood") for message in await _sent(connection)] == [None, "glad"]
+    assert await _sent(session.connect(1)) == [{"utterance": 1, "mood": "glad"}]
+    (final,) = await _sent(session.connect(0))
+    assert (final["text"], final["mood"]) == ("words", "glad")
+
+
+def test_details_that_say_nothing_are_not_sent_alone():
+    """A client that has the final needs nothing more."""
+    assert missed(Outgoing(_final(1), details=_Mood(1, "")), 1) is None
