@@ -30,10 +30,12 @@ from asr_server.features.shared_jobs.database_store import DatabaseStore
 from asr_server.features.shared_jobs.shared_jobs import LEASE_S, SharedJobs
 from asr_server.features.speakers.diarization.client import SpeakerClient
 from asr_server.features.speakers.enrolment import Enrolment
+from asr_server.features.speakers.recording_speakers import speaker_step
 from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.features.speakers.voices import VoiceStore
 from asr_server.features.speech_output.build import SharedThread, Speech, build_speech
 from asr_server.features.speech_output.speech_jobs import SpeechJobs
+from asr_server.features.stereo.channels import channel_signal
 from asr_server.features.translation.translations import Translations
 from asr_server.jobs.base import JobRunner
 from asr_server.jobs.recordings import RecordingJobs
@@ -48,7 +50,7 @@ from asr_server.net.ephemeral_keys import EphemeralKeys
 from asr_server.ops.probes import not_live
 from asr_server.ops.server_metrics import Metrics
 from asr_server.processes import sandbox
-from asr_server.recordings.pipeline import PipelineResources, RecordingPipeline
+from asr_server.recordings.pipeline import PipelineResources, PrepareStep, RecordingPipeline
 from asr_server.recordings.processor import RequestProcessor
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
@@ -184,8 +186,8 @@ def machinery(
         settings.request_timeout,
         _LOOK_AHEAD * resolved.max_batch,
         others={name: each for name, each in clients.items() if name != DEFAULT},
-        speakers=speakers,
-        names=SpeakerNames(speakers, decoder, VoiceStore(settings.state_dir)) if speakers else None,
+        open_signal=channel_signal,
+        steps=_recording_steps(settings, decoder, speakers),
     )
     pipeline = RecordingPipeline(resources)
     translations = Translations(settings)
@@ -208,6 +210,12 @@ def machinery(
 def _speakers(settings: Settings, resolved: plan.Plan) -> SpeakerClient | None:
     source = resolved.value("speakers")
     return SpeakerClient(source, idle_timeout_s=settings.idle_timeout) if source else None
+
+
+def _recording_steps(settings: Settings, decoder: Decoder, speakers: SpeakerClient | None) -> list[PrepareStep]:
+    if speakers is None:
+        return []
+    return [speaker_step(speakers, SpeakerNames(speakers, decoder, VoiceStore(settings.state_dir)))]
 
 
 def _services(

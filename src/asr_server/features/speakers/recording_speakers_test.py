@@ -51,7 +51,7 @@ async def _labels(client, options=ANYBODY):
             await speakers.push(BLOCK)
         await speakers.end()
         try:
-            return await speakers.labels([SEGMENT])
+            return await speakers.mapped([SEGMENT])
         finally:
             running.cancel()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from asr_server.audio.channels import MAX_CHANNELS
@@ -14,59 +13,64 @@ from asr_server.core.errors import InvalidInput, UnsupportedValue
 from asr_server.features.stereo.channel_segmenter import ChannelSegmenter
 from asr_server.features.stereo.similarity import ChannelComparison, ChannelFindings
 from asr_server.recordings.requests import ChannelMode
-from asr_server.recordings.segmenter import Segmenter
+from asr_server.recordings.segmenter import Signal
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples, Source
     from asr_server.audio.segmentation.config import SegmentationConfig
+    from asr_server.recordings.requests import RecordingRequest
+    from asr_server.recordings.segmenter import SpanSegmenter
 
 NUMBER_IGNORED = "the stated number of speakers is ignored: each channel is a person"
 TOO_MANY_CHANNELS = f"the channels were mixed: speakers are told apart by channel up to {MAX_CHANNELS} channels"
 
 
-@dataclass(frozen=True, slots=True)
-class ChannelPlan:
-    """How the channels of a recording are transcribed.
+class _ClearestCopy(Signal):
+    """All channels have the same sound: the clearest of them is transcribed."""
 
-    `findings`: None where all are mixed. `is_split`: each voice has its own spans, with its channel as the speaker;
-    otherwise the clearest of several copies is transcribed. `warning`: what the caller should know.
-    """
-
-    findings: ChannelFindings | None = None
-    is_split: bool = False
-    warning: str | None = None
-
-    @property
-    def work(self) -> float:
-        """Seconds of audio to transcribe for each second of the recording."""
-        return max(1.0, self.findings.speech_share) if self.findings and self.is_split else 1.0
-
-    def segmenter(self, config: SegmentationConfig) -> Segmenter | ChannelSegmenter:
-        """What cuts the blocks of `stream`."""
-        return ChannelSegmenter(config, self.findings) if self.findings and self.is_split else Segmenter(config)
+    def __init__(self, findings: ChannelFindings) -> None:
+        self._channel = findings.voices[0].clearest
 
     async def stream(
         self, decoder: Decoder, source: Source, progress: Progress, caller: str
     ) -> AsyncGenerator[Samples, None]:
-        """The blocks of the recording: (channels, n) where it is split, otherwise mono (n,)."""
-        if self.findings is None:
-            async with aclosing(decoder.stream(source, progress, caller)) as blocks:
-                async for block in blocks:
-                    yield block
-            return
+        """Yield the blocks of one channel: mono (n,)."""
         async with aclosing(decoder.stream_channels(source, progress, caller)) as blocks:
             async for block in blocks:
-                yield block if self.is_split else block[self.findings.voices[0].clearest]
+                yield block[self._channel]
 
 
-async def channel_plan(decoder: Decoder, source: Source, mode: ChannelMode, caller: str) -> ChannelPlan:
-    """What becomes of the channels of a file.
+class _SplitChannels(Signal):
+    """Each channel with speech is a person, with spans of its own and its letter as the speaker."""
+
+    is_split = True
+
+    def __init__(self, findings: ChannelFindings, request: RecordingRequest) -> None:
+        self._findings = findings
+        self.work = max(1.0, findings.speech_share)
+        if request.speakers is not None and request.speakers.states_number:
+            self.warnings = (NUMBER_IGNORED,)
+
+    def segmenter(self, config: SegmentationConfig) -> SpanSegmenter:
+        """Return what cuts each channel."""
+        return ChannelSegmenter(config, self._findings)
+
+    def stream(
+        self, decoder: Decoder, source: Source, progress: Progress, caller: str
+    ) -> AsyncGenerator[Samples, None]:
+        """Return the blocks of all channels: (channels, n)."""
+        return decoder.stream_channels(source, progress, caller)
+
+
+async def channel_signal(decoder: Decoder, source: Source, request: RecordingRequest, caller: str) -> Signal:
+    """Return what is transcribed of the channels of a file.
 
     Raises `UnsupportedValue` where channels are to be split and are too many, and what decoding raises before its
     first block.
     """
+    mode = request.channel_mode
     if mode is ChannelMode.MIX:
-        return ChannelPlan()
+        return Signal()
     progress = Progress()
     findings = await _findings(decoder, source, progress, caller)
     if progress.file_channels > MAX_CHANNELS:
@@ -75,10 +79,12 @@ async def channel_plan(decoder: Decoder, source: Source, mode: ChannelMode, call
                 f"channel_mode=split takes up to {MAX_CHANNELS} channels; the recording has {progress.file_channels}.",
                 param="channel_mode",
             )
-        return ChannelPlan(warning=TOO_MANY_CHANNELS)
+        mixed = Signal()
+        mixed.warnings = (TOO_MANY_CHANNELS,)
+        return mixed
     if mode is ChannelMode.SPLIT or findings.are_people:
-        return ChannelPlan(findings, is_split=True)
-    return ChannelPlan(findings) if findings.is_one and progress.channels > 1 else ChannelPlan()
+        return _SplitChannels(findings, request)
+    return _ClearestCopy(findings) if findings.is_one and progress.channels > 1 else Signal()
 
 
 async def _findings(decoder: Decoder, source: Source, progress: Progress, caller: str) -> ChannelFindings:
