@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.transcript import Segment
-from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS, Diarization, SpeakerCount, label
+from asr_server.core.transcript import MAX_SPEAKERS, Segment
+from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, label
 from asr_server.features.speakers.recording_labels import labelled
 from asr_server.recordings.pipeline import RecordingStep
 
