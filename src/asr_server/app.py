@@ -36,6 +36,7 @@ from asr_server.features.speakers.voices import VoiceStore
 from asr_server.features.speech_output.build import SharedThread, Speech, build_speech
 from asr_server.features.speech_output.speech_jobs import SpeechJobs
 from asr_server.features.stereo.channels import channel_signal
+from asr_server.features.translation.render_translation import TranslationAnswers
 from asr_server.features.translation.translations import Translations
 from asr_server.jobs.base import JobRunner
 from asr_server.jobs.recordings import RecordingJobs
@@ -191,7 +192,8 @@ def machinery(
     )
     pipeline = RecordingPipeline(resources)
     translations = Translations(settings)
-    processor = RequestProcessor(pipeline, translations, settings, thread.request_clock)
+    answers = TranslationAnswers(translations, settings)
+    processor = RequestProcessor(pipeline, settings, thread.request_clock, answers.answer)
     return Machinery(
         core.engines,
         thread,

@@ -27,7 +27,6 @@ from asr_server.ops import health, page
 from asr_server.ops import metrics_route as metrics
 from asr_server.ops import models_route as models
 from asr_server.recordings import route as transcriptions
-from asr_server.recordings import subtitles_route as subtitles
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
@@ -54,7 +53,6 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         metrics,
         models,
         transcriptions,
-        subtitles,
         translations,
         texts,
         jobs,

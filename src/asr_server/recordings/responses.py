@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from typing import TYPE_CHECKING
 
 from fastapi import Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 
 from asr_server.net.disconnect import while_connected
 from asr_server.net.request_log import log_fields, server_timing
@@ -16,9 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.datastructures import UploadFile
-    from starlette.types import Receive, Scope, Send
 
-    from asr_server.jobs.content import Content
     from asr_server.recordings.requests import Request as RecordingRequest
     from asr_server.recordings.requests import Result
     from asr_server.services import Services
@@ -38,27 +35,11 @@ async def respond(request: Request, services: Services, wanted: RecordingRequest
 
 def render(result: Result, headers: Mapping[str, str] | None = None) -> Response:
     """The result with its headers and those given."""
-    return Response(result.content, media_type=result.media_type, headers={**_headers(result), **(headers or {})})
+    return Response(result.content, media_type=result.media_type, headers={**headers_of(result), **(headers or {})})
 
 
-async def send_content(result: Result, content: Content) -> Response:
-    """The same with its content from elsewhere, which is closed at the end and may be larger than the memory."""
-    headers = {**_headers(result), "Content-Length": str(content.size_bytes)}
-    return _ContentResponse(content, result.media_type, headers)
-
-
-class _ContentResponse(StreamingResponse):
-    def __init__(self, content: Content, media_type: str, headers: Mapping[str, str]) -> None:
-        super().__init__(content.pieces(), media_type=media_type, headers=headers)
-        self._content = content
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send everything, or end when the client leaves."""
-        with closing(self._content):
-            await super().__call__(scope, receive, send)
-
-
-def _headers(result: Result) -> dict[str, str]:
+def headers_of(result: Result) -> dict[str, str]:
+    """Return the headers that describe a result."""
     known = {
         "Content-Disposition": result.file_name and f'attachment; filename="{result.file_name}"',
         "X-Subtitle-Timing": result.time_source,

@@ -1,4 +1,4 @@
-"""`POST /v1/audio/transcriptions`: a form in, a transcript out."""
+"""`POST /v1/audio/transcriptions` and `/v1/audio/subtitles`: a form in, a transcript or a subtitle file out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from starlette.datastructures import UploadFile
 
 from asr_server.core.errors import UnsupportedValue
 from asr_server.recordings import forms, responses, sse
-from asr_server.recordings.fields import TranscriptionForm
+from asr_server.recordings.fields import SubtitleForm, TranscriptionForm
 from asr_server.recordings.pipeline import Emit, Event, Finished, RunOptions, Started
 from asr_server.recordings.requests import ResponseFormat, TranscriptionRequest
 from asr_server.recordings.schemas import DiarizedTranscriptionBody, TranscriptionBody, VerboseTranscriptionBody
@@ -86,3 +86,22 @@ async def stream_transcription(request: Request, services: ServicesDep, caller: 
             services.pipeline.transcribe, file.file, wanted, RunOptions(caller=caller.share, owner=caller.owner)
         )
         return await sse.respond(request, work, sse.SegmentFrames(wanted.output))
+
+
+@router.post(
+    "/v1/audio/subtitles",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The file. `X-Subtitle-Timing` says where its times come from: `aligned`, `estimated` or "
+            "`mixed`.",
+            "content": {"text/plain": {"example": "1\n00:00:00,250 --> 00:00:02,800\nTurn on the lights.\n\n"}},
+        },
+        **forms.ERRORS,
+    },
+    openapi_extra=forms.request_schema(SubtitleForm),
+)
+async def create_subtitles(request: Request, services: ServicesDep) -> Response:
+    """Subtitles of a recording: broken at sentences, clauses and pauses, as fast as one can read."""
+    async with forms.received(request, services, forms.subtitle_request) as (wanted, file):
+        return await responses.respond(request, services, wanted, file)

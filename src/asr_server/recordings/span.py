@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,15 +13,20 @@ from typing import TYPE_CHECKING
 from asr_server.core.audio import samples_to_ms
 from asr_server.core.transcript import Segment, Token
 from asr_server.engine.protocol import Finish, Utterance
-from asr_server.recordings import word_confidence, word_times
+from asr_server.recordings import word_times
 from asr_server.recordings.retry import Answer, retry
 
 if TYPE_CHECKING:
     from asr_server.core.transcript import Word
     from asr_server.engine.client import EngineClient
+    from asr_server.engine.protocol import Hypothesis
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.segmenter import SpeechSpan
     from asr_server.schedule.job import Priority
+
+
+# Digits of a confidence.
+_DIGITS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +137,10 @@ class SpanTask:
         words = await word_times.words(
             self._context.engine, part, hypothesis.text, hypothesis.language, how, priority=self._priority
         )
-        rated = word_confidence.rated(words, hypothesis)
+        spoken = rated(words, hypothesis)
         if part.speaker is not None:
-            rated = tuple(replace(word, speaker=part.speaker) for word in rated)
-        return SpanResult(_segment(part, answer, rated), answer)
+            spoken = tuple(replace(word, speaker=part.speaker) for word in spoken)
+        return SpanResult(_segment(part, answer, spoken), answer)
 
 
 def _segment(span: SpeechSpan, answer: Answer, words: tuple[Word, ...]) -> Segment:
@@ -158,3 +166,33 @@ def _segment(span: SpeechSpan, answer: Answer, words: tuple[Word, ...]) -> Segme
         audio_tokens=hypothesis.audio_tokens,
         speaker=span.speaker,
     )
+
+
+def rated(words: Sequence[Word], hypothesis: Hypothesis) -> tuple[Word, ...]:
+    """Return the words of the hypothesis' text, in order, each with the geometric mean of its tokens' probabilities.
+
+    A token that writes parts of two words counts for both. All words stay as they are if the tokens do not map to the
+    text.
+    """
+    tokens = [
+        (end, logprob)
+        for end, logprob, piece in zip(hypothesis.offsets, hypothesis.logprobs, hypothesis.pieces, strict=False)
+        if piece  # the others name the language
+    ]
+    starts = [0, *(end for end, _ in tokens[:-1])]
+    # A token that ends inside a character counts for that character.
+    ends = [max(end, start + 1) for start, (end, _) in zip(starts, tokens, strict=False)]
+    rated_words, at = [], 0
+    for word in words:
+        start = hypothesis.text.find(word.text, at)
+        if start < 0:
+            rated_words.append(word)
+            continue
+        at = start + len(word.text)
+        own = [logprob for _, logprob in tokens[bisect_right(ends, start) : bisect_left(starts, at)]]
+        rated_words.append(replace(word, confidence=_probability(own)) if own else word)
+    return tuple(rated_words)
+
+
+def _probability(logprobs: Sequence[float]) -> float:
+    return round(min(1.0, math.exp(sum(logprobs) / len(logprobs))), _DIGITS)

@@ -2,13 +2,54 @@
 
 from __future__ import annotations
 
+import asyncio
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
-from asr_server.features.translation.translations import TranslatedCues, TranslatedTranscript
+from asr_server.core.settings import Settings
+from asr_server.core.transcript import Segment, Transcript
+from asr_server.features.translation.translations import TranslatedCues, TranslatedTranscript, Translations
 from asr_server.recordings import render
 from asr_server.recordings.requests import ResponseFormat, Result, TranslationRequest
 from asr_server.subtitle.cue_config import CueConfig
+from asr_server.subtitle.cues import Cue
 from asr_server.text import joining, languages
+
+
+class TranslationAnswers:
+    """Makes the answers to translation requests."""
+
+    def __init__(self, translations: Translations, settings: Settings) -> None:
+        self._translations = translations
+        self._settings = settings
+
+    async def answer(self, transcript: Transcript, request: TranslationRequest, limit_s: float) -> Result:
+        """Return the translated transcript as the request says, within `limit_s`. Raises what `Translations` raises.
+
+        What takes long is computed in a thread: live sessions share the event loop.
+        """
+        if not request.output.response_format.is_subtitles:
+            text = await self._translations.transcript(transcript, request, limit_s=limit_s)
+            return await asyncio.to_thread(render_transcript, text, request)
+        config = render.cue_config(self._settings, request.output)
+        cues = await asyncio.to_thread(render.cues, transcript, config)
+        spoken = cue_languages(cues, transcript.segments)
+        lines = await self._translations.cues(cues, request, limit_s=limit_s, languages=spoken)
+        return await asyncio.to_thread(render_cues, lines, request, config)
+
+
+def cue_languages(cues: Sequence[Cue], segments: Sequence[Segment]) -> list[str]:
+    """The language of each cue; "" if its words are of segments in several languages."""
+    spoken = [(word.start_ms, segment.language) for segment in segments for word in segment.words]
+    starts = list(accumulate((start for start, _ in spoken), max))
+    found = []
+    for cue in cues:
+        first = max(0, bisect_right(starts, cue.start_ms) - 1)
+        named = {language for _, language in spoken[first : max(first + 1, bisect_left(starts, cue.end_ms))]}
+        found.append(named.pop() if len(named) == 1 else "")
+    return found
 
 
 def render_cues(found: TranslatedCues, request: TranslationRequest, cue_config: CueConfig) -> Result:
