@@ -34,6 +34,7 @@ from asr_server.features.speakers.recording_speakers import speaker_step
 from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.features.speakers.voices import VoiceStore
 from asr_server.features.speech_output.build import SharedThread, Speech, build_speech
+from asr_server.features.speech_output.metrics import SpeechMetrics
 from asr_server.features.speech_output.speech_jobs import SpeechJobs
 from asr_server.features.stereo.channels import channel_signal
 from asr_server.features.translation.render_translation import TranslationAnswers
@@ -86,7 +87,7 @@ def create_app(
         _log_plan(resolved)
         _log_safety(settings)
         metrics = Metrics()
-        watch = Watch(metrics.engine, metrics.speech, _tell(metrics), on_failure)
+        watch = Watch(metrics.engine, SpeechMetrics(metrics), _tell(metrics), on_failure)
         built = machinery(settings, resolved, watch, elsewhere)
         app.state.services = services = _services(settings, resolved, built, metrics, rules.ephemeral_keys)
         await services.jobs.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -14,21 +14,40 @@ from asr_server.features.realtime import route as realtime
 from asr_server.features.realtime import secrets
 from asr_server.features.speakers import route as speakers
 from asr_server.features.speech_output import jobs_route as speech_jobs
+from asr_server.features.speech_output import metrics as speech_metrics
 from asr_server.features.speech_output import route as speech
 from asr_server.features.speech_output.text_socket import route as speech_socket
 from asr_server.features.translation import route as translations
 from asr_server.features.translation import texts_route as texts
+from asr_server.features.translation import translations as translating
+from asr_server.features.translation.endpoint import PromptOutcome
 from asr_server.jobs import route as jobs
 from asr_server.live import route as live
 from asr_server.net import errors
 from asr_server.net.access import PROBES, AccessRules
 from asr_server.net.install import install_middleware
-from asr_server.ops import health, page
+from asr_server.ops import health, metric_table, page
 from asr_server.ops import metrics_route as metrics
 from asr_server.ops import models_route as models
 from asr_server.recordings import route as transcriptions
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+METRICS = (*metric_table.METRICS, *speech_metrics.METRICS, translating.TRANSLATION_QUESTIONS)
+# The values of every label come from a closed set, so the number of series is bounded whatever callers send.
+LABEL_VALUES: Mapping[str, tuple[str, ...]] = {
+    **metric_table.VALUES,
+    "format": speech_metrics.FORMATS,
+    "outcome": tuple(dict.fromkeys((*metric_table.VALUES["outcome"], *PromptOutcome))),
+}
+GAUGES: tuple[metrics.ReadGauges, ...] = (
+    metrics.engine_gauges,
+    metrics.work_gauges,
+    translating.translation_gauges,
+    metrics.live_gauges,
+    speech_metrics.speech_gauges,
+    metrics.server_gauges,
+)
 
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
 _REFUSALS = {
@@ -66,6 +85,7 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         page,
     ):
         app.include_router(module.router)
+    app.state.gauges = GAUGES
     app.router.default = errors.not_found
     errors.install_handlers(app)
     install_middleware(app, rules)

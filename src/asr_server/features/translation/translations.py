@@ -13,6 +13,7 @@ from asr_server.core.transcript import Transcript
 from asr_server.features.translation.endpoint import ChatEndpoint, EndpointConfig, PromptOutcome
 from asr_server.features.translation.lines import Line, Reason, Translated, TranslationConfig
 from asr_server.features.translation.translator import Translator
+from asr_server.ops.metric_spec import MetricKind, MetricSample, MetricSpec
 from asr_server.recordings.requests import TranslationRequest
 from asr_server.subtitle.cue_config import CueConfig
 from asr_server.subtitle.cues import Cue
@@ -22,6 +23,7 @@ from asr_server.text.target_languages import LanguageTag
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
+    from asr_server.services import Services
 
 _NOT_SET_UP = "No translation endpoint is set up: set {names} to an OpenAI-compatible endpoint and a model it serves."
 
@@ -83,6 +85,20 @@ class TranslatedTranscript:
         )
         text = joining.join(segment.text for segment in segments)
         return replace(self.source, text=text, language=self.target.name, segments=segments)
+
+
+TRANSLATION_QUESTIONS = MetricSpec(
+    "asr_translation_questions_total",
+    MetricKind.COUNTER,
+    "Requests to the translation endpoint, by outcome.",
+    ("outcome",),
+)
+
+
+def translation_gauges(services: Services) -> Iterable[MetricSample]:
+    """Yield the number of requests to the endpoint."""
+    prompts = services.translations.questions
+    yield MetricSample(TRANSLATION_QUESTIONS, {(outcome,): prompts.get(outcome, 0) for outcome in PromptOutcome})
 
 
 class Translations:
