@@ -34,10 +34,11 @@ from asr_server.features.speakers.recording_speakers import speaker_step
 from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.features.speakers.voices import VoiceStore
 from asr_server.features.speech_output.build import SharedThread, Speech, build_speech
-from asr_server.features.speech_output.metrics import SpeechMetrics
+from asr_server.features.speech_output.operations import SpeechMetrics, speech_failure
+from asr_server.features.speech_output.sessions import SpeechSessions
 from asr_server.features.speech_output.speech_jobs import SpeechJobs
+from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.features.stereo.channels import channel_signal
-from asr_server.features.translation.render_translation import TranslationAnswers
 from asr_server.features.translation.translations import Translations
 from asr_server.jobs.base import JobRunner
 from asr_server.jobs.recordings import RecordingJobs
@@ -119,8 +120,8 @@ async def drain(app: FastAPI) -> None:
     if not not_live(services):  # a failed engine accepts nothing, and was unready before
         await asyncio.sleep(services.settings.drain_delay_s)
     services.jobs.drain()
-    services.speech.drain()
-    await asyncio.gather(services.live.drain(), services.speech_sessions.drain())
+    services.of(SpeechProcessor).drain()
+    await asyncio.gather(services.live.drain(), services.of(SpeechSessions).drain())
 
 
 def _tell(metrics: Metrics) -> OnState:
@@ -193,8 +194,7 @@ def machinery(
     )
     pipeline = RecordingPipeline(resources)
     translations = Translations(settings)
-    answers = TranslationAnswers(translations, settings)
-    processor = RequestProcessor(pipeline, settings, thread.request_clock, answers.answer)
+    processor = RequestProcessor(pipeline, settings, thread.request_clock, translations)
     return Machinery(
         core.engines,
         thread,
@@ -237,26 +237,26 @@ def _services(
         admission=built.admission,
         catalog=Catalog.of(resolved, settings.aliases),
         decoder=built.decoder,
-        speakers=built.speakers,
         pipeline=built.pipeline,
         live=LiveSessions(settings, engines, built.admission, built.speakers, voices, _end_of_turn(resolved)),
         processor=built.processor,
-        translations=built.translations,
         drafting=built.drafting,
         jobs=_jobs(settings, JobKinds(RecordingJobs(built.processor), SpeechJobs(built.speech.processor))),
-        speech=built.speech.processor,
-        speech_sessions=built.speech.sessions,
-        voices=voices,
-        enrolment=Enrolment(
-            built.speakers or resolved.reason("speakers"),
-            built.decoder,
-            voices,
-            time_limit_s=settings.request_timeout,
-        ),
         ephemeral_keys=ephemeral_keys,
         metrics=metrics,
         started_s=time.monotonic(),
+        features={type(service): service for service in _feature_services(settings, resolved, built, voices)},
+        failures=(lambda: speech_failure(built.speech.processor),),
     )
+
+
+def _feature_services(
+    settings: Settings, resolved: plan.Plan, built: Machinery, voices: VoiceStore
+) -> tuple[object, ...]:
+    enrolment = Enrolment(
+        built.speakers or resolved.reason("speakers"), built.decoder, voices, time_limit_s=settings.request_timeout
+    )
+    return built.translations, voices, enrolment, built.speech.processor, built.speech.sessions
 
 
 def _end_of_turn(resolved: plan.Plan) -> EndOfTurnModel | None:
@@ -296,8 +296,9 @@ async def _make_ready(services: Services) -> None:
     if services.settings.preload:
         try:
             await asyncio.wrap_future(services.thread.load())
-            if not services.speech.silent_because:
-                await services.speech.warm_up()
+            speech = services.of(SpeechProcessor)
+            if not speech.silent_because:
+                await speech.warm_up()
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
     services.ready = True

@@ -14,7 +14,7 @@ from asr_server.features.realtime import route as realtime
 from asr_server.features.realtime import secrets
 from asr_server.features.speakers import route as speakers
 from asr_server.features.speech_output import jobs_route as speech_jobs
-from asr_server.features.speech_output import metrics as speech_metrics
+from asr_server.features.speech_output import operations as speaking
 from asr_server.features.speech_output import route as speech
 from asr_server.features.speech_output.text_socket import route as speech_socket
 from asr_server.features.translation import route as translations
@@ -33,11 +33,11 @@ from asr_server.recordings import route as transcriptions
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
-METRICS = (*metric_table.METRICS, *speech_metrics.METRICS, translating.TRANSLATION_QUESTIONS)
+METRICS = (*metric_table.METRICS, *speaking.METRICS, translating.TRANSLATION_QUESTIONS)
 # The values of every label come from a closed set, so the number of series is bounded whatever callers send.
 LABEL_VALUES: Mapping[str, tuple[str, ...]] = {
     **metric_table.VALUES,
-    "format": speech_metrics.FORMATS,
+    "format": speaking.FORMATS,
     "outcome": tuple(dict.fromkeys((*metric_table.VALUES["outcome"], *PromptOutcome))),
 }
 GAUGES: tuple[metrics.ReadGauges, ...] = (
@@ -45,9 +45,11 @@ GAUGES: tuple[metrics.ReadGauges, ...] = (
     metrics.work_gauges,
     translating.translation_gauges,
     metrics.live_gauges,
-    speech_metrics.speech_gauges,
+    speaking.speech_gauges,
     metrics.server_gauges,
 )
+
+HEALTH_SECTIONS: tuple[health.HealthSection, ...] = (speakers.speakers_health, speaking.speech_health)
 
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
 _REFUSALS = {
@@ -85,7 +87,7 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         page,
     ):
         app.include_router(module.router)
-    app.state.gauges = GAUGES
+    app.state.gauges, app.state.health_sections = GAUGES, HEALTH_SECTIONS
     app.router.default = errors.not_found
     errors.install_handlers(app)
     install_middleware(app, rules)

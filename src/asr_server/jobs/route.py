@@ -120,7 +120,7 @@ def _parse(form: FormData, services: Services) -> tuple[RecordingRequest, Upload
         case Task.SUBTITLES:
             return forms.parse(form, services, forms.subtitle_request)
         case Task.TRANSLATION:
-            services.translations.check()
+            services.processor.translator.check()
             return forms.parse(form, services, forms.translation_request)
         case _:
             raise InvalidValue(f"'task' must be one of {', '.join(Task)}.", param="task")

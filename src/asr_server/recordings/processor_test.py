@@ -73,14 +73,15 @@ async def test_a_translation_has_what_is_left_of_the_time():
     """The limit of a request is for the transcription and the translation together."""
     limits = []
 
-    async def translate(transcript, request, limit_s):
-        limits.append(limit_s)
-        return Result(b"", "text/plain")
+    class Translator:
+        async def answer(self, transcript, request, limit_s):
+            limits.append(limit_s)
+            return Result(b"", "text/plain")
 
-    processor = _processor(Transcript("", "", 0, ()), translate)
+    processor = _processor(Transcript("", "", 0, ()), Translator())
     await processor.process(io.BytesIO(), TranslationRequest(), RunOptions(timeout_s=5.0))
     assert 4.0 < limits[0] <= 5.0
 
 
-def _processor(transcript, translate=None):
-    return RequestProcessor(Transcribed(transcript), Settings(_env_file=None), RequestClock(), translate)
+def _processor(transcript, translator=None):
+    return RequestProcessor(Transcribed(transcript), Settings(_env_file=None), RequestClock(), translator)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from asr_server.features.translation.translations import Translations
 from asr_server.recordings import forms, responses
 from asr_server.recordings.fields import TranslationForm
 from asr_server.recordings.schemas import TranslationBody, VerboseTranslationBody
@@ -30,6 +31,6 @@ router = APIRouter(tags=["audio"])
 async def create_translation(request: Request, services: ServicesDep) -> Response:
     """Transcribe a recording and translate the text. Only text leaves the server, and only to the endpoint it was
     set up with."""
-    services.translations.check()
+    services.of(Translations).check()
     async with forms.received(request, services, forms.translation_request) as (wanted, file):
         return await responses.respond(request, services, wanted, file)

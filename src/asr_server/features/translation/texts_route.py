@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Request
 from pydantic import BaseModel, ConfigDict, Field
 
+from asr_server.features.translation.translations import Translations
 from asr_server.net import body
 from asr_server.net.disconnect import while_connected
 from asr_server.recordings.schemas import ErrorBody, TextTranslationBody
@@ -47,9 +48,9 @@ class TextTranslationRequest(BaseModel):
 async def translate_texts(request: Request, services: ServicesDep) -> TextTranslationBody:
     """Translate texts, such as lines of a transcript. Only they leave the server, and only to the endpoint it was set
     up with."""
-    services.translations.check()
+    services.of(Translations).check()
     wanted = body.validated(TextTranslationRequest, await body.read_json(request, _MAX_BODY_BYTES))
-    work = services.translations.texts(
+    work = services.of(Translations).texts(
         wanted.texts,
         target_language=wanted.target_language,
         source_language=wanted.source_language,

@@ -1,4 +1,4 @@
-"""The metrics of speech output: their descriptions, what is counted, and what is read on a scrape."""
+"""What operators see of speech output: its metrics, its part of `/health`, and why it has failed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from asr_server.core.audio import SPEECH_RATE
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechFinish, SpokenSentence
 from asr_server.features.speech_output.observer import SpeechObserver
+from asr_server.features.speech_output.sessions import SpeechSessions
+from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.ops.metric_spec import MetricKind, MetricSample, MetricSpec, single
+from asr_server.ops.schemas import SpeechQueueBody
 from asr_server.ops.server_metrics import children, create, wait_s
 from asr_server.schedule.job import AnyJob
 from asr_server.schedule.model import ModelState
@@ -125,7 +128,7 @@ class SpeechMetrics(SpeechObserver):
 
 def speech_gauges(services: Services) -> Iterable[MetricSample]:
     """Yield what is being spoken."""
-    speech, sessions = services.speech, services.speech_sessions
+    speech, sessions = services.of(SpeechProcessor), services.of(SpeechSessions)
     yield single(SPEECH_TEXTS, speech.texts + sessions.texts)
     yield single(SPEECH_LEFT, speech.sentences_left + sessions.sentences_left)
     yield single(SPEECH_HELD, speech.admission.held_s)
@@ -137,3 +140,34 @@ def speech_gauges(services: Services) -> Iterable[MetricSample]:
     yield single(SPEECH_FILES, speech.encoder.streams)
     state = None if speech.silent_because else speech.engines.status.state
     yield MetricSample(SPEECH_STATE, {(each,): each is state for each in ModelState} if state else {})
+
+
+def speech_health(services: Services) -> dict[str, Any]:
+    """Return the fields of `/health` about what speaks."""
+    speech, sessions = services.of(SpeechProcessor), services.of(SpeechSessions)
+    queue = SpeechQueueBody(
+        texts=speech.texts + sessions.texts,
+        sentences_left=speech.sentences_left + sessions.sentences_left,
+        held_s=round(speech.admission.held_s, 3),
+        limit_s=speech.admission.limit_s,
+    )
+    if speech.silent_because:
+        return {"speech_state": "off", "speech_model": "", "speech_error": "", "speech_queue": queue}
+    status = speech.engines.status
+    return {
+        "speech_state": status.state.value,
+        "speech_model": speech.engines.named[0].model_id,
+        "speech_error": status.load_error,
+        "speech_queue": queue,
+    }
+
+
+def speech_failure(speech: SpeechProcessor) -> str:
+    """Return why the process should be restarted, "" if it should not.
+
+    A sentence that hangs is given up by the engine itself, so the age of its heartbeat says nothing.
+    """
+    if speech.silent_because:
+        return ""
+    engine = speech.engines.named[0].snapshot()
+    return engine.failure or ("" if engine.alive else "the thread of the speech engine has ended")

@@ -10,13 +10,14 @@ from asr_server.core.errors import TranslationFailed
 from asr_server.core.settings import Settings
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.features.translation.lines import Reason, Translated
-from asr_server.features.translation.render_translation import (
-    TranslationAnswers,
+from asr_server.features.translation.translations import (
+    TranslatedCues,
+    TranslatedTranscript,
+    Translations,
     cue_languages,
     render_cues,
     render_transcript,
 )
-from asr_server.features.translation.translations import TranslatedCues, TranslatedTranscript, Translations
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranslationRequest
 from asr_server.subtitle.cue_config import CueConfig
 from asr_server.subtitle.cues import Cue
@@ -139,8 +140,8 @@ async def test_the_cues_of_a_long_recording_are_made_beside_the_event_loop():
     segments = tuple(_segment(6000 * i, "one two three four five six, " * 3, "English") for i in range(300))
     settings = Settings(_env_file=None)
     request = _request(ResponseFormat.SRT, source_on_failure=True)
-    answers = TranslationAnswers(Translations(settings), settings)
-    made = asyncio.create_task(answers.answer(Transcript("", "English", 1_800_000, segments), request, 60.0))
+    transcript = Transcript("", "English", 1_800_000, segments)
+    made = asyncio.create_task(Translations(settings).answer(transcript, request, 60.0))
     turns = 0
     while not made.done():
         await asyncio.sleep(0.001)
