@@ -15,7 +15,7 @@ from asr_server.engine.protocol import Engine
 from asr_server.features.speech_output.engines import registry as speech_registry
 from asr_server.features.speech_output.engines.protocol import SpeechEngine
 from asr_server.features.speech_output.observer import SharedThreadObserver, SpeechObserver
-from asr_server.recordings.stream_rules import stream_rules
+from asr_server.live.stream_rules import stream_rules
 from asr_server.schedule.capacity import StreamCapacity
 from asr_server.schedule.heartbeat import Heartbeat
 from asr_server.schedule.job import DEFAULT

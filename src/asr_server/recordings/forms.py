@@ -82,7 +82,7 @@ async def received(
     request: Request, services: Services, build: Callable[[FormData], R]
 ) -> AsyncGenerator[tuple[R, UploadFile], None]:
     """The request of a form, and its file. Raises `Overloaded` and what `parse` raises."""
-    services.pipeline.check_room()
+    services.admission.check()
     async with read(request, services) as form:
         # Azure's clients send the name of their deployment, which is in the path too, as the model.
         yield parse(form, services, build, any_model="deployment" in request.path_params)

@@ -156,10 +156,6 @@ class RecordingPipeline:
     def __init__(self, resources: PipelineResources) -> None:
         self._resources = resources
 
-    def check_room(self) -> None:
-        """Raise `Overloaded` if a recording could not be answered in time. For the time before a body is read."""
-        self._resources.admission.check()
-
     async def transcribe(
         self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit = ignore
     ) -> Transcript:
@@ -298,7 +294,7 @@ class _Producer:
         await self._channel.put(task)
         if is_first and self._context.deltas:
             # The prefill of the spans behind it would multiply the time to the first word, so they wait for that.
-            await task.begun()
+            await task.begun.wait()
 
 
 class _Assembly:
@@ -363,7 +359,7 @@ class _Assembly:
                     await self._add_text(result.segment.text, opens=True)
         for result in results:
             self._segments.append(result.segment)
-            self._add_times(result.answer.transcription)
+            self._add_times(result.answer)
             self._on_done(result.segment.end_ms / 1000)
             await self._emit(SegmentDone(result.segment))
 

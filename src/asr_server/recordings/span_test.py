@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from asr_server.core.transcript import Segment, TimeSource, Word
+from asr_server.engine.client import Transcription
 from asr_server.engine.protocol import DEFAULT_TRAITS, Finish, Hypothesis
 from asr_server.recordings.pipeline import _Assembly, ignore
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest
@@ -33,7 +34,7 @@ def said(text, *, finish=Finish.END, logprob=-0.5):
         offsets=tuple(range(1, len(text) + 1)),
         pieces=tuple(letter.encode() for letter in text),
     )
-    return SimpleNamespace(hypothesis=hypothesis, queue_s=0.0, infer_s=0.0, load_s=0.0)
+    return Transcription(hypothesis, 0.0, 0.0, 0.0, end=len(SPAN.audio))
 
 
 class Engine:
