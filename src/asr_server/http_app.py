@@ -18,7 +18,6 @@ from asr_server.features.speech_output import operations as speaking
 from asr_server.features.speech_output import route as speech
 from asr_server.features.speech_output.text_socket import route as speech_socket
 from asr_server.features.translation import route as translations
-from asr_server.features.translation import texts_route as texts
 from asr_server.features.translation import translations as translating
 from asr_server.features.translation.endpoint import PromptOutcome
 from asr_server.jobs import route as jobs
@@ -75,7 +74,6 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         models,
         transcriptions,
         translations,
-        texts,
         jobs,
         speakers,
         speech,

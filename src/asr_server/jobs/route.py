@@ -17,9 +17,10 @@ from asr_server.core.errors import InvalidValue, UnsupportedValue
 from asr_server.jobs.record import JobRecord
 from asr_server.net import body
 from asr_server.net.errors import error_object
-from asr_server.recordings import forms, responses, sse
+from asr_server.recordings import forms, sse
 from asr_server.recordings.fields import JobForm, Task
 from asr_server.recordings.requests import Request as RecordingRequest
+from asr_server.recordings.route import headers_of
 from asr_server.recordings.schemas import ErrorBody, ErrorDetail, JobBody, JobDeletedBody, JobProgressBody
 from asr_server.services import CallerDep, Services, ServicesDep
 
@@ -99,7 +100,7 @@ class _ContentResponse(StreamingResponse):
     """Sends a result whose content may be larger than the memory, and closes the content at the end."""
 
     def __init__(self, result: Result, content: Content) -> None:
-        headers = {**responses.headers_of(result), "Content-Length": str(content.size_bytes)}
+        headers = {**headers_of(result), "Content-Length": str(content.size_bytes)}
         super().__init__(content.pieces(), media_type=result.media_type, headers=headers)
         self._content = content
 

@@ -1,8 +1,4 @@
-"""`GET /metrics`: all metrics for Prometheus. `ops/server_metrics.py` keeps the counters; gauges are read here.
-
-`http_app.GAUGES` lists the functions that read them, on each scrape and on the event loop, where most of the state
-lives.
-"""
+"""`GET /metrics`: all metrics for Prometheus. `server_metrics.py` keeps the counters; `http_app.GAUGES` reads gauges."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from asr_server.core.errors import DeadlineExceeded
 from asr_server.core.transcript import Segment, Timings, Transcript
 from asr_server.engine.client import until
 from asr_server.recordings.requests import CONTEXT_IGNORED
-from asr_server.recordings.segmenter import Signal, segmentation_config
+from asr_server.recordings.segmenter import RecordingSignal, segmentation_config
 from asr_server.recordings.span import SpanContext, SpanTask
 from asr_server.schedule.job import Priority
 from asr_server.text import joining
@@ -123,14 +123,14 @@ class RecordingStep:
 
 # A step is prepared before anything is decoded, and begins when the signal is known. `prepare` returns None where the
 # request does not ask for the step, and raises what is wrong with the request.
-BeginStep = Callable[[Signal, asyncio.TaskGroup], RecordingStep]
+BeginStep = Callable[[RecordingSignal, asyncio.TaskGroup], RecordingStep]
 PrepareStep = Callable[["RecordingRequest", RunOptions], Awaitable[BeginStep | None]]
-OpenSignal = Callable[["Decoder", "Source", "RecordingRequest", str], Awaitable[Signal]]
+OpenSignal = Callable[["Decoder", "Source", "RecordingRequest", str], Awaitable[RecordingSignal]]
 
 
-async def mixed_signal(decoder: Decoder, source: Source, request: RecordingRequest, caller: str) -> Signal:
+async def mixed_signal(decoder: Decoder, source: Source, request: RecordingRequest, caller: str) -> RecordingSignal:
     """Return the mix of the channels, whatever the request says."""
-    return Signal()
+    return RecordingSignal()
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,7 @@ class _Producer:
         begins: Sequence[BeginStep],
     ) -> None:
         self.progress = Progress()
-        self.signal = Signal()
+        self.signal = RecordingSignal()
         self.steps: list[RecordingStep] = []
         self._channel: asyncio.Queue[SpanTask | Exception | None] = asyncio.Queue(resources.look_ahead)
         self._resources = resources

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from asr_server.schedule.request_clock import RequestClock
 
 
-class Translator(Protocol):
+class TranscriptTranslator(Protocol):
     """Makes the answers to translation requests."""
 
     def check(self) -> None:
@@ -38,7 +38,7 @@ class RequestProcessor:
     """Transcribes a recording, then renders or translates the transcript as the request says."""
 
     def __init__(
-        self, pipeline: RecordingPipeline, settings: Settings, clock: RequestClock, translator: Translator
+        self, pipeline: RecordingPipeline, settings: Settings, clock: RequestClock, translator: TranscriptTranslator
     ) -> None:
         self._pipeline = pipeline
         self._settings = settings
@@ -50,7 +50,7 @@ class RequestProcessor:
     ) -> tuple[Result, Transcript]:
         """The answer, and the transcript that it was made of. `emit` gets the events of the transcription.
 
-        The time limit of `options` is for all of it. Raises what `RecordingPipeline.transcribe` and `Translator` raise;
+        The time limit of `options` is for all of it. Raises what the pipeline and the translator raise;
         cancelling cancels all work.
         """
         options = options or RunOptions()

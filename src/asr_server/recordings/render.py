@@ -20,7 +20,6 @@ from asr_server.text import joining, languages
 JSON = "application/json"
 # OpenAI's clients parse anything that looks like JSON; the text formats must not.
 TEXT = "text/plain; charset=utf-8"
-_MIXED = "mixed"
 
 
 def render(transcript: Transcript, output: OutputOptions, cue_config: CueConfig) -> Result:
@@ -63,7 +62,7 @@ def cues(transcript: Transcript, config: CueConfig) -> list[Cue]:
 def time_source(segments: Iterable[Segment]) -> str:
     """Where the times of the words come from: "aligned", "estimated", or "mixed"; "estimated" for no words."""
     sources = {word.source for segment in segments for word in segment.words}
-    return _MIXED if len(sources) > 1 else next(iter(sources), TimeSource.ESTIMATED).value
+    return "mixed" if len(sources) > 1 else next(iter(sources), TimeSource.ESTIMATED).value
 
 
 def render_cues(cues: Sequence[Cue], response_format: ResponseFormat) -> bytes:

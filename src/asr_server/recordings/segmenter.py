@@ -14,7 +14,7 @@ from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from numpy.typing import NDArray
 
@@ -120,7 +120,7 @@ class Segmenter:
 
 
 class SpanSegmenter(Protocol):
-    """Cuts the blocks of a `Signal` into spans, in the order in which they begin."""
+    """Cuts the blocks of a `RecordingSignal` into spans, in the order in which they begin."""
 
     def push(self, block: NDArray[np.float32]) -> list[SpeechSpan]:
         """Take the next samples and return the spans that are now final."""
@@ -129,19 +129,17 @@ class SpanSegmenter(Protocol):
         """Return the last spans."""
 
 
-class Signal:
+def _mixed(decoder: Decoder, source: Source, progress: Progress, caller: str) -> AsyncGenerator[Samples, None]:
+    return decoder.stream(source, progress, caller)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingSignal:
     """The signal that is transcribed of a recording: its channels, mixed. Features make others of the channels."""
 
-    is_split = False  # each voice has spans of its own, which name its speaker
-    work = 1.0  # seconds of audio to transcribe for each second of the recording
+    # the blocks of the recording: mono (n,), or (channels, n) where it is split
+    stream: Callable[[Decoder, Source, Progress, str], AsyncGenerator[Samples, None]] = _mixed
+    segmenter: Callable[[SegmentationConfig], SpanSegmenter] = Segmenter  # makes what cuts these blocks
+    is_split: bool = False  # each voice has spans of its own, which name its speaker
+    work: float = 1.0  # seconds of audio to transcribe for each second of the recording
     warnings: tuple[str, ...] = ()  # what the caller should know
-
-    def segmenter(self, config: SegmentationConfig) -> SpanSegmenter:
-        """Return what cuts the blocks of `stream`."""
-        return Segmenter(config)
-
-    def stream(
-        self, decoder: Decoder, source: Source, progress: Progress, caller: str
-    ) -> AsyncGenerator[Samples, None]:
-        """Return the blocks of the recording: mono (n,), or (channels, n) where it is split."""
-        return decoder.stream(source, progress, caller)

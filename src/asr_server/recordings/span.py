@@ -25,10 +25,6 @@ if TYPE_CHECKING:
     from asr_server.schedule.job import Priority
 
 
-# Digits of a confidence.
-_DIGITS = 4
-
-
 @dataclass(frozen=True, slots=True)
 class SpanContext:
     """What the spans of one recording have in common. `deadline_s` is by the engine's request clock. `deltas`: the text
@@ -187,9 +183,7 @@ def rated(words: Sequence[Word], hypothesis: Hypothesis) -> tuple[Word, ...]:
             continue
         at = start + len(word.text)
         own = [logprob for _, logprob in tokens[bisect_right(ends, start) : bisect_left(starts, at)]]
-        rated_words.append(replace(word, confidence=_probability(own)) if own else word)
+        if own:
+            word = replace(word, confidence=round(min(1.0, math.exp(sum(own) / len(own))), 4))
+        rated_words.append(word)
     return tuple(rated_words)
-
-
-def _probability(logprobs: Sequence[float]) -> float:
-    return round(min(1.0, math.exp(sum(logprobs) / len(logprobs))), _DIGITS)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asr_server.features.speakers.speaker_names import RecordingNames, SpeakerNames
     from asr_server.recordings.pipeline import BeginStep, PrepareStep, RunOptions
     from asr_server.recordings.requests import RecordingRequest, SpeakerOptions
-    from asr_server.recordings.segmenter import Signal, SpeechSpan
+    from asr_server.recordings.segmenter import RecordingSignal, SpeechSpan
 
 Name = Callable[[Sequence["VoicePrint"]], Awaitable[list[str]]]
 NameChannels = Callable[[Mapping[str, "Samples"]], Awaitable[dict[str, str]]]
@@ -47,7 +47,11 @@ def speaker_step(client: SpeakerClient, names: SpeakerNames) -> PrepareStep:
 
 
 def _begin(
-    client: SpeakerClient, options: SpeakerOptions, names: RecordingNames, signal: Signal, group: asyncio.TaskGroup
+    client: SpeakerClient,
+    options: SpeakerOptions,
+    names: RecordingNames,
+    signal: RecordingSignal,
+    group: asyncio.TaskGroup,
 ) -> RecordingStep:
     if signal.is_split:
         return ChannelSpeakers(names.of_channels)
