@@ -1,4 +1,4 @@
-"""`GET /metrics`: all metrics for Prometheus. `server_metrics.py` keeps the counters; `http_app.GAUGES` reads gauges."""
+"""`GET /metrics`: all metrics for Prometheus. `server_metrics.py` keeps the counters; `http_app.GAUGES` the gauges."""
 
 from __future__ import annotations
 
