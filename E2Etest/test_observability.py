@@ -8,8 +8,8 @@ import promql_parser
 import pytest
 import yaml
 
+from asr_server.http_app import LABEL_VALUES, METRICS
 from asr_server.ops.metric_spec import MetricKind
-from asr_server.ops.metric_table import METRICS, VALUES
 
 PLACE = Path(__file__).parents[1] / "docs" / "run" / "observability"
 DOC = (PLACE.parent / "observability.md").read_text(encoding="utf-8")
@@ -88,8 +88,8 @@ def test_every_expression_asks_for_series_that_exist():
             assert selector.name in SERIES, name
             for matcher in selector.matchers.matchers:
                 assert matcher.name in SERIES[selector.name] | OF_PROMETHEUS, (name, selector.name)
-                if matcher.op == promql_parser.MatchOp.Equal and matcher.name in VALUES:
-                    assert matcher.value in VALUES[matcher.name], name
+                if matcher.op == promql_parser.MatchOp.Equal and matcher.name in LABEL_VALUES:
+                    assert matcher.value in LABEL_VALUES[matcher.name], name
 
 
 def test_what_is_grouped_by_and_shown_is_a_label_of_what_is_asked_for():

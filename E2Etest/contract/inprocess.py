@@ -136,7 +136,7 @@ class InProcessServer(Server):
     @property
     def speech(self) -> SpeechProcessor:
         """What its routes speak with."""
-        return self._app.state.services.speech
+        return self._app.state.services.of(SpeechProcessor)
 
     def _build_speech_engine(self, name, *args):
         if self._scripted_speech:

@@ -10,7 +10,8 @@ import numpy as np
 from asr_server.core.audio import samples_to_ms
 from asr_server.core.errors import SpeakersUnavailable
 from asr_server.core.idle import IdleTimer
-from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS, Diarization, SpeakerCount, Turn, VoicePrint
+from asr_server.core.transcript import MAX_SPEAKERS
+from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, Turn, VoicePrint
 
 
 class ScriptedSpeakers:

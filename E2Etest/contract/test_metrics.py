@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from asr_server.engine.fake_script import FakeScript, Fault, Rule
+from asr_server.http_app import LABEL_VALUES, METRICS
 from asr_server.ops.metric_labels import NO_ROUTE
 from asr_server.ops.metric_spec import OF_GATEWAY, MetricKind
-from asr_server.ops.metric_table import METRICS, VALUES
 from E2Etest import recordings
 from E2Etest.chaos import uploads
 from E2Etest.exposition import moved, scrape, total, value
@@ -220,7 +220,7 @@ def test_labels_come_from_closed_sets(server):
             elif label == "model":
                 assert found in models
             elif meter.name != "asr_build_info":
-                assert found in VALUES[label], (name, label, found)
+                assert found in LABEL_VALUES[label], (name, label, found)
     assert "canary" not in server.client.get("/metrics").text
 
 

@@ -10,6 +10,8 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
+from asr_server.features.speech_output.sessions import SpeechSessions
+from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.features.speech_output.text_socket import route
 from E2Etest.exposition import scrape, value
 
@@ -155,8 +157,9 @@ def test_after_a_cancel_nothing_of_the_text_follows(speaking):
 
 
 def _is_idle(services):
-    snapshot = services.speech.engines.named[0].snapshot()
-    return snapshot.running == 0 and not any(snapshot.depth.values()) and services.speech.admission.held_s == 0
+    speech = services.of(SpeechProcessor)
+    snapshot = speech.engines.named[0].snapshot()
+    return snapshot.running == 0 and not any(snapshot.depth.values()) and speech.admission.held_s == 0
 
 
 def test_what_a_client_leaves_behind_is_cancelled(speaking):
@@ -165,7 +168,7 @@ def test_what_a_client_leaves_behind_is_cancelled(speaking):
         say(peer, "text", text=LONG)
         hear(peer, "sentence")
         peer.socket.shutdown(sockets.SHUT_RDWR)
-    speaking.wait_for(lambda _: _is_idle(speaking.services) and not len(speaking.services.speech_sessions))
+    speaking.wait_for(lambda _: _is_idle(speaking.services) and not len(speaking.services.of(SpeechSessions)))
 
 
 def test_bad_messages_are_answered_and_the_text_goes_on(speaking):

@@ -6,8 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from asr_server.http_app import METRICS
 from asr_server.ops.metric_spec import OF_GATEWAY, WorkerEnd
-from asr_server.ops.metric_table import METRICS
 from E2Etest.exposition import scrape, total, value
 from E2Etest.gateway.workers import kill_worker, wait_until_gone, worker_of
 from E2Etest.process import running

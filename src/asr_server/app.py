@@ -32,12 +32,17 @@ from asr_server.features.shared_jobs.database_store import DatabaseStore
 from asr_server.features.shared_jobs.shared_store import LEASE_S, SharedStore
 from asr_server.features.speakers.diarization.client import SpeakerClient
 from asr_server.features.speakers.enrolment import Enrolment
+from asr_server.features.speakers.recording_speakers import speaker_step
 from asr_server.features.speakers.session_speakers import LiveSpeakerOption
 from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.features.speakers.voices import UNREADABLE_VOICES, VOICES, VoiceStore
 from asr_server.features.speech_output.build import SharedThread, Speech, build_speech
 from asr_server.features.speech_output.observer import SharedThreadObserver, SpeechObserver
+from asr_server.features.speech_output.operations import SpeechMetrics, speech_failure
+from asr_server.features.speech_output.sessions import SpeechSessions
 from asr_server.features.speech_output.speech_jobs import SpeechJobs
+from asr_server.features.speech_output.synthesis import SpeechProcessor
+from asr_server.features.stereo.channels import channel_signal
 from asr_server.features.translation.translations import Translations
 from asr_server.jobs.disk_store import DiskStore
 from asr_server.jobs.folders import JobFolders
@@ -52,7 +57,7 @@ from asr_server.net.ephemeral_keys import EphemeralKeys
 from asr_server.ops.probes import not_live
 from asr_server.ops.server_metrics import Metrics
 from asr_server.processes import sandbox
-from asr_server.recordings.pipeline import PipelineResources, RecordingPipeline
+from asr_server.recordings.pipeline import PipelineResources, PrepareStep, RecordingPipeline
 from asr_server.recordings.processor import RequestProcessor
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
@@ -87,8 +92,9 @@ def create_app(
         _log_plan(resolved)
         _log_safety(settings)
         metrics = Metrics()
-        watch = Watch(SharedThreadObserver(metrics.engine, metrics.speech), _tell(metrics), on_failure)
-        built = machinery(settings, resolved, watch, elsewhere, metrics.speech)
+        speech = SpeechMetrics(metrics)
+        watch = Watch(SharedThreadObserver(metrics.engine, speech), _tell(metrics), on_failure)
+        built = machinery(settings, resolved, watch, elsewhere, speech)
         app.state.services = services = _services(settings, resolved, built, metrics, rules.ephemeral_keys)
         await services.jobs.start()
         tasks = [
@@ -119,8 +125,8 @@ async def drain(app: FastAPI) -> None:
     if not not_live(services):  # a failed engine accepts nothing, and was unready before
         await asyncio.sleep(services.settings.drain_delay_s)
     services.jobs.drain()
-    services.speech.drain()
-    await asyncio.gather(services.live.drain(), services.speech_sessions.drain())
+    services.of(SpeechProcessor).drain()
+    await asyncio.gather(services.live.drain(), services.of(SpeechSessions).drain())
 
 
 def _tell(metrics: Metrics) -> OnState:
@@ -194,12 +200,12 @@ def machinery(
         settings.request_timeout,
         _LOOK_AHEAD * resolved.max_batch,
         others={name: each for name, each in clients.items() if name != DEFAULT},
-        speakers=speakers,
-        names=SpeakerNames(speakers, decoder, VoiceStore(settings.state_dir)) if speakers else None,
+        open_signal=channel_signal,
+        steps=_recording_steps(settings, decoder, speakers),
     )
     pipeline = RecordingPipeline(resources)
     translations = Translations(settings)
-    processor = RequestProcessor(pipeline, translations, settings, thread.request_clock)
+    processor = RequestProcessor(pipeline, settings, thread.request_clock, translations)
     return Machinery(
         core.engines,
         thread,
@@ -227,6 +233,12 @@ def _speakers(settings: Settings, resolved: plan.Plan) -> SpeakerClient | None:
     return SpeakerClient(source, idle_timeout_s=settings.idle_timeout) if source else None
 
 
+def _recording_steps(settings: Settings, decoder: Decoder, speakers: SpeakerClient | None) -> list[PrepareStep]:
+    if speakers is None:
+        return []
+    return [speaker_step(speakers, SpeakerNames(speakers, decoder, VoiceStore(settings.state_dir)))]
+
+
 def _services(
     settings: Settings, resolved: plan.Plan, built: Machinery, metrics: Metrics, ephemeral_keys: EphemeralKeys
 ) -> Services:
@@ -243,27 +255,27 @@ def _services(
         admission=built.admission,
         catalog=Catalog.of(resolved, settings.aliases),
         decoder=built.decoder,
-        speakers=built.speakers,
         pipeline=built.pipeline,
         live=LiveSessions(settings, engines, built.admission, _end_of_turn(resolved)),
         live_options=(handover.read_opening, LiveSpeakerOption(built.speakers, voices).read_opening),
         processor=built.processor,
-        translations=built.translations,
         drafting=built.drafting,
         jobs=_jobs(settings, (RecordingJobs(built.processor), SpeechJobs(built.speech.processor))),
-        speech=built.speech.processor,
-        speech_sessions=built.speech.sessions,
-        voices=voices,
-        enrolment=Enrolment(
-            built.speakers or resolved.reason("speakers"),
-            built.decoder,
-            voices,
-            time_limit_s=settings.request_timeout,
-        ),
         ephemeral_keys=ephemeral_keys,
         metrics=metrics,
         started_s=time.monotonic(),
+        features={type(service): service for service in _feature_services(settings, resolved, built, voices)},
+        failures=(lambda: speech_failure(built.speech.processor),),
     )
+
+
+def _feature_services(
+    settings: Settings, resolved: plan.Plan, built: Machinery, voices: VoiceStore
+) -> tuple[object, ...]:
+    enrolment = Enrolment(
+        built.speakers or resolved.reason("speakers"), built.decoder, voices, time_limit_s=settings.request_timeout
+    )
+    return built.translations, voices, enrolment, built.speech.processor, built.speech.sessions
 
 
 def _end_of_turn(resolved: plan.Plan) -> EndOfTurnModel | None:
@@ -305,8 +317,9 @@ async def _make_ready(services: Services) -> None:
     if services.settings.preload:
         try:
             await asyncio.wrap_future(services.thread.load())
-            if not services.speech.silent_because:
-                await services.speech.warm_up()
+            speech = services.of(SpeechProcessor)
+            if not speech.silent_because:
+                await speech.warm_up()
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
     services.ready = True

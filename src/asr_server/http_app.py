@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -14,23 +14,42 @@ from asr_server.features.realtime import route as realtime
 from asr_server.features.realtime import secrets
 from asr_server.features.speakers import route as speakers
 from asr_server.features.speech_output import jobs_route as speech_jobs
+from asr_server.features.speech_output import operations as speaking
 from asr_server.features.speech_output import route as speech
 from asr_server.features.speech_output.text_socket import route as speech_socket
 from asr_server.features.stereo import two_channels
 from asr_server.features.translation import route as translations
-from asr_server.features.translation import texts_route as texts
+from asr_server.features.translation import translations as translating
+from asr_server.features.translation.endpoint import PromptOutcome
 from asr_server.jobs import route as jobs
 from asr_server.live import route as live
 from asr_server.net import errors
 from asr_server.net.access import PROBES, AccessRules
 from asr_server.net.install import install_middleware
-from asr_server.ops import health, page
+from asr_server.ops import health, metric_table, page
 from asr_server.ops import metrics_route as metrics
 from asr_server.ops import models_route as models
 from asr_server.recordings import route as transcriptions
-from asr_server.recordings import subtitles_route as subtitles
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+METRICS = (*metric_table.METRICS, *speaking.METRICS, translating.TRANSLATION_QUESTIONS)
+# The values of every label come from a closed set, so the number of series is bounded whatever callers send.
+LABEL_VALUES: Mapping[str, tuple[str, ...]] = {
+    **metric_table.VALUES,
+    "format": speaking.FORMATS,
+    "outcome": tuple(dict.fromkeys((*metric_table.VALUES["outcome"], *PromptOutcome))),
+}
+GAUGES: tuple[metrics.ReadGauges, ...] = (
+    metrics.engine_gauges,
+    metrics.work_gauges,
+    translating.translation_gauges,
+    metrics.live_gauges,
+    speaking.speech_gauges,
+    metrics.server_gauges,
+)
+
+HEALTH_SECTIONS: tuple[health.HealthSection, ...] = (speakers.speakers_health, speaking.speech_health)
 
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
 _REFUSALS = {
@@ -55,9 +74,7 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         metrics,
         models,
         transcriptions,
-        subtitles,
         translations,
-        texts,
         jobs,
         speakers,
         speech,
@@ -69,6 +86,7 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
     ):
         app.include_router(module.router)
     app.include_router(live.router(two_channels.endpoint(live.transcribe)))
+    app.state.gauges, app.state.health_sections = GAUGES, HEALTH_SECTIONS
     app.router.default = errors.not_found
     errors.install_handlers(app)
     install_middleware(app, rules)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from fastapi import Depends
 from starlette.requests import Request
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from asr_server.engine.client import Drafting
     from asr_server.engine.plan import Plan
     from asr_server.engine.protocol import Engine
-    from asr_server.features.speakers.diarization.client import SpeakerClient
-    from asr_server.features.speakers.enrolment import Enrolment
-    from asr_server.features.speakers.voices import VoiceStore
-    from asr_server.features.speech_output.sessions import SpeechSessions
-    from asr_server.features.speech_output.synthesis import SpeechProcessor
-    from asr_server.features.translation.translations import Translations
     from asr_server.jobs.runner import JobRunner
     from asr_server.live.options import OpeningReader
     from asr_server.live.sessions import LiveSessions
@@ -35,36 +29,39 @@ if TYPE_CHECKING:
     from asr_server.schedule.thread import EngineThread
 
 
-@dataclass(slots=True)
+T = TypeVar("T")
+
+
+@dataclass(slots=True, kw_only=True)
 class Services:
-    """Everything that a route may call. `engines`: by the names of their models, "" for the default. `speakers`: None
-    where voices are not told apart. `drafting`: None where no model drafts for the default. `ready` turns true after
-    the preload, `draining` at shutdown."""
+    """Everything that a route may call."""
 
     settings: Settings
     plan: Plan
-    engines: Mapping[str, Engine]
+    engines: Mapping[str, Engine]  # by the names of their models, "" for the default
     thread: EngineThread
     admission: Admission
     catalog: Catalog
     decoder: Decoder
-    speakers: SpeakerClient | None
     pipeline: RecordingPipeline
     live: LiveSessions
     live_options: tuple[OpeningReader, ...]  # of features, in the order in which they read what a client asks for
     processor: RequestProcessor
-    drafting: Drafting | None
+    drafting: Drafting | None  # None where no model drafts for the default
     jobs: JobRunner
-    speech: SpeechProcessor
-    speech_sessions: SpeechSessions
-    voices: VoiceStore
-    enrolment: Enrolment
     ephemeral_keys: EphemeralKeys
-    translations: Translations
     metrics: Metrics
     started_s: float
-    ready: bool = False
-    draining: bool = False
+    features: Mapping[type, object]  # what the routes of features call, by class
+    failures: Sequence[Callable[[], str]] = ()  # of features: why the process should be restarted, "" if it should not
+    ready: bool = False  # turns true after the preload
+    draining: bool = False  # turns true at shutdown
+
+    def of(self, kind: type[T]) -> T:
+        """Return the service of a feature by its class."""
+        found = self.features[kind]
+        assert isinstance(found, kind)
+        return found
 
 
 # Coroutines, though they wait for nothing: FastAPI calls a plain function in a thread, which gets the interpreter's

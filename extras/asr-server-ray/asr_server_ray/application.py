@@ -28,6 +28,7 @@ from asr_server.core.settings import Settings, SettingsError
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Engine, Option
 from asr_server.engine_core import ElsewhereEngines, by_name
+from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.services import Services
 from asr_server_ray import apps, routing, scaling
 from asr_server_ray.app_router import AppRouter
@@ -147,7 +148,7 @@ class App:
             return
         await server.drain(self._app)
         give_up_s = time.monotonic() + _OPEN_REQUESTS_S
-        while (services.admission.held_s or services.speech.texts) and time.monotonic() < give_up_s:  # noqa: ASYNC110
+        while (services.admission.held_s or services.of(SpeechProcessor).texts) and time.monotonic() < give_up_s:  # noqa: ASYNC110
             await asyncio.sleep(_PUBLISH_S / 10)
 
     @property

@@ -97,9 +97,9 @@ def _cue_config(parsed: argparse.Namespace) -> CueConfig:
     if not parsed.local:
         return CueConfig(max_line_columns=output.max_line_chars, max_lines=output.max_lines)
     from asr_server.cli.local_backend import local_settings
-    from asr_server.recordings import subtitles
+    from asr_server.recordings.render import cue_config
 
-    return subtitles.cue_config(local_settings(parsed.model), output)
+    return cue_config(local_settings(parsed.model), output)
 
 
 def _check(parsed: argparse.Namespace, wanted: Sequence[Format]) -> None:

@@ -6,6 +6,9 @@ import zlib
 from dataclasses import dataclass
 from enum import StrEnum
 
+# More people than this are not distinguished: further voices are given to the most similar of them.
+MAX_SPEAKERS = 40
+
 
 class TimeSource(StrEnum):
     """The way in which a word's times were found: by forced alignment, or estimated from the regions of speech."""

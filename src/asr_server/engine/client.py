@@ -36,12 +36,15 @@ _CHECK_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Transcription:
-    """The engine's answer, and where its time went, in seconds."""
+    """The engine's answer for the samples [start, end) of an utterance, and where its time went, in seconds."""
 
     hypothesis: Hypothesis
     queue_s: float  # the wait for a free slot, without `load_s`
     infer_s: float  # from the row's first step to its last
     load_s: float  # the wait for the model to be loaded
+    end: int
+    start: int = 0  # more than 0 for what was asked again in parts
+    temperature: float = 0.0  # that the answer was made with
 
 
 class EngineClient:
@@ -164,11 +167,15 @@ class EngineStream:
     async def result(self) -> Transcription:
         """Return the whole answer. Raises `AsrError`."""
         hypothesis, job = await self._future, self._job
+        utterance = job.item
+        assert isinstance(utterance, Utterance)
         return Transcription(
             hypothesis,
             queue_s=job.started_s - job.queued_s - job.load_s - self._draft_s,
             infer_s=job.ended_s - job.started_s + self._draft_s,
             load_s=job.load_s,
+            end=len(utterance.audio),
+            temperature=utterance.temperature,
         )
 
     async def _drafted(self, drafting: Drafting) -> Hypothesis:

@@ -6,22 +6,29 @@ Long texts are jobs of the same kind (`speech_jobs.py`).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from contextlib import aclosing
-from typing import Any
+from contextlib import aclosing, closing
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse, Response
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.errors import InvalidValue, UnsupportedValue
 from asr_server.jobs.record import JobRecord
 from asr_server.net import body
 from asr_server.net.errors import error_object
-from asr_server.recordings import forms, responses, sse
+from asr_server.recordings import forms, sse
 from asr_server.recordings.fields import JobForm, Task
 from asr_server.recordings.requests import Request as RecordingRequest
+from asr_server.recordings.route import headers_of
 from asr_server.recordings.schemas import ErrorBody, ErrorDetail, JobBody, JobDeletedBody, JobProgressBody
 from asr_server.services import CallerDep, Services, ServicesDep
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from asr_server.jobs.store import Content
+    from asr_server.recordings.requests import Result
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
@@ -57,7 +64,7 @@ async def retrieve_job(job_id: str, services: ServicesDep, caller: CallerDep) ->
 )
 async def job_result(job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """The answer of a job, for `JOB_TTL` seconds."""
-    return await responses.send_content(*await services.jobs.result(job_id, caller.owner))
+    return _ContentResponse(*await services.jobs.result(job_id, caller.owner))
 
 
 @router.get(
@@ -89,6 +96,20 @@ async def delete_job(job_id: str, services: ServicesDep, caller: CallerDep) -> J
     return JobDeletedBody(id=job_id)
 
 
+class _ContentResponse(StreamingResponse):
+    """Sends a result whose content may be larger than the memory, and closes the content at the end."""
+
+    def __init__(self, result: Result, content: Content) -> None:
+        headers = {**headers_of(result), "Content-Length": str(content.size_bytes)}
+        super().__init__(content.pieces(), media_type=result.media_type, headers=headers)
+        self._content = content
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything, or end when the client leaves."""
+        with closing(self._content):
+            await super().__call__(scope, receive, send)
+
+
 def _parse(form: FormData, services: Services) -> tuple[RecordingRequest, UploadFile]:
     task = body.scalars(form, frozenset({"task"})).get("task", Task.TRANSCRIPTION)
     match task:
@@ -100,7 +121,7 @@ def _parse(form: FormData, services: Services) -> tuple[RecordingRequest, Upload
         case Task.SUBTITLES:
             return forms.parse(form, services, forms.subtitle_request)
         case Task.TRANSLATION:
-            services.translations.check()
+            services.processor.translator.check()
             return forms.parse(form, services, forms.translation_request)
         case _:
             raise InvalidValue(f"'task' must be one of {', '.join(Task)}.", param="task")

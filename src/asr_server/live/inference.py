@@ -99,7 +99,7 @@ class LiveInference:
         if is_final:
             answers = await retry(utterance, first, ask)
             if len(answers) > 1:
-                return _joined(request, [answer.transcription.hypothesis for answer in answers])
+                return _joined(request, [answer.hypothesis for answer in answers])
         return _result(request, first.hypothesis)
 
 

@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from loguru import logger
 from starlette.datastructures import Headers, MutableHeaders
@@ -13,10 +14,12 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from asr_server.core.errors import AsrError
-from asr_server.core.transcript import Timings, Transcript
-from asr_server.features.speech_output.requests import SpeechTimings
+from asr_server.core.transcript import Transcript
 from asr_server.net.access import PROBES
 from asr_server.ops.metric_labels import NO_ROUTE, OTHER, Transport
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _VALID_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 # Probes come every few seconds: their lines have level DEBUG.
@@ -81,13 +84,13 @@ def log_fields(transcript: Transcript) -> dict[str, object]:
     }
 
 
-def server_timing(request: Request, timings: Timings | SpeechTimings) -> dict[str, str]:
-    """The `Server-Timing` header: the times of the log line, in milliseconds."""
+def server_timing(request: Request, timings: DataclassInstance) -> dict[str, str]:
+    """The `Server-Timing` header: the fields of `timings`, in milliseconds, and the time so far."""
     parts = [*_parts(timings), ("total", _took_ms(request.scope))]
     return {"Server-Timing": ", ".join(f"{part};dur={took_ms:.1f}" for part, took_ms in parts)}
 
 
-def _parts(timings: Timings | SpeechTimings) -> list[tuple[str, float]]:
+def _parts(timings: DataclassInstance) -> list[tuple[str, float]]:
     return [(field.name.removesuffix("_ms"), getattr(timings, field.name)) for field in fields(timings)]
 
 

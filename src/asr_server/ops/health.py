@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any, Literal
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from asr_server import __version__
@@ -21,7 +22,6 @@ from asr_server.ops.schemas import (
     OptionBody,
     ProbeBody,
     QueueBody,
-    SpeechQueueBody,
 )
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState
@@ -31,11 +31,16 @@ from asr_server.text import languages
 
 router = APIRouter(tags=["operations"])
 
+# Returns fields of `HealthBody` that a feature knows. `http_app` lists these functions.
+HealthSection = Callable[[Services], Mapping[str, Any]]
+
 
 @router.get("/health")
-async def health(services: ServicesDep) -> HealthBody:
+async def health(request: Request, services: ServicesDep) -> HealthBody:
     """The whole state: model, memory, queue, and each option with its reason."""
     snapshot, info = services.thread.snapshot(), services.engines[DEFAULT].info
+    readers: tuple[HealthSection, ...] = request.app.state.health_sections
+    sections = {name: value for read in readers for name, value in read(services).items()}
     return HealthBody(
         status=_status(services, snapshot),
         mode=_mode(services),
@@ -59,8 +64,7 @@ async def health(services: ServicesDep) -> HealthBody:
         aligner_id=info.aligner_id,
         aligner_state=info.aligner_state.value,
         aligner_error=info.aligner_error,
-        speakers_state="loaded" if services.speakers is not None and services.speakers.pid is not None else "unloaded",
-        **_speech(services),
+        **sections,
         queue=_queue(services, snapshot),
         jobs=services.jobs.pending,
         live=_live(services),
@@ -139,25 +143,6 @@ def _live(services: Services) -> LiveBody:
 def _capacity(services: Services) -> CapacityBody:
     found = asdict(services.admission.capacity())
     return CapacityBody(**{name: round(value, 3) for name, value in found.items()})
-
-
-def _speech(services: Services) -> dict[str, Any]:
-    speech, sessions = services.speech, services.speech_sessions
-    queue = SpeechQueueBody(
-        texts=speech.texts + sessions.texts,
-        sentences_left=speech.sentences_left + sessions.sentences_left,
-        held_s=round(speech.admission.held_s, 3),
-        limit_s=speech.admission.limit_s,
-    )
-    if speech.silent_because:
-        return {"speech_state": "off", "speech_model": "", "speech_error": "", "speech_queue": queue}
-    status = speech.engines.status
-    return {
-        "speech_state": status.state.value,
-        "speech_model": speech.engines.named[0].model_id,
-        "speech_error": status.load_error,
-        "speech_queue": queue,
-    }
 
 
 def _queue(services: Services, snapshot: EngineSnapshot) -> QueueBody:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -23,6 +24,19 @@ class MetricSpec:
     meaning: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSample:
+    """The current series of one metric."""
+
+    spec: MetricSpec
+    values: Mapping[tuple[str, ...], float]  # by the values of the labels, none for a metric without labels
+
+
+def single(spec: MetricSpec, value: float) -> MetricSample:
+    """Return the sample of a metric without labels."""
+    return MetricSample(spec, {(): float(value)})
 
 
 class WorkerEnd(StrEnum):

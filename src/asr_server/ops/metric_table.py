@@ -1,12 +1,12 @@
-"""Every metric: its name, its meaning, its labels and buckets. Data only; `docs/run/observability.md` shows this table.
+"""The metrics of the core: their names, meanings, labels and buckets. Data only.
+
+`http_app.METRICS` has those of the features too, and `docs/run/observability.md` shows them.
 
 The values of every label come from a closed set, so the number of series is bounded whatever callers send.
 """
 
 from __future__ import annotations
 
-from asr_server.features.speech_output.encoding.formats import SpeechFormat
-from asr_server.features.translation.endpoint import PromptOutcome
 from asr_server.jobs.record import JobState
 from asr_server.live.machine.events import Ending
 from asr_server.live.session_stats import EstimateResult, SessionOutcome
@@ -35,9 +35,8 @@ VALUES: dict[str, tuple[str, ...]] = {
     "shared": ("true", "false"),
     "estimate": tuple(EstimateResult),
     "ending": tuple(ending.value for ending in Ending),
-    "outcome": tuple(dict.fromkeys((*SessionOutcome, *PromptOutcome))),
+    "outcome": tuple(SessionOutcome),
     "cause": tuple(WorkerEnd),
-    "format": tuple(SpeechFormat),
 }
 
 # From a short command to a recording of hours; the bounds lie closest where people wait.
@@ -48,8 +47,6 @@ _STEP_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 _LOAD_S = (0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 60.0, 120.0, 300.0, 600.0)
 # Live: below 0.2 s nobody notices, above 2 s nobody waits.
 _LIVE_S = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0)
-# Speech: a person who asked hears silence until the first audio; a sentence is a tenth of a second of work, or seconds.
-_SPEECH_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 30.0)
 _ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
 _C, _G, _H = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
@@ -186,70 +183,11 @@ LIVE_FINAL = MetricSpec(
     "asr_live_final_seconds", _H, "From the detected end of a live utterance to its final.", (), _LIVE_S
 )
 
-SPEECH_ANSWERS = MetricSpec(
-    "asr_speech_answers_total",
-    _C,
-    "Texts for which work was begun: `done`, `failed`, `left` (the caller disconnected), `late` (the deadline passed).",
-    ("format", "end"),
-)
-SPEECH_FIRST_AUDIO = MetricSpec(
-    "asr_speech_first_audio_seconds",
-    _H,
-    "From the acceptance of a text to the first audio, without jobs and kept answers.",
-    (),
-    _SPEECH_S,
-)
-SPEECH_TEXTS = MetricSpec("asr_speech_texts", _G, "Texts that are being spoken.")
-SPEECH_LEFT = MetricSpec("asr_speech_sentences_left", _G, "Of these texts, the sentences that are not spoken yet.")
-SPEECH_HELD = MetricSpec("asr_speech_held_seconds", _G, "Seconds of speech that are accepted but not yet spoken.")
-SPEECH_LIMIT = MetricSpec(
-    "asr_speech_limit_seconds", _G, "`MAX_QUEUE_SPEECH_S`; more gets 429, as does what cannot be spoken in time."
-)
-SPEECH_SENTENCES = MetricSpec(
-    "asr_speech_sentences_total", _C, "Sentences for the speech engine, by their end as above.", ("end",)
-)
-SPEECH_WAIT = MetricSpec(
-    "asr_speech_wait_seconds",
-    _H,
-    "Time of a sentence in the queue until the engine begins it, without the time to load the engine.",
-    (),
-    _SPEECH_S,
-)
-SPEECH_INFERENCE = MetricSpec(
-    "asr_speech_inference_seconds", _H, "Time of a sentence in the engine, of those that are done.", (), _SPEECH_S
-)
-SPEECH_ENCODING = MetricSpec(
-    "asr_speech_encoding_seconds", _H, "Time of a sentence in the encoder, with the wait for its turn.", (), _SPEECH_S
-)
-SPEECH_AUDIO = MetricSpec(
-    "asr_speech_audio_seconds_total", _C, "Seconds of speech that the engine made of sentences that are done."
-)
-SPEECH_CHARACTERS = MetricSpec(
-    "asr_speech_characters_total", _C, "Characters of sentences that are done, numbers in words."
-)
-SPEECH_CUT_SHORT = MetricSpec(
-    "asr_speech_cut_short_total", _C, "Sentences that the engine stopped at its budget, and which may lack their end."
-)
-SPEECH_CACHE_HITS = MetricSpec("asr_speech_cache_hits_total", _C, "Answers that were kept from an earlier request.")
-SPEECH_CACHE_MISSES = MetricSpec("asr_speech_cache_misses_total", _C, "Requests whose answer was not kept.")
-SPEECH_CACHE_BYTES = MetricSpec("asr_speech_cache_bytes", _G, "Bytes of kept answers; `AUDIO_CACHE_MB` is the limit.")
-SPEECH_STATE = MetricSpec(
-    "asr_speech_state", _G, "1 for the current state of the speech engine; no series where nothing speaks.", ("state",)
-)
-SPEECH_ENCODER = MetricSpec("asr_speech_encoder_running", _G, "1 while there is a process that encodes audio.")
-SPEECH_FILES = MetricSpec("asr_speech_files", _G, "Answers that are being encoded.")
-
 JOBS = MetricSpec(
     "asr_jobs",
     _G,
     "Stored jobs of `/v1/jobs`. With `JOBS_DATABASE_URL` they are `shared`: each server counts those of all.",
     ("state", "shared"),
-)
-TRANSLATION_QUESTIONS = MetricSpec(
-    "asr_translation_questions_total",
-    _C,
-    "Requests to the translation endpoint, by outcome.",
-    ("outcome",),
 )
 BUILD = MetricSpec(
     "asr_build_info", _G, "Always 1; the labels describe the server.", ("version", "engine", "device", "dtype")

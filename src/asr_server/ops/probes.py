@@ -19,15 +19,7 @@ def not_live(services: Services, snapshot: EngineSnapshot | None = None) -> str:
     loading = engine.loading or AlignerState.LOADING in aligners
     stuck = engine.busy and engine.heartbeat_age_s > services.settings.engine_hang_s and not loading
     reason = engine.failure or ("the engine thread does not move" if stuck or not engine.alive else "")
-    return reason or _speech_has_ended(services)
-
-
-def _speech_has_ended(services: Services) -> str:
-    """A sentence that hangs is given up by the engine itself, so the age of its heartbeat says nothing."""
-    if services.speech.silent_because:
-        return ""
-    speech = services.speech.engines.named[0].snapshot()
-    return speech.failure or ("" if speech.alive else "the thread of the speech engine has ended")
+    return reason or next((found for failure in services.failures if (found := failure())), "")
 
 
 def not_ready(services: Services) -> str:

@@ -7,11 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asr_server.core.audio import SPEECH_RATE
 from asr_server.engine.protocol import Hypothesis
-from asr_server.features.speech_output.encoding.formats import SpeechFormat
-from asr_server.features.speech_output.engines.protocol import Sentence, SpeechFinish, SpokenSentence
-from asr_server.features.speech_output.observer import SpeechObserver
 from asr_server.live.machine.events import Ending
 from asr_server.live.session_stats import EstimateResult, LiveObserver, SessionOutcome
 from asr_server.ops import metric_table as table
@@ -26,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Metrics:
-    """All counters and histograms of one app, in a registry of its own."""
+    """The counters and histograms of one app, in a registry of its own, to which features add theirs."""
 
     def __init__(self) -> None:
         # Imported here: it takes 20 ms, which commands and schema tools need not pay.
@@ -39,17 +35,16 @@ class Metrics:
         self.http = HttpMetrics(self.registry)
         self.engine = EngineMetrics(self.registry)
         self.live = LiveMetrics(self.registry)
-        self.speech = SpeechMetrics(self.registry)
 
 
 class HttpMetrics:
     """Metrics that the request log reports."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._requests = _create(table.HTTP_REQUESTS, registry)
-        self._seconds = _create(table.HTTP_SECONDS, registry)
-        self._first_text = _create(table.FIRST_TEXT_SECONDS, registry)
-        self._errors = _create(table.ERRORS, registry)
+        self._requests = create(table.HTTP_REQUESTS, registry)
+        self._seconds = create(table.HTTP_SECONDS, registry)
+        self._first_text = create(table.FIRST_TEXT_SECONDS, registry)
+        self._errors = create(table.ERRORS, registry)
         for surface in Transport:
             for code in table.VALUES["code"]:
                 self._errors.labels(surface, code)
@@ -75,21 +70,21 @@ class EngineMetrics(SchedulerObserver):
 
     def __init__(self, registry: CollectorRegistry) -> None:
         by_priority = table.VALUES["priority"]
-        self._wait = _children(_create(table.QUEUE_WAIT, registry), by_priority)
-        self._job_seconds = _children(_create(table.ENGINE_JOB_SECONDS, registry), by_priority)
-        self._audio = _children(_create(table.ENGINE_AUDIO, registry), by_priority)
-        jobs = _create(table.ENGINE_JOBS, registry)
+        self._wait = children(create(table.QUEUE_WAIT, registry), by_priority)
+        self._job_seconds = children(create(table.ENGINE_JOB_SECONDS, registry), by_priority)
+        self._audio = children(create(table.ENGINE_AUDIO, registry), by_priority)
+        jobs = create(table.ENGINE_JOBS, registry)
         self._jobs = {(name, end): jobs.labels(name, end) for name in by_priority for end in JobEnd}
-        self._tokens = _children(_create(table.ENGINE_TOKENS, registry), table.VALUES["kind"])
-        self._steps = _create(table.ENGINE_STEP, registry)
-        self._rows = _create(table.ENGINE_BATCH, registry)
-        self._loads = _children(_create(table.MODEL_LOADS, registry), table.VALUES["result"])
-        self._unloads = _create(table.MODEL_UNLOADS, registry)
-        self._load_seconds = _create(table.MODEL_LOAD_SECONDS, registry)
+        self._tokens = children(create(table.ENGINE_TOKENS, registry), table.VALUES["kind"])
+        self._steps = create(table.ENGINE_STEP, registry)
+        self._rows = create(table.ENGINE_BATCH, registry)
+        self._loads = children(create(table.MODEL_LOADS, registry), table.VALUES["result"])
+        self._unloads = create(table.MODEL_UNLOADS, registry)
+        self._load_seconds = create(table.MODEL_LOAD_SECONDS, registry)
 
     def started(self, job: AnyJob) -> None:
         """A job entered the batch."""
-        self._wait[job.priority.name.lower()].observe(_wait_s(job))
+        self._wait[job.priority.name.lower()].observe(wait_s(job))
 
     def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
         """A job ended; `value`: its result."""
@@ -123,14 +118,14 @@ class LiveMetrics(LiveObserver):
     """Metrics that live sessions report."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._opened = _create(table.LIVE_OPENED, registry)
-        self._ended = _children(_create(table.LIVE_ENDED, registry), tuple(SessionOutcome))
-        self._audio = _create(table.LIVE_AUDIO, registry)
-        self._partials = _create(table.LIVE_PARTIALS, registry)
-        self._estimates = _children(_create(table.LIVE_ESTIMATES, registry), table.VALUES["estimate"])
-        self._utterances = _children(_create(table.LIVE_UTTERANCES, registry), table.VALUES["ending"])
-        self._commit = _create(table.LIVE_COMMIT, registry)
-        self._final = _create(table.LIVE_FINAL, registry)
+        self._opened = create(table.LIVE_OPENED, registry)
+        self._ended = children(create(table.LIVE_ENDED, registry), tuple(SessionOutcome))
+        self._audio = create(table.LIVE_AUDIO, registry)
+        self._partials = create(table.LIVE_PARTIALS, registry)
+        self._estimates = children(create(table.LIVE_ESTIMATES, registry), table.VALUES["estimate"])
+        self._utterances = children(create(table.LIVE_UTTERANCES, registry), table.VALUES["ending"])
+        self._commit = create(table.LIVE_COMMIT, registry)
+        self._final = create(table.LIVE_FINAL, registry)
 
     def opened(self) -> None:
         """A session began."""
@@ -162,53 +157,13 @@ class LiveMetrics(LiveObserver):
         self._audio.inc(audio_s)
 
 
-class SpeechMetrics(SpeechObserver):
-    """Metrics that speech output and the thread of its engine report."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        answers = _create(table.SPEECH_ANSWERS, registry)
-        self._answers = {(name, end): answers.labels(name, end) for name in SpeechFormat for end in JobEnd}
-        self._first_audio = _create(table.SPEECH_FIRST_AUDIO, registry)
-        self._sentences = _children(_create(table.SPEECH_SENTENCES, registry), table.VALUES["end"])
-        self._wait = _create(table.SPEECH_WAIT, registry)
-        self._inference = _create(table.SPEECH_INFERENCE, registry)
-        self._encoding = _create(table.SPEECH_ENCODING, registry)
-        self._audio = _create(table.SPEECH_AUDIO, registry)
-        self._characters = _create(table.SPEECH_CHARACTERS, registry)
-        self._cut_short = _create(table.SPEECH_CUT_SHORT, registry)
-
-    def first_audio(self, after_s: float) -> None:
-        """The first audio of an answer was ready."""
-        self._first_audio.observe(after_s)
-
-    def encoded(self, took_s: float) -> None:
-        """A sentence was encoded."""
-        self._encoding.observe(took_s)
-
-    def answered(self, audio_format: SpeechFormat, end: JobEnd) -> None:
-        """The work for a text is over."""
-        self._answers[audio_format, end].inc()
-
-    def started(self, job: AnyJob) -> None:
-        """A sentence entered the engine."""
-        self._wait.observe(_wait_s(job))
-
-    def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
-        """A sentence ended; `value`: its result."""
-        self._sentences[end].inc()
-        if isinstance(job.item, Sentence) and isinstance(value, SpokenSentence):
-            self._inference.observe(job.ended_s - job.started_s)
-            self._characters.inc(len(job.item.text))
-            self._audio.inc(value.samples / SPEECH_RATE)
-            self._cut_short.inc(value.finish is SpeechFinish.BUDGET)
-
-
-def _wait_s(job: AnyJob) -> float:
-    """In the queue, without the time to load the model."""
+def wait_s(job: AnyJob) -> float:
+    """Return how long the job was in the queue, without the time to load the model."""
     return job.started_s - job.queued_s - job.load_s
 
 
-def _create(meter: MetricSpec, registry: CollectorRegistry) -> Any:
+def create(meter: MetricSpec, registry: CollectorRegistry) -> Any:
+    """Return the counter or histogram that the description asks for."""
     from prometheus_client import Counter, Histogram
 
     if meter.kind is MetricKind.HISTOGRAM:
@@ -216,6 +171,6 @@ def _create(meter: MetricSpec, registry: CollectorRegistry) -> Any:
     return Counter(meter.name, meter.meaning, meter.labels, registry=registry)
 
 
-def _children(metric: Any, values: tuple[str, ...]) -> dict[str, Any]:
-    """The series of a metric with one label, created now: a rate needs the zero before the first event."""
+def children(metric: Any, values: tuple[str, ...]) -> dict[str, Any]:
+    """Return the series of a metric with one label, created now: a rate needs the zero before the first event."""
     return {value: metric.labels(value) for value in values}

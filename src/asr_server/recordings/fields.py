@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
-from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS
+from asr_server.core.transcript import MAX_SPEAKERS
 from asr_server.net.body import NOT_JSON
 from asr_server.recordings.requests import MAX_KNOWN_SPEAKERS, ChannelMode, ResponseFormat
 from asr_server.subtitle.cue_config import SpeakerStyle

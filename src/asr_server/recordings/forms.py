@@ -18,7 +18,6 @@ from asr_server.core.errors import (
     UnsupportedLanguage,
     UnsupportedValue,
 )
-from asr_server.features.speakers.fields import channel_mode, speaker_options
 from asr_server.net import body
 from asr_server.recordings.fields import (
     MAX_TEXT_CHARS,
@@ -43,6 +42,7 @@ from asr_server.recordings.requests import (
     WordTimes,
 )
 from asr_server.recordings.schemas import ErrorBody
+from asr_server.recordings.speaker_fields import channel_mode, speaker_options
 from asr_server.subtitle.cue_config import SpeakerStyle
 from asr_server.text import languages, target_languages
 
@@ -82,7 +82,7 @@ async def received(
     request: Request, services: Services, build: Callable[[FormData], R]
 ) -> AsyncGenerator[tuple[R, UploadFile], None]:
     """The request of a form, and its file. Raises `Overloaded` and what `parse` raises."""
-    services.pipeline.check_room()
+    services.admission.check()
     async with read(request, services) as form:
         # Azure's clients send the name of their deployment, which is in the path too, as the model.
         yield parse(form, services, build, any_model="deployment" in request.path_params)

@@ -21,19 +21,15 @@ from asr_server.core.audio import samples_to_ms
 from asr_server.core.errors import DeadlineExceeded
 from asr_server.core.transcript import Segment, Timings, Transcript
 from asr_server.engine.client import until
-from asr_server.features.speakers.recording_speakers import ChannelSpeakers, RecordingSpeakers
-from asr_server.features.stereo.channels import NUMBER_IGNORED, ChannelPlan, channel_plan
 from asr_server.recordings.requests import CONTEXT_IGNORED
-from asr_server.recordings.segmenter import segmentation_config
+from asr_server.recordings.segmenter import RecordingSignal, segmentation_config
 from asr_server.recordings.span import SpanContext, SpanTask
 from asr_server.schedule.job import Priority
 from asr_server.text import joining
 
 if TYPE_CHECKING:
-    from asr_server.audio.decode import Decoder, Source
+    from asr_server.audio.decode import Decoder, Samples, Source
     from asr_server.engine.client import EngineClient, Transcription
-    from asr_server.features.speakers.diarization.client import SpeakerClient
-    from asr_server.features.speakers.speaker_names import RecordingNames, SpeakerNames
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.segmenter import SpeechSpan
     from asr_server.recordings.span import SpanResult
@@ -108,24 +104,47 @@ class RunOptions:
     owner: str = ""
 
 
+class RecordingStep:
+    """What a feature does with one recording while it is transcribed. By itself it does nothing."""
+
+    async def push(self, block: Samples) -> None:
+        """Take the next samples of the signal, which are not scaled: they may be louder than 1."""
+
+    def hear(self, span: SpeechSpan) -> None:
+        """Take the next span."""
+
+    async def end(self) -> None:
+        """There are no more samples and spans."""
+
+    async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        """Return all segments of the recording as they are answered. May raise any `AsrError`."""
+        return segments
+
+
+# A step is prepared before anything is decoded, and begins when the signal is known. `prepare` returns None where the
+# request does not ask for the step, and raises what is wrong with the request.
+BeginStep = Callable[[RecordingSignal, asyncio.TaskGroup], RecordingStep]
+PrepareStep = Callable[["RecordingRequest", RunOptions], Awaitable[BeginStep | None]]
+OpenSignal = Callable[["Decoder", "Source", "RecordingRequest", str], Awaitable[RecordingSignal]]
+
+
+async def mixed_signal(decoder: Decoder, source: Source, request: RecordingRequest, caller: str) -> RecordingSignal:
+    """Return the mix of the channels, whatever the request says."""
+    return RecordingSignal()
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineResources:
-    """What all recordings share. `engine`: of the default model; `others`: of further models by name. `timeout_s`: the
-    limit for one request. `look_ahead`: the number of spans of one recording that are decoded and queued before the
-    first of them is taken. `speakers`, `names`: None where speakers cannot be told apart."""
+    """What all recordings share."""
 
     decoder: Decoder
-    engine: EngineClient
+    engine: EngineClient  # of the default model
     admission: Admission
-    timeout_s: float
-    look_ahead: int = 16
-    others: Mapping[str, EngineClient] = field(default_factory=dict)
-    speakers: SpeakerClient | None = None
-    names: SpeakerNames | None = None
-
-    def engine_of(self, model: str) -> EngineClient:
-        """What transcribes for a name of a model: every name that is not another model's means the default."""
-        return self.others.get(model, self.engine)
+    timeout_s: float  # the limit for one request
+    look_ahead: int = 16  # spans of one recording that are decoded and queued before the first of them is taken
+    others: Mapping[str, EngineClient] = field(default_factory=dict)  # of further models by name
+    open_signal: OpenSignal = mixed_signal  # takes the caller too
+    steps: Sequence[PrepareStep] = ()
 
 
 class RecordingPipeline:
@@ -136,10 +155,6 @@ class RecordingPipeline:
 
     def __init__(self, resources: PipelineResources) -> None:
         self._resources = resources
-
-    def check_room(self) -> None:
-        """Raise `Overloaded` if a recording could not be answered in time. For the time before a body is read."""
-        self._resources.admission.check()
 
     async def transcribe(
         self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit = ignore
@@ -165,38 +180,32 @@ class RecordingPipeline:
         self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit, deadline_s: float
     ) -> Transcript:
         resources = self._resources
-        engine = resources.engine_of(request.model)
+        # Every name that is not another model's means the default.
+        engine = resources.others.get(request.model, resources.engine)
         is_bulk, limit_s = options.priority is Priority.BULK, options.timeout_s or resources.timeout_s
         with engine.lease(), resources.admission.hold(time_limit_s=limit_s, bulk=is_bulk) as ticket:
-            names = await self._names(request, options)
+            prepared = [await prepare(request, options) for prepare in resources.steps]
+            begins = [begin for begin in prepared if begin is not None]
             try:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
                     context = SpanContext(engine, group, request, deadline_s, options.deltas)
-                    producer = _Producer(resources, ticket, context, options, names)
+                    producer = _Producer(resources, ticket, context, options, begins)
                     assembly = _Assembly(emit, producer.on_done, options.deltas)
                     group.create_task(producer.run(source))
                     await assembly.run(producer)
-                    await assembly.label(producer)
+                    await assembly.finish(producer)
             except ExceptionGroup as failures:
                 # Only the assembly raises: there is one error, and callers want that and no group.
                 error = failures.exceptions[0]
                 raise error from error.__cause__
             resources.admission.finish(ticket, producer.work_s)
         transcript = assembly.transcript(samples_to_ms(producer.progress.decoded_samples), request.language)
-        warnings = [producer.plan.warning] if producer.plan.warning else []
-        if producer.plan.is_split and request.speakers is not None and request.speakers.states_number:
-            warnings.append(NUMBER_IGNORED)
+        warnings = list(producer.signal.warnings)
         if request.context and not engine.traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
             warnings.append(CONTEXT_IGNORED)
         return replace(transcript, warnings=tuple(warnings))
-
-    async def _names(self, request: RecordingRequest, options: RunOptions) -> RecordingNames | None:
-        """Raises what is wrong with the clips of known speakers."""
-        if self._resources.names is None or request.speakers is None:
-            return None
-        return await self._resources.names.recording(request.speakers.known, options.caller, options.owner)
 
 
 class _Producer:
@@ -212,39 +221,36 @@ class _Producer:
         ticket: AdmissionTicket,
         context: SpanContext,
         options: RunOptions,
-        names: RecordingNames | None,
+        begins: Sequence[BeginStep],
     ) -> None:
         self.progress = Progress()
-        self.plan = ChannelPlan()
-        self.speakers: RecordingSpeakers | None = None
-        self.channels: ChannelSpeakers | None = None
+        self.signal = RecordingSignal()
+        self.steps: list[RecordingStep] = []
         self._channel: asyncio.Queue[SpanTask | Exception | None] = asyncio.Queue(resources.look_ahead)
         self._resources = resources
         self._ticket = ticket
         self._context = context
-        self._names = names
+        self._begins = begins
         self._priority = options.priority
         self._caller = options.caller
         self._is_first = True
 
     @property
     def tells_speakers(self) -> bool:
-        """Whether the request has speakers told apart, and they are."""
-        by_channel = self.plan.is_split and self._context.request.speakers is not None
-        return by_channel or self.speakers is not None
+        """True if the segments are emitted again at the end, with their speakers."""
+        return self._context.request.speakers is not None and (self.signal.is_split or bool(self.steps))
 
     @property
     def work_s(self) -> float:
         """Seconds of audio to transcribe, as far as the recording is decoded."""
-        return self.plan.work * self.progress.decoded_s
+        return self.signal.work * self.progress.decoded_s
 
     async def run(self, source: Source) -> None:
         """Fill the channel."""
         try:
             await self._produce(source)
-            for found in (self.speakers, self.channels):
-                if found is not None:
-                    await found.end()
+            for step in self.steps:
+                await step.end()
             await self._channel.put(None)
         except Exception as error:
             # In its place in the channel: what was said before the damage is answered first.
@@ -252,7 +258,7 @@ class _Producer:
 
     def on_done(self, done_s: float) -> None:
         """The recording is answered as far as that."""
-        self._resources.admission.progress(self._ticket, self.plan.work * done_s)
+        self._resources.admission.progress(self._ticket, self.signal.work * done_s)
 
     async def next(self) -> SpanTask | None:
         """The next span; None at the end. Raises the error that ended the recording."""
@@ -263,21 +269,16 @@ class _Producer:
 
     async def _produce(self, source: Source) -> None:
         request, decoder, progress = self._context.request, self._resources.decoder, self.progress
-        client = self._resources.speakers
-        self.plan = plan = await channel_plan(decoder, source, request.channel_mode, self._caller)
-        if self._names is not None and plan.is_split:
-            self.channels = ChannelSpeakers(self._names.of_channels)
-        elif self._names is not None and client is not None and request.speakers is not None:
-            self.speakers = RecordingSpeakers(client, request.speakers, self._names.of)
-            self._context.group.create_task(self.speakers.run())
-        segmenter = plan.segmenter(segmentation_config(request.chunking, self._context.engine.traits))
+        self.signal = signal = await self._resources.open_signal(decoder, source, request, self._caller)
+        self.steps = [begin(signal, self._context.group) for begin in self._begins]
+        segmenter = signal.segmenter(segmentation_config(request.chunking, self._context.engine.traits))
         admission = self._resources.admission
-        async with aclosing(plan.stream(decoder, source, progress, self._caller)) as blocks:
+        async with aclosing(signal.stream(decoder, source, progress, self._caller)) as blocks:
             async for block in blocks:
-                length_s = plan.work * max(progress.claimed_s, progress.decoded_s)
+                length_s = signal.work * max(progress.claimed_s, progress.decoded_s)
                 admission.measure(self._ticket, length_s, bulk=length_s > _BULK_OVER_S)
-                if self.speakers is not None:
-                    await self.speakers.push(block)
+                for step in self.steps:
+                    await step.push(block)
                 for span in await asyncio.to_thread(segmenter.push, block):
                     await self._begin(span, length_s)
             admission.measure(self._ticket, self.work_s, bulk=self.work_s > _BULK_OVER_S)
@@ -286,14 +287,14 @@ class _Producer:
 
     async def _begin(self, span: SpeechSpan, length_s: float) -> None:
         is_bulk = self._priority is Priority.INTERACTIVE and length_s > _BULK_OVER_S
-        if self.channels is not None:
-            self.channels.hear(span)
+        for step in self.steps:
+            step.hear(span)
         task = SpanTask(self._context, span, Priority.BULK if is_bulk else self._priority)
         is_first, self._is_first = self._is_first, False
         await self._channel.put(task)
         if is_first and self._context.deltas:
             # The prefill of the spans behind it would multiply the time to the first word, so they wait for that.
-            await task.begun()
+            await task.begun.wait()
 
 
 class _Assembly:
@@ -321,18 +322,17 @@ class _Assembly:
             await self._add(task)
             task = await producer.next()
 
-    async def label(self, producer: _Producer) -> None:
-        """Give every segment its speaker, if that is wanted. Raises `SpeakersUnavailable`."""
-        spoken = [segment for segment in self._segments if segment.text]
-        if producer.plan.is_split:
-            # A span that was halved may reach behind the beginning of the next one.
-            self._segments = sorted(spoken, key=lambda segment: segment.start_ms)
-            if producer.channels is not None:
-                self._segments = producer.channels.labels(self._segments)
-        elif producer.speakers is not None:
-            self._segments = list(await producer.speakers.labels(spoken))
-        for segment in self._segments if producer.tells_speakers else ():
-            await self._emit(SegmentLabelled(segment))
+    async def finish(self, producer: _Producer) -> None:
+        """Have the steps change the segments, and emit these again where they tell speakers. May raise as they do."""
+        spoken = (segment for segment in self._segments if segment.text)
+        # Where the signal is split, a span that was halved may reach behind the beginning of the next one.
+        segments: Sequence[Segment] = sorted(spoken, key=lambda segment: segment.start_ms)
+        for step in producer.steps:
+            segments = await step.mapped(segments)
+        self._segments = list(segments)
+        if producer.tells_speakers:
+            for segment in self._segments:
+                await self._emit(SegmentLabelled(segment))
 
     def transcript(self, duration_ms: int, asked_language: str | None) -> Transcript:
         """All segments as one. Where nothing was said, the language is the one that was asked for."""
@@ -359,7 +359,7 @@ class _Assembly:
                     await self._add_text(result.segment.text, opens=True)
         for result in results:
             self._segments.append(result.segment)
-            self._add_times(result.answer.transcription)
+            self._add_times(result.answer)
             self._on_done(result.segment.end_ms / 1000)
             await self._emit(SegmentDone(result.segment))
 

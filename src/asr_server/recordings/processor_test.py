@@ -5,21 +5,19 @@ import io
 
 import pytest
 
-from asr_server.core.errors import TranslationFailed
 from asr_server.core.settings import Settings
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
-from asr_server.features.translation.translations import Translations
-from asr_server.recordings import processor
 from asr_server.recordings.pipeline import RunOptions
+from asr_server.recordings.processor import RequestProcessor
 from asr_server.recordings.requests import (
     OutputOptions,
     ResponseFormat,
+    Result,
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
 )
 from asr_server.schedule.request_clock import RequestClock
-from asr_server.subtitle.cues import Cue
 
 
 def _segment(start, text, language):
@@ -27,24 +25,6 @@ def _segment(start, text, language):
         Word(w, start + 300 * i, start + 300 * i + 300, TimeSource.ALIGNED) for i, w in enumerate(text.split())
     )
     return Segment(start - 100, words[-1].end_ms, text, language, (), 0.0, 0.0, words=words)
-
-
-def test_a_cue_of_two_languages_has_none():
-    """Such a cue is not taken for one that is in the target language already: half of it would stay as it is."""
-    segments = [_segment(100, "Ja.", "German"), _segment(450, "turn on the light", "English")]
-    cues = [Cue(100, 2000, "Ja. turn on the light")]
-    assert processor._languages(cues, segments) == [""]
-    assert processor._languages([Cue(100, 440, "Ja."), Cue(450, 2400, "turn on the light")], segments) == [
-        "German",
-        "English",
-    ]
-
-
-def test_moved_words_keep_their_language():
-    """Words of two spans that overlap are shown one after the other: a cue may begin where no word did."""
-    segments = [_segment(100, "one two three", "English"), _segment(200, "vier", "German")]
-    cues = [Cue(100, 701, "one two three"), Cue(702, 1100, "vier")]
-    assert processor._languages(cues, segments)[1] == "German"
 
 
 class Transcribed:
@@ -57,16 +37,9 @@ class Transcribed:
         return self.transcript
 
 
-SRT = OutputOptions(ResponseFormat.SRT)
-
-
 @pytest.mark.parametrize(
     "request_",
-    [
-        TranscriptionRequest(output=SRT),
-        SubtitleRequest(),
-        TranslationRequest(target_language="en", source_on_failure=True, output=SRT),
-    ],
+    [TranscriptionRequest(output=OutputOptions(ResponseFormat.SRT)), SubtitleRequest()],
     ids=lambda request: request.task,
 )
 async def test_long_recordings_are_rendered_beside_the_event_loop(request_):
@@ -96,21 +69,19 @@ async def test_the_callers_layout_and_the_servers_limits_make_the_cues():
     assert len(shown) >= 3
 
 
-async def test_a_translation_has_what_is_left_of_the_time(monkeypatch):
+async def test_a_translation_has_what_is_left_of_the_time():
     """The limit of a request is for the transcription and the translation together."""
     limits = []
 
-    async def transcript(self, transcript, request, *, limit_s):
-        limits.append(limit_s)
-        raise TranslationFailed("no")
+    class Translator:
+        async def answer(self, transcript, request, limit_s):
+            limits.append(limit_s)
+            return Result(b"", "text/plain")
 
-    monkeypatch.setattr(Translations, "transcript", transcript)
-    processor_ = _processor(Transcript("", "", 0, ()))
-    with pytest.raises(TranslationFailed):
-        await processor_.process(io.BytesIO(), TranslationRequest(), RunOptions(timeout_s=5.0))
+    processor = _processor(Transcript("", "", 0, ()), Translator())
+    await processor.process(io.BytesIO(), TranslationRequest(), RunOptions(timeout_s=5.0))
     assert 4.0 < limits[0] <= 5.0
 
 
-def _processor(transcript):
-    settings = Settings(_env_file=None)
-    return processor.RequestProcessor(Transcribed(transcript), Translations(settings), settings, RequestClock())
+def _processor(transcript, translator=None):
+    return RequestProcessor(Transcribed(transcript), Settings(_env_file=None), RequestClock(), translator)

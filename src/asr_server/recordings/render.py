@@ -7,12 +7,14 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from asr_server.core.transcript import Segment, Transcript, Word
-from asr_server.recordings import subtitles
+from asr_server.core.audio import s_to_ms
+from asr_server.core.settings import Settings
+from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, Result
-from asr_server.subtitle import srt, vtt
+from asr_server.subtitle import cue_segmentation, srt, vtt
 from asr_server.subtitle.cue_config import CueConfig
 from asr_server.subtitle.cues import Cue
+from asr_server.subtitle.units import Passage
 from asr_server.text import joining, languages
 
 JSON = "application/json"
@@ -28,14 +30,39 @@ def render(transcript: Transcript, output: OutputOptions, cue_config: CueConfig)
         case ResponseFormat.VERBOSE_JSON:
             content = verbose(transcript, output)
             if output.cues:
-                content["cues"] = _cues(subtitles.cues(transcript, cue_config))
+                content["cues"] = _listed(cues(transcript, cue_config))
             return Result(dump(content), JSON)
         case ResponseFormat.TEXT:
             return Result(f"{text(transcript)}\n".encode(), TEXT)
         case ResponseFormat.DIARIZED_JSON:
             return Result(dump(_diarized(transcript)), JSON)
         case ResponseFormat.SRT | ResponseFormat.VTT as subtitle_format:
-            return Result(render_cues(subtitles.cues(transcript, cue_config), subtitle_format), TEXT)
+            return Result(render_cues(cues(transcript, cue_config), subtitle_format), TEXT)
+
+
+def cue_config(settings: Settings, output: OutputOptions) -> CueConfig:
+    """The server's limits for cues with the caller's layout. Raises `ValueError` for impossible lines."""
+    return CueConfig(
+        max_duration_ms=s_to_ms(settings.subtitle_max_duration),
+        min_duration_ms=s_to_ms(settings.subtitle_min_duration),
+        min_gap_ms=s_to_ms(settings.subtitle_min_gap),
+        pause_ms=s_to_ms(settings.subtitle_pause_threshold),
+        max_line_columns=output.max_line_chars,
+        max_lines=output.max_lines,
+        speaker_style=output.speaker_style,
+    )
+
+
+def cues(transcript: Transcript, config: CueConfig) -> list[Cue]:
+    """The words of all segments, in order, as cues. A segment without words has no cue."""
+    passages = [Passage(segment.text, segment.words, segment.speaker or "") for segment in transcript.segments]
+    return cue_segmentation.cues(passages, config, transcript.duration_ms)
+
+
+def time_source(segments: Iterable[Segment]) -> str:
+    """Where the times of the words come from: "aligned", "estimated", or "mixed"; "estimated" for no words."""
+    sources = {word.source for segment in segments for word in segment.words}
+    return "mixed" if len(sources) > 1 else next(iter(sources), TimeSource.ESTIMATED).value
 
 
 def render_cues(cues: Sequence[Cue], response_format: ResponseFormat) -> bytes:
@@ -129,7 +156,7 @@ def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
     return content | {"usage": usage(transcript)}
 
 
-def _cues(cues: Iterable[Cue]) -> list[dict[str, Any]]:
+def _listed(cues: Iterable[Cue]) -> list[dict[str, Any]]:
     """What SRT and VTT show, with the line breaks."""
     return [
         {"start": cue.start_ms / 1000, "end": cue.end_ms / 1000, "text": "\n".join(cue.lines)}

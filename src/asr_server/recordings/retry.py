@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from asr_server.audio.segmentation.quietest import quietest_middle
@@ -25,17 +25,7 @@ _MIN_SPLIT_SAMPLES = 2 * SAMPLE_RATE
 Ask = Callable[[Utterance], Awaitable["Transcription"]]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer for the samples [start, end) of an utterance. `temperature` is the one that it was made with."""
-
-    start: int
-    end: int
-    transcription: Transcription
-    temperature: float
-
-
-async def retry(utterance: Utterance, first: Transcription, ask: Ask) -> list[Answer]:
+async def retry(utterance: Utterance, first: Transcription, ask: Ask) -> list[Transcription]:
     """The answers for `utterance`, whose first answer was `first`: one, or two for its halves, in order.
 
     Raises what `ask` raises. Cancelling cancels what was asked. Of the utterance only audio, languages and context are
@@ -43,28 +33,24 @@ async def retry(utterance: Utterance, first: Transcription, ask: Ask) -> list[An
     end.
     """
     samples = len(utterance.audio)
-    answer = Answer(0, samples, first, utterance.temperature)
-    if not _ended(answer) and utterance.temperature > 0:
-        answer = Answer(0, samples, await ask(_greedy(utterance, 0, samples)), 0.0)
-    if _ended(answer) or samples < _MIN_SPLIT_SAMPLES:
+    answer = first
+    if answer.hypothesis.finish is not Finish.END and utterance.temperature > 0:
+        answer = await ask(_greedy(utterance, 0, samples))
+    if answer.hypothesis.finish is Finish.END or samples < _MIN_SPLIT_SAMPLES:
         return [answer]
     middle = quietest_middle(utterance.audio)
     return await _ask_all(utterance, [(0, middle), (middle, samples)], ask)
 
 
-async def _ask_all(utterance: Utterance, parts: list[tuple[int, int]], ask: Ask) -> list[Answer]:
+async def _ask_all(utterance: Utterance, parts: list[tuple[int, int]], ask: Ask) -> list[Transcription]:
     tasks = [asyncio.ensure_future(ask(_greedy(utterance, start, end))) for start, end in parts]
     try:
         found = await asyncio.gather(*tasks)
     finally:
         for task in tasks:  # where one failed, nobody waits for the other
             task.cancel()
-    return [Answer(start, end, one, 0.0) for (start, end), one in zip(parts, found, strict=True)]
+    return [replace(one, start=start, end=end) for (start, end), one in zip(parts, found, strict=True)]
 
 
 def _greedy(utterance: Utterance, start: int, end: int) -> Utterance:
     return Utterance(utterance.audio[start:end], utterance.language, utterance.context, languages=utterance.languages)
-
-
-def _ended(answer: Answer) -> bool:
-    return answer.transcription.hypothesis.finish is Finish.END

@@ -14,8 +14,10 @@ from asr_server.recordings.retry import retry
 AUDIO = np.random.default_rng(0).normal(0, 0.1, 16_000 * 9).astype(np.float32)
 
 
-def transcription(finish):
-    return Transcription(Hypothesis("text", "English", (1,), (-0.1,), finish, 1, 1, 1), 0.0, 0.0, 0.0)
+def transcription(finish, utterance):
+    """The engine client's answer."""
+    hypothesis = Hypothesis("text", "English", (1,), (-0.1,), finish, 1, 1, 1)
+    return Transcription(hypothesis, 0.0, 0.0, 0.0, end=len(utterance.audio), temperature=utterance.temperature)
 
 
 class Engine:
@@ -30,13 +32,13 @@ class Engine:
         if isinstance(finish, Exception):
             raise finish
         try:
-            return transcription(finish) if finish else await asyncio.Event().wait()
+            return transcription(finish, utterance) if finish else await asyncio.Event().wait()
         except asyncio.CancelledError:
             self.cancelled += 1
             raise
 
     async def answers(self, utterance, first=Finish.LOOP):
-        return await retry(utterance, transcription(first), self)
+        return await retry(utterance, transcription(first, utterance), self)
 
 
 async def test_a_good_answer_is_not_asked_for_again():
@@ -67,7 +69,7 @@ async def test_a_sampled_failure_is_asked_for_greedily_first():
     assert (answer.end, answer.temperature) == (len(AUDIO), 0.0)
     engine = Engine(lambda utterance: Finish.LOOP)
     answers = await engine.answers(Utterance(AUDIO, temperature=0.7))
-    assert [half.transcription.hypothesis.finish for half in answers] == [Finish.LOOP] * 2
+    assert [half.hypothesis.finish for half in answers] == [Finish.LOOP] * 2
     assert [utterance.temperature for utterance in engine.asked] == [0.0] * 3
 
 
@@ -75,7 +77,7 @@ async def test_a_short_utterance_is_not_cut():
     """Under two seconds the cut costs more words than the loop."""
     engine = Engine(lambda utterance: Finish.END)
     (answer,) = await engine.answers(Utterance(AUDIO[:31_000]))
-    assert (answer.transcription.hypothesis.finish, engine.asked) == (Finish.LOOP, [])
+    assert (answer.hypothesis.finish, engine.asked) == (Finish.LOOP, [])
 
 
 async def test_one_failing_half_cancels_the_other():

@@ -1,4 +1,4 @@
-"""`POST /v1/audio/transcriptions`: a form in, a transcript out."""
+"""`POST /v1/audio/transcriptions` and `/v1/audio/subtitles`: a form in, a transcript or a subtitle file out."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from fastapi.responses import Response
 from starlette.datastructures import UploadFile
 
 from asr_server.core.errors import UnsupportedValue
-from asr_server.recordings import forms, responses, sse
-from asr_server.recordings.fields import TranscriptionForm
+from asr_server.net.disconnect import while_connected
+from asr_server.net.request_log import log_fields, server_timing
+from asr_server.recordings import forms, sse
+from asr_server.recordings.fields import SubtitleForm, TranscriptionForm
 from asr_server.recordings.pipeline import Emit, Event, Finished, RunOptions, Started
-from asr_server.recordings.requests import ResponseFormat, TranscriptionRequest
+from asr_server.recordings.requests import Request as AnyRequest
+from asr_server.recordings.requests import ResponseFormat, Result, TranscriptionRequest
 from asr_server.recordings.schemas import DiarizedTranscriptionBody, TranscriptionBody, VerboseTranscriptionBody
 from asr_server.services import CallerDep, Services, ServicesDep
 
@@ -47,7 +50,7 @@ async def create_transcription(request: Request, services: ServicesDep, caller: 
             if wanted.output.response_format.is_subtitles:
                 work = partial(_subtitle_events, services, file, wanted, replace(options, deltas=False))
             return await sse.respond(request, work, sse.OpenAiFrames(wanted.output))
-        return await responses.respond(request, services, wanted, file)
+        return await respond(request, services, wanted, file)
 
 
 async def _subtitle_events(
@@ -86,3 +89,46 @@ async def stream_transcription(request: Request, services: ServicesDep, caller: 
             services.pipeline.transcribe, file.file, wanted, RunOptions(caller=caller.share, owner=caller.owner)
         )
         return await sse.respond(request, work, sse.SegmentFrames(wanted.output))
+
+
+@router.post(
+    "/v1/audio/subtitles",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The file. `X-Subtitle-Timing` says where its times come from: `aligned`, `estimated` or "
+            "`mixed`.",
+            "content": {"text/plain": {"example": "1\n00:00:00,250 --> 00:00:02,800\nTurn on the lights.\n\n"}},
+        },
+        **forms.ERRORS,
+    },
+    openapi_extra=forms.request_schema(SubtitleForm),
+)
+async def create_subtitles(request: Request, services: ServicesDep) -> Response:
+    """Subtitles of a recording: broken at sentences, clauses and pauses, as fast as one can read."""
+    async with forms.received(request, services, forms.subtitle_request) as (wanted, file):
+        return await respond(request, services, wanted, file)
+
+
+async def respond(request: Request, services: Services, wanted: AnyRequest, file: UploadFile) -> Response:
+    """Process the request while the client is connected. Raises `Cancelled` when it leaves before the answer."""
+    options = RunOptions(caller=request.state.caller.share, owner=request.state.caller.owner)
+    work = services.processor.process(file.file, wanted, options)
+    result, transcript = await while_connected(request.receive, work)
+    request.state.log.update(log_fields(transcript))
+    if result.untranslated is not None:
+        request.state.log["untranslated"] = result.untranslated
+    duration = {"X-Audio-Duration": f"{transcript.duration_ms / 1000:.3f}"}
+    headers = headers_of(result) | duration | server_timing(request, transcript.timings)
+    return Response(result.content, media_type=result.media_type, headers=headers)
+
+
+def headers_of(result: Result) -> dict[str, str]:
+    """Return the headers that describe a result."""
+    known = {
+        "Content-Disposition": result.file_name and f'attachment; filename="{result.file_name}"',
+        "X-Subtitle-Timing": result.time_source,
+        "X-Untranslated": None if result.untranslated is None else str(result.untranslated),
+        "X-Translation-Error": result.translation_error,
+    }
+    return {name: value for name, value in known.items() if value is not None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -14,8 +14,11 @@ from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
     from numpy.typing import NDArray
 
+    from asr_server.audio.decode import Decoder, Progress, Samples, Source
     from asr_server.engine.protocol import EngineTraits
     from asr_server.recordings.requests import ServerVad
 
@@ -114,3 +117,29 @@ class Segmenter:
         peak = float(np.abs(audio).max(initial=0.0))
         # Always a copy: a view would keep the whole buffer alive. The division may round to above one, hence the clip.
         return np.clip(audio / np.float32(peak), -1.0, 1.0) if peak > 1.0 else audio.copy()
+
+
+class SpanSegmenter(Protocol):
+    """Cuts the blocks of a `RecordingSignal` into spans, in the order in which they begin."""
+
+    def push(self, block: NDArray[np.float32]) -> list[SpeechSpan]:
+        """Take the next samples and return the spans that are now final."""
+
+    def finish(self) -> list[SpeechSpan]:
+        """Return the last spans."""
+
+
+def _mixed(decoder: Decoder, source: Source, progress: Progress, caller: str) -> AsyncGenerator[Samples, None]:
+    return decoder.stream(source, progress, caller)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingSignal:
+    """The signal that is transcribed of a recording: its channels, mixed. Features make others of the channels."""
+
+    # the blocks of the recording: mono (n,), or (channels, n) where it is split
+    stream: Callable[[Decoder, Source, Progress, str], AsyncGenerator[Samples, None]] = _mixed
+    segmenter: Callable[[SegmentationConfig], SpanSegmenter] = Segmenter  # makes what cuts these blocks
+    is_split: bool = False  # each voice has spans of its own, which name its speaker
+    work: float = 1.0  # seconds of audio to transcribe for each second of the recording
+    warnings: tuple[str, ...] = ()  # what the caller should know

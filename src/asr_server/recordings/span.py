@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,12 +13,13 @@ from typing import TYPE_CHECKING
 from asr_server.core.audio import samples_to_ms
 from asr_server.core.transcript import Segment, Token
 from asr_server.engine.protocol import Finish, Utterance
-from asr_server.recordings import word_confidence, word_times
-from asr_server.recordings.retry import Answer, retry
+from asr_server.recordings import word_times
+from asr_server.recordings.retry import retry
 
 if TYPE_CHECKING:
     from asr_server.core.transcript import Word
-    from asr_server.engine.client import EngineClient
+    from asr_server.engine.client import EngineClient, Transcription
+    from asr_server.engine.protocol import Hypothesis
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.segmenter import SpeechSpan
     from asr_server.schedule.job import Priority
@@ -38,7 +42,7 @@ class SpanResult:
     """The segment of a span, or of half of one, and the engine's answer that it was made of."""
 
     segment: Segment
-    answer: Answer
+    answer: Transcription
 
 
 class SpanTask:
@@ -63,14 +67,11 @@ class SpanTask:
         )
         stream = context.engine.stream(self._utterance, priority=priority, deadline_s=context.deadline_s)
         self._stream = stream
+        self.begun = stream.begun  # set with the first text, or at the end of the job
         self._taken = self._retried = False
         self._task = context.group.create_task(self._run())
         # A task that is cancelled before its first step never awaits the stream: the job would stay in the queue.
         self._task.add_done_callback(lambda _: stream.cancel())
-
-    async def begun(self) -> None:
-        """Wait for the first text, or for the end of the job."""
-        await self._stream.begun.wait()
 
     async def next_delta(self) -> str | None:
         """The next text as it is decoded; None at its end, or when the span is tried again.
@@ -100,11 +101,11 @@ class SpanTask:
         found = await self._context.engine.transcribe(
             utterance, priority=self._priority, deadline_s=self._context.deadline_s
         )
-        first, second = answer.transcription.hypothesis, found.hypothesis
+        first, second = answer.hypothesis, found.hypothesis
         ended = second.text and second.finish is Finish.END
         if not ended or second.mean_logprob <= first.mean_logprob:
             return result
-        return await self._result(Answer(answer.start, answer.end, found, utterance.temperature))
+        return await self._result(replace(found, start=answer.start, end=answer.end))
 
     async def _run(self) -> list[SpanResult] | Exception:
         try:
@@ -114,29 +115,29 @@ class SpanTask:
             # Raised, it would end the whole group. It waits for its turn instead: what was said before is sent first.
             return error
 
-    async def _answers(self) -> list[Answer]:
+    async def _answers(self) -> list[Transcription]:
         first = await self._stream.result()
         if self._taken:
-            return [Answer(0, len(self._utterance.audio), first, self._utterance.temperature)]
+            return [first]
         self._retried = first.hypothesis.finish is not Finish.END
         ask = partial(self._context.engine.transcribe, priority=self._priority, deadline_s=self._context.deadline_s)
         return await retry(self._utterance, first, ask)
 
-    async def _result(self, answer: Answer) -> SpanResult:
-        offset, hypothesis = self._span.start, answer.transcription.hypothesis
+    async def _result(self, answer: Transcription) -> SpanResult:
+        offset, hypothesis = self._span.start, answer.hypothesis
         part = self._span.part(offset + answer.start, offset + answer.end)
         how = self._context.request.needed_word_times
         words = await word_times.words(
             self._context.engine, part, hypothesis.text, hypothesis.language, how, priority=self._priority
         )
-        rated = word_confidence.rated(words, hypothesis)
+        spoken = rated(words, hypothesis)
         if part.speaker is not None:
-            rated = tuple(replace(word, speaker=part.speaker) for word in rated)
-        return SpanResult(_segment(part, answer, rated), answer)
+            spoken = tuple(replace(word, speaker=part.speaker) for word in spoken)
+        return SpanResult(_segment(part, answer, spoken), answer)
 
 
-def _segment(span: SpeechSpan, answer: Answer, words: tuple[Word, ...]) -> Segment:
-    hypothesis = answer.transcription.hypothesis
+def _segment(span: SpeechSpan, answer: Transcription, words: tuple[Word, ...]) -> Segment:
+    hypothesis = answer.hypothesis
     silence = hypothesis.no_speech_prob
     return Segment(
         start_ms=samples_to_ms(span.start),
@@ -158,3 +159,31 @@ def _segment(span: SpeechSpan, answer: Answer, words: tuple[Word, ...]) -> Segme
         audio_tokens=hypothesis.audio_tokens,
         speaker=span.speaker,
     )
+
+
+def rated(words: Sequence[Word], hypothesis: Hypothesis) -> tuple[Word, ...]:
+    """Return the words of the hypothesis' text, in order, each with the geometric mean of its tokens' probabilities.
+
+    A token that writes parts of two words counts for both. All words stay as they are if the tokens do not map to the
+    text.
+    """
+    tokens = [
+        (end, logprob)
+        for end, logprob, piece in zip(hypothesis.offsets, hypothesis.logprobs, hypothesis.pieces, strict=False)
+        if piece  # the others name the language
+    ]
+    starts = [0, *(end for end, _ in tokens[:-1])]
+    # A token that ends inside a character counts for that character.
+    ends = [max(end, start + 1) for start, (end, _) in zip(starts, tokens, strict=False)]
+    rated_words, at = [], 0
+    for word in words:
+        start = hypothesis.text.find(word.text, at)
+        if start < 0:
+            rated_words.append(word)
+            continue
+        at = start + len(word.text)
+        own = [logprob for _, logprob in tokens[bisect_right(ends, start) : bisect_left(starts, at)]]
+        if own:
+            word = replace(word, confidence=round(min(1.0, math.exp(sum(own) / len(own))), 4))
+        rated_words.append(word)
+    return tuple(rated_words)

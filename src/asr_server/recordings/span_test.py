@@ -1,16 +1,19 @@
 """One span at work, with an engine that says what it was asked; `pipeline_test.py` has the whole way."""
 
 import asyncio
+import math
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
-from asr_server.core.transcript import Segment
+from asr_server.core.transcript import Segment, TimeSource, Word
+from asr_server.engine.client import Transcription
 from asr_server.engine.protocol import DEFAULT_TRAITS, Finish, Hypothesis
 from asr_server.recordings.pipeline import _Assembly, ignore
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest
 from asr_server.recordings.segmenter import SpeechSpan
-from asr_server.recordings.span import SpanContext, SpanTask
+from asr_server.recordings.span import SpanContext, SpanTask, rated
 from asr_server.schedule.job import Priority
 
 SPAN = SpeechSpan(16_000, 32_000, np.zeros(16_000, np.float32), 0.9, ((16_000, 30_000),), "A")
@@ -31,7 +34,7 @@ def said(text, *, finish=Finish.END, logprob=-0.5):
         offsets=tuple(range(1, len(text) + 1)),
         pieces=tuple(letter.encode() for letter in text),
     )
-    return SimpleNamespace(hypothesis=hypothesis, queue_s=0.0, infer_s=0.0, load_s=0.0)
+    return Transcription(hypothesis, 0.0, 0.0, 0.0, end=len(SPAN.audio))
 
 
 class Engine:
@@ -127,7 +130,50 @@ async def test_segments_of_channels_are_in_the_order_of_time():
     assembly = _Assembly(ignore, lambda done_s: None, deltas=False)
     late, early = segment(5, 6, "English", "A"), segment(3, 4, "English", "B")
     assembly._segments = [late, early]
-    await assembly.label(
-        SimpleNamespace(plan=SimpleNamespace(is_split=True), channels=None, speakers=None, tells_speakers=False)
-    )
+    await assembly.finish(SimpleNamespace(steps=[], tells_speakers=False))
     assert assembly._segments == [early, late]
+
+
+def _words(*texts):
+    return [Word(text, n, n + 1, TimeSource.ESTIMATED) for n, text in enumerate(texts)]
+
+
+def _hypothesis(text, *tokens, offsets=None):
+    """`tokens`: bytes and probability of each."""
+    pieces = [piece for piece, _ in tokens]
+    written = [len(b"".join(pieces[: n + 1]).decode(errors="ignore")) for n in range(len(pieces))]
+    return Hypothesis(
+        text=text,
+        language="English",
+        ids=tuple(range(len(tokens))),
+        logprobs=tuple(math.log(probability) for _, probability in tokens),
+        finish=Finish.END,
+        audio_tokens=1,
+        prompt_tokens=1,
+        passes=1,
+        offsets=tuple(written) if offsets is None else offsets,
+        pieces=tuple(pieces),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "expected"),
+    [
+        ("turn it on.", [(b"turn", 0.5), (b" it", 0.25), (b" on", 0.9), (b".", 0.4)], [0.5, 0.25, 0.6]),
+        ("turn on", [(b"", 0.01), (b"tu", 0.9), (b"rn", 0.4), (b" on", 1.0)], [0.6, 1.0]),
+        ("你好 a", [("你好".encode(), 0.5), (b" a", 0.7)], [0.5, 0.5, 0.7]),
+        ("é a", [(b"\xc3", 0.9), (b"\xa9", 0.4), (b" ", 0.1), (b"a", 0.8)], [0.6, 0.8]),
+    ],
+    ids=["words", "language-token", "token-of-two-words", "parts-of-a-character"],
+)
+def test_a_word_is_as_probable_as_its_tokens(text, tokens, expected):
+    """The geometric mean over the tokens that write any of its characters, and over no others."""
+    words = _words(*(text.split() if text.isascii() or "é" in text else ["你", "好", "a"]))
+    assert [word.confidence for word in rated(words, _hypothesis(text, *tokens))] == expected
+
+
+def test_words_that_do_not_map_have_no_confidence():
+    """A text that was cleaned up has no offsets; a word that it does not hold has no place."""
+    words = _words("turn", "on")
+    assert list(rated(words, _hypothesis("turn on", (b"turn on", 0.5), offsets=()))) == words
+    assert [word.confidence for word in rated(_words("off", "on"), _hypothesis("on", (b"on", 0.5)))] == [None, 0.5]

@@ -175,17 +175,13 @@ class OpenAiFrames:
         match event:
             case TextDelta(text=text):
                 return [frame({"type": "transcript.text.delta", "delta": text})]
-            case SegmentLabelled(segment=segment) if self._is_diarized:
+            case SegmentLabelled(segment=segment) if self._output.response_format is ResponseFormat.DIARIZED_JSON:
                 self._segments += 1
                 return [frame(diarized_segment(self._segments - 1, segment))]
             case Finished(transcript=transcript):
                 return [frame(_done(transcript, self._output)), "data: [DONE]\n\n"]
             case _:
                 return []
-
-    @property
-    def _is_diarized(self) -> bool:
-        return self._output.response_format is ResponseFormat.DIARIZED_JSON
 
 
 def _done(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from asr_server.features.gateway.worker_client import WorkerClient
 from asr_server.features.speech_output.engines import registry
 from asr_server.features.speech_output.options import OTHERS, SPEECH
 from asr_server.features.speech_output.voice_list import voice_list
+from asr_server.live.stream_rules import stream_rules
 from asr_server.net.websocket_io import refuse_plain_request
 from asr_server.ops.schemas import (
     CapacityBody,
@@ -38,7 +39,6 @@ from asr_server.ops.schemas import (
     SpeechQueueBody,
 )
 from asr_server.recordings.schemas import ErrorBody, ModelBody, ModelList, VoiceListBody
-from asr_server.recordings.stream_rules import stream_rules
 from asr_server.text import languages
 
 

@@ -48,6 +48,12 @@ class Enrolment:
         # A recording of one caller, and beside it one of somebody who has none: nobody waits for all of another one's.
         self._places = FairShares(1, 2)
 
+    @property
+    def is_running(self) -> bool:
+        """True while there is a process that tells speakers apart."""
+        speakers = self._speakers_or_reason
+        return not isinstance(speakers, str) and speakers.pid is not None
+
     def check(self) -> SpeakerClient:
         """Raise `UnsupportedValue` where no voice can be stored. For the time before a body is read."""
         if isinstance(self._speakers_or_reason, str):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS, VoicePrint, label
+from asr_server.core.transcript import MAX_SPEAKERS
+from asr_server.features.speakers.diarization.turns import VoicePrint, label
 from asr_server.features.speakers.voices import NamedVoice, named
 
 

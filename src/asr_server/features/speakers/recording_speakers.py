@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.transcript import Segment
-from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS, Diarization, SpeakerCount, label
+from asr_server.core.transcript import MAX_SPEAKERS, Segment
+from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, label
 from asr_server.features.speakers.recording_labels import labelled
+from asr_server.recordings.pipeline import RecordingStep
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Samples
     from asr_server.features.speakers.diarization.client import SpeakerClient
     from asr_server.features.speakers.diarization.turns import VoicePrint
-    from asr_server.recordings.requests import SpeakerOptions
-    from asr_server.recordings.segmenter import SpeechSpan
+    from asr_server.features.speakers.speaker_names import RecordingNames, SpeakerNames
+    from asr_server.recordings.pipeline import BeginStep, PrepareStep, RunOptions
+    from asr_server.recordings.requests import RecordingRequest, SpeakerOptions
+    from asr_server.recordings.segmenter import RecordingSignal, SpeechSpan
 
 Name = Callable[[Sequence["VoicePrint"]], Awaitable[list[str]]]
 NameChannels = Callable[[Mapping[str, "Samples"]], Awaitable[dict[str, str]]]
@@ -30,7 +34,33 @@ _WAITING_BLOCKS = 64
 _HEARD_SAMPLES = 12 * SAMPLE_RATE
 
 
-class RecordingSpeakers:
+def speaker_step(client: SpeakerClient, names: SpeakerNames) -> PrepareStep:
+    """Return the step that gives the segments of a recording their speakers, where the request has them told apart."""
+
+    async def prepare(request: RecordingRequest, options: RunOptions) -> BeginStep | None:
+        if request.speakers is None:
+            return None
+        known = await names.recording(request.speakers.known, options.caller, options.owner)
+        return partial(_begin, client, request.speakers, known)
+
+    return prepare
+
+
+def _begin(
+    client: SpeakerClient,
+    options: SpeakerOptions,
+    names: RecordingNames,
+    signal: RecordingSignal,
+    group: asyncio.TaskGroup,
+) -> RecordingStep:
+    if signal.is_split:
+        return ChannelSpeakers(names.of_channels)
+    voices = RecordingSpeakers(client, options, names.of)
+    group.create_task(voices.run())
+    return voices
+
+
+class RecordingSpeakers(RecordingStep):
     """One recording. `run` is a task of its own; it raises nothing, so that the text of the recording goes on.
 
     The blocks are a bounded channel: a recording that is decoded faster than its speakers are told apart waits. `name`:
@@ -53,7 +83,7 @@ class RecordingSpeakers:
                 found = await recording.finish(self._count)
         except Exception as error:
             self._found.set_exception(error)
-            self._found.exception()  # it is raised by `labels`, unless the recording failed before
+            self._found.exception()  # it is raised by `mapped`, unless the recording failed before
             # So that `push` does not wait. What is left then is cancelled together with the recording.
             while await self._blocks.get() is not None:
                 pass
@@ -68,7 +98,7 @@ class RecordingSpeakers:
         """There are no more samples."""
         await self._blocks.put(None)
 
-    async def labels(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
+    async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         """The segments, each of one speaker. Raises `SpeakersUnavailable`."""
         found = await self._found
         if not found.voice_prints:  # nobody speaks for long enough to be told from others
@@ -79,7 +109,7 @@ class RecordingSpeakers:
         return await asyncio.to_thread(labelled, segments, found.turns, names)
 
 
-class ChannelSpeakers:
+class ChannelSpeakers(RecordingStep):
     """One recording whose channels are a person each. `name`: finds the names of channels by their speech."""
 
     def __init__(self, name: NameChannels) -> None:
@@ -98,7 +128,7 @@ class ChannelSpeakers:
         """There are no more spans: find the names. Raises `SpeakersUnavailable`."""
         self._names = await self._name(self._speech)
 
-    def labels(self, segments: Sequence[Segment]) -> list[Segment]:
+    async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         """The segments with names in place of the letters of their channels."""
         return [
             replace(

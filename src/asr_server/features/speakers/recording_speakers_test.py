@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from asr_server.core.errors import SpeakersUnavailable
-from asr_server.core.transcript import Segment
-from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS, Diarization, SpeakerCount, Turn
+from asr_server.core.transcript import MAX_SPEAKERS, Segment
+from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, Turn
 from asr_server.features.speakers.recording_speakers import RecordingSpeakers
 from asr_server.recordings.requests import SpeakerOptions
 
@@ -51,7 +51,7 @@ async def _labels(client, options=ANYBODY):
             await speakers.push(BLOCK)
         await speakers.end()
         try:
-            return await speakers.labels([SEGMENT])
+            return await speakers.mapped([SEGMENT])
         finally:
             running.cancel()
 

@@ -12,14 +12,14 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.errors import EmptyFile, InvalidValue, MissingParameter
-from asr_server.features.speakers.enrolment import MAX_RECORDINGS, Candidate
+from asr_server.features.speakers.enrolment import MAX_RECORDINGS, Candidate, Enrolment
 from asr_server.features.speakers.voice_prints import MAX_RECORDING_S, MIN_RECORDING_S
-from asr_server.features.speakers.voices import Voice
+from asr_server.features.speakers.voices import Voice, VoiceStore
 from asr_server.net import body
 from asr_server.net.disconnect import while_connected
 from asr_server.recordings import forms
 from asr_server.recordings.schemas import ErrorBody, SpeakerBody, SpeakerDeletedBody, SpeakerListBody
-from asr_server.services import CallerDep, ServicesDep
+from asr_server.services import CallerDep, Services, ServicesDep
 
 router = APIRouter(prefix="/v1/speakers", tags=["speakers"])
 _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
@@ -83,11 +83,11 @@ _SCHEMA = {
 async def create_speaker(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Store the voice of a person, who is then recognised in this key's recordings where speakers are told apart. The
     recordings are not kept."""
-    services.enrolment.check()
+    services.of(Enrolment).check()
     async with forms.read(request, services) as form:
         fields, files = _parse(form)
         candidate = Candidate(fields.name, fields.consent, owner=caller.owner, caller=caller.share)
-        work = services.enrolment.enrol(candidate, [file.file for file in files])
+        work = services.of(Enrolment).enrol(candidate, [file.file for file in files])
         voice = await while_connected(request.receive, work)
     return JSONResponse(_body(voice).model_dump(), 201, {"Location": f"/v1/speakers/{voice.id}"})
 
@@ -95,19 +95,19 @@ async def create_speaker(request: Request, services: ServicesDep, caller: Caller
 @router.get("")
 async def list_speakers(services: ServicesDep, caller: CallerDep) -> SpeakerListBody:
     """The voices that are stored for this key, oldest first."""
-    return SpeakerListBody(data=[_body(voice) for voice in await services.voices.voices(caller.owner)])
+    return SpeakerListBody(data=[_body(voice) for voice in await services.of(VoiceStore).voices(caller.owner)])
 
 
 @router.get("/{speaker_id}", responses=_MISSING)
 async def retrieve_speaker(speaker_id: str, services: ServicesDep, caller: CallerDep) -> SpeakerBody:
     """One voice."""
-    return _body(await services.voices.voice(caller.owner, speaker_id))
+    return _body(await services.of(VoiceStore).voice(caller.owner, speaker_id))
 
 
 @router.delete("/{speaker_id}", responses=_MISSING)
 async def delete_speaker(speaker_id: str, services: ServicesDep, caller: CallerDep) -> SpeakerDeletedBody:
     """Remove a voice with its name and its note. From now on nobody is recognised by it."""
-    await services.voices.delete(caller.owner, speaker_id)
+    await services.of(VoiceStore).delete(caller.owner, speaker_id)
     return SpeakerDeletedBody(id=speaker_id)
 
 
@@ -137,3 +137,8 @@ def _body(voice: Voice) -> SpeakerBody:
         created_at=int(voice.created_at),
         model=voice.model,
     )
+
+
+def speakers_health(services: Services) -> dict[str, str]:
+    """Return the field of `/health` about the process that tells speakers apart."""
+    return {"speakers_state": "loaded" if services.of(Enrolment).is_running else "unloaded"}

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from functools import reduce
 
-from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS
+from asr_server.core.transcript import MAX_SPEAKERS
 
 Runs = list[dict[str, str | None]]  # {"speaker", "text"}, in order
 

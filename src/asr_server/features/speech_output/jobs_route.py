@@ -10,6 +10,7 @@ from fastapi.responses import Response
 
 from asr_server.features.speech_output.fields import MAX_JOB_CHARS, SpeechJobBody, chapters_of, speech_job_request
 from asr_server.features.speech_output.speech_jobs import beginning, text_size
+from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.features.speech_output.text_parts import dumped
 from asr_server.jobs.route import accepted
 from asr_server.net import body
@@ -36,12 +37,12 @@ _MAX_BYTES = 12 * MAX_JOB_CHARS + 2**20
 async def create_speech_job(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Accept a text of up to 2,000,000 characters that is spoken when there is time. Its state, its progress and its
     audio are those of the job, below `/v1/jobs`."""
-    services.speech.check()
+    services.of(SpeechProcessor).check()
     async with services.jobs.room_for_text(caller.owner, caller.share):
         values = await body.read_json(request, _MAX_BYTES)
         sent = await asyncio.to_thread(body.validated, SpeechJobBody, values)
         wanted, chapters = speech_job_request(sent, services.catalog), await asyncio.to_thread(chapters_of, sent)
-        services.speech.delivery(beginning(wanted, chapters))
+        services.of(SpeechProcessor).delivery(beginning(wanted, chapters))
         size = await asyncio.to_thread(text_size, wanted, chapters)
         stored = BytesIO(await asyncio.to_thread(dumped, chapters))
         return accepted(await services.jobs.add(wanted, stored, caller.owner, text=size))

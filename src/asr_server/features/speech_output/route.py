@@ -22,6 +22,7 @@ from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.fields import CLONE_FIELDS, CloneForm, SpeechBody, clone_schema, speech_request
 from asr_server.features.speech_output.requests import AudioChunk, SentenceBegun, SpeechDone, SpeechEvent, SpeechRequest
 from asr_server.features.speech_output.script import SpeechScript
+from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.features.speech_output.voice_list import voice_list
 from asr_server.features.speech_output.voice_sample import voice_sample
 from asr_server.net import body
@@ -77,8 +78,8 @@ async def stream_samples(request: Request, services: ServicesDep) -> Response:
 @router.post("/speech/clone", response_class=Response, responses=_ERRORS, openapi_extra=clone_schema())
 async def speak_as(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Speak a text in the voice of a recording, which is not kept."""
-    services.speech.check(imitates=True)
-    services.speech.admission.check()
+    services.of(SpeechProcessor).check(imitates=True)
+    services.of(SpeechProcessor).admission.check()
     form = await body.read_form(request, min(services.settings.max_upload_bytes, _MAX_CLONE_BYTES))
     try:
         fields = body.validated(CloneForm, {"input": "", **body.scalars(form, CLONE_FIELDS)})
@@ -98,12 +99,12 @@ async def speak_as(request: Request, services: ServicesDep, caller: CallerDep) -
 @router.get("/voices", responses={501: {"model": ErrorBody}})
 async def list_voices(services: ServicesDep) -> VoiceListBody:
     """The voices that speech requests can name: OpenAI's names, and the engine's own."""
-    return voice_list([client.traits for client in services.speech.engines.named])
+    return voice_list([client.traits for client in services.of(SpeechProcessor).engines.named])
 
 
 async def _received(request: Request, services: Services) -> SpeechBody:
     """The body. Raises `SpeechUnavailable` before it is read."""
-    services.speech.check()
+    services.of(SpeechProcessor).check()
     max_bytes = _BYTES_PER_CHAR * services.settings.max_speech_chars + _OTHER_BYTES
     return body.validated(SpeechBody, await body.read_json(request, max_bytes))
 
@@ -123,8 +124,8 @@ async def _events(
     request: Request, services: Services, wanted: SpeechRequest, to_frames: Callable[[SpeechEvent], list[str]]
 ) -> Response:
     prepared = await _prepared(request, services, wanted)
-    kept = services.speech.kept(prepared)
-    work = partial(services.speech.speak, prepared) if kept is None else kept.replay
+    kept = services.of(SpeechProcessor).kept(prepared)
+    work = partial(services.of(SpeechProcessor).speak, prepared) if kept is None else kept.replay
 
     def frames(event: SpeechEvent) -> list[str]:
         if isinstance(event, SpeechDone):
@@ -140,8 +141,8 @@ async def _prepared(request: Request, services: Services, wanted: SpeechRequest)
     """Return what is to be spoken. A long text waits for its turn, and no longer than its client does."""
     caller = request.state.caller
     if len(wanted.text) <= _SHORT_TEXT_CHARS:
-        return services.speech.prepare(wanted, caller.owner, caller.share)
-    work = services.speech.prepare_long(wanted, caller.owner, caller.share)
+        return services.of(SpeechProcessor).prepare(wanted, caller.owner, caller.share)
+    work = services.of(SpeechProcessor).prepare_long(wanted, caller.owner, caller.share)
     return await while_connected(request.receive, work)
 
 
@@ -149,10 +150,10 @@ async def _audio_response(request: Request, services: Services, wanted: SpeechRe
     """The response that sends the audio as it is made, or that was kept. An error before the first audio becomes an
     HTTP status."""
     prepared = await _prepared(request, services, wanted)
-    kept = services.speech.kept(prepared)
+    kept = services.of(SpeechProcessor).kept(prepared)
     if kept is not None:
         return _kept_response(request, kept, prepared)
-    buffer = sse.EventBuffer(partial(services.speech.speak, prepared))
+    buffer = sse.EventBuffer(partial(services.of(SpeechProcessor).speak, prepared))
     try:
         await while_connected(request.receive, _until_audio(buffer))
     except BaseException:

@@ -13,9 +13,10 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import InvalidAudio, UnsupportedValue
 from asr_server.engine.protocol import Finish
 from asr_server.features.speakers.diarization.turns import Diarization, Turn
+from asr_server.features.speakers.recording_speakers import speaker_step
 from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.features.speakers.voices import Voice, VoiceStore
-from asr_server.features.stereo.channels import NUMBER_IGNORED, TOO_MANY_CHANNELS, channel_plan
+from asr_server.features.stereo.channels import NUMBER_IGNORED, TOO_MANY_CHANNELS, channel_signal
 from asr_server.recordings.pipeline import (
     Finished,
     RecordingPipeline,
@@ -40,6 +41,7 @@ from E2Etest.recordings import real_clips, waveform
 @pytest.fixture
 async def made():
     made = Made(lambda samples: Finish.END)
+    made.pipeline = RecordingPipeline(replace(made.pipeline._resources, open_signal=channel_signal))
     yield made
     await made.close()
 
@@ -176,7 +178,7 @@ def known(made, tmp_path):
     client, store = LoudAndQuiet(), VoiceStore(tmp_path)
     resources = made.pipeline._resources
     names = SpeakerNames(client, made.decoder, store)
-    made.pipeline = RecordingPipeline(replace(resources, speakers=client, names=names))
+    made.pipeline = RecordingPipeline(replace(resources, steps=[speaker_step(client, names)]))
     return client, store
 
 
@@ -234,7 +236,9 @@ async def test_speech_at_the_same_time_is_more_work(made):
     both, turns = np.stack([jfk, librivox]), conversation(people("digits_george", "digits_jackson"))
     for track, work in ((both, 1.19), (turns, 1.0)):
         with wav(pcm16(track), channels=2) as file:
-            assert (await channel_plan(made.decoder, file, ChannelMode.SPLIT, "")).work == pytest.approx(work, abs=0.05)
+            assert (await channel_signal(made.decoder, file, _request("split"), "")).work == pytest.approx(
+                work, abs=0.05
+            )
         before_s = made.admission.answered_s
         await _transcribe(made, track, _request("split"))
         answered_s = made.admission.answered_s - before_s
@@ -264,16 +268,16 @@ async def test_a_long_call_is_not_read_twice(made, call):
     """The beginning tells what its channels are."""
     track = np.tile(call, 6)
     with wav(pcm16(np.clip(track, -1, 1)), channels=2) as file:
-        plan = await channel_plan(made.decoder, file, ChannelMode.AUTO, "")
-    assert plan.is_split
+        signal = await channel_signal(made.decoder, file, _request("auto"), "")
+    assert signal.is_split
     assert made.decoder.decoded_s < track.shape[1] / SAMPLE_RATE / 2
 
 
-async def test_the_blocks_of_a_plan(made, call):
+async def test_the_blocks_of_a_signal(made, call):
     """What is pushed to other listeners: mono where the recording is not split."""
     mono = call.sum(axis=0)
     for track, mode, dimensions in ((np.stack([mono, mono]), "auto", 1), (call, "mix", 1), (call, "auto", 2)):
         with wav(pcm16(np.clip(track, -1, 1)), channels=2) as file:
-            plan = await channel_plan(made.decoder, file, ChannelMode(mode), "")
-            async with aclosing(plan.stream(made.decoder, file, Progress(), "")) as blocks:
+            signal = await channel_signal(made.decoder, file, _request(mode), "")
+            async with aclosing(signal.stream(made.decoder, file, Progress(), "")) as blocks:
                 assert {block.ndim async for block in blocks} == {dimensions}

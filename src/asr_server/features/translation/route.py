@@ -1,21 +1,48 @@
-"""`POST /v1/audio/translations`: a form in, the transcript in another language out."""
+"""`POST /v1/audio/translations` and `/v1/text/translations`: a recording or texts in, a translation out."""
 
 from __future__ import annotations
 
+from typing import Annotated, Any
+
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
 
-from asr_server.recordings import forms, responses
+from asr_server.features.translation.translations import Translations
+from asr_server.net import body
+from asr_server.net.disconnect import while_connected
+from asr_server.recordings import forms
 from asr_server.recordings.fields import TranslationForm
-from asr_server.recordings.schemas import TranslationBody, VerboseTranslationBody
+from asr_server.recordings.route import respond
+from asr_server.recordings.schemas import ErrorBody, TextTranslationBody, TranslationBody, VerboseTranslationBody
 from asr_server.services import ServicesDep
 
-router = APIRouter(tags=["audio"])
+router = APIRouter()
+
+_MAX_TEXTS, _MAX_TEXT_CHARS = 200, 2_000
+# JSON may write a character in six bytes, and outside the basic plane in twelve. The rest is for the other fields.
+_MAX_BODY_BYTES = 12 * _MAX_TEXTS * _MAX_TEXT_CHARS + 64 * 1024
+_ERRORS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorBody} for status in (400, 413, 429, 500, 501, 502, 503)
+}
+
+Text = Annotated[str, Field(max_length=_MAX_TEXT_CHARS)]
+
+
+class TextTranslationRequest(BaseModel):
+    """The body."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    texts: list[Text] = Field(description="Neighbours are context for each other.", min_length=1, max_length=_MAX_TEXTS)
+    target_language: str = Field(description="Any language, as a BCP 47 tag or an English name.")
+    source_language: str = Field("", description="The same for the texts; empty: not known.")
 
 
 @router.post("/openai/deployments/{deployment}/audio/translations", include_in_schema=False)
 @router.post(
     "/v1/audio/translations",
+    tags=["audio"],
     response_model=TranslationBody | VerboseTranslationBody,
     responses={
         200: {
@@ -30,6 +57,40 @@ router = APIRouter(tags=["audio"])
 async def create_translation(request: Request, services: ServicesDep) -> Response:
     """Transcribe a recording and translate the text. Only text leaves the server, and only to the endpoint it was
     set up with."""
-    services.translations.check()
+    services.of(Translations).check()
     async with forms.received(request, services, forms.translation_request) as (wanted, file):
-        return await responses.respond(request, services, wanted, file)
+        return await respond(request, services, wanted, file)
+
+
+@router.post(
+    "/v1/text/translations",
+    tags=["text"],
+    responses=_ERRORS,
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": TextTranslationRequest.model_json_schema()}},
+        }
+    },
+)
+async def translate_texts(request: Request, services: ServicesDep) -> TextTranslationBody:
+    """Translate texts, such as lines of a transcript. Only they leave the server, and only to the endpoint it was set
+    up with."""
+    services.of(Translations).check()
+    wanted = body.validated(TextTranslationRequest, await body.read_json(request, _MAX_BODY_BYTES))
+    work = services.of(Translations).texts(
+        wanted.texts,
+        target_language=wanted.target_language,
+        source_language=wanted.source_language,
+        limit_s=services.settings.request_timeout,
+    )
+    lines, target = await while_connected(request.receive, work)
+    untranslated = sum(line.kept for line in lines)
+    request.state.log |= {"lines": len(lines), "untranslated": untranslated}
+    return TextTranslationBody(
+        translations=[line.text for line in lines],
+        reasons=[line.reason.value for line in lines],
+        untranslated=untranslated,
+        language=target.name,
+        language_code=target.tag,
+    )

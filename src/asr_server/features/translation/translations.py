@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
 from asr_server.core.errors import InvalidLanguage, TranslationError, TranslationUnavailable, UnsupportedLanguage
-from asr_server.core.transcript import Transcript
+from asr_server.core.transcript import Segment, Transcript
 from asr_server.features.translation.endpoint import ChatEndpoint, EndpointConfig, PromptOutcome
 from asr_server.features.translation.lines import Line, Reason, Translated, TranslationConfig
 from asr_server.features.translation.translator import Translator
-from asr_server.recordings.requests import TranslationRequest
+from asr_server.ops.metric_spec import MetricKind, MetricSample, MetricSpec
+from asr_server.recordings import render
+from asr_server.recordings.requests import ResponseFormat, Result, TranslationRequest
 from asr_server.subtitle.cue_config import CueConfig
 from asr_server.subtitle.cues import Cue
 from asr_server.subtitle.layout import relayout
-from asr_server.text import joining, target_languages
+from asr_server.text import joining, languages, target_languages
 from asr_server.text.target_languages import LanguageTag
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
+    from asr_server.services import Services
 
 _NOT_SET_UP = "No translation endpoint is set up: set {names} to an OpenAI-compatible endpoint and a model it serves."
 
@@ -85,6 +91,20 @@ class TranslatedTranscript:
         return replace(self.source, text=text, language=self.target.name, segments=segments)
 
 
+TRANSLATION_QUESTIONS = MetricSpec(
+    "asr_translation_questions_total",
+    MetricKind.COUNTER,
+    "Requests to the translation endpoint, by outcome.",
+    ("outcome",),
+)
+
+
+def translation_gauges(services: Services) -> Iterable[MetricSample]:
+    """Yield the number of requests to the endpoint."""
+    prompts = services.of(Translations).questions
+    yield MetricSample(TRANSLATION_QUESTIONS, {(outcome,): prompts.get(outcome, 0) for outcome in PromptOutcome})
+
+
 class Translations:
     """The endpoint and the bound on requests to it, shared by the whole process."""
 
@@ -107,6 +127,20 @@ class Translations:
         """Raise `TranslationUnavailable` if no endpoint is set up. For the time before a body is read."""
         if self._missing:
             raise TranslationUnavailable(_NOT_SET_UP.format(names=" and ".join(self._missing)))
+
+    async def answer(self, transcript: Transcript, request: TranslationRequest, limit_s: float) -> Result:
+        """Return the translated transcript as the request says, within `limit_s`. Raises as `cues` does.
+
+        What takes long is computed in a thread: live sessions share the event loop.
+        """
+        if not request.output.response_format.is_subtitles:
+            text = await self.transcript(transcript, request, limit_s=limit_s)
+            return await asyncio.to_thread(render_transcript, text, request)
+        config = render.cue_config(self._settings, request.output)
+        cues = await asyncio.to_thread(render.cues, transcript, config)
+        spoken = cue_languages(cues, transcript.segments)
+        lines = await self.cues(cues, request, limit_s=limit_s, languages=spoken)
+        return await asyncio.to_thread(render_cues, lines, request, config)
 
     async def cues(
         self, cues: Sequence[Cue], request: TranslationRequest, *, limit_s: float, languages: Sequence[str] = ()
@@ -197,3 +231,70 @@ def _language(name: str) -> LanguageTag | None:
         return target_languages.find(name) if name else None
     except (InvalidLanguage, UnsupportedLanguage):
         return None
+
+
+def cue_languages(cues: Sequence[Cue], segments: Sequence[Segment]) -> list[str]:
+    """The language of each cue; "" if its words are of segments in several languages."""
+    spoken = [(word.start_ms, segment.language) for segment in segments for word in segment.words]
+    starts = list(accumulate((start for start, _ in spoken), max))
+    found = []
+    for cue in cues:
+        first = max(0, bisect_right(starts, cue.start_ms) - 1)
+        named = {language for _, language in spoken[first : max(first + 1, bisect_left(starts, cue.end_ms))]}
+        found.append(named.pop() if len(named) == 1 else "")
+    return found
+
+
+def render_cues(found: TranslatedCues, request: TranslationRequest, cue_config: CueConfig) -> Result:
+    """The cues as SRT or VTT, with new line breaks; where bilingual, the source above each translation."""
+    cues = found.laid_out(cue_config, bilingual=request.bilingual)
+    return _result(render.render_cues(cues, request.output.response_format), render.TEXT, found)
+
+
+def render_transcript(found: TranslatedTranscript, request: TranslationRequest) -> Result:
+    """The transcript as json, verbose_json or text; where bilingual, the source text beside each translation."""
+    if request.output.response_format is ResponseFormat.TEXT:
+        text = _pairs(found) if request.bilingual else f"{render.text(found.transcript)}\n"
+        return _result(text.encode(), render.TEXT, found)
+    is_verbose = request.output.response_format is ResponseFormat.VERBOSE_JSON
+    content = (render.verbose if is_verbose else render.plain)(found.transcript, request.output) | _facts(found)
+    if is_verbose:
+        content |= {"task": "translate", "language": content["language"].lower()}
+        for segment, line, source in zip(content["segments"], found.lines, found.source.segments, strict=True):
+            segment |= {"translated": line.translated, "reason": line.reason.value}
+            segment["compression_ratio"] = source.compression_ratio  # it shows loops of the recognition
+    if request.bilingual:
+        content["source_text"] = found.source.text
+        for segment, source in zip(content.get("segments", []), found.source.segments, strict=is_verbose):
+            segment["source_text"] = source.text
+    return _result(render.dump(content), render.JSON, found)
+
+
+def _result(content: bytes, media_type: str, found: TranslatedCues | TranslatedTranscript) -> Result:
+    error = found.failure.code if found.failure else None
+    return Result(content, media_type, untranslated=found.untranslated, translation_error=error)
+
+
+def _facts(found: TranslatedTranscript) -> dict[str, Any]:
+    """The language of the text, which for silence is the target's, and how much of it could not be translated."""
+    language = found.transcript.language or found.target.name
+    is_target = language == found.target.name
+    code = found.target.tag if is_target else languages.code(language)
+    return {
+        "language": language,
+        "language_code": code,
+        "languages": [{"code": code}],
+        "source_language": found.source.language,
+        "untranslated": found.untranslated,
+    }
+
+
+def _pairs(found: TranslatedTranscript) -> str:
+    """A block for each segment: the source, behind its speaker if that is known, and the translation below it if there
+    is one."""
+    sources = (joining.dialogue([(segment.speaker or "", segment.text)]) for segment in found.source.segments)
+    blocks = [
+        f"{source}\n{line.text}\n" if line.translated else f"{source}\n"
+        for source, line in zip(sources, found.lines, strict=True)
+    ]
+    return "\n".join(blocks) or "\n"

@@ -5,10 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from asr_server.core.transcript import MAX_SPEAKERS
 from asr_server.features.speakers.diarization import clustering
 from asr_server.features.speakers.diarization.clustering import Pieces, Plda
 from asr_server.features.speakers.diarization.embedded_weights import PldaParameters
-from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS, SpeakerCount
+from asr_server.features.speakers.diarization.turns import SpeakerCount
 
 
 def _voices(cosine_within, cosine_between, speakers, pieces):

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from asr_server.core.audio import SAMPLE_RATE, samples_to_ms
+from asr_server.core.transcript import MAX_SPEAKERS
 from asr_server.features.speakers.diarization import clustering, spans
 from asr_server.features.speakers.diarization.clustering import Pieces
 from asr_server.features.speakers.diarization.models import WINDOW_SAMPLES, Samples
 from asr_server.features.speakers.diarization.spans import Span
-from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS, SpeakerCount, Turn, VoicePrint
+from asr_server.features.speakers.diarization.turns import SpeakerCount, Turn, VoicePrint
 from asr_server.features.speakers.diarization.windows import Models, Overlap, Piece, Window, analyse
 
 # Labels of what was said this long ago never change. A piece that began this long ago is settled as a whole.

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-if TYPE_CHECKING:  # the gateway checks forms with `MAX_SPEAKERS`, and has no numpy
+from asr_server.core.transcript import MAX_SPEAKERS
+
+if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 # A direction in the space of voices: (dimensions,) float32 of length 1. Near directions are the same voice.
 VoicePrint: TypeAlias = "NDArray[np.float32]"
-
-# More people than this are not distinguished: further voices are given to the most similar of them.
-MAX_SPEAKERS = 40
 
 
 @dataclass(frozen=True, slots=True)

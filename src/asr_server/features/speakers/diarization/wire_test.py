@@ -5,8 +5,9 @@ import json
 import numpy as np
 import pytest
 
+from asr_server.core.transcript import MAX_SPEAKERS
 from asr_server.features.speakers.diarization import wire
-from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS, Diarization, Turn
+from asr_server.features.speakers.diarization.turns import Diarization, Turn
 from asr_server.processes import messages
 
 

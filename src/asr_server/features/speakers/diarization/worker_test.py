@@ -6,9 +6,9 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+from asr_server.core.transcript import MAX_SPEAKERS
 from asr_server.features.speakers.diarization import worker as speakers_worker
 from asr_server.features.speakers.diarization.conftest import NumberedVoices, numbered
-from asr_server.features.speakers.diarization.turns import MAX_SPEAKERS
 from asr_server.features.speakers.diarization.wire import SpeakerRequest
 from asr_server.processes import messages, sandbox
 

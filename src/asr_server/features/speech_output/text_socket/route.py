@@ -11,6 +11,7 @@ from asr_server.engine.catalog import Catalog
 from asr_server.features.speech_output.fields import request_for
 from asr_server.features.speech_output.outbox import SpokenAudio
 from asr_server.features.speech_output.session import SpeechSession
+from asr_server.features.speech_output.sessions import SpeechSessions
 from asr_server.features.speech_output.text_socket.client_messages import (
     Cancel,
     ClientMessage,
@@ -43,7 +44,7 @@ async def speak(socket: WebSocket) -> None:
 
 async def _run(socket: WebSocket, services: Services) -> None:
     caller: Caller = socket.state.caller
-    session = services.speech_sessions.open(caller.share)
+    session = services.of(SpeechSessions).open(caller.share)
     try:
         if await websocket_io.read_and_write(_read(socket, session, services.catalog), _write(socket, session)) is None:
             await websocket_io.close(socket, 1000, "")
@@ -52,7 +53,7 @@ async def _run(socket: WebSocket, services: Services) -> None:
         await session.close()
         await websocket_io.end(socket, error, error_message)
     finally:
-        await services.speech_sessions.close(session, caller.owner)
+        await services.of(SpeechSessions).close(session, caller.owner)
 
 
 async def _read(socket: WebSocket, session: SpeechSession, catalog: Catalog) -> bool:

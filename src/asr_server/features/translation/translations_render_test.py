@@ -1,15 +1,23 @@
 """Bodies of translated transcripts."""
 
+import asyncio
 import json
 from dataclasses import replace
 
 import pytest
 
 from asr_server.core.errors import TranslationFailed
-from asr_server.core.transcript import Segment, Transcript
+from asr_server.core.settings import Settings
+from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.features.translation.lines import Reason, Translated
-from asr_server.features.translation.render_translation import render_cues, render_transcript
-from asr_server.features.translation.translations import TranslatedCues, TranslatedTranscript
+from asr_server.features.translation.translations import (
+    TranslatedCues,
+    TranslatedTranscript,
+    Translations,
+    cue_languages,
+    render_cues,
+    render_transcript,
+)
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranslationRequest
 from asr_server.subtitle.cue_config import CueConfig
 from asr_server.subtitle.cues import Cue
@@ -100,3 +108,43 @@ def test_a_translation_keeps_its_speakers():
     first, second = (block.split("\n", 2)[2] for block in written.strip().split("\n\n"))
     assert first == "Ann: one two three four\nfive six seven eight"
     assert second == "one two three four five six seven eight"
+
+
+def _segment(start, text, language):
+    words = tuple(
+        Word(w, start + 300 * i, start + 300 * i + 300, TimeSource.ALIGNED) for i, w in enumerate(text.split())
+    )
+    return Segment(start - 100, words[-1].end_ms, text, language, (), 0.0, 0.0, words=words)
+
+
+def test_a_cue_of_two_languages_has_none():
+    """Such a cue is not taken for one that is in the target language already: half of it would stay as it is."""
+    segments = [_segment(100, "Ja.", "German"), _segment(450, "turn on the light", "English")]
+    cues = [Cue(100, 2000, "Ja. turn on the light")]
+    assert cue_languages(cues, segments) == [""]
+    assert cue_languages([Cue(100, 440, "Ja."), Cue(450, 2400, "turn on the light")], segments) == [
+        "German",
+        "English",
+    ]
+
+
+def test_moved_words_keep_their_language():
+    """Words of two spans that overlap are shown one after the other: a cue may begin where no word did."""
+    segments = [_segment(100, "one two three", "English"), _segment(200, "vier", "German")]
+    cues = [Cue(100, 701, "one two three"), Cue(702, 1100, "vier")]
+    assert cue_languages(cues, segments)[1] == "German"
+
+
+async def test_the_cues_of_a_long_recording_are_made_beside_the_event_loop():
+    """Live sessions go on meanwhile."""
+    segments = tuple(_segment(6000 * i, "one two three four five six, " * 3, "English") for i in range(300))
+    settings = Settings(_env_file=None)
+    request = _request(ResponseFormat.SRT, source_on_failure=True)
+    transcript = Transcript("", "English", 1_800_000, segments)
+    made = asyncio.create_task(Translations(settings).answer(transcript, request, 60.0))
+    turns = 0
+    while not made.done():
+        await asyncio.sleep(0.001)
+        turns += 1
+    assert (await made).content.count(b"-->") > 300
+    assert turns > 5
