@@ -78,7 +78,7 @@ class Format(_Part):
 
 
 class Transcription(_Part):
-    """How the speech is transcribed."""
+    """The model, the languages and the hints of a transcription."""
 
     model: str
     language: str | None = None
@@ -145,13 +145,13 @@ class Config(_Part):
 
     @property
     def logprobs(self) -> bool:
-        """Whether tokens with their probabilities are wanted."""
+        """True if tokens with their probabilities are wanted."""
         return LOGPROBS in (self.include or ())
 
 
 @dataclass(frozen=True, slots=True)
 class ServerDefaults:
-    """What a session begins with on this server."""
+    """The configuration that sessions begin with on this server."""
 
     catalog: Catalog
     rules: TurnConfig
@@ -159,12 +159,12 @@ class ServerDefaults:
 
     @classmethod
     def of(cls, services: Services) -> ServerDefaults:
-        """The defaults that the settings and the catalog give."""
+        """Return the defaults that the settings and the catalog give."""
         rules = services.live.turn_config()
         return cls(services.catalog, rules, services.live.judges_pauses)
 
     def initial(self, model: str | None = None) -> Config:
-        """The configuration of a session that asks for nothing; `model` counts where it is known."""
+        """Return the configuration of a session that asks for nothing; a `model` that is unknown is ignored."""
         bare = {"audio": {"input": {"transcription": None, "noise_reduction": None}}, "include": None}
         try:
             name = self.catalog.find(model or "").id
@@ -176,7 +176,7 @@ class ServerDefaults:
         )
 
     def updated(self, config: Config, patch: Mapping[str, Any], root: str = "session") -> Config:
-        """`config` with the keys of `patch` changed; a null clears. Raises `InvalidInput` with a path below `root`."""
+        """Return `config` changed by `patch`; a null clears. Raises `InvalidInput` with a path below `root`."""
         if "type" not in patch:
             raise MissingParameter("The session needs a type: 'transcription'.", param=_path(root, ("type",)))
         wanted = {name: value for name, value in patch.items() if name not in _READ_ONLY}
@@ -187,14 +187,14 @@ class ServerDefaults:
         return self._checked(merged, root)
 
     def restored(self, session: Mapping[str, Any]) -> Config:
-        """The configuration in an ephemeral key. Another server may have issued it, with other models than this one.
+        """Return the configuration in an ephemeral key. Another server with other models may have issued it.
 
         Raises `InvalidInput`.
         """
         return self._checked(session, "session")
 
     def rules_of(self, config: Config) -> TurnConfig:
-        """How the live session detects turns and transcribes under this configuration."""
+        """Return the rules by which the live session detects turns and transcribes under this configuration."""
         turn_detection, transcription = config.input.turn_detection, config.input.transcription
         rules = self.rules
         if transcription is not None:
@@ -225,7 +225,7 @@ class ServerDefaults:
                 )
 
     def _new_objects(self) -> dict[str, dict[str, Any]]:
-        """The initial fields of an object that an update adds, by its type or name."""
+        """Return the initial fields of the objects that an update can add, by their type or name."""
         return {
             "server_vad": {
                 "type": "server_vad",
@@ -263,7 +263,7 @@ class ServerDefaults:
 
 
 def merge(old: Mapping[str, Any], patch: Mapping[str, Any], new_objects: Mapping[str, Any]) -> dict[str, Any]:
-    """`old` with what `patch` names, at any depth. An object that changes its `type` begins from `new_objects` anew."""
+    """Return `old` changed by `patch` at any depth. An object that changes its `type` begins from `new_objects`."""
     merged = dict(old)
     for name, value in patch.items():
         if isinstance(value, Mapping):
@@ -282,7 +282,7 @@ def _base(name: str, before: Any, kind: Any, new_objects: Mapping[str, Any]) -> 
 
 
 def _forced(transcription: Transcription) -> str | None:
-    """The one language that is forced; None where the model chooses among several."""
+    """Return the one language that is forced, or None where the model chooses among several."""
     named = [transcription.language] if transcription.language else transcription.languages or []
     return languages.normalize(named[0]) if len(named) == 1 else None
 
@@ -302,7 +302,7 @@ def _input_error(error: ValidationError, root: str) -> InvalidInput:
 
 
 def _path(root: str, parts: tuple[str | int, ...]) -> str:
-    """`session.audio.input.format`, as OpenAI writes it: without the tags that pydantic adds for a union."""
+    """Return the path as OpenAI writes it, `session.audio.input.format`: without pydantic's tags for unions."""
     path = root
     for part in parts:
         if isinstance(part, int):
