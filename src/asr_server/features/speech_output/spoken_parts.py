@@ -1,7 +1,7 @@
 """The speech of a job while it is made: the samples of its finished parts, and a list of these, in two files.
 
-Both files only grow. A part counts once its line is in the list, behind its samples; what a server that died left
-beyond that is cut off.
+Both files only grow. A part counts once its line is in the list, which is written after its samples; the rest that a
+server left when it died is cut off.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _BLOCK_BYTES = 10 * SPEECH_RATE * SAMPLE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class SpokenPart:
-    """`key`: a digest of all that its samples depend on. `samples`: how many, of 16 bits, mono, at `SPEECH_RATE`."""
+    """A finished part. Its samples have 16 bits, mono, at `SPEECH_RATE`."""
 
-    key: str
-    samples: int
+    key: str  # a digest of all that its samples depend on
+    samples: int  # how many
 
 
 class SpokenParts:
@@ -46,7 +46,7 @@ class SpokenParts:
 
     @property
     def samples(self) -> int:
-        """Of all finished parts."""
+        """The number of samples of all finished parts."""
         return sum(part.samples for part in self.finished)
 
     def cut(self, count: int) -> None:
@@ -56,11 +56,11 @@ class SpokenParts:
         self._audio.truncate(self.samples * SAMPLE_BYTES)
 
     def write(self, data: bytes) -> None:
-        """The next bytes of the part that is being made."""
+        """Add the next bytes of the part that is being made."""
         self._audio.write(data)
 
     def finish_part(self, key: str) -> None:
-        """The part is complete, and stays whatever happens."""
+        """End the part. When this returns, the part is on the disk."""
         self._audio.flush()
         os.fsync(self._audio.fileno())
         size = os.fstat(self._audio.fileno()).st_size
@@ -71,12 +71,12 @@ class SpokenParts:
         self.finished.append(part)
 
     def samples_of(self, number: int) -> bytes:
-        """Those of a finished part."""
+        """Return the samples of a finished part."""
         begin = sum(part.samples for part in self.finished[:number]) * SAMPLE_BYTES
         return os.pread(self._audio.fileno(), self.finished[number].samples * SAMPLE_BYTES, begin)
 
     def blocks(self, part: SpokenPart) -> Iterator[bytes]:
-        """The samples of the next part, from the beginning of the file on, a few seconds at a time."""
+        """Yield the samples of the next part, from the beginning of the file on, a few seconds at a time."""
         left = part.samples * SAMPLE_BYTES
         while left:
             data = self._audio.read(min(left, _BLOCK_BYTES))

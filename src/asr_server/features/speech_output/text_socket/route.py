@@ -56,7 +56,7 @@ async def _run(socket: WebSocket, services: Services) -> None:
 
 
 async def _read(socket: WebSocket, session: SpeechSession, catalog: Catalog) -> bool:
-    """Hand every message to the session. True when the client has left."""
+    """Hand every message to the session. Returns True when the client has left."""
     while True:
         frame = await socket.receive()
         if frame["type"] == "websocket.disconnect":
