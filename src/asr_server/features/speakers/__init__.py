@@ -1,1 +1,1 @@
-"""Who speaks: speakers of recordings and live sessions, and voices that have names."""
+"""Speakers of recordings and live sessions, and voices that have names."""

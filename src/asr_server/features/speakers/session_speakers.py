@@ -1,4 +1,4 @@
-"""The speakers of a live session, told apart beside recognition, which never waits for it."""
+"""Finds the speakers of a live session, next to recognition, which never waits for it."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from asr_server.features.speakers.live_labels import SpeakerLabels, SpeakersLost
 from asr_server.features.speakers.voices import NamedVoice
 from asr_server.live.machine.events import Samples
 
-# As much is given at once, if so much is there: each call has its cost.
+# The least that is given at once, since each call has its cost.
 _PUSH_SAMPLES = SAMPLE_RATE // 2
-# What may wait, about 2 MB. Who speaks is then so far behind what was said that it cannot follow.
+# The most that may wait, about 2 MB. Beyond it the analysis is too late to be of use, and is given up.
 MAX_WAITING_SAMPLES = 30 * SAMPLE_RATE
 
 
 class SessionSpeakers:
-    """Of one session. `send`: gets changes of labels that were sent, and once why there are no more, if that happens.
+    """The analysis of one session.
 
-    `labels`: gets the texts of the session, and says whose they are. `voices`: reads those that have names; None where
-    none can be stored.
+    `send` gets changes of labels that were sent, and once the reason if no more follow. `labels` gets the texts of the
+    session, and labels them. `voices` reads the voices that have names; None where none can be stored.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SessionSpeakers:
         self._task = asyncio.create_task(self._run(source))
 
     def hear(self, samples: Samples) -> None:
-        """The next audio, mono at 16 kHz."""
+        """Add the next audio, mono at 16 kHz."""
         if self.lost:
             return
         self._waiting.append(samples)
@@ -59,7 +59,7 @@ class SessionSpeakers:
             self._enough.set()
 
     def close(self) -> None:
-        """No more audio comes, and nothing is reported any more."""
+        """End the analysis. Nothing is reported any more."""
         self._task.cancel()
 
     async def _run(self, source: LiveSpeakerSource) -> None:
