@@ -1,4 +1,4 @@
-"""Where another server can go on with a live session, which its client carries there. Data only."""
+"""The state with which another server can go on with a live session; its client carries it there. Data only."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ Run = Mapping[str, str | None]  # {"speaker", "text"}: text of one speaker
 
 @dataclass(frozen=True, slots=True)
 class TurnSettings:
-    """What a client may configure in the middle of a session. `language`: the model's name of it, "" for none."""
+    """The options that a client may change in the middle of a session."""
 
-    language: str = ""
+    language: str = ""  # the model's name of it, "" for none
     hotwords: str = ""
     manual: bool = False
     semantic: bool | None = None  # a pause is judged by what was said, or by its length alone; None: as the server does

@@ -20,7 +20,7 @@ class NewerVersion(ValueError):
 
 
 def upgraded(stored: Any) -> Any:
-    """The same record in the layout of `VERSION`. What is no record is returned as it is.
+    """Return the record in the layout of `VERSION`. A value that is no record is returned unchanged.
 
     Raises `NewerVersion`, and `ValueError`, `TypeError`, `AttributeError` or `KeyError` where parts are missing.
     """
