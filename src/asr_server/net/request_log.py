@@ -73,7 +73,7 @@ class RequestLog:
 
 
 def log_fields(transcript: Transcript) -> dict[str, object]:
-    """The fields of the log line for a transcript: lengths and times, none of its text."""
+    """Return the fields of the log line for a transcript: lengths and times, none of its text."""
     return {
         "audio_s": transcript.duration_ms / 1000,
         "spans": len(transcript.segments),
@@ -82,7 +82,7 @@ def log_fields(transcript: Transcript) -> dict[str, object]:
 
 
 def server_timing(request: Request, timings: Timings | SpeechTimings) -> dict[str, str]:
-    """The `Server-Timing` header: the times of the log line, in milliseconds."""
+    """Return the `Server-Timing` header: the times of the log line, in milliseconds."""
     parts = [*_parts(timings), ("total", _took_ms(request.scope))]
     return {"Server-Timing": ", ".join(f"{part};dur={took_ms:.1f}" for part, took_ms in parts)}
 
@@ -117,7 +117,7 @@ def _log(scope: Scope, request_id: str, status: int) -> None:
 
 
 def _route(scope: Scope) -> str:
-    """The pattern of the route. The path is text that the caller chose, so it is not logged."""
+    """Return the pattern of the route. The path is text that the caller chose, so it is not logged."""
     return getattr(scope.get("route"), "path", NO_ROUTE)
 
 
