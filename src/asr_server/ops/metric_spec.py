@@ -16,17 +16,17 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """One metric. `buckets`: upper bounds, of histograms only."""
+    """One metric."""
 
     name: str
     kind: MetricKind
     meaning: str
     labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
+    buckets: tuple[float, ...] = ()  # upper bounds, of histograms only
 
 
 class WorkerEnd(StrEnum):
-    """Why a gateway's worker process ended."""
+    """The causes of the end of a gateway's worker process."""
 
     STOPPED = "stopped"  # on purpose
     CRASHED = "crashed"

@@ -51,7 +51,7 @@ class _CombinedCollector:
         self._samples = samples
 
     def collect(self) -> Iterable[Metric]:
-        """All metric families."""
+        """Yield all metric families."""
         yield from self._metrics.registry.collect()
         yield from self._samples.collect()
 
@@ -65,7 +65,7 @@ class MetricSample:
 
 
 def read_samples(services: Services) -> list[MetricSample]:
-    """All gauges, read on the event loop, where most of the state lives."""
+    """Return all gauges, read on the event loop, where most of the state is kept."""
     return [*_engine(services), *_work(services), *_live(services), *_speech(services), *_server(services)]
 
 
@@ -76,7 +76,7 @@ class SampleCollector:
         self._samples = samples
 
     def collect(self) -> Iterable[Metric]:
-        """The metric families for the encoder."""
+        """Yield the metric families for the encoder."""
         # New families for each scrape: a registry would keep the first ones.
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 

@@ -55,17 +55,17 @@ class HttpMetrics:
                 self._errors.labels(surface, code)
 
     def request(self, route: str, method: str, status: int, took_s: float) -> None:
-        """A request ended. `route`: a pattern, never a path. `status` 0: the caller left before one was sent."""
+        """Count a request that ended. `route`: a pattern, never a path. `status` 0: the caller left before one."""
         known = method if method in table.METHODS else OTHER
         self._requests.labels(route, known, f"{(status or 499) // 100}xx").inc()
         self._seconds.labels(route).observe(took_s)
 
     def first_text(self, route: str, after_s: float) -> None:
-        """A stream sent its first text."""
+        """Note that a stream sent its first text."""
         self._first_text.labels(route).observe(after_s)
 
     def error(self, surface: Transport, code: str) -> None:
-        """A request was rejected, failed, or was cancelled by its caller."""
+        """Count a request that was rejected, failed, or was cancelled by its caller."""
         known = table.VALUES["code"]
         self._errors.labels(surface, code if code in known else OTHER).inc()
 
@@ -88,11 +88,11 @@ class EngineMetrics(SchedulerObserver):
         self._load_seconds = _create(table.MODEL_LOAD_SECONDS, registry)
 
     def started(self, job: AnyJob) -> None:
-        """A job entered the batch."""
+        """Note that a job entered the batch."""
         self._wait[job.priority.name.lower()].observe(_wait_s(job))
 
     def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
-        """A job ended; `value`: its result."""
+        """Note that a job ended; `value`: its result."""
         name = job.priority.name.lower()
         self._jobs[name, end].inc()
         if end is not JobEnd.DONE:
@@ -105,12 +105,12 @@ class EngineMetrics(SchedulerObserver):
             self._tokens["prompt"].inc(value.prompt_tokens)
 
     def stepped(self, rows: int, took_s: float) -> None:
-        """The batch made one step."""
+        """Note that the batch made one step."""
         self._rows.observe(rows)
         self._steps.observe(took_s)
 
     def became(self, state: ModelState, took_s: float) -> None:
-        """The model was loaded or unloaded, or failed to load."""
+        """Note that the model was loaded or unloaded, or failed to load."""
         match state:
             case ModelState.LOADED | ModelState.FAILED:
                 self._loads[state.value].inc()
@@ -133,31 +133,31 @@ class LiveMetrics(LiveObserver):
         self._final = _create(table.LIVE_FINAL, registry)
 
     def opened(self) -> None:
-        """A session began."""
+        """Note that a session began."""
         self._opened.inc()
 
     def partial(self) -> None:
-        """A partial text was sent."""
+        """Note that a partial text was sent."""
         self._partials.inc()
 
     def committed(self, lag_s: float) -> None:
-        """A word was committed."""
+        """Note that a word was committed."""
         self._commit.observe(lag_s)
 
     def estimated(self, result: EstimateResult) -> None:
-        """An estimate of the end of a turn was asked for."""
+        """Note that an estimate of the end of a turn was asked for."""
         self._estimates[result].inc()
 
     def stopped(self, ending: Ending) -> None:
-        """An utterance ended."""
+        """Note that an utterance ended."""
         self._utterances[ending.value].inc()
 
     def final(self, after_s: float) -> None:
-        """The final text of an utterance was sent."""
+        """Note that the final text of an utterance was sent."""
         self._final.observe(after_s)
 
     def ended(self, outcome: SessionOutcome, audio_s: float) -> None:
-        """A session ended."""
+        """Note that a session ended."""
         self._ended[outcome].inc()
         self._audio.inc(audio_s)
 
@@ -178,23 +178,23 @@ class SpeechMetrics(SpeechObserver):
         self._cut_short = _create(table.SPEECH_CUT_SHORT, registry)
 
     def first_audio(self, after_s: float) -> None:
-        """The first audio of an answer was ready."""
+        """Note that the first audio of an answer was ready."""
         self._first_audio.observe(after_s)
 
     def encoded(self, took_s: float) -> None:
-        """A sentence was encoded."""
+        """Note that a sentence was encoded."""
         self._encoding.observe(took_s)
 
     def answered(self, audio_format: SpeechFormat, end: JobEnd) -> None:
-        """The work for a text is over."""
+        """Note that the work for a text is over."""
         self._answers[audio_format, end].inc()
 
     def started(self, job: AnyJob) -> None:
-        """A sentence entered the engine."""
+        """Note that a sentence entered the engine."""
         self._wait.observe(_wait_s(job))
 
     def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
-        """A sentence ended; `value`: its result."""
+        """Note that a sentence ended; `value`: its result."""
         self._sentences[end].inc()
         if isinstance(job.item, Sentence) and isinstance(value, SpokenSentence):
             self._inference.observe(job.ended_s - job.started_s)
@@ -204,7 +204,7 @@ class SpeechMetrics(SpeechObserver):
 
 
 def _wait_s(job: AnyJob) -> float:
-    """In the queue, without the time to load the model."""
+    """Return the time in the queue, without the time to load the model."""
     return job.started_s - job.queued_s - job.load_s
 
 
@@ -217,5 +217,5 @@ def _create(meter: MetricSpec, registry: CollectorRegistry) -> Any:
 
 
 def _children(metric: Any, values: tuple[str, ...]) -> dict[str, Any]:
-    """The series of a metric with one label, created now: a rate needs the zero before the first event."""
+    """Return the series of a metric with one label, created now: a rate needs the zero before the first event."""
     return {value: metric.labels(value) for value in values}
