@@ -20,24 +20,24 @@ JobRequest = Request | SpeechJobRequest
 
 
 def new_id() -> str:
-    """An id that cannot be guessed."""
+    """Return an id that cannot be guessed."""
     return f"job_{secrets.token_urlsafe(18)}"
 
 
 def is_id(name: str) -> bool:
-    """Whether `new_id` may have made it."""
+    """Return True if `new_id` may have made the name."""
     return _ID.fullmatch(name) is not None
 
 
 def clips(request: JobRequest) -> list[bytes]:
-    """The audio files of the speakers that the request names."""
+    """Return the audio files of the speakers that the request names."""
     if isinstance(request, SpeechJobRequest) or request.speakers is None:
         return []
     return [speaker.clip for speaker in request.speakers.known]
 
 
 def with_clips(request: JobRequest, audio_files: Iterable[bytes]) -> JobRequest:
-    """The request with other audio files of the speakers that it names."""
+    """Return the request with other audio files of the speakers that it names."""
     if isinstance(request, SpeechJobRequest) or request.speakers is None:
         return request
     pairs = zip(request.speakers.known, audio_files, strict=False)
@@ -55,13 +55,13 @@ class JobState(StrEnum):
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will happen."""
+        """True if the job has ended."""
         return self in (JobState.SUCCEEDED, JobState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class JobError:
-    """Why a job failed."""
+    """The reason why a job failed."""
 
     code: str
     message: str
@@ -69,7 +69,7 @@ class JobError:
 
     @classmethod
     def of(cls, error: AsrError) -> JobError:
-        """The parts of an error that are stored."""
+        """Return the parts of an error that are stored."""
         return cls(error.code, error.message, error.param)
 
 
@@ -103,11 +103,11 @@ class JobRecord:
     expected_bytes: int = 0
 
     def queued_again(self) -> JobRecord:
-        """The same job before it ran. For jobs that were running when an earlier server ended."""
+        """Return the job as before it ran. For jobs that were running when an earlier server ended."""
         return replace(self, state=JobState.QUEUED, started_at=0.0, done_s=0.0, duration_s=0.0, done_characters=0)
 
     def succeeded(self, result: Result, duration_s: float) -> JobRecord:
-        """The same job with its result."""
+        """Return the job with its result."""
         return replace(
             self,
             state=JobState.SUCCEEDED,
@@ -118,11 +118,11 @@ class JobRecord:
         )
 
     def failed(self, error: AsrError) -> JobRecord:
-        """The same job with the reason why it has no result."""
+        """Return the job with the reason why it has no result."""
         return replace(self, state=JobState.FAILED, result=None, error=JobError.of(error))
 
     def log(self, took_s: float) -> None:
-        """Write how it ended into the log. `took_s`: its last run."""
+        """Log the end of the job. `took_s`: the time of its last run."""
         logger.info(
             "job",
             id=self.id,

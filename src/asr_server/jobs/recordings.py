@@ -1,4 +1,4 @@
-"""Jobs about recordings: what the routes for recordings do, for the runner of jobs."""
+"""Jobs about recordings: the work of the routes for recordings, for the runner of jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RecordingJobs:
         self._processor = processor
 
     async def process(self, run: JobRun) -> JobOutcome:
-        """The answer that the route gives. Raises as `JobWork`."""
+        """Return the answer that the route gives. Raises as `JobWork`."""
         record = run.record
         options = RunOptions(Priority.BULK, run.timeout_s, caller=record.owner, owner=record.owner)
         request = await asyncio.to_thread(run.store.request, record)

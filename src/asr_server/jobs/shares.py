@@ -1,4 +1,4 @@
-"""How the jobs of several keys share the server: whose job is next, and how many jobs and bytes a key may have."""
+"""Divides the server among the jobs of several keys: the order of jobs, and the jobs and bytes that a key may have."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ArrivingTexts:
 
 
 class WaitingJobs:
-    """Who of them is next: owners take turns, each in the order of its own jobs, and have at most `each` under way."""
+    """Orders jobs: owners take turns, each in the order of its own jobs, and have at most `each` under way."""
 
     def __init__(self, each: int) -> None:
         self._each = each
@@ -88,12 +88,12 @@ class WaitingJobs:
         self._changed = asyncio.Event()
 
     def put(self, owner: str, identity: str) -> None:
-        """The job waits from now on."""
+        """Add a job, which waits from now on."""
         self._waiting.setdefault(owner, deque()).append(identity)
         self._changed.set()
 
     def remove(self, owner: str, identity: str) -> None:
-        """The job no longer waits, if it did."""
+        """Remove a job, if it waits."""
         waiting = self._waiting.get(owner, deque())
         if identity in waiting:
             waiting.remove(identity)
@@ -101,7 +101,7 @@ class WaitingJobs:
                 del self._waiting[owner]
 
     async def next(self) -> str:
-        """The job whose turn it is. `end` must be called when it is over."""
+        """Wait for the next job and return it. `end` must be called when it is over."""
         while True:
             for owner, waiting in self._waiting.items():
                 if self._under_way[owner] < self._each:
@@ -109,13 +109,13 @@ class WaitingJobs:
                     identity = waiting.popleft()
                     del self._waiting[owner]
                     if waiting:
-                        self._waiting[owner] = waiting  # behind the others
+                        self._waiting[owner] = waiting  # after the others
                     return identity
             self._changed.clear()
             await self._changed.wait()
 
     def end(self, owner: str) -> None:
-        """A job of this owner is over."""
+        """Note that a job of this owner is over."""
         self._under_way[owner] -= 1
         if not self._under_way[owner]:
             del self._under_way[owner]

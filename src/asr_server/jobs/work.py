@@ -1,4 +1,4 @@
-"""What both runners share: how a job begins, and what a kind of jobs does, from a stored input to its result."""
+"""The parts of both runners: the beginning of a job, and the work of a kind of jobs, from stored input to result."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Seconds of audio, and how many of all there are about, 0 if unknown; characters of a text that are spoken."""
+    """Seconds of audio that are done, and of all about, 0 if unknown; characters of a text that are spoken."""
 
     done_s: float
     duration_s: float
@@ -35,22 +35,22 @@ class JobFiles(Protocol):
     """The files of jobs that run. All methods but the last wait for the disk and raise `OSError`."""
 
     def request(self, record: JobRecord) -> JobRequest:
-        """The request of a job that is not over, with its clips."""
+        """Return the request of a job that is not over, with its clips."""
 
     def recording(self, identity: str) -> BinaryIO:
-        """The uploaded file, or the stored text, open for reading."""
+        """Return the uploaded file, or the stored text, open for reading."""
 
     def spoken_parts(self, identity: str) -> SpokenParts:
-        """What is spoken already of a job that speaks."""
+        """Return the parts of a job that speaks which are spoken already."""
 
     def new_result(self, identity: str) -> BinaryIO:
-        """An empty file for a result that is too large for memory. The caller closes it."""
+        """Return an empty file for a result that is too large for memory. The caller closes it."""
 
     def keep_result(self, identity: str, written: BinaryIO) -> None:
-        """The file of `new_result` is complete: it is the result."""
+        """Make the file of `new_result`, which is complete, the result."""
 
     async def keep_parts(self, identity: str, spoken: SpokenParts) -> None:
-        """Finished parts are there for whichever server runs the job next."""
+        """Keep finished parts for the server that runs the job next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,13 @@ class JobWork(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JobKinds:
-    """What does the jobs, by what they are about."""
+    """The work of each kind of jobs."""
 
     recordings: JobWork
     speech: JobWork
 
     def of(self, request: JobRequest) -> JobWork:
-        """That which does such jobs."""
+        """Return the work for a request."""
         return self.speech if isinstance(request, SpeechJobRequest) else self.recordings
 
     async def process(self, run: JobRun) -> JobOutcome:
@@ -127,7 +127,7 @@ def new_job(
 
 
 def not_found() -> JobNotFound:
-    """The error for an id that no job of the caller's has."""
+    """Return the error for an id that no job of the caller's has."""
     return JobNotFound("There is no job of this id; finished ones are kept for JOB_TTL.", param="job_id")
 
 
