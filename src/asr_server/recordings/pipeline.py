@@ -89,12 +89,12 @@ Emit = Callable[[Event], Awaitable[None]]
 
 
 async def ignore(event: Event) -> None:
-    """For callers that want the transcript alone."""
+    """Ignore the event. For callers that want the transcript alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a recording is processed, beside what the request states.
+    """The conditions under which a recording is processed, besides its request.
 
     `timeout_s`, by the engine's request clock: None means the server's limit for one request. `deltas`: whether
     `TextDelta`s are emitted. `caller`: who shares the decoders with others, "" where nobody is told apart.
@@ -124,7 +124,7 @@ class PipelineResources:
     names: SpeakerNames | None = None
 
     def engine_of(self, model: str) -> EngineClient:
-        """What transcribes for a name of a model: every name that is not another model's means the default."""
+        """Return the engine for a model's name: every name that is not another model's means the default."""
         return self.others.get(model, self.engine)
 
 
@@ -138,13 +138,13 @@ class RecordingPipeline:
         self._resources = resources
 
     def check_room(self) -> None:
-        """Raise `Overloaded` if a recording could not be answered in time. For the time before a body is read."""
+        """Raise `Overloaded` if a recording could not be answered in time. Routes call it before they read a body."""
         self._resources.admission.check()
 
     async def transcribe(
         self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit = ignore
     ) -> Transcript:
-        """The transcript of a file-like object with a real file descriptor, which is also the last event.
+        """Transcribe a file-like object with a real file descriptor. The transcript is also the last event.
 
         Raises the leaves of `InvalidInput` for bad audio, `Overloaded`, `DeadlineExceeded`, and `EngineError`s.
         Cancelling takes the recording's jobs out of the queue and out of the batch, and ends its decoding.
@@ -193,7 +193,7 @@ class RecordingPipeline:
         return replace(transcript, warnings=tuple(warnings))
 
     async def _names(self, request: RecordingRequest, options: RunOptions) -> RecordingNames | None:
-        """Raises what is wrong with the clips of known speakers."""
+        """Return the names of speakers, if they are wanted. Raises the errors of clips of known speakers."""
         if self._resources.names is None or request.speakers is None:
             return None
         return await self._resources.names.recording(request.speakers.known, options.caller, options.owner)
@@ -229,7 +229,7 @@ class _Producer:
 
     @property
     def tells_speakers(self) -> bool:
-        """Whether the request has speakers told apart, and they are."""
+        """True if the request has speakers distinguished, and the server can."""
         by_channel = self.plan.is_split and self._context.request.speakers is not None
         return by_channel or self.speakers is not None
 
@@ -239,7 +239,7 @@ class _Producer:
         return self.plan.work * self.progress.decoded_s
 
     async def run(self, source: Source) -> None:
-        """Fill the channel."""
+        """Fill the queue."""
         try:
             await self._produce(source)
             for found in (self.speakers, self.channels):
@@ -251,11 +251,11 @@ class _Producer:
             await self._channel.put(error)
 
     def on_done(self, done_s: float) -> None:
-        """The recording is answered as far as that."""
+        """Note that the recording is answered up to this span."""
         self._resources.admission.progress(self._ticket, self.plan.work * done_s)
 
     async def next(self) -> SpanTask | None:
-        """The next span; None at the end. Raises the error that ended the recording."""
+        """Return the next span, or None at the end. Raises the error that ended the recording."""
         item = await self._channel.get()
         if isinstance(item, Exception):
             raise item
@@ -313,7 +313,7 @@ class _Assembly:
         self._queue_s = self._infer_s = self._load_s = 0.0
 
     async def run(self, producer: _Producer) -> None:
-        """Empty the channel. Raises what ended the recording or failed for a span, in its place."""
+        """Empty the queue. Raises the error that ended the recording or a span, in its place."""
         task = await producer.next()
         self.begun_s = time.monotonic()
         await self._emit(Started(producer.progress.claimed_s))
@@ -325,7 +325,7 @@ class _Assembly:
         """Give every segment its speaker, if that is wanted. Raises `SpeakersUnavailable`."""
         spoken = [segment for segment in self._segments if segment.text]
         if producer.plan.is_split:
-            # A span that was halved may reach behind the beginning of the next one.
+            # A span that was halved may reach beyond the beginning of the next one.
             self._segments = sorted(spoken, key=lambda segment: segment.start_ms)
             if producer.channels is not None:
                 self._segments = producer.channels.labels(self._segments)
@@ -335,7 +335,7 @@ class _Assembly:
             await self._emit(SegmentLabelled(segment))
 
     def transcript(self, duration_ms: int, asked_language: str | None) -> Transcript:
-        """All segments as one. Where nothing was said, the language is the one that was asked for."""
+        """Return all segments as one transcript. Without speech the language is the one of the request."""
         spoken = tuple(segment for segment in self._segments if segment.text)
         return Transcript(
             text=self._text if self._deltas else joining.join(segment.text for segment in spoken),
@@ -372,13 +372,13 @@ class _Assembly:
         return await task.likelier(result, main)
 
     async def _add_text(self, text: str, *, opens: bool) -> None:
-        """`opens`: it is the first text of a segment."""
+        """Emit a piece of text. `opens`: it is the first of a segment."""
         delta = joining.joint(self._text, text) + text if opens else text
         self._text += delta
         await self._emit(TextDelta(delta))
 
     def _add_times(self, transcription: Transcription) -> None:
-        """Of the waits the longest counts, of the work the sum: spans wait and run at the same time."""
+        """Add the times of a span: the longest wait counts and the sum of the work, as spans wait at the same time."""
         self._queue_s = max(self._queue_s, transcription.queue_s)
         self._infer_s += transcription.infer_s
         self._load_s = max(self._load_s, transcription.load_s)
@@ -389,7 +389,7 @@ class _Assembly:
 
 
 def _main_language(segments: Sequence[Segment]) -> str:
-    """The language of most of the speech; "" when none was named. (Scripts differ in characters, not in seconds.)"""
+    """Return the language of most of the speech, by its seconds, since scripts differ in characters; "" for none."""
     weights: Counter[str] = Counter()
     for segment in segments:
         if segment.language:

@@ -46,7 +46,7 @@ class RequestProcessor:
     async def process(
         self, source: Source, request: Request, options: RunOptions | None = None, emit: Emit = ignore
     ) -> tuple[Result, Transcript]:
-        """The answer, and the transcript that it was made of. `emit` gets the events of the transcription.
+        """Return the answer, and the transcript that it was made of. `emit` gets the events of the transcription.
 
         The time limit of `options` is for all of it. Raises what `RecordingPipeline.transcribe` and `Translations`
         raise; cancelling cancels all work.
@@ -86,7 +86,7 @@ class RequestProcessor:
 
 
 def _languages(cues: Sequence[Cue], segments: Sequence[Segment]) -> list[str]:
-    """The language of each cue; "" if its words are of segments in several languages."""
+    """Return the language of each cue; "" if its words are of segments in several languages."""
     spoken = [(word.start_ms, segment.language) for segment in segments for word in segment.words]
     starts = list(accumulate((start for start, _ in spoken), max))
     found = []

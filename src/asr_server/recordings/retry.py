@@ -21,22 +21,22 @@ if TYPE_CHECKING:
 # In half of a shorter utterance, a word lost at the cut is more likely than a mended loop.
 _MIN_SPLIT_SAMPLES = 2 * SAMPLE_RATE
 
-# Puts an utterance to the engine. `EngineClient.transcribe` with its other arguments bound.
+# Transcribes an utterance: `EngineClient.transcribe` with its other arguments bound.
 Ask = Callable[[Utterance], Awaitable["Transcription"]]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer for the samples [start, end) of an utterance. `temperature` is the one that it was made with."""
+    """The answer for the samples [start, end) of an utterance."""
 
     start: int
     end: int
     transcription: Transcription
-    temperature: float
+    temperature: float  # with which the answer was made
 
 
 async def retry(utterance: Utterance, first: Transcription, ask: Ask) -> list[Answer]:
-    """The answers for `utterance`, whose first answer was `first`: one, or two for its halves, in order.
+    """Return the answers for `utterance`, whose first answer was `first`: one, or two for its halves, in order.
 
     Raises what `ask` raises. Cancelling cancels what was asked. Of the utterance only audio, languages and context are
     used again: a draft or a forced beginning belong to the answer that went wrong, and nobody knows in which half they
