@@ -1,4 +1,4 @@
-"""How a live session begins, and what all live sessions share."""
+"""The options of a live session, and the resources that all live sessions share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LiveSessionOptions:
-    """How a session begins.
+    """The options with which a session begins.
 
     `words`: whether and how the words of finals get their times. `owner`: whose it is, "" where there are no keys.
     `place`: in the quota of its caller, which a session keeps while it waits for its client. `speakers`: whether they

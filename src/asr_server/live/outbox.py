@@ -93,7 +93,7 @@ class Outbox:
         self._wake.set()
 
     def close(self, error: AsrError | None = None) -> None:
-        """No more messages come. What waits is still read; then `messages` ends, with the error if there is one."""
+        """Accept no more messages. Those that wait are still read; then `messages` ends, with the error if any."""
         if not self._closed:
             self._closed, self._error = True, error
             self._wake.set()
@@ -114,7 +114,7 @@ class Outbox:
 
 
 def missed(kept: Outgoing, received: int) -> Outgoing | None:
-    """What a client needs of a final: nothing but the present labels, if it has the finals up to `received`."""
+    """Return the part of a final that a client lacks: only the present labels if it has the final already."""
     if isinstance(kept.message, Final) and kept.message.utterance > received:
         return kept
     return Outgoing(kept.speakers) if kept.speakers is not None and kept.speakers.runs else None
