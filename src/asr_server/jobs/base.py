@@ -1,4 +1,4 @@
-"""The interface of a runner of jobs. `runner.py` has that of one server, `shared_jobs.py` that of several."""
+"""What a runner of jobs offers the routes. `runner.py` has that of one server, `shared_jobs.py` that of several."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class JobRunner(ABC):
     """Accepts jobs, runs them, and answers for them. Used from the event loop.
 
     Jobs of another owner are not found. Every method raises `JobsUnavailable` where there can be no jobs now.
-    `is_shared`: other servers have the same jobs.
+    `is_shared`: whether other servers have the same jobs.
     """
 
     is_shared: ClassVar[bool]
@@ -34,7 +34,7 @@ class JobRunner(ABC):
     @property
     @abstractmethod
     def counts(self) -> Mapping[JobState, int]:
-        """Return the number of jobs in each state; if they are shared, on all servers."""
+        """How many jobs are in each state; if they are shared, on all servers."""
 
     @abstractmethod
     async def start(self) -> None:

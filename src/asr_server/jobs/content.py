@@ -11,17 +11,17 @@ _PIECE_BYTES = 256 * 1024
 
 
 class Content(Protocol):
-    """The content of the result of a finished job."""
+    """What a finished job has made."""
 
     @property
     def size_bytes(self) -> int:
-        """The size of the whole content."""
+        """All of it."""
 
     def pieces(self) -> AsyncGenerator[bytes, None]:
-        """Yield the content from the beginning to the end, once. Raises when the rest cannot be read."""
+        """From the beginning to the end, once. Raises when the rest cannot be read."""
 
     def close(self) -> None:
-        """Release the content: it will not be read any more."""
+        """It will not be read any more."""
 
 
 class FileContent:
@@ -33,7 +33,7 @@ class FileContent:
         file.seek(0)
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """Yield the bytes of the file."""
+        """The bytes of the file."""
         while piece := await asyncio.to_thread(self._file.read, _PIECE_BYTES):
             yield piece
 

@@ -30,14 +30,14 @@ def is_id(name: str) -> bool:
 
 
 def clips(request: JobRequest) -> list[bytes]:
-    """Return the audio files of the speakers that the request names."""
+    """The audio files of the speakers that the request names."""
     if isinstance(request, SpeechJobRequest) or request.speakers is None:
         return []
     return [speaker.clip for speaker in request.speakers.known]
 
 
 def with_clips(request: JobRequest, audio_files: Iterable[bytes]) -> JobRequest:
-    """Return the request with other audio files of the speakers that it names."""
+    """The request with other audio files of the speakers that it names."""
     if isinstance(request, SpeechJobRequest) or request.speakers is None:
         return request
     pairs = zip(request.speakers.known, audio_files, strict=False)

@@ -24,7 +24,7 @@ class RecordingJobs:
         self._processor = processor
 
     async def process(self, run: JobRun) -> JobOutcome:
-        """Return the answer that the route gives. Raises as `JobWork`."""
+        """The answer that the route gives. Raises as `JobWork`."""
         record = run.record
         options = RunOptions(Priority.BULK, run.timeout_s, caller=record.owner, owner=record.owner)
         request = await asyncio.to_thread(run.store.request, record)

@@ -27,7 +27,7 @@ from asr_server.jobs.work import JobKinds, JobRun, Progress, TextSize, new_job, 
 from asr_server.recordings.requests import Result
 
 _SWEEP_S = 60.0
-# If STATE_DIR cannot be used, it is tried again: another server may end, and a disk may get space.
+# Where STATE_DIR cannot be used, it is tried again: another server may end, and a disk may get space.
 _OPEN_AGAIN_S = 10.0
 # For results whose time passed before this start: they are kept once more, since the clock may have been wrong.
 _GRACE_S = 3_600.0
@@ -172,7 +172,7 @@ class Jobs(JobRunner):
         return self._store_or_reason
 
     async def _open(self) -> bool:
-        """Open the store. Returns True if there are jobs from now on."""
+        """Whether there are jobs from now on."""
         try:
             store, records = await asyncio.to_thread(self._load)
         except JobsUnavailable as reason:
@@ -202,7 +202,7 @@ class Jobs(JobRunner):
             raise
 
     def _kept(self, record: JobRecord) -> JobRecord:
-        """Return a job of an earlier server, with the time of its removal if that does not follow from its end."""
+        """A job of an earlier server, which says when it is removed where its end does not."""
         age_s, ttl_s = time.time() - record.ended_at, self._limits.ttl_s
         if record.expires_at or 0 <= age_s < ttl_s:
             return record

@@ -101,7 +101,7 @@ class WaitingJobs:
                 del self._waiting[owner]
 
     async def next(self) -> str:
-        """Wait for the next job and return it. `end` must be called when it is over."""
+        """The job whose turn it is. `end` must be called when it is over."""
         while True:
             for owner, waiting in self._waiting.items():
                 if self._under_way[owner] < self._each:
@@ -109,13 +109,13 @@ class WaitingJobs:
                     identity = waiting.popleft()
                     del self._waiting[owner]
                     if waiting:
-                        self._waiting[owner] = waiting  # after the others
+                        self._waiting[owner] = waiting  # behind the others
                     return identity
             self._changed.clear()
             await self._changed.wait()
 
     def end(self, owner: str) -> None:
-        """Note that a job of this owner is over."""
+        """A job of this owner is over."""
         self._under_way[owner] -= 1
         if not self._under_way[owner]:
             del self._under_way[owner]

@@ -35,7 +35,7 @@ _CLIPS = tuple(f"clip-{number}" for number in range(MAX_KNOWN_SPEAKERS))
 _FILES = (_RECORDING, *_CLIPS, _SPEECH, _SPOKEN_PARTS, _RESULT, _NEW_RESULT, "job.part", _RECORD)
 _JOBS, _UNREADABLE, _LOCK = "jobs", "unreadable-jobs", "lock"
 _FOLDER_BYTES = 4096
-# The names of everything that servers put into the directory.
+# All that servers put into the directory.
 _CONTENT = {_JOBS, _UNREADABLE, _LOCK, VOICES, UNREADABLE_VOICES}
 _DAMAGED = (FileNotFoundError, *stored_record.DAMAGED)
 
@@ -120,38 +120,38 @@ class JobStore:
         self._remove_audio(record.id)
 
     def recording(self, identity: str) -> BinaryIO:
-        """Return the uploaded file, open for reading."""
+        """The uploaded file, open for reading."""
         return (self._jobs / identity / _RECORDING).open("rb")
 
     def request(self, record: JobRecord) -> JobRequest:
-        """Return the request of a job that is not over, with its clips."""
+        """The request of a job that is not over, with its clips."""
         count, folder = len(clips(record.request)), self._jobs / record.id
         return with_clips(record.request, [(folder / name).read_bytes() for name in _CLIPS[:count]])
 
     def spoken_parts(self, identity: str) -> SpokenParts:
-        """Return the parts of a job that speaks which are spoken already."""
+        """What is spoken already of a job that speaks."""
         folder = self._jobs / identity
         return SpokenParts((folder / _SPEECH).open("a+b"), (folder / _SPOKEN_PARTS).open("a+b"))
 
     def new_result(self, identity: str) -> BinaryIO:
-        """Return an empty file for a result that is too large for memory. The caller closes it."""
+        """An empty file for a result that is too large for memory. The caller closes it."""
         return (self._jobs / identity / _NEW_RESULT).open("w+b")
 
     def keep_result(self, identity: str, written: BinaryIO) -> None:
-        """Make the file of `new_result`, which is complete, the result."""
+        """The file of `new_result` is complete: it is the result."""
         written.flush()
         os.fsync(written.fileno())
         (self._jobs / identity / _NEW_RESULT).replace(self._jobs / identity / _RESULT)
 
     async def keep_parts(self, identity: str, spoken: SpokenParts) -> None:
-        """Do nothing: the parts are on the disk already."""
+        """They are on the disk already."""
 
     def result(self, identity: str) -> BinaryIO:
-        """Return the result of a job that succeeded, open for reading."""
+        """The result of a job that succeeded, open for reading."""
         return (self._jobs / identity / _RESULT).open("rb")
 
     def size_bytes(self, identity: str) -> int:
-        """Return the bytes that a job takes on the disk."""
+        """What a job takes on the disk."""
         size = _FOLDER_BYTES
         for name in _FILES:
             with suppress(OSError):
@@ -159,7 +159,7 @@ class JobStore:
         return size
 
     def free_bytes(self) -> int:
-        """Return the free bytes of the disk."""
+        """What the disk has left."""
         return shutil.disk_usage(self._jobs).free
 
     def remove(self, identity: str) -> None:
@@ -218,7 +218,7 @@ class JobStore:
 
 
 def _read(folder: Path) -> JobRecord:
-    """Read a record. Raises `NewerVersion`, `OSError` and the errors of a damaged record."""
+    """Raises `NewerVersion`, `OSError` and what a damaged record raises."""
     return stored_record.loaded((folder / _RECORD).read_bytes(), folder.name)
 
 
@@ -227,7 +227,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _close_to_others(directory: Path) -> None:
-    """Take away the rights that earlier versions gave other users, unless the directory has files of others."""
+    """Take away what earlier versions let other users do. A directory that has things of others in it stays open."""
     with suppress(PermissionError):  # a volume of somebody else
         if {path.name for path in directory.iterdir()} <= _CONTENT:
             directory.chmod(directory.stat().st_mode & 0o700)

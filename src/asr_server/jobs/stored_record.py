@@ -1,4 +1,4 @@
-"""A job's record as it is stored: JSON with a version, which changes whenever earlier records would be misread."""
+"""A job's record as it is stored: JSON with a version, which changes whenever records of before would be misread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from asr_server.features.shared_jobs import migration
 from asr_server.jobs.record import JobRecord, with_clips
 
-# The errors that `loaded` raises for a damaged record.
+# What a record that is no record makes `loaded` raise.
 DAMAGED = (ValueError, TypeError, AttributeError, KeyError)
 
 
@@ -26,13 +26,13 @@ _stored_records = TypeAdapter(_StoredRecord)
 
 
 def dumped(record: JobRecord) -> bytes:
-    """Return the record in its stored form, without the clips of known speakers, which are stored apart."""
+    """The record as it is stored: without the clips of known speakers, which are stored beside it."""
     record = replace(record, request=with_clips(record.request, repeat(b"")))
     return _stored_records.dump_json(_StoredRecord(2, record))
 
 
 def loaded(stored: bytes | str, identity: str) -> JobRecord:
-    """Return the record, of the job with that id. Raises `migration.NewerVersion` and the errors of `DAMAGED`."""
+    """The same record, of the job with that id. Raises `migration.NewerVersion` and those of `DAMAGED`."""
     record = _stored_records.validate_python(migration.upgraded(pydantic_core.from_json(stored))).record
     if record.id != identity:
         raise ValueError("the record is of another job")

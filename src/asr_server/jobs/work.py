@@ -1,4 +1,4 @@
-"""The parts of both runners: the beginning of a job, and the work of a kind of jobs, from stored input to result."""
+"""What both runners share: how a job begins, and what a kind of jobs does, from a stored input to its result."""
 
 from __future__ import annotations
 
@@ -35,22 +35,22 @@ class JobFiles(Protocol):
     """The files of jobs that run. All methods but the last wait for the disk and raise `OSError`."""
 
     def request(self, record: JobRecord) -> JobRequest:
-        """Return the request of a job that is not over, with its clips."""
+        """The request of a job that is not over, with its clips."""
 
     def recording(self, identity: str) -> BinaryIO:
-        """Return the uploaded file, or the stored text, open for reading."""
+        """The uploaded file, or the stored text, open for reading."""
 
     def spoken_parts(self, identity: str) -> SpokenParts:
-        """Return the parts of a job that speaks which are spoken already."""
+        """What is spoken already of a job that speaks."""
 
     def new_result(self, identity: str) -> BinaryIO:
-        """Return an empty file for a result that is too large for memory. The caller closes it."""
+        """An empty file for a result that is too large for memory. The caller closes it."""
 
     def keep_result(self, identity: str, written: BinaryIO) -> None:
-        """Make the file of `new_result`, which is complete, the result."""
+        """The file of `new_result` is complete: it is the result."""
 
     async def keep_parts(self, identity: str, spoken: SpokenParts) -> None:
-        """Keep finished parts for the server that runs the job next."""
+        """Finished parts are there for whichever server runs the job next."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +84,13 @@ class JobWork(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JobKinds:
-    """The work of each kind of jobs."""
+    """What does the jobs, by what they are about."""
 
     recordings: JobWork
     speech: JobWork
 
     def of(self, request: JobRequest) -> JobWork:
-        """Return the work for a request."""
+        """That which does such jobs."""
         return self.speech if isinstance(request, SpeechJobRequest) else self.recordings
 
     async def process(self, run: JobRun) -> JobOutcome:
@@ -127,7 +127,7 @@ def new_job(
 
 
 def not_found() -> JobNotFound:
-    """Return the error for an id that no job of the caller's has."""
+    """The error for an id that no job of the caller's has."""
     return JobNotFound("There is no job of this id; finished ones are kept for JOB_TTL.", param="job_id")
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LiveSessionOptions:
-    """The options with which a session begins.
+    """How a session begins.
 
     `words`: whether and how the words of finals get their times. `owner`: whose it is, "" where there are no keys.
     `place`: in the quota of its caller, which a session keeps while it waits for its client. `speakers`: whether they

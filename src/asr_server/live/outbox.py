@@ -114,7 +114,7 @@ class Outbox:
 
 
 def missed(kept: Outgoing, received: int) -> Outgoing | None:
-    """Return the part of a final that a client lacks: only the present labels if it has the final already."""
+    """What a client needs of a final: nothing but the present labels, if it has the finals up to `received`."""
     if isinstance(kept.message, Final) and kept.message.utterance > received:
         return kept
     return Outgoing(kept.speakers) if kept.speakers is not None and kept.speakers.runs else None

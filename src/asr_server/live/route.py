@@ -114,7 +114,7 @@ async def _connect(
 
 
 def _rules(services: Services, query: actions.Query) -> TurnConfig:
-    """Return the rules that the query asks for."""
+    """What the query asks for."""
     language = languages.normalize(query.language)
     model = services.catalog.find(query.model).resident if query.model else ""
     services.catalog.check_language(language, model=model)

@@ -152,7 +152,7 @@ class LiveSession:
         self._outbox.put(Outgoing(MoveRequested(self.handover.continuation(self.machine), within_s)))
 
     def is_current(self, outbox: Outbox) -> bool:
-        """Return True if this outbox is that of the present connection."""
+        """Whether this outbox is that of the present connection."""
         return self._outbox is outbox
 
     async def accept(self, event: Event | RefusedAction, outbox: Outbox) -> None:

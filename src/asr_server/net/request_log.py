@@ -82,7 +82,7 @@ def log_fields(transcript: Transcript) -> dict[str, object]:
 
 
 def server_timing(request: Request, timings: Timings | SpeechTimings) -> dict[str, str]:
-    """Return the `Server-Timing` header: the times of the log line, in milliseconds."""
+    """The `Server-Timing` header: the times of the log line, in milliseconds."""
     parts = [*_parts(timings), ("total", _took_ms(request.scope))]
     return {"Server-Timing": ", ".join(f"{part};dur={took_ms:.1f}" for part, took_ms in parts)}
 

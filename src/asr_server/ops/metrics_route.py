@@ -65,7 +65,7 @@ class MetricSample:
 
 
 def read_samples(services: Services) -> list[MetricSample]:
-    """Return all gauges, read on the event loop, where most of the state is kept."""
+    """All gauges, read on the event loop, where most of the state lives."""
     return [*_engine(services), *_work(services), *_live(services), *_speech(services), *_server(services)]
 
 

@@ -88,7 +88,7 @@ class EngineMetrics(SchedulerObserver):
         self._load_seconds = _create(table.MODEL_LOAD_SECONDS, registry)
 
     def started(self, job: AnyJob) -> None:
-        """Note that a job entered the batch."""
+        """A job entered the batch."""
         self._wait[job.priority.name.lower()].observe(_wait_s(job))
 
     def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
@@ -178,23 +178,23 @@ class SpeechMetrics(SpeechObserver):
         self._cut_short = _create(table.SPEECH_CUT_SHORT, registry)
 
     def first_audio(self, after_s: float) -> None:
-        """Note that the first audio of an answer was ready."""
+        """The first audio of an answer was ready."""
         self._first_audio.observe(after_s)
 
     def encoded(self, took_s: float) -> None:
-        """Note that a sentence was encoded."""
+        """A sentence was encoded."""
         self._encoding.observe(took_s)
 
     def answered(self, audio_format: SpeechFormat, end: JobEnd) -> None:
-        """Note that the work for a text is over."""
+        """The work for a text is over."""
         self._answers[audio_format, end].inc()
 
     def started(self, job: AnyJob) -> None:
-        """Note that a sentence entered the engine."""
+        """A sentence entered the engine."""
         self._wait.observe(_wait_s(job))
 
     def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
-        """Note that a sentence ended; `value`: its result."""
+        """A sentence ended; `value`: its result."""
         self._sentences[end].inc()
         if isinstance(job.item, Sentence) and isinstance(value, SpokenSentence):
             self._inference.observe(job.ended_s - job.started_s)
@@ -204,7 +204,7 @@ class SpeechMetrics(SpeechObserver):
 
 
 def _wait_s(job: AnyJob) -> float:
-    """Return the time in the queue, without the time to load the model."""
+    """In the queue, without the time to load the model."""
     return job.started_s - job.queued_s - job.load_s
 
 
@@ -217,5 +217,5 @@ def _create(meter: MetricSpec, registry: CollectorRegistry) -> Any:
 
 
 def _children(metric: Any, values: tuple[str, ...]) -> dict[str, Any]:
-    """Return the series of a metric with one label, created now: a rate needs the zero before the first event."""
+    """The series of a metric with one label, created now: a rate needs the zero before the first event."""
     return {value: metric.labels(value) for value in values}

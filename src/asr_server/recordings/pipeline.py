@@ -124,7 +124,7 @@ class PipelineResources:
     names: SpeakerNames | None = None
 
     def engine_of(self, model: str) -> EngineClient:
-        """Return the engine for a model's name: every name that is not another model's means the default."""
+        """What transcribes for a name of a model: every name that is not another model's means the default."""
         return self.others.get(model, self.engine)
 
 
@@ -193,7 +193,7 @@ class RecordingPipeline:
         return replace(transcript, warnings=tuple(warnings))
 
     async def _names(self, request: RecordingRequest, options: RunOptions) -> RecordingNames | None:
-        """Return the names of speakers, if they are wanted. Raises the errors of clips of known speakers."""
+        """Raises what is wrong with the clips of known speakers."""
         if self._resources.names is None or request.speakers is None:
             return None
         return await self._resources.names.recording(request.speakers.known, options.caller, options.owner)
@@ -229,7 +229,7 @@ class _Producer:
 
     @property
     def tells_speakers(self) -> bool:
-        """True if the request has speakers distinguished, and the server can."""
+        """Whether the request has speakers told apart, and they are."""
         by_channel = self.plan.is_split and self._context.request.speakers is not None
         return by_channel or self.speakers is not None
 
@@ -251,7 +251,7 @@ class _Producer:
             await self._channel.put(error)
 
     def on_done(self, done_s: float) -> None:
-        """Note that the recording is answered up to this span."""
+        """The recording is answered as far as that."""
         self._resources.admission.progress(self._ticket, self.plan.work * done_s)
 
     async def next(self) -> SpanTask | None:
@@ -325,7 +325,7 @@ class _Assembly:
         """Give every segment its speaker, if that is wanted. Raises `SpeakersUnavailable`."""
         spoken = [segment for segment in self._segments if segment.text]
         if producer.plan.is_split:
-            # A span that was halved may reach beyond the beginning of the next one.
+            # A span that was halved may reach behind the beginning of the next one.
             self._segments = sorted(spoken, key=lambda segment: segment.start_ms)
             if producer.channels is not None:
                 self._segments = producer.channels.labels(self._segments)

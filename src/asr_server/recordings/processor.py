@@ -86,7 +86,7 @@ class RequestProcessor:
 
 
 def _languages(cues: Sequence[Cue], segments: Sequence[Segment]) -> list[str]:
-    """Return the language of each cue; "" if its words are of segments in several languages."""
+    """The language of each cue; "" if its words are of segments in several languages."""
     spoken = [(word.start_ms, segment.language) for segment in segments for word in segment.words]
     starts = list(accumulate((start for start, _ in spoken), max))
     found = []

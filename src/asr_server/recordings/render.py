@@ -130,7 +130,7 @@ def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
 
 
 def _cues(cues: Iterable[Cue]) -> list[dict[str, Any]]:
-    """Return the cues with the text of SRT and VTT, with its line breaks."""
+    """What SRT and VTT show, with the line breaks."""
     return [
         {"start": cue.start_ms / 1000, "end": cue.end_ms / 1000, "text": "\n".join(cue.lines)}
         | ({"speaker": cue.speaker} if cue.speaker else {})

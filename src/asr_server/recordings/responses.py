@@ -37,12 +37,12 @@ async def respond(request: Request, services: Services, wanted: RecordingRequest
 
 
 def render(result: Result, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the result with its headers and those given."""
+    """The result with its headers and those given."""
     return Response(result.content, media_type=result.media_type, headers={**_headers(result), **(headers or {})})
 
 
 async def send_content(result: Result, content: Content) -> Response:
-    """Return the result with `content`, which may be larger than the memory and is closed at the end."""
+    """The same with its content from elsewhere, which is closed at the end and may be larger than the memory."""
     headers = {**_headers(result), "Content-Length": str(content.size_bytes)}
     return _ContentResponse(content, result.media_type, headers)
 

@@ -17,7 +17,7 @@ _MIXED = "mixed"
 
 
 def cue_config(settings: Settings, output: OutputOptions) -> CueConfig:
-    """Return the server's limits for cues with the caller's layout. Raises `ValueError` for impossible lines."""
+    """The server's limits for cues with the caller's layout. Raises `ValueError` for impossible lines."""
     return CueConfig(
         max_duration_ms=s_to_ms(settings.subtitle_max_duration),
         min_duration_ms=s_to_ms(settings.subtitle_min_duration),
@@ -30,12 +30,12 @@ def cue_config(settings: Settings, output: OutputOptions) -> CueConfig:
 
 
 def cues(transcript: Transcript, config: CueConfig) -> list[Cue]:
-    """Return the words of all segments, in order, as cues. A segment without words has no cue."""
+    """The words of all segments, in order, as cues. A segment without words has no cue."""
     passages = [Passage(segment.text, segment.words, segment.speaker or "") for segment in transcript.segments]
     return cue_segmentation.cues(passages, config, transcript.duration_ms)
 
 
 def time_source(segments: Iterable[Segment]) -> str:
-    """Return the source of the times of the words: "aligned", "estimated", or "mixed"; "estimated" without words."""
+    """Where the times of the words come from: "aligned", "estimated", or "mixed"; "estimated" for no words."""
     sources = {word.source for segment in segments for word in segment.words}
     return _MIXED if len(sources) > 1 else next(iter(sources), TimeSource.ESTIMATED).value

@@ -10,7 +10,7 @@ Run = Mapping[str, str | None]  # {"speaker", "text"}: text of one speaker
 
 @dataclass(frozen=True, slots=True)
 class TurnSettings:
-    """The options that a client may change in the middle of a session."""
+    """What a client may configure in the middle of a session. `language`: the model's name of it, "" for none."""
 
     language: str = ""  # the model's name of it, "" for none
     hotwords: str = ""

@@ -51,14 +51,14 @@ class HandoverOptions:
 
 @dataclass(frozen=True, slots=True)
 class ContinuationIssued:
-    """Another server can go on from here; everything before it has been sent."""
+    """From where another server can go on; everything before it has been sent."""
 
     continuation: Continuation
 
 
 @dataclass(frozen=True, slots=True)
 class MoveRequested:
-    """The server ends soon: the client should go on with another one within `within_s` seconds."""
+    """The server ends soon: the client should go on with another one within so many seconds."""
 
     continuation: Continuation
     within_s: float
@@ -70,7 +70,7 @@ class SpeakersRestarted:
 
 
 class SessionHandover:
-    """Keeps the state of one session: `newest`, the last continuation, and what its client has been shown."""
+    """Of one session: keeps `newest`, the last continuation, and what its client has been shown."""
 
     def __init__(self, identity: str, options: HandoverOptions, input_rate_hz: int) -> None:
         self.begin = options.begin or Continuation(identity, "")
@@ -103,7 +103,7 @@ class SessionHandover:
     # -- what the machine returns, as the client gets it -------------------------------------------------------------
 
     def shown(self, output: Sent) -> Sent | Partial | Final | None:
-        """Return the message in place of this one, or None if the client has it, or has seen more of it."""
+        """The message in place of this one; None for what the client has, or has seen more of."""
         match output:
             case Partial() | Final() if output.utterance <= self._finals_known:
                 return None
@@ -150,7 +150,7 @@ class SessionHandover:
         return now if now != before else None
 
     def continuation(self, machine: LiveMachine) -> Continuation:
-        """Return the newest continuation, as of now."""
+        """The newest one, as of now."""
         (checkpoint,) = machine.receive(GetCheckpoint())
         assert isinstance(checkpoint, Checkpoint)
         point = self.points.point(checkpoint, machine.clock_samples, machine.rules)
@@ -167,7 +167,7 @@ class SessionHandover:
         return self.relabelled() or self.newest
 
     def relabelled(self) -> Continuation | None:
-        """Return the newest continuation, if a letter has been used since that it does not know of."""
+        """The newest one, if a letter has been used since that it does not know of."""
         if self.newest.first_speaker == self.first_speaker:
             return None
         self.newest = replace(self.newest, first_speaker=self.first_speaker)

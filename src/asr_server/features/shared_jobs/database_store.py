@@ -91,11 +91,11 @@ class ClaimLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A job that this server may write to."""
+    """A job that this server may write to. `lost`: how often it was lost by servers that ran it."""
 
     record: JobRecord
     number: int
-    lost: int = 0  # how often a server that ran it was lost
+    lost: int = 0
 
     @property
     def id(self) -> str:
@@ -261,12 +261,12 @@ class DatabaseStore:
         return claim
 
     async def renew(self, claim: Claim) -> None:
-        """Renew the claim for another lease, and store the claim's record of the job."""
+        """The claim is good for another lease, and the job's record is that of the claim."""
         stored = stored_record.dumped(claim.record).decode()
         await self._write(_RENEW, claim.id, claim.number, stored, migration.VERSION, self._lease)
 
     async def release(self, claim: Claim, *, lost: bool) -> None:
-        """Let the job wait again. `lost`: the server failed on it."""
+        """The job waits again. `lost`: the server failed on it."""
         stored = stored_record.dumped(claim.record.queued_again()).decode()
         await self._write(_RELEASE, claim.id, claim.number, stored, migration.VERSION, int(lost))
 

@@ -20,7 +20,7 @@ class NewerVersion(ValueError):
 
 
 def upgraded(stored: Any) -> Any:
-    """Return the record in the layout of `VERSION`. A value that is no record is returned unchanged.
+    """The same record in the layout of `VERSION`. What is no record is returned as it is.
 
     Raises `NewerVersion`, and `ValueError`, `TypeError`, `AttributeError` or `KeyError` where parts are missing.
     """

@@ -80,7 +80,7 @@ class RunningFiles:
         return _again(self._recording)
 
     def spoken_parts(self, identity: str) -> SpokenParts:
-        """Return the parts that are spoken already."""
+        """What is spoken already."""
         return SpokenParts(_again(self._speech), _again(self._listed))
 
     def new_result(self, identity: str) -> BinaryIO:

@@ -38,7 +38,7 @@ _LOOK_S = 1.0
 _RETRY_S = 1.0
 _SWEEP_S = 60.0
 _RELEASE_S = 5.0
-# A job that this many servers did not survive ends with an error.
+# What so many servers did not survive will not be survived by another.
 _MOST_LOST = 5
 
 T = TypeVar("T")
@@ -179,7 +179,7 @@ class SharedJobs(JobRunner):
                     pass
 
     async def _take_one(self) -> bool:
-        """Take a job. Returns True if there was one for this server."""
+        """Whether there was a job for this server."""
         if self._draining or any(one.engine_failed for one in self._running.values()):
             return False
         running = [one.claim.record for one in self._running.values()]
@@ -223,7 +223,7 @@ class SharedJobs(JobRunner):
         return ended
 
     async def _ended(self, claim: Claim, files: RunningFiles) -> tuple[JobRecord, bytes | None]:
-        """Run the job. Returns its record at the end, and its result if that is no file."""
+        """How the job ended, and its result if that is no file."""
         run = JobRun(claim.record, files, self._limits.timeout_s, partial(self._report, claim.id))
         try:
             if claim.lost > _MOST_LOST:
@@ -294,7 +294,7 @@ class SharedJobs(JobRunner):
 
 
 async def _when_answered(work: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of `work` once the database answers. A run that has lost its claim meanwhile is stopped."""
+    """What it returns, once the database answers. Who has lost the claim meanwhile is stopped."""
     while True:
         try:
             return await work()
@@ -311,7 +311,7 @@ class _StoredContent:
     size_bytes: int
 
     def pieces(self) -> AsyncGenerator[bytes, None]:
-        """Yield the result in chunks."""
+        """In chunks."""
         return self.store.read(self.identity, RESULT)
 
     def close(self) -> None:

@@ -1,1 +1,1 @@
-"""Speakers of recordings and live sessions, and voices that have names."""
+"""Who speaks: speakers of recordings and live sessions, and voices that have names."""

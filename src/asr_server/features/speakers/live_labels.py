@@ -33,7 +33,7 @@ _UTTERANCES_KEPT, _TURNS_KEPT = 64, 512
 
 @dataclass(frozen=True, slots=True)
 class UtteranceSpeakers:
-    """The committed text of an utterance, divided into runs."""
+    """The committed text of an utterance, divided into runs. `settled`: the text is final, and no label will change."""
 
     utterance: int
     runs: tuple[SpeakerRun, ...]
@@ -42,22 +42,26 @@ class UtteranceSpeakers:
 
 @dataclass(frozen=True, slots=True)
 class SpeakersLost:
-    """Speakers are not distinguished any more."""
+    """Speakers are not told apart any more. `message`: why, for people."""
 
-    message: str  # why, for people
+    message: str
 
 
 @dataclass(slots=True, eq=False)
 class _Utterance:
-    """The state of one utterance."""
+    """`heard`: up to which characters a hypothesis reached, and up to which time its audio, in order.
 
-    heard: list[tuple[int, int]]  # of each hypothesis the number of characters, and the time up to which it heard
-    sent: UtteranceSpeakers  # as the client has it
+    `fixed`: the beginning of the runs, whose labels are behind the horizon. `times_ms`: of the words by where they end
+    in the text, if they were aligned. `sent`: what the client has.
+    """
+
+    heard: list[tuple[int, int]]
+    sent: UtteranceSpeakers
     committed: str = ""
     is_final: bool = False
-    fixed: list[SpeakerRun] = field(default_factory=list)  # the first runs, whose labels do not change any more
+    fixed: list[SpeakerRun] = field(default_factory=list)
     fixed_chars: int = 0
-    times_ms: dict[int, tuple[int, int]] = field(default_factory=dict)  # of aligned words, by their ends in the text
+    times_ms: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class SpeakerLabels:

@@ -54,7 +54,7 @@ class RecordingSpeakers:
         except Exception as error:
             self._found.set_exception(error)
             self._found.exception()  # it is raised by `labels`, unless the recording failed before
-            # So that `push` does not wait. The rest of the work is cancelled together with the recording.
+            # So that `push` does not wait. What is left then is cancelled together with the recording.
             while await self._blocks.get() is not None:
                 pass
         else:
@@ -69,7 +69,7 @@ class RecordingSpeakers:
         await self._blocks.put(None)
 
     async def labels(self, segments: Sequence[Segment]) -> tuple[Segment, ...]:
-        """Return the segments, each of one speaker. Raises `SpeakersUnavailable`."""
+        """The segments, each of one speaker. Raises `SpeakersUnavailable`."""
         found = await self._found
         if not found.voice_prints:  # nobody speaks for long enough to be distinguished from others
             names = [label(0)]
@@ -99,7 +99,7 @@ class ChannelSpeakers:
         self._names = await self._name(self._speech)
 
     def labels(self, segments: Sequence[Segment]) -> list[Segment]:
-        """Return the segments with names in place of the letters of their channels."""
+        """The segments with names in place of the letters of their channels."""
         return [
             replace(
                 segment,

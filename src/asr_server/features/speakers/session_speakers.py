@@ -24,10 +24,10 @@ MAX_WAITING_SAMPLES = 30 * SAMPLE_RATE
 
 
 class SessionSpeakers:
-    """The analysis of one session.
+    """Of one session. `send`: gets changes of labels that were sent, and once why there are no more, if that happens.
 
-    `send` gets changes of labels that were sent, and once the reason if no more follow. `labels` gets the texts of the
-    session, and labels them. `voices` reads the voices that have names; None where none can be stored.
+    `labels`: gets the texts of the session, and says whose they are. `voices`: reads those that have names; None where
+    none can be stored.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SessionSpeakers:
         self._task = asyncio.create_task(self._run(source))
 
     def hear(self, samples: Samples) -> None:
-        """Add the next audio, mono at 16 kHz."""
+        """The next audio, mono at 16 kHz."""
         if self.lost:
             return
         self._waiting.append(samples)

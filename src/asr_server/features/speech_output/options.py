@@ -1,4 +1,4 @@
-"""The options `speech` and `speech_clone_model`: the speech engines of this machine. Used by `plan.py`."""
+"""The options `speech` and `speech_clone_model`: what speaks on this machine. Used by `plan.py`."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def conflicts(settings: Settings, capabilities: Capabilities) -> Iterator[str]:
 
 
 def with_feature(settings: Settings, features: Sequence[Feature]) -> tuple[Settings, Option | None, list[str]]:
-    """Return the settings without a feature of speech, the feature's option, and why it cannot run as asked."""
+    """Return what a feature adds to speech: the settings without it, its option, and why it cannot run as asked."""
     for speech in (feature.speech for feature in features if feature.speech is not None):
         is_named = speech.takes(settings.speech)
         if not is_named and settings.speech != AUTO:

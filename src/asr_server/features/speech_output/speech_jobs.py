@@ -75,7 +75,7 @@ class SpeechJobs:
         self._speech = speech
 
     async def process(self, run: JobRun) -> JobOutcome:
-        """Speak the text into the result in the store. Raises as `JobWork`."""
+        """The speech, as the result in the store. Raises as `JobWork`."""
         try:
             async with asyncio.timeout(run.timeout_s):
                 return await self._process(run)
@@ -180,7 +180,7 @@ class _Book:
                 yield np.frombuffer(data, "<i2").astype(np.float32) / np.float32(32_768)
 
     def _layout(self) -> Iterator[tuple[TextPart, int, SpokenPart]]:
-        """Yield each part with the samples of silence before it."""
+        """Each part with the samples of silence before it."""
         before: TextPart | None = None
         for part, spoken in zip(self.parts, self.spoken.finished, strict=True):
             pause_ms = 0 if before is None else self.request.pause_ms

@@ -22,7 +22,7 @@ _BLOCK_BYTES = 10 * SPEECH_RATE * SAMPLE_BYTES
 
 @dataclass(frozen=True, slots=True)
 class SpokenPart:
-    """A finished part. Its samples have 16 bits, mono, at `SPEECH_RATE`."""
+    """`key`: a digest of all that its samples depend on. `samples`: how many, of 16 bits, mono, at `SPEECH_RATE`."""
 
     key: str  # a digest of all that its samples depend on
     samples: int  # how many
@@ -76,7 +76,7 @@ class SpokenParts:
         return os.pread(self._audio.fileno(), self.finished[number].samples * SAMPLE_BYTES, begin)
 
     def blocks(self, part: SpokenPart) -> Iterator[bytes]:
-        """Yield the samples of the next part, from the beginning of the file on, a few seconds at a time."""
+        """The samples of the next part, from the beginning of the file on, a few seconds at a time."""
         left = part.samples * SAMPLE_BYTES
         while left:
             data = self._audio.read(min(left, _BLOCK_BYTES))

@@ -26,7 +26,7 @@ TOO_MANY_CHANNELS = f"the channels were mixed: speakers are told apart by channe
 
 @dataclass(frozen=True, slots=True)
 class ChannelPlan:
-    """The way in which the channels of a recording are transcribed.
+    """How the channels of a recording are transcribed.
 
     `findings`: None where all are mixed. `is_split`: each voice has its own spans, with its channel as the speaker;
     otherwise the clearest of several copies is transcribed. `warning`: what the caller should know.
@@ -42,13 +42,13 @@ class ChannelPlan:
         return max(1.0, self.findings.speech_share) if self.findings and self.is_split else 1.0
 
     def segmenter(self, config: SegmentationConfig) -> Segmenter | ChannelSegmenter:
-        """Return the segmenter that cuts the blocks of `stream`."""
+        """What cuts the blocks of `stream`."""
         return ChannelSegmenter(config, self.findings) if self.findings and self.is_split else Segmenter(config)
 
     async def stream(
         self, decoder: Decoder, source: Source, progress: Progress, caller: str
     ) -> AsyncGenerator[Samples, None]:
-        """Yield the blocks of the recording: (channels, n) where it is split, otherwise mono (n,)."""
+        """The blocks of the recording: (channels, n) where it is split, otherwise mono (n,)."""
         if self.findings is None:
             async with aclosing(decoder.stream(source, progress, caller)) as blocks:
                 async for block in blocks:
@@ -60,7 +60,7 @@ class ChannelPlan:
 
 
 async def channel_plan(decoder: Decoder, source: Source, mode: ChannelMode, caller: str) -> ChannelPlan:
-    """Return the plan for the channels of a file.
+    """What becomes of the channels of a file.
 
     Raises `UnsupportedValue` where channels are to be split and are too many, and what decoding raises before its
     first block.
