@@ -122,10 +122,7 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _check_values(data: bytes) -> None:
-    """Raise `ValueError` if JSON has too many values.
-
-    No other client is served while it is parsed: a long text takes milliseconds, as many bytes of small values seconds.
-    """
+    """Raise `ValueError` for too many values: parsing them takes seconds, in which no other client is served."""
     for number, _ in enumerate(_JSON_TOKEN.finditer(data)):
         if number > _MAX_TOKENS:
             raise ValueError("too many values")

@@ -22,10 +22,8 @@ _EXTENDED_FILENAME = re.compile(rb";\s*filename\*", re.IGNORECASE)
 
 
 class FormParser(MultiPartParser):
-    """Parses a form as clients send it.
-
-    A preamble is skipped. A part with `filename*` alone is a file: urllib3 before 1.25 writes names beyond ASCII that
-    way, although RFC 7578 forbids it. Without the closing boundary the form is refused: a part may be cut or absent.
+    """Skips a preamble, and takes a part with `filename*` alone for a file: urllib3 before 1.25 writes names beyond
+    ASCII that way, although RFC 7578 forbids it. Refuses a form without its closing boundary: a part may be cut.
     """
 
     def __init__(self, headers: Headers, stream: AsyncGenerator[bytes, None]) -> None:

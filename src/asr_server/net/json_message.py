@@ -13,10 +13,8 @@ _MAX_DIGITS = 20  # of a whole number; the time for more grows with their square
 
 
 def load(message: str | bytes) -> Any:
-    """Return the value of a message.
-
-    Raises `ValueError` if it is not JSON in UTF-8 or has too many values, `RecursionError` if it is nested too deeply.
-    """
+    """Return the value. Raises `ValueError` if it is not JSON in UTF-8 or has too many values, and `RecursionError` if
+    it is nested too deeply."""
     text = message if isinstance(message, str) else message.decode()
     if text.count("[") + text.count("{") > _MAX_CONTAINERS or text.count(",") > _MAX_VALUES:
         raise ValueError("too many values")

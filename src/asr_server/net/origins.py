@@ -50,11 +50,8 @@ class Origins:
             )
 
     def _is_own(self, name: str) -> bool:
-        """Return True for `localhost` and its subdomains.
-
-        Where other machines can connect, it also holds for names without a dot and those of private networks, which
-        nobody else can register (RFC 6762, RFC 8375, ICANN's `.internal`).
-        """
+        """Return True for `localhost` and its subdomains; where other machines can connect, also for names without a
+        dot and those of private networks, which nobody else can register (RFC 6762, RFC 8375, ICANN's `.internal`)."""
         if name in ("localhost", "host.docker.internal") or name.endswith(".localhost"):
             return True
         return not self.loopback and (_BARE_NAME.fullmatch(name) is not None or name.endswith(_PRIVATE))

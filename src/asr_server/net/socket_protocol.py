@@ -255,11 +255,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.handle_parser_exception()
 
     def send_receive_event_to_app(self) -> None:
-        """Hand a complete message to the app.
-
-        For text that is not UTF-8 uvicorn sends a close frame, which is an error if the peer's close frame was parsed
-        with that text, and answered.
-        """
+        """Hand a complete message to the app. For text that is not UTF-8 uvicorn sends a close frame, which is an error
+        if the peer's close frame was parsed with that text, and answered."""
         self._loop_time.worked()
         if self.curr_msg_data_type == "bytes" or _AUDIO_EVENT in self.frames[0][:_EVENT_BYTES]:
             self._loop_time.pay(self._message_bytes)
@@ -283,10 +280,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._unfinished.end()
 
     def keepalive_timeout(self) -> None:
-        """Close with 1011 since no pong came, and abort if the peer does not read that.
-
-        If the pong may have come and was not read yet, wait for it again.
-        """
+        """Close with 1011 since no pong came, and abort if the peer does not read that. If the pong may have come and
+        was not read yet, wait for it again."""
         if self._is_late and self.ping_timeout is not None:
             self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
             return

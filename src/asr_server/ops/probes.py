@@ -23,10 +23,7 @@ def not_live(services: Services, snapshot: EngineSnapshot | None = None) -> str:
 
 
 def _speech_has_ended(services: Services) -> str:
-    """Return why speech cannot go on; "" if it can.
-
-    The engine itself gives up a sentence that hangs, so the age of its heartbeat says nothing.
-    """
+    """Return why speech has ended; "" if not. The engine ends hanging sentences itself, so its heartbeat is ignored."""
     if services.speech.silent_because:
         return ""
     speech = services.speech.engines.named[0].snapshot()
