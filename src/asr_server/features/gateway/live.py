@@ -29,7 +29,7 @@ from asr_server.features.gateway.live_replay import LiveReplay
 from asr_server.features.gateway.sockets import (
     UNCLEAN,
     Closed,
-    Refused,
+    HandshakeRefused,
     WorkerGone,
     closing,
     connect,
@@ -104,7 +104,7 @@ class LiveSockets:
                     await self._serve(client)
             except AsrError as error:
                 await _end_with_error(client, error)
-            except Refused as refused:
+            except HandshakeRefused as refused:
                 await end(client, refused.response, Closed(UNCLEAN))
             except (WebSocketDisconnect, OSError):
                 return
@@ -316,7 +316,7 @@ class LiveSockets:
         task.add_done_callback(self._evictions.discard)
 
     async def _discard_in_worker(self, session: RelayedSession) -> None:
-        with suppress(Refused, WorkerGone, AsrError, ConnectionClosed):  # then it is gone, or goes by its time
+        with suppress(HandshakeRefused, WorkerGone, AsrError, ConnectionClosed):  # then it is gone, or goes by its time
             upstream = await connect(session.worker, session.scope, urlencode(_resuming(session, 0)))
             async with closing(upstream):
                 await upstream.recv()

@@ -31,7 +31,7 @@ _SET_BY_CLIENT = frozenset(
 )
 
 
-class Refused(Exception):
+class HandshakeRefused(Exception):
     """The worker refused the handshake with an HTTP response, which the client gets."""
 
     def __init__(self, response: Response) -> None:
@@ -57,7 +57,7 @@ class Closed:
 
 
 async def connect(connection: WorkerConnection, scope: Scope, query: str) -> ClientConnection:
-    """Connect to the worker with the client's headers. Raises `Refused`, `WorkerGone`, `MalformedBody`."""
+    """Connect to the worker with the client's headers. Raises `HandshakeRefused`, `WorkerGone`, `MalformedBody`."""
     given = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
     headers = dict(given)
     path = scope["raw_path"].decode("latin-1")
@@ -77,7 +77,9 @@ async def connect(connection: WorkerConnection, scope: Scope, query: str) -> Cli
         )
     except InvalidStatus as refused:
         answer = refused.response
-        raise Refused(Response(bytes(answer.body or b""), answer.status_code, dict(answer.headers))) from refused
+        raise HandshakeRefused(
+            Response(bytes(answer.body or b""), answer.status_code, dict(answer.headers))
+        ) from refused
     except (InvalidURI, ValueError) as error:
         raise MalformedBody("The request's headers cannot be passed on.") from error
     except (OSError, EOFError, InvalidHandshake, TimeoutError) as error:
@@ -98,7 +100,7 @@ class Sockets:
                 await self._serve(socket)
             except AsrError as error:
                 await end(socket, http_response(error), Closed(TABLE[error.code].ws_close, error.code))
-            except Refused as refused:
+            except HandshakeRefused as refused:
                 await end(socket, refused.response, Closed(UNCLEAN))
             except (WebSocketDisconnect, OSError):
                 return

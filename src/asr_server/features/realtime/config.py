@@ -49,14 +49,14 @@ class _Part(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Format(_Part):
+class RealtimeAudioFormat(_Part):
     """The format of the audio. OpenAI takes PCM at 24 kHz only; G.711 has 8 kHz and names no rate."""
 
     type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
     rate: int | None = None
 
     @model_validator(mode="after")
-    def _fits(self) -> Format:
+    def _fits(self) -> RealtimeAudioFormat:
         if self.rate not in (INPUT_RATES_HZ if self.law is None else (None, _TELEPHONE_HZ)):
             raise ValueError(f"rate must be one of {', '.join(map(str, INPUT_RATES_HZ))}, and 8000 with G.711")
         return self
@@ -77,7 +77,7 @@ class Format(_Part):
         return self.rate_hz / 1000 * (2 if self.law is None else 1)
 
 
-class Transcription(_Part):
+class RealtimeTranscription(_Part):
     """The model, the languages and the hints of a transcription."""
 
     model: str
@@ -95,7 +95,7 @@ class NoiseReduction(_Part):
     strength: float | None = None
 
 
-class ServerVad(_Part):
+class RealtimeServerVad(_Part):
     """A turn ends by a pause. The last three concern spoken responses, which this server does not give."""
 
     type: Literal["server_vad"]
@@ -116,30 +116,30 @@ class SemanticVad(_Part):
     interrupt_response: bool | None = None
 
 
-class AudioInput(_Part):
+class RealtimeAudioInput(_Part):
     """The input audio. With `turn_detection` null a commit ends a turn. With `transcription` null there is none."""
 
-    format: Format
-    transcription: Transcription | None
+    format: RealtimeAudioFormat
+    transcription: RealtimeTranscription | None
     noise_reduction: NoiseReduction | None
-    turn_detection: Annotated[ServerVad | SemanticVad, Field(discriminator="type")] | None
+    turn_detection: Annotated[RealtimeServerVad | SemanticVad, Field(discriminator="type")] | None
 
 
-class Audio(_Part):
+class RealtimeAudio(_Part):
     """Input only: the server does not speak."""
 
-    input: AudioInput
+    input: RealtimeAudioInput
 
 
 class Config(_Part):
     """A whole configuration."""
 
     type: Literal["transcription"]
-    audio: Audio
+    audio: RealtimeAudio
     include: list[Literal["item.input_audio_transcription.logprobs"]] | None = None
 
     @property
-    def input(self) -> AudioInput:
+    def input(self) -> RealtimeAudioInput:
         """The part that holds nearly everything."""
         return self.audio.input
 
@@ -215,7 +215,7 @@ class ServerDefaults:
                 return replace(
                     rules, min_silence_ms=_SEMANTIC_SILENCE_MS[eagerness], sentence_silence_ms=rules.min_silence_ms
                 )
-            case ServerVad():
+            case RealtimeServerVad():
                 return replace(
                     rules,
                     end_of_turn=None,
@@ -281,7 +281,7 @@ def _base(name: str, before: Any, kind: Any, new_objects: Mapping[str, Any]) -> 
     return found
 
 
-def _forced(transcription: Transcription) -> str | None:
+def _forced(transcription: RealtimeTranscription) -> str | None:
     """Return the one language that is forced, or None where the model chooses among several."""
     named = [transcription.language] if transcription.language else transcription.languages or []
     return languages.normalize(named[0]) if len(named) == 1 else None

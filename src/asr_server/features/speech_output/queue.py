@@ -21,7 +21,7 @@ from asr_server.schedule.job import Priority
 _UNDER_WAY = 3
 
 
-class Mark(Enum):
+class QueueMark(Enum):
     """A step that comes between two sentences."""
 
     FLUSH = "flush"  # complete the file and say so
@@ -52,7 +52,7 @@ class SpeechQueue:
         self.characters = 0
         self.current: QueuedSentence | None = None
         self._admission, self._sentence_s, self._share = admission, sentence_s, share
-        self._items: deque[QueuedSentence | Mark] = deque()
+        self._items: deque[QueuedSentence | QueueMark] = deque()
         self._arrived = asyncio.Event()
         self._held = ExitStack()
         # The ticket is for everything that was queued since it is held; `_spoken_s` seconds of that are spoken.
@@ -86,11 +86,11 @@ class SpeechQueue:
             self._put(QueuedSentence(one.text, replace(how, language=one.language), duration_s))
         self._look_ahead()
 
-    def mark(self, mark: Mark) -> None:
+    def mark(self, mark: QueueMark) -> None:
         """Queue a mark after the sentences."""
         self._put(mark)
 
-    async def first(self) -> QueuedSentence | Mark:
+    async def first(self) -> QueuedSentence | QueueMark:
         """Wait for the first item and return it. It stays in the queue."""
         while not self._items:
             self._release()
@@ -98,7 +98,7 @@ class SpeechQueue:
             await self._arrived.wait()
         return self._items[0]
 
-    def begin(self, item: QueuedSentence | Mark) -> None:
+    def begin(self, item: QueuedSentence | QueueMark) -> None:
         """Take the first item out of the queue. The sentences after it may go to the engine."""
         self._items.popleft()
         self.characters -= _characters(item)
@@ -128,7 +128,7 @@ class SpeechQueue:
         self.current = None
         self._release()
 
-    def _put(self, item: QueuedSentence | Mark) -> None:
+    def _put(self, item: QueuedSentence | QueueMark) -> None:
         self._items.append(item)
         self.characters += _characters(item)
         self._arrived.set()
@@ -150,10 +150,10 @@ class SpeechQueue:
         self._held.close()
 
 
-def _characters(item: QueuedSentence | Mark) -> int:
-    return 1 if isinstance(item, Mark) else len(item.text)
+def _characters(item: QueuedSentence | QueueMark) -> int:
+    return 1 if isinstance(item, QueueMark) else len(item.text)
 
 
-def _cancel(item: QueuedSentence | Mark | None) -> None:
+def _cancel(item: QueuedSentence | QueueMark | None) -> None:
     if isinstance(item, QueuedSentence) and item.stream is not None:
         item.stream.cancel()

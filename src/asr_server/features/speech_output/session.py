@@ -28,7 +28,7 @@ from asr_server.features.speech_output.outbox import (
     SpeechOutbox,
     SpokenAudio,
 )
-from asr_server.features.speech_output.queue import Mark, QueuedSentence, SpeechQueue
+from asr_server.features.speech_output.queue import QueuedSentence, QueueMark, SpeechQueue
 from asr_server.features.speech_output.requests import AudioChunk, SpeechEvent, SpeechRequest
 from asr_server.features.speech_output.script import Delivery
 from asr_server.features.speech_output.synthesis import SentenceInProgress, SpeechProcessor
@@ -124,7 +124,7 @@ class SpeechSession:
         if self._draining:
             return
         self._check_room(1)
-        self._end_text(Mark.FLUSH)
+        self._end_text(QueueMark.FLUSH)
 
     def end(self) -> None:
         """Speak everything that has arrived; then `events` ends. Raises as `push`."""
@@ -132,7 +132,7 @@ class SpeechSession:
         if self._draining:
             return
         self._ended = True
-        self._end_text(Mark.END)
+        self._end_text(QueueMark.END)
 
     async def cancel(self) -> None:
         """Cancel the engine's jobs and forget all that waits. Returns when the client was told so.
@@ -147,7 +147,7 @@ class SpeechSession:
             return
         self._file_begin_samples = self.sent_samples
         if self._ended:
-            self._queue.mark(Mark.END)
+            self._queue.mark(QueueMark.END)
         self._begin()
         await self._outbox.put(SpeechCancelled(self.sentences_done, self.sent_samples))
         await asyncio.sleep(self._rest_after_cancel_s())
@@ -204,7 +204,7 @@ class SpeechSession:
             return
         self._text.clear()
         self._queue.clear()
-        self._queue.mark(Mark.STOP)
+        self._queue.mark(QueueMark.STOP)
 
     async def close(self) -> None:
         """Cancel everything; no more events come."""
@@ -224,7 +224,7 @@ class SpeechSession:
                 f"More than {limit} characters would wait to be spoken; this message was not taken.", param="text"
             )
 
-    def _end_text(self, mark: Mark) -> None:
+    def _end_text(self, mark: QueueMark) -> None:
         try:
             self._queue.add(self._text.end(), self._delivered)
         finally:  # also where the rest of the text cannot be spoken
@@ -268,13 +268,13 @@ class SpeechSession:
                 continue
             self._queue.begin(item)
             match item:
-                case Mark.FLUSH:
+                case QueueMark.FLUSH:
                     await self._outbox.put(Flushed())
-                case Mark.END:
+                case QueueMark.END:
                     await self._outbox.put(SessionDone(self.sentences_done, self.sent_samples))
                     self._outbox.close()
                     return
-                case Mark.STOP:
+                case QueueMark.STOP:
                     self._outbox.close(_shutting_down())
                     return
 

@@ -22,14 +22,14 @@ class Start(SpeechOptions):
     response_format: StreamedFormat = SpeechFormat.PCM
 
 
-class Piece(BaseModel):
+class TextPiece(BaseModel):
     """The next piece of the text."""
 
     type: Literal["text"]
     text: Text
 
 
-class Flush(BaseModel):
+class FlushText(BaseModel):
     """Speak the text that has arrived."""
 
     type: Literal["flush"]
@@ -47,11 +47,11 @@ class End(BaseModel):
     type: Literal["end"]
 
 
-ClientMessage = Start | Piece | Flush | Cancel | End
+ClientMessage = Start | TextPiece | FlushText | Cancel | End
 MODELS: dict[str, type[ClientMessage]] = {
     "start": Start,
-    "text": Piece,
-    "flush": Flush,
+    "text": TextPiece,
+    "flush": FlushText,
     "cancel": Cancel,
     "end": End,
 }

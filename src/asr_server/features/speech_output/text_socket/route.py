@@ -15,9 +15,9 @@ from asr_server.features.speech_output.text_socket.client_messages import (
     Cancel,
     ClientMessage,
     End,
-    Flush,
-    Piece,
+    FlushText,
     Start,
+    TextPiece,
     parse,
 )
 from asr_server.features.speech_output.text_socket.server_messages import error_message, render
@@ -75,9 +75,9 @@ async def _act(session: SpeechSession, message: ClientMessage, catalog: Catalog)
     if not session.started:
         await session.start(request_for(_DEFAULTS, "", catalog))
     match message:
-        case Piece(text=text):
+        case TextPiece(text=text):
             await session.push(text)
-        case Flush():
+        case FlushText():
             session.flush()
         case Cancel():
             await session.cancel()
