@@ -135,7 +135,7 @@ class InProcessServer(Server):
 
     @property
     def speech(self) -> SpeechProcessor:
-        """The speech processor of its routes."""
+        """What its routes speak with."""
         return self._app.state.services.speech
 
     def _build_speech_engine(self, name, *args):

@@ -25,7 +25,7 @@ def new_id() -> str:
 
 
 def is_id(name: str) -> bool:
-    """Return True if `new_id` may have made the name."""
+    """Whether `new_id` may have made it."""
     return _ID.fullmatch(name) is not None
 
 
@@ -55,7 +55,7 @@ class JobState(StrEnum):
 
     @property
     def over(self) -> bool:
-        """True if the job has ended."""
+        """Whether nothing more will happen."""
         return self in (JobState.SUCCEEDED, JobState.FAILED)
 
 
@@ -103,7 +103,7 @@ class JobRecord:
     expected_bytes: int = 0
 
     def queued_again(self) -> JobRecord:
-        """Return the job as before it ran. For jobs that were running when an earlier server ended."""
+        """The same job before it ran. For jobs that were running when an earlier server ended."""
         return replace(self, state=JobState.QUEUED, started_at=0.0, done_s=0.0, duration_s=0.0, done_characters=0)
 
     def succeeded(self, result: Result, duration_s: float) -> JobRecord:

@@ -1,4 +1,4 @@
-"""Jobs about recordings: the work of the routes for recordings, for the runner of jobs."""
+"""Jobs about recordings: what the routes for recordings do, for the runner of jobs."""
 
 from __future__ import annotations
 

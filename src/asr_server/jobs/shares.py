@@ -1,4 +1,4 @@
-"""Divides the server among the jobs of several keys: the order of jobs, and the jobs and bytes that a key may have."""
+"""How the jobs of several keys share the server: whose job is next, and how many jobs and bytes a key may have."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class ArrivingTexts:
 
 
 class WaitingJobs:
-    """Orders jobs: owners take turns, each in the order of its own jobs, and have at most `each` under way."""
+    """Who of them is next: owners take turns, each in the order of its own jobs, and have at most `each` under way."""
 
     def __init__(self, each: int) -> None:
         self._each = each

@@ -1,4 +1,4 @@
-"""Records when the audio of a live session arrived."""
+"""When which audio of a live session arrived."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ARRIVALS_KEPT = 8_192
 
 @dataclass(slots=True)
 class ArrivalTimes:
-    """The arrival times of one session; the latest are kept."""
+    """Of one session; the latest are kept."""
 
     ends_samples: deque[int] = field(default_factory=lambda: deque(maxlen=_ARRIVALS_KEPT))
     times_s: deque[float] = field(default_factory=lambda: deque(maxlen=_ARRIVALS_KEPT))

@@ -27,5 +27,5 @@ class Connection:
         await self.session.accept(event, self.outbox)
 
     def messages(self) -> AsyncIterator[Outgoing]:
-        """Yield the messages to send until the session ends; then raise the error that ended it, if one did."""
+        """What to send, until the session ends; then the error that ended it is raised, if one did."""
         return self.outbox.messages()

@@ -1,4 +1,4 @@
-"""Decides if a live client sends audio as fast as it is spoken, or faster, as from a file."""
+"""Whether a live client sends audio as fast as it is spoken, or faster, as from a file."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _MOVED_S = 10.0  # of audio that a client may record while it moves to another s
 
 @dataclass(frozen=True, slots=True)
 class SendingPace:
-    """The pace of one session."""
+    """Of one session. `began_s`: when the speaker of its first byte began, by the machine's monotonic clock."""
 
     bytes_per_s: int
     began_s: float  # when the speaker of its first byte began, by the machine's monotonic clock
 
     def is_spoken(self, sent_bytes: int) -> bool:
-        """Return True if this many bytes may come from somebody who speaks."""
+        """Whether so many bytes may come from somebody who speaks."""
         return sent_bytes / self.bytes_per_s - (time.monotonic() - self.began_s) <= _AHEAD_S
 
 
 def began_before_moving_s(max_utterance_s: float) -> float:
-    """Return the assumed beginning of a session from another server: its client sends an utterance and more again."""
+    """When a session began that goes on from another server: its client has an utterance and more to send again."""
     return time.monotonic() - _MOVED_S - max_utterance_s

@@ -23,7 +23,7 @@ def not_live(services: Services, snapshot: EngineSnapshot | None = None) -> str:
 
 
 def _speech_has_ended(services: Services) -> str:
-    """Return why speech has ended; "" if not. The engine ends hanging sentences itself, so its heartbeat is ignored."""
+    """A sentence that hangs is given up by the engine itself, so the age of its heartbeat says nothing."""
     if services.speech.silent_because:
         return ""
     speech = services.speech.engines.named[0].snapshot()

@@ -81,7 +81,7 @@ async def read(request: Request, services: Services) -> AsyncGenerator[FormData,
 async def received(
     request: Request, services: Services, build: Callable[[FormData], R]
 ) -> AsyncGenerator[tuple[R, UploadFile], None]:
-    """Yield the request of a form, and its file. Raises `Overloaded` and as `parse`."""
+    """The request of a form, and its file. Raises `Overloaded` and what `parse` raises."""
     services.pipeline.check_room()
     async with read(request, services) as form:
         # Azure's clients send the name of their deployment, which is in the path too, as the model.

@@ -138,7 +138,7 @@ class RecordingPipeline:
         self._resources = resources
 
     def check_room(self) -> None:
-        """Raise `Overloaded` if a recording could not be answered in time. Routes call it before they read a body."""
+        """Raise `Overloaded` if a recording could not be answered in time. For the time before a body is read."""
         self._resources.admission.check()
 
     async def transcribe(

@@ -27,16 +27,16 @@ Ask = Callable[[Utterance], Awaitable["Transcription"]]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer for the samples [start, end) of an utterance."""
+    """The answer for the samples [start, end) of an utterance. `temperature` is the one that it was made with."""
 
     start: int
     end: int
     transcription: Transcription
-    temperature: float  # with which the answer was made
+    temperature: float
 
 
 async def retry(utterance: Utterance, first: Transcription, ask: Ask) -> list[Answer]:
-    """Return the answers for `utterance`, whose first answer was `first`: one, or two for its halves, in order.
+    """The answers for `utterance`, whose first answer was `first`: one, or two for its halves, in order.
 
     Raises what `ask` raises. Cancelling cancels what was asked. Of the utterance only audio, languages and context are
     used again: a draft or a forced beginning belong to the answer that went wrong, and nobody knows in which half they

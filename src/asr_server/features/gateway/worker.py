@@ -142,7 +142,7 @@ class Worker:
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        """Keep the worker from being idle until the block ends."""
+        """The worker is not idle before the block ends."""
         self._idle.hold()
         try:
             yield

@@ -1,4 +1,4 @@
-"""The state with which another server can go on with a live session; its client carries it there. Data only."""
+"""Where another server can go on with a live session, which its client carries there. Data only."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ TURN_LIKELY = "turn.likely"  # the type of the message that tells that a speaker
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The utterances and seconds that there were before a session's own first ones."""
+    """How many utterances and seconds there were before a session's own first ones."""
 
     utterances: int = 0
     seconds: float = 0.0

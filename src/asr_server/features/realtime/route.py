@@ -148,14 +148,14 @@ class _RealtimeConnection:
         await connection.send(Audio(pcm))
 
     def _whole_samples(self, pcm: bytes) -> bytes:
-        """Return the complete samples, and keep the rest: an append may end inside a sample."""
+        """The complete samples so far; an append may end inside a sample."""
         pcm = self._odd_byte + pcm
         whole = len(pcm) & ~1
         self._odd_byte = pcm[whole:]
         return pcm[:whole]
 
     def _start_buffer(self) -> None:
-        """Empty the buffer, also of a first half of a sample: with it the audio that follows would be noise."""
+        """Empty the buffer. The next byte is the first of a sample: an odd byte kept would turn the rest into noise."""
         self._uncommitted_ms, self._odd_byte = 0.0, b""
 
     def _check_commit(self) -> None:

@@ -102,7 +102,7 @@ async def list_voices(services: ServicesDep) -> VoiceListBody:
 
 
 async def _received(request: Request, services: Services) -> SpeechBody:
-    """Return the body. Raises `SpeechUnavailable` before it is read."""
+    """The body. Raises `SpeechUnavailable` before it is read."""
     services.speech.check()
     max_bytes = _BYTES_PER_CHAR * services.settings.max_speech_chars + _OTHER_BYTES
     return body.validated(SpeechBody, await body.read_json(request, max_bytes))

@@ -24,8 +24,8 @@ _BLOCK_BYTES = 10 * SPEECH_RATE * SAMPLE_BYTES
 class SpokenPart:
     """`key`: a digest of all that its samples depend on. `samples`: how many, of 16 bits, mono, at `SPEECH_RATE`."""
 
-    key: str  # a digest of all that its samples depend on
-    samples: int  # how many
+    key: str
+    samples: int
 
 
 class SpokenParts:

@@ -1,4 +1,4 @@
-"""Renders translated transcripts and cues as the bytes of an answer."""
+"""A translated transcript to the bytes of an answer: what the transcript's own answer has, and more."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from asr_server.text import joining, languages
 
 
 def render_cues(found: TranslatedCues, request: TranslationRequest, cue_config: CueConfig) -> Result:
-    """Render the cues as SRT or VTT, with new line breaks; if bilingual, with the source above each translation."""
+    """The cues as SRT or VTT, with new line breaks; where bilingual, the source above each translation."""
     cues = found.laid_out(cue_config, bilingual=request.bilingual)
     return _result(render.render_cues(cues, request.output.response_format), render.TEXT, found)
 
 
 def render_transcript(found: TranslatedTranscript, request: TranslationRequest) -> Result:
-    """Render the transcript as json, verbose_json or text; if bilingual, with the source text of each translation."""
+    """The transcript as json, verbose_json or text; where bilingual, the source text beside each translation."""
     if request.output.response_format is ResponseFormat.TEXT:
         text = _pairs(found) if request.bilingual else f"{render.text(found.transcript)}\n"
         return _result(text.encode(), render.TEXT, found)
@@ -42,7 +42,7 @@ def _result(content: bytes, media_type: str, found: TranslatedCues | TranslatedT
 
 
 def _facts(found: TranslatedTranscript) -> dict[str, Any]:
-    """Return the language of the text, which is the target's for silence, and how much could not be translated."""
+    """The language of the text, which for silence is the target's, and how much of it could not be translated."""
     language = found.transcript.language or found.target.name
     is_target = language == found.target.name
     code = found.target.tag if is_target else languages.code(language)
@@ -56,7 +56,8 @@ def _facts(found: TranslatedTranscript) -> dict[str, Any]:
 
 
 def _pairs(found: TranslatedTranscript) -> str:
-    """Return a block for each segment: the speaker if known, the source, and below it the translation if any."""
+    """A block for each segment: the source, behind its speaker if that is known, and the translation below it if there
+    is one."""
     sources = (joining.dialogue([(segment.speaker or "", segment.text)]) for segment in found.source.segments)
     blocks = [
         f"{source}\n{line.text}\n" if line.translated else f"{source}\n"
