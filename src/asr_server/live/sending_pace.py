@@ -15,7 +15,7 @@ class SendingPace:
     """Of one session. `began_s`: when the speaker of its first byte began, by the machine's monotonic clock."""
 
     bytes_per_s: int
-    began_s: float  # when the speaker of its first byte began, by the machine's monotonic clock
+    began_s: float
 
     def is_spoken(self, sent_bytes: int) -> bool:
         """Whether so many bytes may come from somebody who speaks."""
