@@ -11,12 +11,12 @@ from E2Etest.recordings import Clip, real_clips, waveform
 
 
 def people(*kinds: str) -> list[list[Clip]]:
-    """The clips of each kind of `real_clips`, which are of one person."""
+    """Return the clips of each kind of `real_clips`; a kind is one person."""
     return [real_clips(kind) for kind in kinds]
 
 
 def conversation(speakers: Sequence[Sequence[Clip]], *, pause_s: float = 0.4, noise_db: float = -65.0) -> np.ndarray:
-    """Each on a channel of their own, in turns: float32 (channels, n). With a negative pause, turns overlap.
+    """Return float32 (channels, n): each speaker on a channel, in turns. With a negative pause, turns overlap.
 
     No two turns of the same speaker overlap. Each channel has noise of its own.
     """
@@ -38,25 +38,25 @@ def conversation(speakers: Sequence[Sequence[Clip]], *, pause_s: float = 0.4, no
 
 
 def noisy(track: np.ndarray, level_db: float) -> np.ndarray:
-    """The same with noise of that level, another on each channel."""
+    """Return the track with noise of that level, different on each channel."""
     noise = np.random.default_rng(1).standard_normal(track.shape)
     return (track + 10 ** (level_db / 20) * noise).astype(np.float32)
 
 
 def late(track: np.ndarray, delay_ms: float) -> np.ndarray:
-    """(n,) samples later by so many milliseconds, with the same length."""
+    """Return (n,) samples that are `delay_ms` later, with the same length."""
     delay = round(delay_ms * SAMPLE_RATE / 1000)
     return np.pad(track, (delay, 0))[: len(track)].astype(np.float32)
 
 
 def with_crosstalk(track: np.ndarray, level_db: float, delay_ms: float = 0.0) -> np.ndarray:
-    """(2, n): each channel has the other one too, so much fainter and later."""
+    """Return (2, n): each channel also has the other one, fainter by `level_db` and later."""
     gain = np.float32(10 ** (level_db / 20))
     return np.stack([track[0] + gain * late(track[1], delay_ms), track[1] + gain * late(track[0], delay_ms)])
 
 
 def through_telephone(track: np.ndarray) -> np.ndarray:
-    """(n,) samples at 8 kHz from 300 to 3400 Hz, in the 8 bits of mu-law."""
+    """Return (n,) samples as through a telephone: 8 kHz, 300 to 3400 Hz, in the 8 bits of mu-law."""
     spectrum, hz = np.fft.rfft(track), np.fft.rfftfreq(len(track), 1 / SAMPLE_RATE)
     spectrum[(hz < 300) | (hz > 3400)] = 0
     narrow = np.clip(np.fft.irfft(spectrum, len(track)), -1, 1)

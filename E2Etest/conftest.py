@@ -1,4 +1,4 @@
-"""The server that most tests share, and what a run records for the guarantees page (`guarantees.py`)."""
+"""The server that most tests share, and the records of a run for the guarantees page (`guarantees.py`)."""
 
 import os
 import signal
@@ -27,19 +27,22 @@ _MEASUREMENTS = pytest.StashKey[list[guarantees.Measurement]]()
 
 
 def pytest_addoption(parser):
-    """For `python -m tools.guarantees`."""
+    """Add the options that `python -m tools.guarantees` uses."""
     parser.addoption("--guarantees", type=Path, help="file to write the measurements of the guarantees to")
     parser.addoption("--only-guarantees", default="", help="names of guarantees, comma-separated")
 
 
 def pytest_configure(config):
-    """Nothing is measured yet."""
+    """Begin without measurements."""
     config.stash[_MEASUREMENTS] = []
 
 
 class _ByModule(LoadFileScheduling):
-    """All tests of a module run on one worker, so that they share its servers. Modules whose tests need port 8100 or
-    8137 run on one worker too. (pytest-xdist's own groups have no effect with pytest 9.2.)"""
+    """Runs all tests of a module on one worker, so that they share its servers.
+
+    Modules whose tests need port 8100 or 8137 run on one worker too. (pytest-xdist's own groups have no effect with
+    pytest 9.2.)
+    """
 
     def _split_scope(self, nodeid):
         module = super()._split_scope(nodeid)
@@ -47,7 +50,7 @@ class _ByModule(LoadFileScheduling):
 
 
 def pytest_xdist_make_scheduler(config, log):
-    """How tests are given to several workers."""
+    """Return the scheduler that gives tests to several workers."""
     return _ByModule(config, log)
 
 
@@ -85,7 +88,7 @@ def _reason_to_skip(item):
 
 
 def _reason_to_start(item):
-    """Why a test cannot use the server at E2E_BASE_URL."""
+    """Return why a test cannot use the server at E2E_BASE_URL; "" if it can."""
     if item.get_closest_marker("any_server"):
         return ""
     if not item.get_closest_marker("demo_server") or "start" in item.fixturenames:
@@ -97,7 +100,7 @@ def _reason_to_start(item):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
-    """The outcome of a test is that of its worst phase."""
+    """Record the outcome of a test, which is that of its worst phase."""
     report = yield
     measurement = item.stash.get(_MEASUREMENT, None)
     if measurement is not None and (report.when == "call" or report.failed):
@@ -173,7 +176,7 @@ def speech():
 
 @pytest.fixture(scope="session")
 def talk(speech):
-    """The same, twice."""
+    """The recording and its pause twice."""
     return np.concatenate([speech, speech])
 
 

@@ -1,4 +1,4 @@
-"""What a server says at `/metrics`, parsed as Prometheus would."""
+"""Reads the metrics of a server at `/metrics`, parsed as Prometheus would."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 def scrape(server) -> Series:
-    """Every sample: name and labels to value."""
+    """Return every sample: name and labels to value."""
     answer = server.client.get("/metrics")
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
@@ -21,16 +21,16 @@ def scrape(server) -> Series:
 
 
 def value(series: Series, name: str, **labels: str) -> float:
-    """One sample; 0 where there is none yet."""
+    """Return one sample; 0 if there is none yet."""
     return series.get((name, frozenset(labels.items())), 0.0)
 
 
 def total(series: Series, name: str, **labels: str) -> float:
-    """The sum of all samples of that name that have these labels."""
+    """Return the sum of all samples of that name that have these labels."""
     wanted = set(labels.items())
     return sum(v for (found, has), v in series.items() if found == name and wanted <= has)
 
 
 def moved(before: Series, after: Series) -> Callable[..., float]:
-    """By how much `total` grew between two scrapes."""
+    """Return a function that tells by how much `total` grew between two scrapes."""
     return lambda name, **labels: total(after, name, **labels) - total(before, name, **labels)

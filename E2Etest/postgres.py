@@ -13,17 +13,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _START_S = 60.0
-# Without fsync it survives the end of its processes, which is all that tests do to it.
+# Without fsync the data survives the end of the processes, which is the only fault of the tests.
 _SETTINGS = {"listen_addresses": "", "fsync": "off", "max_connections": "60"}
 
 
 class Postgres:
-    """One server. `url`: of its database."""
+    """One server. `url`: the address of its database."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._programs = programs()
-        # It refuses to run as root.
+        # PostgreSQL refuses to run as root.
         self._user = {"user": "nobody", "group": "nogroup", "extra_groups": ()} if os.geteuid() == 0 else {}
         if self._user:
             shutil.chown(directory, "nobody", "nogroup")
@@ -32,7 +32,7 @@ class Postgres:
         self.start()
 
     def start(self) -> None:
-        """Start it, and return when it answers."""
+        """Start the server, and return when it answers."""
         options = [part for name, value in _SETTINGS.items() for part in ("-c", f"{name}={value}")]
         with (self.directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
@@ -48,12 +48,12 @@ class Postgres:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End it at once, as a crash of its machine does."""
+        """End the server at once, as a crash of its machine does."""
         self.process.send_signal(signal.SIGQUIT)
         self.process.wait(timeout=30)
 
     def kill(self) -> None:
-        """SIGKILL to all of its processes."""
+        """Send SIGKILL to all processes of the server."""
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         for pid in (self.process.pid, *map(int, children)):
             with suppress(ProcessLookupError):  # it has just ended
@@ -61,7 +61,7 @@ class Postgres:
         self.process.wait(timeout=30)
 
     def query(self, statement: str) -> list[str]:
-        """The rows of the answer."""
+        """Run a statement and return the rows of the answer."""
         command = [self._programs / "psql", "-X", "-A", "-t", "-d", self.url, "-c", statement]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
 
@@ -78,7 +78,7 @@ class Postgres:
 
 
 def programs() -> Path:
-    """Where the newest PostgreSQL is installed."""
+    """Return the directory of the programs of the newest PostgreSQL."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
     assert found, "these tests need PostgreSQL: apt-get install postgresql"
     return found[-1].parent
@@ -86,7 +86,7 @@ def programs() -> Path:
 
 @contextmanager
 def postgres() -> Iterator[Postgres]:
-    """A new one, stopped at the end."""
+    """Start a new server, which is stopped at the end."""
     with tempfile.TemporaryDirectory(prefix="pg-") as directory:  # a path short enough for a socket
         server = Postgres(Path(directory))
         try:

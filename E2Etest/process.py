@@ -1,4 +1,4 @@
-"""A real server process to test against: started as a user starts it, on a free port, its log kept."""
+"""A real server process to test against, started as a user starts it, on a free port, with its log in a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERVE = ("-m", "asr_server", "serve")
 
 
 class Server:
-    """Something that serves at `base` or on `port` of this machine, and clients for it that send its first key."""
+    """A server at `base` or on `port` of this machine, and clients for it that send its first key."""
 
     def __init__(
         self, port: int = 0, *, base: str = "", key: str = "", certificate: str | None = None, model: str = "demo"
@@ -39,7 +39,7 @@ class Server:
         self._clients.enter_context(self.client)
 
     def openai(self, **options: Any) -> openai.OpenAI:
-        """OpenAI's own client, set up as a user does it, without retries; closed with the server."""
+        """Return OpenAI's own client, set up as a user does it, without retries; it is closed with the server."""
         usual = {"base_url": f"{self.base}/v1", "api_key": self.key or "any", "max_retries": 0}
         return self._clients.enter_context(openai.OpenAI(**{**usual, **options}))
 
@@ -48,16 +48,16 @@ class Server:
         self._clients.close()
 
     def transcribe(self, audio: bytes, *, name: str = "audio.wav", **fields: object) -> httpx.Response:
-        """Post a recording."""
+        """Post a recording and return the response."""
         data = {"model": self.model, **fields}
         return self.client.post("/v1/audio/transcriptions", files={"file": (name, audio)}, data=data)
 
     def health(self) -> dict:
-        """The body of `/health`."""
+        """Return the body of `/health`."""
         return self.client.get("/health").json()
 
     def wait_for(self, condition, timeout_s: float = 30.0) -> dict:
-        """Poll `/health` until `condition` holds of it."""
+        """Poll `/health` until `condition` holds for it, and return it."""
         give_up_s = time.monotonic() + timeout_s
         while not condition(found := self.health()):
             assert time.monotonic() < give_up_s, found
@@ -65,12 +65,12 @@ class Server:
         return found
 
     def log(self) -> str:
-        """Everything that it wrote."""
+        """Return everything that the server wrote."""
         raise NotImplementedError
 
 
 class RunningServer(Server):
-    """The server at `E2E_BASE_URL`, its live WebSocket at `E2E_WS_URL` if that is elsewhere, its key `E2E_API_KEY`."""
+    """The server at `E2E_BASE_URL`, with its live WebSocket at `E2E_WS_URL` if set, and its key `E2E_API_KEY`."""
 
     def __init__(self) -> None:
         super().__init__(base=os.environ["E2E_BASE_URL"].rstrip("/"), key=os.environ.get("E2E_API_KEY", ""))
@@ -81,7 +81,7 @@ class RunningServer(Server):
 class ServerProcess(Server):
     """`asr-server serve`, or another `program` for Python, with `settings` as environment. Use `running()`.
 
-    `shared_log`: others write to the log too, so what is there stays.
+    `shared_log`: others write to the log too, so its content is kept.
     """
 
     def __init__(
@@ -93,11 +93,11 @@ class ServerProcess(Server):
         self.log_path = log
         environment = {key: value for key, value in os.environ.items() if key not in {"MODEL_ID", "PORT", "HOST"}}
         environment |= {
-            "SPEECH": "espeak",  # most tests ask how a text is spoken, whatever the voice; this one takes least time
-            "ENDPOINTING": "pause",  # most tests say how long a pause is, whatever was said before it
+            "SPEECH": "espeak",  # the voice does not matter to most tests; this one takes the least time
+            "ENDPOINTING": "pause",  # most tests set the length of pauses, whatever was said before them
             "MODEL_ID": "demo",
             "LOG_LEVEL": "DEBUG",
-            "LIVE_ADMISSION": "false",  # a machine that is busy with other tests is slow, which must refuse nobody
+            "LIVE_ADMISSION": "false",  # a machine that is busy with other tests is slow, and must refuse nobody
             "STATE_DIR": str(log.parent / "state"),
             **settings,
             "PORT": str(self.port),
@@ -120,24 +120,24 @@ class ServerProcess(Server):
                 time.sleep(0.02)
 
     def resident_mb(self) -> float:
-        """Resident memory of the server process and its children, in MiB."""
+        """Return the resident memory of the server process and its children, in MiB."""
         return sum(_resident_kb(pid) for pid in _family(self.process.pid)) / 1024
 
     def own_mb(self) -> float:
-        """Resident memory of the server process alone, in MiB."""
+        """Return the resident memory of the server process alone, in MiB."""
         return _resident_kb(self.process.pid) / 1024
 
     def open_files(self) -> list[str]:
-        """What the server process and its children hold open, but for sockets: files, deleted ones too, and pipes."""
+        """Return the open files and pipes of the server process and its children, without sockets."""
         links = [link for pid in _family(self.process.pid) for link in Path(f"/proc/{pid}/fd").iterdir()]
         return sorted(kind for link in links if not (kind := os.readlink(link).split(":")[0]).startswith("socket"))
 
     def log(self) -> str:
-        """Everything the process wrote."""
+        """Return everything that the process wrote."""
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def stop(self) -> int:
-        """SIGTERM, and the exit code."""
+        """Send SIGTERM and return the exit code."""
         self.close()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
@@ -150,7 +150,7 @@ class ServerProcess(Server):
 
 @contextmanager
 def running(log: Path, **settings: str) -> Iterator[ServerProcess]:
-    """A live server; stopped at the end."""
+    """Run a server, which is live when the block begins and is stopped at its end."""
     server = ServerProcess(log, **settings)
     try:
         server.wait_until_live()
@@ -161,14 +161,14 @@ def running(log: Path, **settings: str) -> Iterator[ServerProcess]:
 
 @contextmanager
 def ready(log: Path, **settings: str) -> Iterator[ServerProcess]:
-    """The same with its model loaded, which it keeps unless `settings` say otherwise."""
+    """Run a server with its model loaded, which it keeps unless `settings` say otherwise."""
     with running(log, **{"PRELOAD": "true", "IDLE_TIMEOUT": "0", **settings}) as server:
         server.wait_for(lambda health: health["model_loaded"], timeout_s=LOAD_TIMEOUT_S)
         yield server
 
 
 def fake_model(folder: Path, **rule: object) -> dict[str, str]:
-    """The settings for the fake engine, which answers every utterance by `rule` (see `engine/fake_script.py`).
+    """Return the settings for the fake engine, which answers every utterance by `rule` (see `engine/fake_script.py`).
 
     It loads and works so slowly that it can be killed in the middle.
     """
@@ -178,7 +178,7 @@ def fake_model(folder: Path, **rule: object) -> dict[str, str]:
 
 
 def free_port() -> int:
-    """A port of this machine that nobody listens on."""
+    """Return a port of this machine on which nobody listens."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -190,7 +190,7 @@ def _family(pid: int) -> list[int]:
 
 
 def _resident_kb(pid: int) -> int:
-    """What processes share counts once: a process that is just being started shares all of its parent's."""
+    """Return the memory of a process, shared pages in parts: one that just starts shares all with its parent."""
     with suppress(FileNotFoundError, ProcessLookupError):
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))

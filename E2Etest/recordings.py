@@ -43,11 +43,11 @@ _SPELLED = {"mr": "mister", "mrs": "missus", "dr": "doctor", **{str(n): word for
 
 @dataclass(frozen=True)
 class Clip:
-    """One held-out recording. `language` is None where nobody speaks."""
+    """One held-out recording."""
 
     path: Path
     text: str
-    language: str | None
+    language: str | None  # None where nobody speaks
     voice: str
     kind: str
     seconds: float
@@ -55,26 +55,26 @@ class Clip:
 
 @dataclass(frozen=True)
 class Spoken:
-    """A recording as int16 (n,) at 16 kHz, and its words, of which a server may get so many wrong."""
+    """A recording and its words."""
 
-    samples: np.ndarray
+    samples: np.ndarray  # int16 (n,) at 16 kHz
     words: list[str]
-    errors: int
+    errors: int  # how many words a server may get wrong
 
     def check(self, text: str, *, times: int = 1, more_errors: int = 0) -> None:
-        """`text` is what is said, or so many repetitions of it."""
+        """Fail if `text` is not the words, or `times` repetitions of them, within the errors."""
         allowed = times * self.errors + more_errors
         assert word_errors(times * self.words, plain_words(text)) <= allowed, text
 
 
 def clips() -> list[Clip]:
-    """All clips of the manifest."""
+    """Return all clips of the manifest."""
     rows = json.loads((AUDIO / "manifest.json").read_text(encoding="utf-8"))
     return [Clip(AUDIO / r["file"], r["text"], r["language"], r["voice"], r["kind"], r["seconds"]) for r in rows]
 
 
 def real_clips(*kinds: str) -> list[Clip]:
-    """The recordings of real people whose names begin with one of `kinds`, or all."""
+    """Return the recordings of real people whose names begin with one of `kinds`, or all."""
     rows = json.loads((REAL / "manifest.json").read_text(encoding="utf-8"))
     return [
         Clip(_real_path(r["file"]), r["text"], "English", r["speaker"], r["file"].split("_")[0], r["seconds"])
@@ -89,19 +89,19 @@ def _real_path(name: str) -> Path:
 
 
 def plain_words(text: str) -> list[str]:
-    """Lower case, without punctuation; hyphens part words; titles and numbers up to ten are written out."""
+    """Return the words in lower case, without punctuation; titles and numbers up to ten are written out."""
     words = re.findall(r"[a-z0-9']+", text.lower().replace("\u2019", "'"))
     return [_SPELLED.get(word, word) for word in words]
 
 
 def sample() -> tuple[bytes, str]:
-    """The bundled recording (a WAV file) and its words."""
+    """Return the bundled recording (a WAV file) and its words."""
     found = demo.sample()
     return found.recording.read_bytes(), found.text
 
 
 def samples() -> np.ndarray:
-    """The bundled recording as int16 (n,) at 16 kHz."""
+    """Return the bundled recording as int16 (n,) at 16 kHz."""
     with wave.open(str(demo.sample().recording)) as recording:
         return np.frombuffer(recording.readframes(recording.getnframes()), np.int16)
 
@@ -114,7 +114,7 @@ def waveform(path: Path) -> np.ndarray:
 
 
 def wav(pcm: np.ndarray, *, rate: int = 16_000, channels: int = 1) -> bytes:
-    """int16 (n * channels,) interleaved as a WAV file."""
+    """Return int16 (n * channels,) interleaved as a WAV file."""
     sink = io.BytesIO()
     with wave.open(sink, "wb") as file:
         file.setnchannels(channels)
@@ -125,7 +125,7 @@ def wav(pcm: np.ndarray, *, rate: int = 16_000, channels: int = 1) -> bytes:
 
 
 def riff(body: bytes, *, tag: int, rate: int, channels: int, bits: int) -> bytes:
-    """A WAV file of any format tag: 1 integer PCM, 3 float, 6 A-law, 7 mu-law."""
+    """Return a WAV file of any format tag: 1 integer PCM, 3 float, 6 A-law, 7 mu-law."""
     block = channels * bits // 8
     header = struct.pack("<HHIIHH", tag, channels, rate, rate * block % 2**32, block, bits)
     chunks = b"fmt " + struct.pack("<I", len(header)) + header + b"data" + struct.pack("<I", len(body)) + body
@@ -135,7 +135,7 @@ def riff(body: bytes, *, tag: int, rate: int, channels: int, bits: int) -> bytes
 def encoded(
     container: str, codec: str, pcm: np.ndarray | None = None, *, rate: int = 48_000, layout: str = "mono"
 ) -> bytes:
-    """int16 (n,) at 16 kHz, by default the bundled recording, in another container and codec."""
+    """Return int16 (n,) at 16 kHz, by default the bundled recording, in another container and codec."""
     pcm = samples() if pcm is None else pcm
     sink = io.BytesIO()
     with av.open(sink, "w", format=container) as output:
@@ -150,7 +150,7 @@ def encoded(
 
 
 def talking_video() -> bytes:
-    """The bundled recording under pictures, as a WebM that every browser plays."""
+    """Return the bundled recording with pictures, as a WebM that every browser plays."""
     sink = io.BytesIO()
     with av.open(sink, "w", format="webm") as output:
         pictures = output.add_stream("libvpx", rate=5)
@@ -171,7 +171,7 @@ def talking_video() -> bytes:
 
 
 def silent_video() -> bytes:
-    """A Matroska file with pictures and no sound."""
+    """Return a Matroska file with pictures and no sound."""
     sink = io.BytesIO()
     with av.open(sink, "w", format="matroska") as output:
         stream = output.add_stream("mpeg4", rate=10)

@@ -15,15 +15,15 @@ CONTINUATION, TEXT, BINARY, PING, PONG = 0, 1, 2, 9, 10  # opcodes of WebSocket 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The last value of each header, by names in lower case; a body in chunks is left so."""
+    """An answer."""
 
     status: int
-    headers: dict[str, str]
-    body: bytes
+    headers: dict[str, str]  # the last value of each, by names in lower case
+    body: bytes  # a body in chunks is left so
 
 
 def form(audio: bytes, disposition: bytes = FILE) -> bytes:
-    """A multipart body of one part, with the boundary `b`."""
+    """Return a multipart body of one part, with the boundary `b`."""
     return b"--b\r\nContent-Disposition: form-data; %b\r\n\r\n%b\r\n%b" % (disposition, audio, END)
 
 
@@ -36,7 +36,7 @@ def post(
     length: int | None = -1,
     media_type: bytes = b"multipart/form-data; boundary=b",
 ) -> bytes:
-    """A request whose connection is closed after it. `length`: by default that of the body; None: no such header."""
+    """Return a request whose connection is closed after it. `length`: by default the body's; None: no such header."""
     declared = b"" if length is None else b"Content-Length: %d\r\n" % (len(body) if length < 0 else length)
     close = b"" if version == b"1.0" else b"Connection: close\r\n"
     head = b"POST %b HTTP/%b\r\nHost: localhost\r\nContent-Type: %b\r\n" % (path.encode(), version, media_type)
@@ -44,7 +44,7 @@ def post(
 
 
 def handshake(path: str, headers: bytes = b"") -> bytes:
-    """A request for a WebSocket."""
+    """Return a request for a WebSocket."""
     return (
         b"GET %b HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n%b\r\n"
@@ -52,7 +52,7 @@ def handshake(path: str, headers: bytes = b"") -> bytes:
 
 
 def frame(body: bytes, opcode: int = BINARY, *, is_last: bool = True) -> bytes:
-    """A client's frame, its mask all zeros. `is_last`: of its message."""
+    """Return a client's frame, its mask all zeros. `is_last`: it is the last one of its message."""
     size = len(body)
     if size < 126:
         length = bytes([0x80 | size])
@@ -79,7 +79,7 @@ def exchange(server, *pieces: bytes, ends: bool = False) -> bytes:
 
 
 def answer(server, *pieces: bytes, ends: bool = False) -> Answer:
-    """The answer to an exchange."""
+    """Return the answer to an exchange."""
     head, _, body = exchange(server, *pieces, ends=ends).partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}

@@ -1,1 +1,1 @@
-"""What builds, measures and documents the server. None of it is installed with the server."""
+"""Programs that build, measure and document the server. They are not installed with the server."""

@@ -1,4 +1,4 @@
-"""What the Helm chart's schema says of settings, made from the code; `python -m tools.docs_tables` writes it."""
+"""The part of the Helm chart's schema about settings, made from the code; `python -m tools.docs_tables` writes it."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def _inlined(entry: dict[str, Any], definitions: dict[str, Any]) -> dict[str, An
 
 
 def written(schema: dict[str, Any]) -> str:
-    """As the file has it."""
+    """Return the schema in the form of the file."""
     return json.dumps(schema, indent=2, ensure_ascii=False) + "\n"

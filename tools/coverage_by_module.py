@@ -52,7 +52,7 @@ def modules(paths: list[Path]) -> list[Path]:
 
 
 def own_tests(module: Path) -> Path:
-    """Where the own tests of a module are, if it has any."""
+    """Return the path of a module's own tests, which need not exist."""
     stem = module.parent.name if module.name == "__init__.py" else module.stem
     return module.with_name(f"{stem}_test.py")
 

@@ -86,12 +86,12 @@ def options_table() -> str:
 
 
 def client_events() -> str:
-    """What a realtime client may say."""
+    """Return the table of the events that a realtime client may send."""
     return _events("meaning", event_reference.CLIENT)
 
 
 def server_events() -> str:
-    """What a realtime session says."""
+    """Return the table of the events that a realtime session sends."""
     return _events("content", event_reference.SERVER)
 
 
@@ -101,12 +101,12 @@ def _events(heading: str, meanings: dict[str, str]) -> str:
 
 
 def speech_client_messages() -> str:
-    """What a client of the speech socket may say."""
+    """Return the table of the messages that a client of the speech socket may send."""
     return _messages(speech_messages.CLIENT)
 
 
 def speech_server_messages() -> str:
-    """What the speech socket says."""
+    """Return the table of the messages that the speech socket sends."""
     return _messages(speech_messages.SERVER)
 
 
@@ -126,7 +126,7 @@ def metrics_table() -> str:
 
 
 def step_costs() -> str:
-    """What steps cost on the machines that are known."""
+    """Return the table of the costs of steps on the machines that are known."""
     rows = [
         "| model | machine | a decode step | each row in it | a pass over prompts | each token of it | measured |",
         "| --- | --- | --- | --- | --- | --- | --- |",

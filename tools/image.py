@@ -24,7 +24,7 @@ NAMES = ("cpu", "slim")
 
 
 def obstacle() -> str:
-    """Why this machine cannot build and run images, or nothing."""
+    """Return why this machine cannot build and run images; "" if it can."""
     if os.geteuid() != 0:
         return "images are built and run as root only"
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
@@ -64,7 +64,7 @@ def pushed_mb(image: str) -> float:
 
 
 def output(*command: str) -> str:
-    """What a command prints."""
+    """Return the output of a command."""
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 

@@ -1,4 +1,4 @@
-"""What pyproject.toml requires, and the lock file made from it.
+"""The requirements in pyproject.toml, and the lock file made from them.
 
 `python -m tools.requirements NAME ...` prints what these extras and dependency groups require, a line each, for
 `pip install --requirement`. `python -m tools.requirements --lock UV` writes requirements.lock with that program.

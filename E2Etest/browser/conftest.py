@@ -87,7 +87,7 @@ def guarded(start):
 
 @pytest.fixture(scope="package")
 def shots(tmp_path_factory):
-    """Where screenshots are kept, for people to look at."""
+    """The directory of screenshots, for people to look at."""
     return tmp_path_factory.mktemp("screenshots")
 
 

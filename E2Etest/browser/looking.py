@@ -26,7 +26,7 @@ _PICTURES = os.environ.get("E2E_PICTURES", "")
 
 
 def looked_at(page: Page, shots: Path, name: str) -> Any:
-    """What axe finds on the page, which is kept as a picture."""
+    """Return the findings of axe on the page, and keep a picture of it."""
     page.evaluate(_TYPEFACE)
     page.wait_for_timeout(300)
     folder = Path(_PICTURES or shots)

@@ -15,7 +15,7 @@ OPUS_PACKET_TICKS = 5_760  # at 48 kHz
 
 
 def flac(seconds: int, rate: int = 8_000) -> bytes:
-    """So much silence, in the largest blocks that there are."""
+    """Return a file of silence in the largest blocks that there are."""
     sink, size = io.BytesIO(), 65_535
     with av.open(sink, "w", format="flac") as out:
         stream = out.add_stream("flac", rate=rate, layout="mono", options={"frame_size": str(size)})
@@ -29,14 +29,14 @@ def flac(seconds: int, rate: int = 8_000) -> bytes:
 
 
 def claiming(flac_file: bytes, samples: int) -> bytes:
-    """The same with another length in its head; 0 says that it is unknown."""
+    """Return the file with another length in its head; 0 says that it is unknown."""
     at = flac_file.index(b"fLaC") + 8 + 10  # into STREAMINFO: 28 bits of other things, then 36 of samples
     kept = int.from_bytes(flac_file[at : at + 8], "big") >> 36 << 36
     return flac_file[:at] + (kept | samples).to_bytes(8, "big") + flac_file[at + 8 :]
 
 
 def opus(seconds: int, claimed_s: int | None = None) -> bytes:
-    """So much silence in Ogg, at 27 bytes a second; the last page may claim another length."""
+    """Return silence in Ogg, at 27 bytes a second; the last page may claim another length."""
     head = b"OpusHead\1\1" + bytes(2) + (48_000).to_bytes(4, "little") + bytes(3)
     pages = [_page([head], 0, 0, first=True), _page([b"OpusTags" + bytes(8)], 0, 1)]
     left, at = seconds * 48_000 // OPUS_PACKET_TICKS, 0
@@ -57,7 +57,7 @@ def mp4(table: bytes) -> bytes:
 
 
 def tagged(tags: int) -> bytes:
-    """So many tags that say they have 256 MiB each, one behind the other, and nothing in them."""
+    """Return `tags` tags one after the other that claim 256 MiB each and are empty."""
     return (b"ID3\3\0\0" + b"\x7f" * 4) * tags
 
 

@@ -1,4 +1,4 @@
-"""What the flood tests send as fast as it goes: WebSocket frames and messages, HTTP requests and bodies."""
+"""The data that the flood tests send as fast as they can: WebSocket frames and messages, HTTP requests and bodies."""
 
 import base64
 import gc
@@ -55,7 +55,7 @@ MESSAGES = {
 
 @contextmanager
 def without_collection():
-    """Where probes are timed: a garbage collection of the test's own process takes a tenth of a second."""
+    """Turn garbage collection off while probes are timed: one of the test's process takes a tenth of a second."""
     gc.disable()
     try:
         yield

@@ -32,7 +32,7 @@ _PAUSE_S = 1.0  # before a caller tries again
 
 
 class FaultTimes:
-    """When something was done to a process, and the refusals that it excuses. Used from many threads."""
+    """The times of faults of processes, and the refusals that they excuse. Used from many threads."""
 
     def __init__(self) -> None:
         self._at_s = [float("-inf")]
@@ -139,14 +139,14 @@ class GatewayFaults:
             self._signal(pid, signal.SIGSTOP, goes_on_after_s=self._chance.uniform(0.5, 2.0))
 
     def stopped_fork_server(self) -> None:
-        """It stands still for good, until the worker kills it, or dies."""
+        """Stop the fork server for good, until the worker kills it, or dies."""
         if (pid := fork_server(self._server.process.pid)) is not None:
             self._signal(pid, signal.SIGSTOP)
             wait_until_gone(pid, HANG_S)
             self._times.now()
 
     def killed_fork_server(self) -> None:
-        """It is killed."""
+        """Kill the fork server."""
         if (pid := fork_server(self._server.process.pid)) is not None:
             self._signal(pid, signal.SIGKILL)
 

@@ -156,9 +156,9 @@ def _descriptors(server: ServerProcess) -> int:
 
 @contextmanager
 def nothing_left(server: ServerProcess) -> Iterator[None]:
-    """What the server holds after the block is what it held before: descriptors, sessions, and memory but for 64 MiB.
+    """Check that the server holds as much after the block as before: descriptors, sessions, and memory to 64 MiB.
 
-    It waits for that, and fails where it never comes.
+    It waits for that, and fails if it never comes.
     """
     descriptors, memory_mb = _descriptors(server), server.resident_mb()
     yield

@@ -1,4 +1,4 @@
-"""What the kernel knows of a server's processes: memory, bytes read, and which of them decode."""
+"""The kernel's figures of a server's processes: memory, bytes read, and which of them decode."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def resident_mb(pid: int, field: str = "VmRSS") -> float:
 
 
 def forget_peak(pid: int) -> None:
-    """From now on `VmHWM` counts anew."""
+    """Reset `VmHWM`, which counts anew from now on."""
     Path(f"/proc/{pid}/clear_refs").write_text("5")
 
 
 def bytes_read(pid: int) -> int:
-    """What the process has read from sockets, pipes and files since it began."""
+    """Return the bytes that the process has read from sockets, pipes and files since it began."""
     return int(Path(f"/proc/{pid}/io").read_text().split()[1])
 
 

@@ -23,7 +23,7 @@ _WHILE_DECODING = {"at": "step", "after_tokens": 3}
 
 
 class Fault(StrEnum):
-    """What goes wrong, and where on the way of a row."""
+    """The faults, by their place on the way of a row."""
 
     RAISE_AT_ADMISSION = "raise at admission"
     RAISE_IN_PREFILL = "raise in prefill"
@@ -46,7 +46,7 @@ _PLACES: dict[Fault, dict[str, object]] = {
 
 
 class FaultyServer(ServerProcess):
-    """It answers with the words of the bundled recording. It loads the model at once and keeps it. Use `faulty()`."""
+    """A server that answers with the words of the bundled recording, and keeps the model loaded. Use `faulty()`."""
 
     def __init__(self, log: Path, **settings: str) -> None:
         self._hangs = log.parent / "hangs"
@@ -69,7 +69,7 @@ class FaultyServer(ServerProcess):
             yield work
 
     def wait_until_hanging(self) -> None:
-        """For those who send the request themselves, inside of `hangs_next`."""
+        """Wait until the engine hangs, for tests that send the request themselves, inside of `hangs_next`."""
         until(self._hangs.exists)
 
     @contextmanager
@@ -94,7 +94,7 @@ def faulty(log: Path, **settings: str) -> Iterator[FaultyServer]:
 
 
 def at_rest(health: dict) -> bool:
-    """Whether nothing waits, runs, or is held."""
+    """Return True if nothing waits, runs, or is held."""
     queue = health["queue"]
     return not any(queue[name] for name in ("final", "partial", "interactive", "bulk", "running", "audio_held_s"))
 

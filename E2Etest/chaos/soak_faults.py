@@ -80,7 +80,7 @@ class Faults:
             _expect(hurt.result().status_code, 400)
 
     def garbage(self) -> None:
-        """What is no recording, under the name of one."""
+        """Send random bytes under the name of a recording."""
         answer = httpx.post(self._url, files={"file": ("a.wav", os.urandom(100_000))}, data={"model": "demo"})
         _expect(answer.status_code, 400)
 

@@ -113,7 +113,7 @@ class Callers:
             return json.loads(answer.read())["text"]
 
     def events(self, recording: Recording) -> object:
-        """The same as a stream: the last event before the end has the whole."""
+        """Transcribe as a stream: the last event before the end has the whole text."""
         with self._asking("/v1/audio/transcriptions/stream", recording) as answer:
             told = self._events(answer)
         if told[-1] != {"done": True}:
@@ -151,7 +151,7 @@ class Callers:
             return finals(self._upto_flush(socket))
 
     def _upto_flush(self, socket: ClientConnection) -> list[dict]:
-        """As `upto_flush`, but an error may be an invitation."""
+        """Receive as `upto_flush` does, but an error may be an invitation."""
         messages = [receive(socket)]
         while messages[-1].get("ending") != "flush":
             if "error" in messages[-1]:
@@ -169,7 +169,7 @@ class Callers:
             return talk.until(COMPLETED)[-1].transcript
 
     def look(self, recording: Recording) -> object:
-        """What is watched and looked at: health, metrics, models, the page."""
+        """Request everything that is watched: health, metrics, models, the page."""
         for path in self.looked_at:
             self._request("GET", path)
 
@@ -215,7 +215,7 @@ class Traffic:
 
 
 class Ledger:
-    """What became of everything. Filled from many threads."""
+    """The outcomes of all requests. Filled from many threads."""
 
     def __init__(self) -> None:
         self.done: Counter[str] = Counter()

@@ -12,7 +12,7 @@ MEDIA_TYPE = f"multipart/form-data; boundary={_BOUNDARY.decode()}"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back, and when (`loop.time()`): `body` is the JSON of an answer that is JSON."""
+    """An answer, and its time (`loop.time()`). `body` is the JSON of an answer that is JSON."""
 
     status: int
     headers: dict[str, str]

@@ -19,7 +19,7 @@ def cli_server(start):
 
 @pytest.fixture(scope="session")
 def words():
-    """What is said in the bundled recording."""
+    """The words of the bundled recording."""
     return demo.sample().text
 
 

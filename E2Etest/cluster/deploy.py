@@ -41,7 +41,7 @@ def main(path: Path) -> None:
 
 
 def _deploy(config: dict[str, Any]) -> None:
-    """As the server of Ray's dashboard does when `serve deploy` asks it."""
+    """Deploy as the server of Ray's dashboard does for `serve deploy`."""
     _get_global_client().deploy_apps(ServeDeploySchema.model_validate(config))
     # The status is the old one until the controller has built the application again.
     time.sleep(2)

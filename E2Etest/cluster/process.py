@@ -45,7 +45,7 @@ class ClusterProcess(ServerProcess):
             time.sleep(0.1)
 
     def processes(self, part: str = "") -> list[int]:
-        """Those of a part that run, or of the whole cluster. A part is one of `_TITLES`, or a program of Ray's."""
+        """Return the running processes of a part, or of the whole cluster. A part is in `_TITLES`, or Ray's program."""
         found = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             try:
@@ -66,7 +66,7 @@ class ClusterProcess(ServerProcess):
 
 
 def runs(pid: int) -> bool:
-    """Whether there is such a process. One that has ended and was not waited for does not run."""
+    """Return True if the process runs. One that has ended and was not waited for does not run."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

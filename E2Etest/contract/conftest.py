@@ -58,7 +58,7 @@ def realtime_server(reach):
 
 @pytest.fixture(scope="session")
 def said(live_server, speech):
-    """What is recognised in `speech`: right or wrong, it must be the same however it comes."""
+    """The text that is recognised in `speech`: right or wrong, it must be the same however the audio comes."""
     ((text, *_),) = finals(stream(live_server, [data(speech)]))
     assert text
     return text

@@ -96,7 +96,7 @@ class InProcessServer(Server):
 
     @property
     def services(self) -> Services:
-        """Those of the app, to look at: they belong to its event loop."""
+        """The services of the app, for looking at: they belong to its event loop."""
         services: Services = self._app.state.services
         return services
 
@@ -105,7 +105,7 @@ class InProcessServer(Server):
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def begin_to_stop(self) -> None:
-        """As SIGTERM does: drain, then end."""
+        """Drain, then end, as with SIGTERM."""
         self._server.should_exit = True
 
     def stop(self) -> None:

@@ -47,7 +47,7 @@ class SpottedWord:
 
 
 def text_of(utterance: Utterance) -> str:
-    """What the fake engine answers. Fails if the audio is not what the engine protocol guarantees."""
+    """Return the answer of the fake engine. Fails if the audio is not as the engine protocol guarantees."""
     audio = utterance.audio
     assert audio.dtype == np.float32
     assert audio.ndim == 1

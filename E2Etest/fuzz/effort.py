@@ -1,4 +1,4 @@
-"""How long and how random the fuzzing is."""
+"""The length and the randomness of the fuzzing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SEED = os.environ.get("FUZZ_SEED", "1")
 
 
 def effort(examples: int) -> settings:
-    """So many examples in a plain run, and as many more as the time given is longer."""
+    """Return settings with `examples` examples in a plain run, and proportionally more in a longer one."""
     return settings(
         max_examples=int(examples * FACTOR),
         derandomize=REPEATABLE,

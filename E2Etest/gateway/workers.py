@@ -36,7 +36,7 @@ def kill_worker(server, wait_s: float = 60.0) -> int:
 
 
 def wait_until_gone(pid: int, wait_s: float = 30.0) -> None:
-    """Until no such process runs any more."""
+    """Wait until the process does not run any more."""
     give_up_s = time.monotonic() + wait_s
     while command_of(pid):
         assert time.monotonic() < give_up_s, f"{pid} runs"

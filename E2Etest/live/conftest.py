@@ -1,4 +1,4 @@
-"""What the model hears in the bundled recording."""
+"""The text that the model recognises in the bundled recording."""
 
 import pytest
 

@@ -113,13 +113,13 @@ class MovingClient:
         self.socket.close()
 
     def texts_of(self, channel: int) -> list[tuple]:
-        """Of each final of a channel with words what a client keeps."""
+        """Return the part of each final of a channel with words that a client keeps."""
         found = [self.finals[number] for number in sorted(self._of_channel(channel))]
         return [(m["text"], m["start"], m["end"], m["ending"]) for m in found if m["text"]]
 
     @property
     def texts(self) -> list[tuple]:
-        """The same with one channel."""
+        """Return `texts_of` a session with one channel."""
         return self.texts_of(0)
 
     def _of_channel(self, channel: int) -> list[int]:

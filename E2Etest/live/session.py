@@ -1,4 +1,4 @@
-"""How the live tests talk: a raw socket, sending in pieces, reading up to the final that answers a flush."""
+"""The client of the live tests: a raw socket, sending in pieces, reading up to the final that answers a flush."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def open_session(server, **query):
 
 
 def takes_a_session(server) -> bool:
-    """Whether another one is taken; if not, it is refused as overload is."""
+    """Return True if the server takes another session; if not, it must refuse it as overload."""
     with open_session(server) as socket:
         if socket.hello.get("status") == "connected":
             return True
@@ -58,7 +58,7 @@ def upto_flush(socket) -> list[dict]:
 
 
 def finals(messages) -> list[tuple]:
-    """Of each final what a client keeps, empty ones left out."""
+    """Return the part of each final that a client keeps, without empty ones."""
     return [(m["text"], m["start"], m["end"], m["ending"]) for m in messages if m.get("is_final") and m["text"]]
 
 

@@ -13,7 +13,7 @@ TIMEOUT_S = 60
 
 
 def play(command: list[str], script: dict, **environment: str) -> dict:
-    """What a driver saw of a session played by `script`: its events, the subprotocol, how it closed."""
+    """Return the record of a driver of a session played by `script`: events, subprotocol and close."""
     done = subprocess.run(
         command,
         input=json.dumps(script),

@@ -13,7 +13,7 @@ def realtime_server(server):
 
 @pytest.fixture(scope="session")
 def said(realtime_server):
-    """What the model hears offline in the bundled recording."""
+    """The text that the model recognises offline in the bundled recording."""
     text = realtime_server.transcribe(recordings.sample()[0]).json()["text"]
     assert text
     return text

@@ -1,4 +1,4 @@
-"""How the realtime tests talk: OpenAI's client, every frame checked against its own types."""
+"""The client of the realtime tests: OpenAI's client, every frame checked against its own types."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def speech(seconds_behind: float = 0.0) -> bytes:
 
 
 def encoded(audio: bytes) -> str:
-    """As the protocol carries it."""
+    """Return audio as the protocol carries it."""
     return base64.b64encode(audio).decode()
 
 
@@ -82,7 +82,7 @@ class Talk:
 
     @property
     def close_code(self) -> int | None:
-        """Why the connection ended."""
+        """The close code of the connection."""
         return self.connection._connection.close_code
 
     def commit(self, event_id: str | None = None) -> None:
@@ -106,7 +106,7 @@ def kinds(events) -> list[str]:
 
 
 def texts(events) -> dict[str, tuple[str, str]]:
-    """Of each item the deltas joined, and the transcript."""
+    """Return for each item the deltas joined, and the transcript."""
     said = {e.item_id: e.transcript for e in events if e.type == COMPLETED}
     return {
         item: ("".join(e.delta for e in events if e.type == DELTA and e.item_id == item), said[item]) for item in said

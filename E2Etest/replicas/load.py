@@ -31,7 +31,7 @@ class WrongAnswer(Exception):
 
 @dataclass
 class Tally:
-    """What came of the requests of each kind. `broken`: failures that a client sees as such, with their text."""
+    """The outcomes of the requests of each kind. `broken`: failures that a client sees as such, with their text."""
 
     answered: dict[str, int] = field(default_factory=dict)
     broken: list[tuple[str, str]] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Callers:
         return self.tally
 
     def wait_for_each_kind(self, more: int) -> None:
-        """Until each kind was answered that many times more."""
+        """Wait until each kind was answered that many times more."""
         before = dict(self.tally.answered)
         give_up_s = time.monotonic() + 2 * TIMEOUT_S
         while any(self.tally.answered.get(kind, 0) < before.get(kind, 0) + more for kind in self.kinds):

@@ -49,7 +49,7 @@ class Replicas(Server):
             )
 
     def log(self) -> str:
-        """What HAProxy and all servers wrote, also those that are gone."""
+        """Return the log of HAProxy and of all servers, also of those that are gone."""
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
     def start(self) -> str:
@@ -85,7 +85,7 @@ class Replicas(Server):
         server.close()
 
     def answered(self) -> dict[str, int]:
-        """How many connections HAProxy has given to each place."""
+        """Return how many connections HAProxy has given to each place."""
         return {name: int(row["stot"]) for name, row in self._rows().items()}
 
     def stop(self) -> None:
@@ -122,7 +122,7 @@ class Replicas(Server):
 
 @contextmanager
 def balanced(folder: Path, count: int, **settings: str) -> Iterator[Replicas]:
-    """That many servers, all of them getting requests; stopped at the end."""
+    """Run this many servers that all get requests, and stop them at the end."""
     replicas = Replicas(folder, count, **settings)
     try:
         for _ in range(count):

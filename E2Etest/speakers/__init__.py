@@ -1,1 +1,1 @@
-"""Who said what: conversations of real people, made from recordings with known words, and what is measured on them."""
+"""Conversations of real people, made from recordings with known words, and measures of their recognised speakers."""

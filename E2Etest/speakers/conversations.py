@@ -27,7 +27,7 @@ MOST_LENGTH_S = 12 * 60
 
 
 class Sound(Enum):
-    """What is heard beside the voices, or what they are heard through."""
+    """The sound next to the voices, or the line that they are heard through."""
 
     ROOM = "noise of -65 to -50 dB"
     NOISE = "noise of -40 dB"
@@ -173,7 +173,7 @@ def _next_speaker(rng: np.random.Generator, names: tuple[str, ...], placed: list
 
 
 def _start_s(rng: np.random.Generator, speaker: str, phrase: Phrase, placed: list[_Placed]) -> float:
-    """When the phrase begins: its first speech after a pause, or before the end of what another says."""
+    """Return when the phrase begins: its first speech after a pause, or before the end of another's phrase."""
     before = placed[-1]
     said_until_s = max(one.speech[-1].end_s for one in placed[-2:])
     lead_s = phrase.speech[0][0]

@@ -1,4 +1,4 @@
-"""How well speakers are told apart: diarisation error rate, and words with the wrong speaker."""
+"""Measures of the recognition of speakers: diarisation error rate, and words with the wrong speaker."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def diarization_error(reference: Sequence[Speech], found: Sequence[Speech], coll
 
 @dataclass(frozen=True)
 class SpeakerWords:
-    """How many words of the reference were recognised, and how many of these have another speaker or none."""
+    """The number of words of the reference that were recognised, and of those with another speaker or none."""
 
     recognized: int
     wrong_speaker: int
@@ -102,7 +102,7 @@ def speaker_words(reference: Sequence[SpokenWord], found: Sequence[SpokenWord]) 
 
 
 def aligned(said: Sequence[SpokenWord], written: Sequence[SpokenWord]) -> list[tuple[int, int]]:
-    """Where each word of one sequence is in the other: pairs of places, of an alignment with the fewest word errors."""
+    """Return pairs of places of the same words in both sequences, by an alignment with the fewest word errors."""
     equal = _equal(said, written)
     distances = _distances(equal)
     pairs = []

@@ -44,7 +44,7 @@ class Phrase:
 
 @cache
 def voices() -> dict[str, tuple[Phrase, ...]]:
-    """What each speaker of the recordings says. The film's are left out: several people speak in each of them."""
+    """Return the phrases of each speaker of the recordings. The film's are left out: several people speak in each."""
     found: dict[str, list[Phrase]] = {}
     for clip in recordings.real_clips():
         if clip.voice != SEVERAL:
@@ -54,7 +54,7 @@ def voices() -> dict[str, tuple[Phrase, ...]]:
 
 
 def speech_of(audio: np.ndarray) -> list[tuple[float, float]]:
-    """Where voice detection hears speech in a clean recording, float32 (n,): (start, end) in seconds."""
+    """Return where voice detection finds speech in a clean recording, float32 (n,): (start, end) in seconds."""
     voiced = SpeechProbability().probabilities(audio) >= THRESHOLD
     edges = np.flatnonzero(np.diff(np.concatenate(([0], voiced.astype(int), [0])))) * FRAME_MS / 1000
     runs = [(start, end) for start, end in edges.reshape(-1, 2).tolist() if end - start >= SHORTEST_SPEECH_S]

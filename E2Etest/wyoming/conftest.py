@@ -35,6 +35,6 @@ def wyoming_server(start):
 
 @pytest.fixture(scope="session")
 def port(wyoming_server):
-    """Where the bridge in front of it listens."""
+    """The port on which the bridge in front of the server listens."""
     with bridged(wyoming_server.base) as found:
         yield found

@@ -54,7 +54,7 @@ class Side:
         return found
 
     def transcribe(self, rows: int) -> dict[str, float]:
-        """So many spans together: seconds, and of what they consist."""
+        """Transcribe this many spans together. Returns the seconds, and their parts."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{rows}\n")
         self._process.stdin.flush()
@@ -89,7 +89,7 @@ def measure(rounds: int = ROUNDS) -> dict[str, object]:
 
 
 def _figures(turns: list[dict[str, dict[str, float]]]) -> Mapping[str, object]:
-    """Of each quantity the medians and the least, and the median of how many times less the new side took."""
+    """Return the medians and the least of each quantity, and the median of how many times less the new side took."""
     return {
         name: {
             **{side: round(statistics.median(turn[side][name] for turn in turns), 2) for side in ("old", "new")},

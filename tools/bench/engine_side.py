@@ -81,7 +81,7 @@ def _is_done(outcome: object) -> bool:
 
 
 def _settings(engine: QwenEngine) -> dict[str, object]:
-    """What the engine was built from: the active options of its plan, and how many threads torch has."""
+    """Return the active options of the engine's plan, and the number of torch's threads."""
     import torch
 
     options = {option.name: option.value for option in engine._plan.options if option.active and option.value}

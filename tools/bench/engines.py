@@ -1,4 +1,4 @@
-"""What the engine benchmarks share: an engine with forced answers, driven directly, and audio to feed it."""
+"""The rig of the engine benchmarks: an engine with forced answers, driven directly, and audio to feed it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def speech(seconds: float) -> np.ndarray:
 
 
 def forced_tokens(samples: int) -> int:
-    """How many tokens an answer gets, whatever the weights say."""
+    """Return how many tokens an answer gets, whatever the weights say."""
     return max(1, round(samples / RATE * TOKENS_PER_S))
 
 

@@ -73,7 +73,7 @@ def measure(hold_s: float = 60.0, **environment: str) -> dict[str, object]:
 
 
 async def _steady(server: ServerProcess, sessions: int, hold_s: float) -> dict[str, object]:
-    """So many streams, opened within ten seconds."""
+    """Hold this many streams, opened within ten seconds."""
     async with _opened() as streams:
         for number in range(sessions):
             streams.add(server)
@@ -121,7 +121,7 @@ async def _opened() -> AsyncIterator[_Streams]:
 
 
 async def _watched(server: ServerProcess, streams: _Streams, hold_s: float) -> dict[str, object]:
-    """What comes in that time, behind a third of it in which the load settles."""
+    """Collect the messages of that time, after a third of it in which the load settles."""
     await asyncio.sleep(hold_s / 3)
     began_s = time.monotonic()
     await asyncio.sleep(hold_s)

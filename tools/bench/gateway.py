@@ -51,9 +51,9 @@ def measure() -> dict[str, object]:
 
 
 def pairs(plain: Asked, through: Asked, ask: Callable[[Asked], float], rounds: int) -> dict[str, float]:
-    """What `ask` measures on both: servers, or sockets of theirs.
+    """Return the figures of `ask` for both: servers, or their sockets.
 
-    Each in turn, the order changing; the difference is that of neighbours in time.
+    Both are asked in turn, in alternating order; differences are those of neighbours in time.
     """
     asked = []
     for number in range(rounds + 10):
@@ -86,7 +86,7 @@ def request_ms(server: ServerProcess) -> float:
 
 
 def refused_ms(server: ServerProcess) -> float:
-    """The same upload, refused when it has been read: the way of a request without the engine's own moods."""
+    """Return the time of an upload that is refused after it was read: a request without the variance of the engine."""
     began = time.perf_counter()
     assert server.transcribe(_AUDIO, model="nobody").status_code == 404
     return 1000 * (time.perf_counter() - began)

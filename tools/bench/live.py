@@ -29,7 +29,7 @@ SPEAKERS = (1, 8)
 
 @dataclass
 class Talk:
-    """What one streamed recording gave."""
+    """The messages of one streamed recording."""
 
     finals: list[str] = field(default_factory=list)
     retracted: int = 0

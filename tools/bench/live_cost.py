@@ -65,14 +65,14 @@ def measure(sessions: int = SESSIONS, seconds: float = SECONDS, *, gateway: bool
 
 
 def _gateway(folder: Path, settings: dict[str, str], sessions: int, speech: np.ndarray) -> dict[str, float]:
-    """Of the gateway's own process."""
+    """Return the costs of the gateway's own process."""
     with ready(folder / "gateway", **settings, GATEWAY_MODE="true") as server:
         _sessions(server, 2, speech[: 4 * SAMPLE_RATE])
         return _sessions(server, sessions, speech)
 
 
 def _proxy(server: ServerProcess, folder: Path, sessions: int, speech: np.ndarray) -> dict[str, dict[str, float]]:
-    """Of HAProxy in front of the server, where it is installed."""
+    """Return the costs of HAProxy in front of the server, if it is installed."""
     if (program := shutil.which("haproxy")) is None:
         return {}
     port, path = free_port(), folder / "haproxy.cfg"

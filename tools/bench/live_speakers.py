@@ -98,7 +98,7 @@ def heard(server: ServerProcess, seed: int, among: Collection[str]) -> Heard:
 
 
 def figures(found: Heard) -> dict[str, object]:
-    """As counts: conversations are few."""
+    """Return the figures as counts, since conversations are few."""
     return {
         "words": found.settled.recognized,
         "wrong_at_final": found.at_final.wrong_speaker,
@@ -110,7 +110,7 @@ def figures(found: Heard) -> dict[str, object]:
 
 
 def _enrolled(phrases: tuple[Phrase, ...]) -> int:
-    """How many phrases a voice is stored from."""
+    """Return how many phrases a voice is stored from."""
     seconds = np.cumsum([len(phrase.audio) / SAMPLE_RATE for phrase in phrases])
     return min(int(np.searchsorted(seconds, ENROLLED_S)) + 1, len(phrases) - 1)
 
@@ -170,7 +170,7 @@ def _words(lines: dict[int, Line], timed: dict[int, Line]) -> list[SpokenWord]:
 
 
 def _label(talk: Conversation, words: list[SpokenWord], name: str) -> str | None:
-    """What most of the words of a person are labelled with."""
+    """Return the label of most of the words of a person."""
     pairs = aligned(talk.words, words)
     labels = Counter(words[j].speaker for i, j in pairs if talk.words[i].speaker == name)
     return labels.most_common(1)[0][0] if labels else None

@@ -39,7 +39,7 @@ class Speaker:
     last: Hypothesis | None = field(default=None, repr=False)
 
     def partial(self, seconds: float) -> Utterance:
-        """What the session asks for when its utterance is so long."""
+        """Return the request of the session when its utterance is this long."""
         ids = self.last.ids if self.last else ()
         committed = ids[: max(0, len(ids) - OPEN_TOKENS)]
         draft = (*committed, *ids[len(committed) : max(0, len(ids) - CHANGED_TOKENS)])
@@ -47,7 +47,7 @@ class Speaker:
         return Utterance(audio, language="English", session=session, prefix=committed, draft=draft)
 
     def final(self, seconds: float) -> Utterance:
-        """The same for the whole utterance; the next partial is of the next one."""
+        """Return the request for the whole utterance; the next partial is of the next one."""
         asked = self.partial(seconds)
         self.number, self.last = self.number + 1, None
         return Utterance(

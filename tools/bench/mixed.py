@@ -47,14 +47,13 @@ def _kind(job: AnyJob) -> str:
 
 @dataclass
 class Ledger(SchedulerObserver):
-    """What the engine thread did in the last block of `counting`: row-steps by kind, waits of jobs for a row and for
-    their ends in ms, and the seconds that it stepped."""
+    """The work of the engine thread in the last block of `counting`."""
 
     rows: dict[int, str] = field(default_factory=dict)
-    row_steps: Counter[str] = field(default_factory=Counter)
-    waits_ms: dict[str, list[float]] = field(default_factory=dict)
-    totals_ms: dict[str, list[float]] = field(default_factory=dict)
-    busy_s: float = 0.0
+    row_steps: Counter[str] = field(default_factory=Counter)  # by kind
+    waits_ms: dict[str, list[float]] = field(default_factory=dict)  # of jobs for a row
+    totals_ms: dict[str, list[float]] = field(default_factory=dict)  # of jobs for their ends
+    busy_s: float = 0.0  # in steps
     began_s: float = 0.0
     took_s: float = 0.0
 
@@ -84,7 +83,7 @@ class Ledger(SchedulerObserver):
         self.took_s = time.monotonic() - self.began_s
 
     def live(self) -> dict[str, object]:
-        """What live jobs waited for a row, and for their answer."""
+        """Return the waits of live jobs for a row, and for their answer."""
         return {
             kind: {
                 "count": len(self.waits_ms.get(kind, ())),
@@ -185,7 +184,7 @@ def _span() -> Utterance:
 
 @asynccontextmanager
 async def _endless(built: Machinery, callers: int) -> AsyncIterator[None]:
-    """So many callers, each with one span after the other."""
+    """Run this many callers, each with one span after the other, until the block ends."""
 
     async def call() -> None:
         while True:
@@ -197,7 +196,7 @@ async def _endless(built: Machinery, callers: int) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _speaking(live: LiveSessions, speakers: int) -> AsyncIterator[None]:
-    """So many sessions with people who speak without a pause, until the block ends."""
+    """Run this many sessions with people who speak without a pause, until the block ends."""
     async with _background([_speak(live, number / max(1, speakers)) for number in range(speakers)]):
         yield
 

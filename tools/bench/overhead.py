@@ -58,7 +58,7 @@ def measure() -> dict[str, object]:
 
 
 def _figures(trips: list[tuple[float, float, float]]) -> dict[str, float]:
-    """Of engine alone, round trip and inference."""
+    """Return the figures of the engine alone, of the round trip and of inference."""
     beside = [whole - inference for _, whole, inference in trips]
     return {
         "http_ms_p50": round(statistics.median(whole for _, whole, _ in trips), 2),

@@ -73,7 +73,7 @@ def _throughput(load: Load) -> dict[str, object]:
 
 
 def throughput(load: Load, one: Server, two: Server) -> dict[str, object]:
-    """The same clips at an address with one engine and at one with two, in turn."""
+    """Transcribe the same clips at an address with one engine and at one with two, in turn."""
     alone: list[float] = []
     together: list[float] = []
     warm = replace(load, clips=CALLERS)
@@ -104,7 +104,7 @@ def _seconds(load: Load, server: Server) -> float:
 
 
 def _latency() -> dict[str, float]:
-    """The same request at the balanced address and at a server of it, in turn."""
+    """Send the same request to the balanced address and to a server of it, in turn."""
     with tempfile.TemporaryDirectory() as folder, balanced(Path(folder), 2, MODEL_ID="demo", **ONE_THREAD) as both:
         for server in both.servers.values():
             request_ms(server)

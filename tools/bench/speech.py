@@ -157,7 +157,7 @@ def _live(server: ServerProcess) -> dict[str, object]:
 
 
 def _partials_ms(server: ServerProcess) -> list[float]:
-    """Of one session at the speed of speech: from the arrival of the audio that a partial shows to the partial."""
+    """Return the lags of partials of one session at the speed of speech, from the arrival of the audio they show."""
     (clip,) = recordings.real_clips("librivox_0880")
     pcm = np.resize(pcm_of(clip.path), int(LIVE_S * SAMPLE_RATE))
     found = []

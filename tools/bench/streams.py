@@ -1,4 +1,4 @@
-"""Plays a trace of live sessions and recordings against real servers: what `asr_server_sizing` simulates, for real.
+"""Plays a trace of live sessions and recordings, as `asr_server_sizing` simulates it, against real servers.
 
 A live session goes to the server with the fewest of them, a recording to that with the least audio that this driver has
 sent and that is not answered.
@@ -28,24 +28,23 @@ from E2Etest.live.session import data, pcm_of
 CHUNK_SAMPLES = SAMPLE_RATE // 10
 _ON, _OFF = 0.5, 0.35  # of the server's voice detection
 _LAST_S = 20.0
-# Of a final: from the end of its audio to the endpoint.
+# The pause of a final: from the end of its audio to the endpoint.
 _PAUSE_S = 0.35
 
 
 @dataclass
 class Played:
-    """`partials_s`, `finals_s`: as the server states them, finals without the pause. `uploads_s`: of recordings.
-    `answered_s`: audio of recordings that were answered."""
+    """The times of the answers."""
 
-    partials_s: list[float] = field(default_factory=list)
-    finals_s: list[float] = field(default_factory=list)
-    uploads_s: list[float] = field(default_factory=list)
+    partials_s: list[float] = field(default_factory=list)  # as the server states them
+    finals_s: list[float] = field(default_factory=list)  # as the server states them, without the pause
+    uploads_s: list[float] = field(default_factory=list)  # of recordings
     refused: int = 0
-    answered_s: float = 0.0
+    answered_s: float = 0.0  # audio of recordings that were answered
 
 
 def talk(seconds: float, pause_s: float, seed: int) -> np.ndarray:
-    """int16 (n,) of that length: the held-out English clips in some order, each with a pause behind it."""
+    """Return int16 (n,) of that length: the held-out English clips in some order, each with a pause after it."""
     chance, parts, samples = random.Random(seed), [], 0
     clips = [clip for clip in recordings.clips() if clip.language == "English"]
     while samples < seconds * SAMPLE_RATE:
@@ -55,7 +54,7 @@ def talk(seconds: float, pause_s: float, seed: int) -> np.ndarray:
 
 
 def regions(pcm: np.ndarray) -> list[tuple[float, float]]:
-    """Where the server's voice detection finds speech, in seconds."""
+    """Return the regions in which the server's voice detection finds speech, in seconds."""
     frames = len(pcm) // FRAME_SAMPLES
     scorer, found, begin = SpeechProbability(), [], None
     samples = pcm[: frames * FRAME_SAMPLES].astype(np.float32) / 32768
@@ -70,7 +69,7 @@ def regions(pcm: np.ndarray) -> list[tuple[float, float]]:
 
 
 async def play(servers: Sequence[str], trace: Trace, voices: Sequence[np.ndarray], upload: np.ndarray) -> Played:
-    """`servers`: addresses. `voices`: what the speakers of the trace say. `upload`: every recording of the trace."""
+    """Play a trace. `servers`: addresses. `voices`: audio of its speakers. `upload`: the audio of every recording."""
     found, began_s = Played(), time.monotonic()
     sessions, waiting_s = dict.fromkeys(servers, 0), dict.fromkeys(servers, 0.0)
     body, seconds = recordings.wav(upload), len(upload) / SAMPLE_RATE

@@ -120,7 +120,7 @@ def _decisions(rule: str) -> dict[str, object]:
 
 
 def _ended(audio: np.ndarray, rules: TurnConfig) -> tuple[list[tuple[float, float]], float]:
-    """For each utterance where it ended and when that was decided, and the end of the speech, in seconds."""
+    """Return for each utterance where it ended and when that was decided, and the end of the speech, in seconds."""
     stream = _stream(audio, "")
     machine = LiveMachine(LiveMachineConfig(resampler=_no_resampler, rules=rules))
     whole = stream.pcm[: len(stream.pcm) // _FRAME * _FRAME]

@@ -25,7 +25,7 @@ class Client:
 
     @property
     def short_name(self) -> str:
-        """How `make clients` calls it, and its directory: "open-webui"."""
+        """The name for `make clients` and of the client's directory: "open-webui"."""
         return self.name.lower().replace("'", "").replace(" ", "-")
 
     @property

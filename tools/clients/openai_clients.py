@@ -57,7 +57,7 @@ def javascript() -> Path:
 
 
 def program(name: str) -> str:
-    """Where a program is that comes with Node. Raises `ClientsError`."""
+    """Return the path of a program that comes with Node. Raises `ClientsError`."""
     found = shutil.which(name)
     if found is None:
         raise ClientsError(f"'{name}' is not installed: OpenAI's JavaScript clients are tested with Node 20 or later.")

@@ -28,7 +28,7 @@ class Row:
 
 
 def row(version: str, note: str, trials: list[Trial], date: str) -> Row:
-    """What a client did in one run."""
+    """Return the row of a client for one run."""
     tried = "; ".join(trial.what for trial in trials) + (f" ({note})" if note else "")
     wrong = [trial.what for trial in trials if not trial.right]
     return Row(version, tried, f"no: {'; '.join(wrong)}" if wrong else "yes", date)

@@ -1,1 +1,1 @@
-"""What only a machine with a GPU can show: `make gpu` measures all of it and writes one JSON file."""
+"""Measurements that need a machine with a GPU: `make gpu` makes all of them and writes one JSON file."""

@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _no_gpu(device: str) -> str:
-    """Why the device cannot be used; "" if it can."""
+    """Return why the device cannot be used; "" if it can."""
     if device == "cpu":
         return ""
     probed = capabilities.probe()

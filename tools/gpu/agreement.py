@@ -1,4 +1,4 @@
-"""Whether the answers are right on this device: those of the package in float32, and nearly those in 16 bits."""
+"""Checks the answers on this device: equal to those of the package in float32, and nearly so in 16 bits."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def with_package(rig: Rig) -> dict[str, object]:
 
 
 def package_prompt(processor: Any) -> str:
-    """What the package asks about a clip whose language is not known."""
+    """Return the prompt of the package for a clip whose language is not known."""
     messages = [{"role": "system", "content": ""}, {"role": "user", "content": [{"type": "audio", "audio": ""}]}]
     prompt: str = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     return prompt
@@ -80,7 +80,7 @@ def compare(heard: Sequence[str], exact: Sequence[str]) -> dict[str, float]:
 
 
 def texts(rig: Rig, rows: int, spoken: Sequence[np.ndarray], **chosen: str) -> list[str]:
-    """What the demonstration model hears with these settings, `rows` clips at once. Raises `PlanError`."""
+    """Return the texts of the demonstration model with these settings, `rows` clips at once. Raises `PlanError`."""
     engine = rig.engine("demo", max_batch=rows, **chosen)
     engine.load()
     heard = [hypothesis.text for hypothesis in engines.run(engine, [Utterance(clip) for clip in spoken])[0]]

@@ -1,4 +1,4 @@
-"""Whether the memory is as planned, and whether the engine survives when it is not there."""
+"""Checks that the memory is as planned, and that the engine survives when there is none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MIB = 2**20
 
 
 def plan(rig: Rig) -> dict[str, object]:
-    """What was planned for rows against torch's figures at a full batch of long spans, and the aligner beside it."""
+    """Compare the plan for rows with torch's figures at a full batch of long spans, with the aligner loaded."""
     engine = rig.engine(rig.model_id, max_batch=32)
     engine.load()
     if rig.device != "cpu":
@@ -111,7 +111,7 @@ def _shortage(rig: Rig, engine: QwenEngine) -> Iterator[None]:
 
 
 def _taken(rig: Rig) -> Iterator[torch.Tensor]:
-    """What can still be had, in ever smaller pieces."""
+    """Take all memory that is left, in ever smaller pieces."""
     size = 2**28
     while size >= 512:
         try:

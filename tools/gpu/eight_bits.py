@@ -32,7 +32,7 @@ def measure(rig: Rig) -> dict[str, object]:
 
 
 def _costs(rig: Rig, quantize: str) -> dict[str, object]:
-    """Of the shape that speed is measured with, without recorded steps."""
+    """Return the costs of the shape that speed is measured with, without recorded steps."""
     engine = rig.engine(rig.model_id, graphs=False, quantize=quantize)
     engine.load()
     told = [option.reason for option in engine.info.options if option.name == "quantize"]

@@ -48,7 +48,7 @@ def _tower(directory: Path, device: str, dtype: torch.dtype) -> object:
 
 
 def _compared(encoder: ExportedEncoder, directory: Path) -> dict[str, object]:
-    """What the server would state, and the milliseconds of a window. Raises where it is too far from torch's."""
+    """Return the statement of the server, and the milliseconds of a window. Raises if it is too far from torch's."""
     stated = exported_encoder.compared(encoder, directory, _tower(directory, "cpu", torch.float32))
     took_s = exported_encoder.seconds(encoder, exported_encoder.fixed_windows(encoder)[0])
     return {"stated": stated, "ms": round(1000 * took_s, 2)}

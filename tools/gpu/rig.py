@@ -47,7 +47,7 @@ class Rig:
         return QwenEngine(feature_list.resolve(loaded, capabilities.probe()))
 
     def aligner_plan(self, aligner_id: str) -> plan.Plan:
-        """For an aligner beside the engine."""
+        """Return a plan with an aligner next to the engine."""
         chosen = settings.load(_env_file=None, model_id="demo", device=self.device, forced_aligner_id=aligner_id)
         return feature_list.resolve(chosen, capabilities.probe())
 

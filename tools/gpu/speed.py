@@ -1,4 +1,4 @@
-"""How long loads, passes and answers take, on random weights of a released shape."""
+"""Measures the times of loads, passes and answers, on random weights of a released shape."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ RESULTS = Path(__file__).parent / "guarantees.json"
 
 @dataclass(slots=True)
 class Measurement:
-    """What one test recorded. `outcome` is pytest's; `values` are the highest value of each bounded quantity."""
+    """The record of one test. `outcome` is pytest's; `values` are the highest value of each bounded quantity."""
 
     test: str
     guarantee: str

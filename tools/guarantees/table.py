@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class BoundKind(StrEnum):
-    """What a bound limits. Only times depend on what else the machine is doing."""
+    """The quantity that a bound limits. Only times depend on the other work of the machine."""
 
     TIME = "time"
     COUNT = "count"

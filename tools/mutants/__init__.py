@@ -27,7 +27,7 @@ class Mutant:
     tests: list[str]
 
     def problem(self, root: Path = ROOT) -> str:
-        """Why the fault cannot be put in, "" if it can."""
+        """Return why the fault cannot be put in, "" if it can."""
         path = root / self.file
         if not path.exists():
             return f"{self.file} does not exist"

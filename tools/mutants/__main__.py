@@ -30,7 +30,7 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How the tests of one fault ended. `detail`: the test that failed, or what is wrong."""
+    """The outcome of the tests of one fault. `detail`: the test that failed, or what is wrong."""
 
     caught: bool
     detail: str
@@ -83,7 +83,7 @@ def _pytest(tests: list[str], root: Path) -> tuple[int, str]:
 
 
 def _sound(mutants: list[Mutant], root: Path) -> str:
-    """What fails without any fault, "" if nothing does: else a fault would count as caught by it."""
+    """Return what fails without any fault, "" if nothing does: else a fault would count as caught by it."""
     tests = sorted({test for mutant in mutants for test in mutant.tests if not mutant.problem(root)})
     for module in sorted({test.partition("::")[0] for test in tests}):
         code, printed = _pytest([test for test in tests if test.partition("::")[0] == module], root)

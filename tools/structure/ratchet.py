@@ -39,7 +39,7 @@ def problems(found: Iterable[Figure], old: Mapping[str, float]) -> list[str]:
 
 
 def improved(found: Iterable[Figure], old: Mapping[str, float]) -> dict[str, float]:
-    """What to record: of each figure the better one of the recorded and today's."""
+    """Return the values to record: the better one of each recorded figure and today's."""
     return {figure.name: old[figure.name] if _gain(figure, old) < 0 else figure.value for figure in found}
 
 

@@ -68,7 +68,7 @@ def base_tokens() -> list[bytes]:
 
 
 def merges(tokens: Sequence[bytes]) -> Iterator[tuple[int, int]]:
-    """For each token of more than one byte, by rank, the ranks of the two that are joined last to make it."""
+    """Return for each token of more than one byte, by rank, the ranks of the two that are joined last to make it."""
     ranks = {token: rank for rank, token in enumerate(tokens)}
     for rank, token in enumerate(tokens):
         if len(token) > 1:
@@ -97,7 +97,7 @@ def _halves(token: bytes, rank: int, ranks: dict[bytes, int]) -> tuple[bytes, by
 
 
 def _byte_names() -> dict[int, str]:
-    """How byte-level vocabularies write each byte as a printable character."""
+    """Return the printable characters as which byte-level vocabularies write the bytes."""
     from transformers.models.qwen2.tokenization_qwen2 import bytes_to_unicode
 
     names: dict[int, str] = bytes_to_unicode()

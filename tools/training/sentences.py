@@ -1,4 +1,4 @@
-"""What somebody might say in each language of the model: the same two sentences, written for this project.
+"""Sentences in each language of the model: the same two everywhere, written for this project.
 
 `ARTICLE_1` is the first article of the Universal Declaration of Human Rights in the two languages with the most tokens
 a word, as the United Nations publish it (ohchr.org, "Universal Declaration of Human Rights"); it is in the public

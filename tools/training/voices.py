@@ -22,7 +22,7 @@ class Engine(StrEnum):
 
 
 class Role(Enum):
-    """What a set of voices is for."""
+    """The use of a set of voices."""
 
     TRAINING = "training"
     DEVELOPMENT = "development"
@@ -40,14 +40,11 @@ class Voice:
 
 @dataclass(frozen=True)
 class Style:
-    """How a voice speaks.
+    """The style of a voice."""
 
-    `rate`: words per minute, about 165 is neutral. `pitch` and `pitch_range`: 0 to 100, as espeak-ng counts them.
-    """
-
-    rate: int = 165
-    pitch: int = 50
-    pitch_range: int = 50
+    rate: int = 165  # words per minute; about 165 is neutral
+    pitch: int = 50  # 0 to 100, as espeak-ng counts it
+    pitch_range: int = 50  # 0 to 100, as espeak-ng counts it
 
 
 TRAINING_LOCALES = ("en-us", "en", "en-gb-scotland", "en-gb-x-rp", "en-gb-x-gbclan")

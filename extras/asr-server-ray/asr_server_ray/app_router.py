@@ -18,6 +18,6 @@ class AppRouter(_Default):  # type: ignore[misc]  # Ray has no types
     """Ray Serve's own choice of the app for a request."""
 
     def update_replicas(self, replicas: list[Any]) -> None:
-        """These run now. One that is to end is not among them, and goes on with what it has."""
+        """Note the replicas that run now. One that is to end is not among them, and finishes its work."""
         super().update_replicas(replicas)
         apps.OF_PROCESS.update(one.replica_id.unique_id for one in replicas)

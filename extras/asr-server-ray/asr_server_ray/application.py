@@ -46,9 +46,9 @@ NAME = "asr-server"
 QUIET = LoggingConfig(enable_access_log=False)
 # Between two publications of a replica, and between two checks of it: one that has ended is replaced after a check.
 _PUBLISH_S = _HEALTH_S = 1.0
-# For the last rows of an engine replica, which Ray Serve kills after the second of the two times.
+# The time for the last rows of an engine replica, and the time after which Ray Serve kills it.
 _ROWS_DRAIN_S, _ENGINE_DRAIN_S = 25.0, 30.0
-# For an app: its live sessions end within 30 s, and its requests have 30 s after that.
+# The time for an app: its live sessions end within 30 s, and its requests have 30 s after that.
 _OPEN_REQUESTS_S, APP_DRAIN_S = 30.0, 60.0
 # Between two messages to the replicas with the live sessions that have ended.
 _TELL_ENDED_S = 5.0
@@ -107,11 +107,11 @@ class App:
         self._app = server.create_app(self._settings, elsewhere=elsewhere)
         self._app.add_middleware(_WithoutRequestId)
         apps.OF_PROCESS.own = name
-        # The router of this handle hears which apps run.
+        # The router of this handle learns which apps run.
         self._apps = serve.get_deployment_handle(context.deployment).options()
         self._watching = asyncio.create_task(self._watch(name))
-        # What the libraries brought stays: each full collection of garbage would walk it. Where a model is loaded, its
-        # engine does this.
+        # The objects of the libraries stay: each full collection of garbage would walk them. Where a model is loaded,
+        # its engine does this.
         gc.collect()
         gc.freeze()
         return self._app
@@ -139,7 +139,7 @@ class App:
         try:
             told = self._engine.broadcast("end_streams", name, ended)
             await told.results_async(timeout_s=_TELL_ENDED_S, return_exceptions=True)
-        except Exception as error:  # they find out a minute later
+        except Exception as error:  # the replicas find out a minute later
             loguru.logger.debug("the engine replicas were not told of ended sessions", reason=str(error)[:200])
 
     async def drain(self) -> None:
@@ -181,7 +181,7 @@ class _WithoutRequestId:
 
 
 def _plan_of_app(described: Described, options: ClusterOptions) -> Plan:
-    """The plan of a replica, for as many rows as all of them may have."""
+    """Return the plan of a replica, for as many rows as all of them may have."""
     slots = max(1, *(info.slots for info in described.stats.engines.values()))
     many = f"up to {options.most_replicas}" if options.max_replicas else str(options.replicas)
     option = Option("cluster", True, many, "replicas of the engine in a Ray Serve application; each has what is shown")
@@ -190,8 +190,10 @@ def _plan_of_app(described: Described, options: ClusterOptions) -> Plan:
 
 
 def build(arguments: dict[str, Any]) -> serve.Application:
-    """The application with these `ClusterOptions` and the settings of this process's environment. Raises
-    `SettingsError`, and `ValueError` for the options."""
+    """Return the application with these `ClusterOptions` and the settings of this process's environment.
+
+    Raises `SettingsError`, and `ValueError` for the options.
+    """
     settings, options = settings_module.load(), ClusterOptions.model_validate(arguments)
     if found := list(conflicts(settings, options)):
         raise SettingsError("\n".join(found))
@@ -199,7 +201,7 @@ def build(arguments: dict[str, Any]) -> serve.Application:
 
 
 def application(settings: Settings, options: ClusterOptions) -> serve.Application:
-    """Both deployments."""
+    """Return the application with both deployments."""
     scale: dict[str, Any] = {"num_replicas": options.replicas}
     if options.max_replicas:
         scale = {
@@ -239,7 +241,7 @@ def application(settings: Settings, options: ClusterOptions) -> serve.Applicatio
 
 
 def _of_replica(settings: Settings, options: ClusterOptions) -> Settings:
-    """With as many threads as the replica has CPUs, where torch computes on them. The limit of sessions is an app's."""
+    """Return the settings of a replica: a thread for each CPU if torch computes on them, and no limit of sessions."""
     changes = {"max_live_sessions": _ANY_SESSIONS}
     if not (options.gpus or settings.cpu_threads or settings.model_id in ("fake", "moonshine-tiny-en")):
         changes["cpu_threads"] = max(1, int(options.cpus))

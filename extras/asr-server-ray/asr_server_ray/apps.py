@@ -10,7 +10,10 @@ _ABSENT_S = 2.0
 
 
 class RunningApps:
-    """`own`: the name of this app, once it is known. `clock`: monotonic seconds. May be used from any thread."""
+    """The apps that run. May be used from any thread.
+
+    `own`: the name of this app, once it is known. `clock`: monotonic seconds.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.own = ""
@@ -19,7 +22,7 @@ class RunningApps:
         self._absent_since_s: float | None = None
 
     def update(self, names: Iterable[str]) -> None:
-        """These apps get new requests, and others do not."""
+        """Note the apps that get new requests; others do not."""
         before, self._names = self._names, frozenset(names)
         if self.own in self._names:
             self._absent_since_s = None
@@ -27,15 +30,15 @@ class RunningApps:
             self._absent_since_s = self._clock()
 
     def is_other(self, name: str) -> bool:
-        """Whether that is another app that runs. All do that are named before the first update."""
+        """Return True if another app of this name runs. Before the first update every other app counts as running."""
         return name != self.own and (not self._names or name in self._names)
 
     @property
     def own_is_stopped(self) -> bool:
-        """Whether this app ran, and gets no new requests any more."""
+        """True if this app ran, and gets no new requests any more."""
         since_s = self._absent_since_s
         return since_s is not None and self._clock() - since_s >= _ABSENT_S
 
 
-# That of the one app of a process: its router is made by Ray Serve.
+# The apps as seen by the one app of this process, whose router is made by Ray Serve.
 OF_PROCESS = RunningApps()

@@ -1,5 +1,4 @@
-"""What an app of a cluster can take: what its engine replicas can, as they measure and publish it, and no more than the
-app itself can."""
+"""The capacity of an app of a cluster: that of its engine replicas, as they measure and publish it, within its own."""
 
 from __future__ import annotations
 
@@ -11,15 +10,18 @@ from asr_server_ray.routing import Routing
 
 
 class FleetCapacity(StreamCapacity):
-    """The sum over the replicas of `routing`. The other arguments are those of `StreamCapacity`, whose figures are
-    those of the app itself: its rows, and whether partials are in time there."""
+    """The capacity of the replicas of `routing` together.
+
+    The other arguments are those of `StreamCapacity`, whose figures are those of the app itself: its rows, and whether
+    partials are in time there.
+    """
 
     def __init__(self, routing: Routing, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._routing = routing
 
     def free(self, room: int | None = None) -> FreeCapacity:
-        """As the replicas published it, less the sessions that this app has opened since."""
+        """Return the capacity as the replicas published it, less the sessions that this app has opened since."""
         own, fleet = super().free(room), self._routing.streams
         published = [stats.capacity for stats in self._routing.stats.values()]
         measured = [one for one in published if one.streams_measured]
@@ -41,7 +43,7 @@ class FleetCapacity(StreamCapacity):
 
 
 def _audio(published: Sequence[FreeCapacity]) -> dict[str, Any]:
-    """Of recordings. A replica that has had none yet is taken for one like the others, without work."""
+    """Return the figures of recordings. A replica that has had none yet counts as one like the others, without work."""
     measured = [one for one in published if one.audio_measured]
     new = len(published) - len(measured) if measured else 0
     known = measured or published

@@ -17,7 +17,7 @@ _CONNECT_S = 2.0
 
 
 class Connection:
-    """Made by `opened()`. `ended`: whether the replica has gone. Used from one event loop."""
+    """A connection, made by `opened()`. `ended`: the replica has gone. Used from one event loop."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.ended = False
@@ -26,8 +26,10 @@ class Connection:
         self._reading = asyncio.create_task(self._read(reader))
 
     async def answers(self, call: RowCall) -> AsyncGenerator[Answer, None]:
-        """What the replica answers to a row, up to its result or error. Closing it cancels the row. Raises
-        `ReplicaLost`."""
+        """Yield the replica's answers to a row, up to its result or error. Closing it cancels the row.
+
+        Raises `ReplicaLost`.
+        """
         answers = self._answers[call.number] = asyncio.Queue()
         answer: Answer | None = None
         try:
@@ -63,7 +65,7 @@ class Connection:
 
 
 async def opened(address: Address) -> Connection:
-    """A new connection. Raises `OSError`."""
+    """Return a new connection. Raises `OSError`."""
     async with asyncio.timeout(_CONNECT_S):
         reader, writer = await asyncio.open_connection(address.host, address.port, limit=frames.BUFFER_BYTES)
     frames.watch_peer(writer)

@@ -13,11 +13,11 @@ from asr_server_ray import rows
 from asr_server_ray.messages import Described, ReplicaStats
 from asr_server_ray.rows import Replicas, Sender
 
-# How long a step waits for something to come. Jobs that arrive meanwhile are admitted after it.
+# The longest wait of a step for an answer. Jobs that arrive meanwhile are admitted after it.
 _WAIT_S = 0.005
-# What is under way at once, however many replicas run. Each row may hold two minutes of audio.
+# The most rows under way at once, however many replicas run. Each row may hold two minutes of audio.
 MAX_ROWS = 256
-# Of the slots, for live rows beside those of all kinds: a replica lets them overtake.
+# The part of the slots for live rows in addition to those for all kinds: in a replica they overtake.
 _URGENT_SHARE = 4
 
 _News = Tokens | Hypothesis | Alignment
@@ -25,12 +25,11 @@ _News = Tokens | Hypothesis | Alignment
 
 @dataclass(frozen=True, slots=True)
 class Fleet:
-    """The replicas as an engine needs them. `stats`: as published, by replica; may be read from any thread. `first`:
-    what one said of itself when the app started."""
+    """The replicas as an engine needs them."""
 
     replicas: Replicas
-    stats: Callable[[], Mapping[str, ReplicaStats]]
-    first: Described
+    stats: Callable[[], Mapping[str, ReplicaStats]]  # as published, by replica; may be read from any thread
+    first: Described  # the description that one gave of itself when the app started
 
 
 class ClusterEngine:
@@ -45,29 +44,29 @@ class ClusterEngine:
 
     @property
     def info(self) -> EngineInfo:
-        """Of all replicas: memory and slots in all, the rest as the first of them says. Safe from any thread."""
+        """The sums of memory and slots of all replicas, and the rest from the first of them. Safe from any thread."""
         model = self._sender.model
         found = [stats.engines[model] for stats in self._fleet.stats().values() if model in stats.engines]
         return _together(found or [self._fleet.first.stats.engines[model]])
 
     @property
     def loaded(self) -> bool:
-        """Whether rows can be sent."""
+        """True if rows can be sent."""
         return self._calls is not None
 
     @property
     def fits(self) -> bool:
-        """It takes no memory here."""
+        """True: the engine takes no memory here."""
         return True
 
     @property
     def free_slots(self) -> int:
-        """Slots of the replicas without a row. While none runs a row may wait for one."""
+        """The slots of the replicas without a row. While no replica runs, one row may wait for it."""
         return min(MAX_ROWS, max(1, self.info.slots)) - self._rows
 
     @property
     def urgent_slots(self) -> int:
-        """More than that: in a replica urgent rows overtake the others that wait there."""
+        """The slots for urgent rows, which are more: in a replica urgent rows overtake the others that wait there."""
         slots = min(MAX_ROWS, max(1, self.info.slots))
         return slots + max(1, slots // _URGENT_SHARE) - self._rows
 
@@ -98,7 +97,7 @@ class ClusterEngine:
         self._calls.start(key, work)
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
-        """Hand out what has come, after a short wait if there is nothing."""
+        """Hand out the answers that have come, after a short wait if there are none."""
         self._on_progress()
         if self._calls is None:
             return

@@ -14,15 +14,15 @@ from asr_server_ray.messages import ReplicaStats
 
 
 class EngineRouter(RequestRouter):  # type: ignore[misc]  # Ray has no types
-    """Hands on which replicas run, and what they publish. Rows do not pass it."""
+    """Passes on which replicas run, and what they publish. Rows do not pass it."""
 
     def update_replicas(self, replicas: list[Any]) -> None:
-        """These run now, or have published something."""
+        """Note the replicas that run now, with what they have published."""
         super().update_replicas(replicas)
         routing.OF_PROCESS.update(
             {one.replica_id.unique_id: one.routing_stats.get("stats", ReplicaStats()) for one in replicas}
         )
 
     async def choose_replicas(self, candidate_replicas: list[Any], pending_request: Any = None) -> list[list[Any]]:
-        """Any of them."""
+        """Return all candidates: any of them will do."""
         return [candidate_replicas]

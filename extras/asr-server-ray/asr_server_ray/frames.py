@@ -13,7 +13,7 @@ from typing import Any
 _LENGTH_BYTES = 4
 # A row of two minutes of audio has 8 MB.
 _MOST_BYTES = 32 * 1024 * 1024
-# What is read ahead.
+# The most bytes that are read ahead.
 BUFFER_BYTES = 1024 * 1024
 # A machine that is gone is noticed within about this time, a process that ends at once.
 _SILENCE_S, _PROBE_S, _PROBES = 5, 2, 3
@@ -25,7 +25,7 @@ class FrameTooLong(Exception):
 
 
 async def read(reader: asyncio.StreamReader) -> Any:
-    """The next message. Raises `FrameTooLong`, `OSError`, and `IncompleteReadError` where the connection has ended."""
+    """Return the next message. Raises `FrameTooLong`, `OSError`, and `IncompleteReadError` if the connection ended."""
     length = int.from_bytes(await reader.readexactly(_LENGTH_BYTES))
     if length > _MOST_BYTES:
         raise FrameTooLong(f"{length} bytes")
@@ -46,7 +46,7 @@ class FrameWriter:
         self._writer.write(len(body).to_bytes(_LENGTH_BYTES) + body)
 
     async def send(self, message: object) -> None:
-        """The same, and wait while the other end is behind. Raises `FrameTooLong` and `OSError`."""
+        """Queue a message, and wait while the other end is behind. Raises `FrameTooLong` and `OSError`."""
         self.write(message)
         async with self._lock:
             await self._writer.drain()

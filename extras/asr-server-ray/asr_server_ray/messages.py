@@ -1,4 +1,4 @@
-"""What the app and its engine replicas send each other. Both run the same version, so objects are pickled."""
+"""The messages between the app and its engine replicas. Both run the same version, so objects are pickled."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from asr_server.schedule.capacity import FreeCapacity
 
 TOKEN_BYTES = 32
 
-# What a replica answers to one row: tokens, where the row asks for them, then the result or its error.
+# The answers of a replica to one row: tokens if the row asks for them, then the result or its error.
 Answer = Tokens | Hypothesis | Alignment | AsrError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowCall:
-    """One row for a replica. `number`: of this call, at this app. `is_live`: a speaker waits for it. `sender`: the app,
-    and `waiting_s`: the seconds of audio that wait there."""
+    """One row for a replica."""
 
-    number: int
+    number: int  # of this call, at this app
     item: Utterance | AlignItem
     model: str
-    is_live: bool
-    sender: str
-    waiting_s: float
+    is_live: bool  # a speaker waits for it
+    sender: str  # the app
+    waiting_s: float  # seconds of audio that wait at the app
 
     @property
     def stream(self) -> str:
@@ -49,28 +48,27 @@ _NOTHING = FreeCapacity(
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a replica takes rows. `token`: what it is sent first, `TOKEN_BYTES` long."""
+    """The address at which a replica takes rows."""
 
     host: str
     port: int
-    token: bytes = field(repr=False)
+    token: bytes = field(repr=False)  # which has to be sent first, `TOKEN_BYTES` long
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaStats:
-    """What a replica publishes. `sessions`: the live sessions that it has, by the app that sends their rows.
-    `waiting_s`: seconds of audio in its queue. `engines`: by the names of the models."""
+    """The figures that a replica publishes."""
 
     capacity: FreeCapacity = _NOTHING
-    sessions: Mapping[str, int] = field(default_factory=dict)
-    waiting_s: float = 0.0
-    engines: Mapping[str, EngineInfo] = field(default_factory=dict)
+    sessions: Mapping[str, int] = field(default_factory=dict)  # its live sessions, by the app that sends their rows
+    waiting_s: float = 0.0  # seconds of audio in its queue
+    engines: Mapping[str, EngineInfo] = field(default_factory=dict)  # by the names of the models
     address: Address | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a replica runs, once its models are loaded."""
+    """The plan and the figures of a replica, once its models are loaded."""
 
     plan: Plan
     stats: ReplicaStats

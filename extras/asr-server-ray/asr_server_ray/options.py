@@ -1,4 +1,4 @@
-"""What a cluster is made of, and which settings do not fit one."""
+"""The options of a cluster, and the settings that do not fit one."""
 
 from __future__ import annotations
 
@@ -24,21 +24,17 @@ _WITHOUT_EFFECT = {
 
 
 class ClusterOptions(BaseModel):
-    """The arguments of the application. `cpus`, `gpus`: of each engine replica; a GPU of 0.5 is shared by two, and on
-    CPUs each replica computes with so many threads. `max_replicas`: up to which their number follows the load; 0: it
-    stays `replicas`. `apps`: replicas of the app. `upscale_delay_s`, `downscale_delay_s`: for how long one more, or
-    one less, has to be right before the number changes.
-    """
+    """The arguments of the application."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     replicas: int = Field(2, ge=1, le=1_000)
-    max_replicas: int = Field(0, ge=0, le=1_000)
-    apps: int = Field(1, ge=1, le=100)
-    cpus: float = Field(1.0, gt=0, le=1_024)
-    gpus: float = Field(0.0, ge=0, le=16)
-    upscale_delay_s: float = Field(30.0, ge=0, le=3_600)
-    downscale_delay_s: float = Field(600.0, ge=0, le=86_400)
+    max_replicas: int = Field(0, ge=0, le=1_000)  # up to which their number follows the load; 0: it stays `replicas`
+    apps: int = Field(1, ge=1, le=100)  # replicas of the app
+    cpus: float = Field(1.0, gt=0, le=1_024)  # of each engine replica, which computes with as many threads on CPUs
+    gpus: float = Field(0.0, ge=0, le=16)  # of each engine replica; a GPU of 0.5 is shared by two
+    upscale_delay_s: float = Field(30.0, ge=0, le=3_600)  # how long one more has to be needed before it is started
+    downscale_delay_s: float = Field(600.0, ge=0, le=86_400)  # how long one less has to suffice before it is ended
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -50,7 +46,7 @@ class ClusterOptions(BaseModel):
 
     @property
     def most_replicas(self) -> int:
-        """How many there may be."""
+        """The largest number of replicas."""
         return max(self.replicas, self.max_replicas)
 
     @property
@@ -60,7 +56,7 @@ class ClusterOptions(BaseModel):
 
 
 def conflicts(settings: Settings, options: ClusterOptions) -> Iterator[str]:
-    """What of the settings does not fit a cluster, a line for each."""
+    """Yield a line for each setting that does not fit a cluster."""
     for name, reason in _WITHOUT_EFFECT.items():
         value = getattr(settings, name)
         if value != Settings.model_fields[name].default:

@@ -27,17 +27,19 @@ from asr_server_ray.engine import MAX_ROWS
 from asr_server_ray.messages import Answer, Described, ReplicaStats, RowCall
 from asr_server_ray.row_server import RowServer
 
-# A live session that has sent nothing for so long does not count as open; apps say sooner that one has ended.
+# A live session that has sent nothing for this long does not count as open; apps say sooner that one has ended.
 _STREAM_OPEN_S = 60.0
 _STREAMS_KEPT = 8_192
-# What an app says of its queue is forgotten after this time.
+# The figures of an app's queue are forgotten after this time.
 _SENDER_S = 10.0
 _FAILED = 70  # EX_SOFTWARE of sysexits.h, as a server ends whose engine has failed
 
 
 class EngineReplica:
-    """Loads the models at once; raises `ModelUnavailable` if that fails. `shares`: replicas that share one GPU. Used
-    from one event loop."""
+    """Loads the models at once, and raises `ModelUnavailable` if that fails. Used from one event loop.
+
+    `shares`: replicas that share one GPU.
+    """
 
     def __init__(self, settings: Settings, shares: int = 1) -> None:
         self._plan = _shared(feature_list.resolve(settings), shares)
@@ -60,7 +62,7 @@ class EngineReplica:
         await self._server.drain(timeout_s)
 
     async def answers(self, call: RowCall) -> AsyncGenerator[Answer, None]:
-        """The tokens of a row if it asks for them, and its result or error. Closing it cancels the row."""
+        """Yield the tokens of a row if it asks for them, and its result or error. Closing it cancels the row."""
         self._note(call)
         job = _job(call, self._core.thread.request_clock.now_s() + self._settings.request_timeout)
         answer = _RowAnswer(job)
@@ -77,21 +79,21 @@ class EngineReplica:
             answer.cancel()
 
     async def describe(self) -> Described:
-        """What this replica runs."""
+        """Return the plan and the figures of this replica."""
         return Described(self._plan, self._stats())
 
     async def end_streams(self, sender: str, streams: Sequence[str]) -> None:
-        """These live sessions of that app have ended."""
+        """Note that these live sessions of an app have ended."""
         for stream in streams:
             if self._streams.get(stream, ("", 0.0))[0] == sender:  # else it goes on at another app
                 del self._streams[stream]
 
     def record_routing_stats(self) -> dict[str, Any]:
-        """What the apps route by."""
+        """Return the figures by which the apps route rows."""
         return {"stats": self._stats()}
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """What the number of replicas follows."""
+        """Return the figures by which the number of replicas is chosen."""
         free, now_s = self._free(), time.monotonic()
         waiting_s = sum(seconds for seconds, at_s in self._waiting_at.values() if now_s - at_s < _SENDER_S)
         return {
@@ -141,7 +143,7 @@ class _Answered(SchedulerObserver):
         self.audio_s = 0.0
 
     def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
-        """A job ended."""
+        """Note that a job ended."""
         if end is JobEnd.DONE and not job.priority.is_live and isinstance(value, Hypothesis):
             self.audio_s += job.cost_s
 
@@ -152,7 +154,7 @@ def _shared(resolved: plan.Plan, shares: int) -> plan.Plan:
 
 
 def _job(call: RowCall, deadline_s: float) -> Job[Any]:
-    """The app's queue has decided the order; here live work goes first, finals before partials."""
+    """Return the job of a row. The app has ordered the rows; here live work goes first, finals before partials."""
     item = call.item
     is_partial = not isinstance(item, AlignItem) and item.session is not None and not item.last
     live = Priority.PARTIAL if is_partial else Priority.FINAL
@@ -183,12 +185,12 @@ class _RowAnswer:
             job.on_delta = on_delta
 
     def follow(self, future: Future[Any]) -> None:
-        """The job is queued. Its end comes behind all that was told before."""
+        """Follow a job that is queued. Its end comes after all of its tokens."""
         self._done = asyncio.wrap_future(future)
         self._done.add_done_callback(lambda _: self._changed.set())
 
     async def tokens(self) -> AsyncIterator[Tokens]:
-        """What is told until the end, as much at once as there is."""
+        """Yield the tokens until the end, all at once that are there."""
         while self._told or not self._done.done():
             if not self._told:
                 await self._changed.wait()
@@ -198,7 +200,7 @@ class _RowAnswer:
             yield _joined(told)
 
     async def outcome(self) -> Hypothesis | Alignment | AsrError:
-        """The result, or the error of the row."""
+        """Return the result, or the error of the row."""
         try:
             result: Hypothesis | Alignment = await self._done
         except AsrError as error:
@@ -221,6 +223,6 @@ def _joined(parts: list[Tokens]) -> Tokens:
 
 
 def _end_process(error: EngineFailed) -> None:
-    """Another replica is started in place of this one, and the rows are sent again."""
+    """End this process. Another replica is started in its place, and the rows are sent again."""
     logger.critical("the engine has failed, and the replica ends", reason=error.message)
     os._exit(_FAILED)

@@ -25,7 +25,7 @@ class ReplicaConnections:
         self._connections: dict[Address, asyncio.Task[Connection]] = {}
 
     async def answers(self, call: RowCall) -> AsyncGenerator[Answer, None]:
-        """What the replica answers that `Routing` chose. Waits until one can be reached."""
+        """Yield the answers of the replica that `Routing` chose. Waits until one can be reached."""
         try:
             connected = await self._connected(call)
             async with aclosing(connected.answers(call)) as answers:
@@ -49,7 +49,7 @@ class ReplicaConnections:
             await asyncio.sleep(_PAUSE_S)
 
     async def _connection(self, address: Address) -> Connection:
-        """The connection to a replica, which is opened by its first row."""
+        """Return the connection to a replica, which is opened by its first row."""
         self._connections = {one: task for one, task in self._connections.items() if not _ended(task)}
         if address not in self._connections:
             self._connections[address] = asyncio.create_task(connection.opened(address))

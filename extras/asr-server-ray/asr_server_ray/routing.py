@@ -1,4 +1,4 @@
-"""Which engine replica gets a row: pure, but for a lock, since two threads use it.
+"""Chooses the engine replica for a row. Pure but for a lock, since two threads use it.
 
 The rows of a live session go to the replica that has the work on its closed audio; if that has ended, to another that
 every app would choose, by rendezvous hashing. Rows of recordings go to the replica with the least audio under way.
@@ -17,35 +17,33 @@ from asr_server_ray import apps
 from asr_server_ray.apps import RunningApps
 from asr_server_ray.messages import Address, ReplicaStats, RowCall
 
-# Live sessions whose replica is remembered; of more, those that were silent for longest are routed as new ones.
+# Live sessions whose replica is remembered; beyond, those that were silent for longest are routed as new ones.
 _STREAMS_KEPT = 16_384
 
 
 @dataclass(slots=True, eq=False)
 class _Replica:
-    """`streams`: live sessions that fit. `own_s`: seconds of audio that this app has there. `is_suspect`: a row broke
-    off there, and it has published nothing since."""
+    """One replica."""
 
     stats: ReplicaStats
-    streams: int = 0
-    own_s: float = 0.0
-    is_suspect: bool = False
+    streams: int = 0  # live sessions that fit
+    own_s: float = 0.0  # seconds of audio that this app has there
+    is_suspect: bool = False  # a row broke off there, and it has published nothing since
 
     @property
     def waiting_s(self) -> float:
-        """What is under way there, as far as it is known: what other apps send is published a moment later."""
+        """Seconds of audio under way there. Those of other apps are known a moment later, when they are published."""
         return max(self.own_s, self.stats.waiting_s)
 
 
 @dataclass(frozen=True, slots=True)
 class FleetStreams:
-    """Live sessions on all replicas together: how many fit, how many are those `of_others`, how many of this app's have
-    been `placed`, and how many more each replica can take, in all."""
+    """Live sessions on all replicas together."""
 
     fit: int
-    of_others: int
-    placed: int
-    free: int
+    of_others: int  # those of other apps
+    placed: int  # those of this app
+    free: int  # how many more the replicas can take, in all
 
 
 class Routing:
@@ -61,12 +59,12 @@ class Routing:
 
     @property
     def stats(self) -> Mapping[str, ReplicaStats]:
-        """As last published, by replica."""
+        """The figures as last published, by replica."""
         with self._lock:
             return {name: replica.stats for name, replica in self._replicas.items()}
 
     def update(self, stats: Mapping[str, ReplicaStats]) -> None:
-        """These replicas run now, and others do not."""
+        """Note the replicas that run now; others do not."""
         with self._lock:
             before, self._replicas = self._replicas, {}
             for name, published in stats.items():
@@ -83,7 +81,7 @@ class Routing:
 
     @property
     def streams(self) -> FleetStreams:
-        """As known now. A replica that broke off a row takes none."""
+        """The live sessions as known now. A replica that broke off a row takes none."""
         with self._lock:
             names = [name for name, replica in self._replicas.items() if not replica.is_suspect]
             return FleetStreams(
@@ -102,7 +100,7 @@ class Routing:
             return ended
 
     def choose(self, call: RowCall) -> Address | None:
-        """The replica for a row, which counts as sent there; None while none has published its address."""
+        """Return the replica for a row, which counts as sent there, or None while none has published its address."""
         audio_s = len(call.item.audio) / SAMPLE_RATE
         with self._lock:
             self._done(call)
@@ -120,12 +118,12 @@ class Routing:
             return replica.stats.address
 
     def done(self, call: RowCall) -> None:
-        """The row has left its replica."""
+        """Note that the row has left its replica."""
         with self._lock:
             self._done(call)
 
     def broke_off(self, call: RowCall) -> None:
-        """The row's replica did not finish it: until that publishes again, others are better."""
+        """Note that the row's replica did not finish it. Until that publishes again, others are preferred."""
         with self._lock:
             if (sent := self._sent.get(call.number)) and (replica := self._replicas.get(sent[0])) is not None:
                 replica.is_suspect = True
@@ -163,9 +161,9 @@ class Routing:
 
 
 def _weight(stream: str, name: str) -> bytes:
-    """Of a replica for a session: the highest one wins, whichever others there are."""
+    """Return the weight of a replica for a session. The highest one wins, whichever others there are."""
     return hashlib.blake2b(f"{stream} {name}".encode(), digest_size=8).digest()
 
 
-# That of the one app of a process: its router is made by Ray Serve.
+# The routing of the one app of this process, whose router is made by Ray Serve.
 OF_PROCESS = Routing(apps.OF_PROCESS)

@@ -15,15 +15,17 @@ from asr_server_ray import frames
 from asr_server_ray.frames import FrameTooLong, FrameWriter
 from asr_server_ray.messages import TOKEN_BYTES, Address, Answer, RowCall
 
-# For the token of a new connection.
+# The time for the token of a new connection.
 _TOKEN_S = 5.0
-# For apps to read the last answers.
+# The time for apps to read the last answers.
 _CLOSE_S = 2.0
 
 
 class RowServer:
-    """Takes rows from apps. `answers`: what is answered to a row; closing it cancels the row. At most `most_rows` are
-    under way at once. Used from one event loop."""
+    """Takes rows from apps. Used from one event loop.
+
+    `answers`: yields the answers to a row; closing it cancels the row. At most `most_rows` are under way at once.
+    """
 
     def __init__(self, answers: Callable[[RowCall], AsyncGenerator[Answer, None]], most_rows: int) -> None:
         self._answers, self._most_rows = answers, most_rows
@@ -35,7 +37,7 @@ class RowServer:
 
     @property
     def address(self) -> Address | None:
-        """Where it listens; None before it does."""
+        """The address at which it listens; None before it does."""
         if self._server is None:
             return None
         host, port = self._server.sockets[0].getsockname()[:2]

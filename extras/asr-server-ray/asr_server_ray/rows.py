@@ -29,19 +29,19 @@ class Replicas(Protocol):
     """The engine replicas, as rows see them."""
 
     def answers(self, call: RowCall) -> AsyncIterator[Answer]:
-        """What one of the replicas answers. Waits for one that can be reached. Raises `ReplicaLost`."""
+        """Yield the answers of one of the replicas. Waits for one that can be reached. Raises `ReplicaLost`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Who sends rows. `name`: the app. `model`: whose rows. `waiting_s`: seconds of audio that wait at the app."""
+    """The sender of rows for one model."""
 
-    name: str
+    name: str  # of the app
     model: str
-    waiting_s: Callable[[], float] = lambda: 0.0
+    waiting_s: Callable[[], float] = lambda: 0.0  # seconds of audio that wait at the app
 
     def call(self, item: Utterance | AlignItem, *, is_live: bool) -> RowCall:
-        """A new call for a row."""
+        """Return a new call for a row."""
         return RowCall(next(_numbers), item, self.model, is_live, self.name, self.waiting_s())
 
 
@@ -53,7 +53,7 @@ async def result(
     *,
     is_live: bool = False,
 ) -> Hypothesis | Alignment:
-    """The row's result; `on_tokens` gets its tokens as they come, each once. Raises `AsrError`."""
+    """Return the row's result; `on_tokens` gets its tokens as they come, each once. Raises `AsrError`."""
     given = _Given(on_tokens)
     for lost in count(1):
         try:
@@ -83,17 +83,17 @@ class _Given:
         self._skip_ids = self._skip_chars = 0
 
     def resumed(self, item: Utterance | AlignItem) -> Utterance | AlignItem:
-        """The row such that its answer begins with them."""
+        """Return the row such that its answer begins with the tokens that were handed out."""
         if isinstance(item, AlignItem) or len(self.ids) <= len(item.prefix):
             return item
         return replace(item, prefix=self.ids, prefix_text=None)
 
     def begin_again(self) -> None:
-        """The next tokens are those of an answer from its beginning."""
+        """Expect the tokens of an answer from its beginning."""
         self._skip_ids, self._skip_chars = len(self.ids), self._chars
 
     def hand_out(self, tokens: Tokens) -> None:
-        """Pass on what is new."""
+        """Pass on the tokens that are new."""
         new = Tokens(tokens.ids[self._skip_ids :], tokens.logprobs[self._skip_ids :], tokens.text[self._skip_chars :])
         self._skip_ids -= len(tokens.ids) - len(new.ids)
         self._skip_chars -= len(tokens.text) - len(new.text)

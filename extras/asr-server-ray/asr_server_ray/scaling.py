@@ -1,7 +1,7 @@
-"""How many engine replicas there should be: enough for the audio that waits, and for live sessions that may come. Pure.
+"""Chooses the number of engine replicas: enough for the audio that waits, and for live sessions that may come. Pure.
 
-Ray Serve calls `policy` with what the replicas publish. How full a GPU is says nothing: one session can keep it busy,
-and it may take a hundred more.
+Ray Serve calls `policy` with the figures that the replicas publish. The load of a GPU says nothing: one session can
+keep it busy, and it may take a hundred more.
 """
 
 from __future__ import annotations
@@ -11,29 +11,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# What waits should be done within this time.
+# The time within which the waiting work should be done.
 CLEAR_S = 30.0
-# Of the streams that fit, how many are kept free: as many may come while another replica starts.
+# The part of the streams that fit which is kept free: as many may come while another replica starts.
 SPARE = 0.25
-# Ray Serve averages what was published over some seconds.
+# Ray Serve averages the published figures over some seconds.
 _MEASURED = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What one replica publishes. `waiting_s`: seconds of audio that wait, for all of them. `audio_s_per_s`: seconds of
-    recordings in a second. `streams`: live sessions that fit; `streams_measured`: 0 where that is a guess. `sessions`:
-    those that are there."""
+    """The load that one replica publishes."""
 
-    waiting_s: float = 0.0
-    audio_s_per_s: float = 0.0
-    streams: float = 0.0
-    streams_measured: float = 1.0
-    sessions: float = 0.0
+    waiting_s: float = 0.0  # seconds of audio that wait, for all replicas
+    audio_s_per_s: float = 0.0  # seconds of recordings in a second
+    streams: float = 0.0  # live sessions that fit
+    streams_measured: float = 1.0  # 0 if `streams` is a guess
+    sessions: float = 0.0  # live sessions that are there
 
 
 def replicas(loads: Mapping[str, Load], running: int) -> int:
-    """How many replicas these loads need. The bounds and the delays are those of the caller."""
+    """Return how many replicas these loads need. The bounds and the delays are those of the caller."""
     if not loads:
         return running
     count = len(loads)
@@ -51,7 +49,7 @@ def replicas(loads: Mapping[str, Load], running: int) -> int:
 
 
 def policy(context: Any) -> tuple[int, dict[str, Any]]:
-    """The same for Ray Serve: a context of a deployment whose replicas have `record_autoscaling_stats`."""
+    """Return `replicas` for Ray Serve. `context`: of a deployment whose replicas have `record_autoscaling_stats`."""
     metrics: Mapping[str, Mapping[Any, float]] = context.aggregated_metrics or {}
     loads: dict[str, Load] = {}
     for name in {replica for values in metrics.values() for replica in values}:

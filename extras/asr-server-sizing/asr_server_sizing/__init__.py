@@ -1,1 +1,1 @@
-"""How many sessions and how much audio a replica serves, and how many replicas a load needs, from measured costs."""
+"""Computes how much a replica serves, and how many replicas a load needs, from measured costs."""

@@ -1,4 +1,4 @@
-"""A batch in simulated time: rows take the steps that the engine's would, and each step takes what it was measured to.
+"""A batch in simulated time: rows take the steps that the engine's would, and each step takes its measured time.
 
 It stands for `engine.qwen.engine.QwenEngine` behind the real engine thread: a step decodes for all rows whose prompts
 were run, then runs prompts, urgent rows first, as many tokens as `PrefillPolicy` allows.
@@ -13,17 +13,16 @@ from asr_server.engine.qwen_asr.prefill import PrefillPolicy
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone
 from asr_server_sizing.profile import Profile
 
-# What the passes after a load teach the policy.
+# The figures that the policy learns by the passes after a load.
 _WARM_UP_TOKENS = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A row's item: `tokens` of prompt and audio that are run, `passes` in which its answer is complete, that of the
-    prompt included."""
+    """A row's item."""
 
-    tokens: int
-    passes: int
+    tokens: int  # of prompt and audio, that are run
+    passes: int  # in which its answer is complete, including that of the prompt
 
 
 @dataclass(slots=True, eq=False)
@@ -35,7 +34,7 @@ class _Row:
 
 
 class SimulatedBatch:
-    """Implements `scheduling.ports.Batch`. `spend` lets so many seconds of the engine's time pass."""
+    """Implements `scheduling.ports.Batch`. `spend` lets seconds of the engine's time pass."""
 
     loaded = True
     fits = True
@@ -52,12 +51,12 @@ class SimulatedBatch:
 
     @property
     def free_slots(self) -> int:
-        """0 while as much waits as one step may prefill."""
+        """The free slots; 0 while as much waits as one step may prefill."""
         return self._slots_beside([row for row in self._rows.values() if row.tokens])
 
     @property
     def urgent_slots(self) -> int:
-        """The same beside urgent rows alone."""
+        """The free slots if only urgent rows wait."""
         return self._slots_beside([row for row in self._rows.values() if row.tokens and row.urgent])
 
     def _slots_beside(self, waiting: Sequence[_Row]) -> int:
@@ -66,10 +65,10 @@ class SimulatedBatch:
         return self._slots - len(self._rows)
 
     def load(self) -> None:
-        """It is loaded."""
+        """Do nothing: the batch is always loaded."""
 
     def unload(self) -> None:
-        """It stays loaded."""
+        """Do nothing: the batch is always loaded."""
 
     def admit(self, key: int, item: Work, urgent: bool = False) -> None:
         """Take a row in."""
@@ -102,7 +101,7 @@ class SimulatedBatch:
             yield from self._advance(begun)
 
     def _next_input(self, tokens: int) -> list[tuple[_Row, int]]:
-        """Rows whose prompts are run next, and how many tokens of each."""
+        """Return the rows whose prompts are run next, and how many tokens of each."""
         left, found = tokens, list[tuple[_Row, int]]()
         for row in sorted((row for row in self._rows.values() if row.tokens), key=lambda row: not row.urgent):
             if left <= 0:

@@ -161,7 +161,7 @@ def _short(profile: Profile) -> str:
 
 
 def _measured(chosen: Settings) -> Profile:
-    """Raises `AsrError`, `ValueError`, `PlanError`."""
+    """Measure the engine of these settings. Raises `AsrError`, `ValueError`, `PlanError`."""
     import numpy as np
 
     from asr_server import demo, feature_list
@@ -220,7 +220,7 @@ def _plan(parsed: argparse.Namespace, chosen: Settings, profile: Profile) -> int
 
 
 def _figures(parsed: argparse.Namespace, servers: Servers, load: Load, found: Plan) -> dict[str, Any]:
-    """Return all figures, with units in their names. None for what did not come in the simulated time."""
+    """Return all figures, with units in their names. None for answers that did not come in the simulated time."""
     from asr_server_sizing import planning
 
     def ranks(values: list[float]) -> dict[str, float] | None:
@@ -255,7 +255,7 @@ def _figures(parsed: argparse.Namespace, servers: Servers, load: Load, found: Pl
 
 
 def _estimates(profile: Profile) -> list[str]:
-    """Return what was not measured, one sentence each."""
+    """Return a sentence for each figure that was not measured."""
     found = [*profile.assumptions]
     if profile.slots > profile.measured_rows:
         found.append(f"Steps of more than {profile.measured_rows} rows were not measured: their costs are extended.")

@@ -1,4 +1,4 @@
-"""What the tests of the simulation share."""
+"""Fixtures of the tests of the simulation."""
 
 import pytest
 
@@ -9,13 +9,13 @@ from asr_server_sizing.speech import LiveRules
 
 @pytest.fixture(scope="session")
 def rules():
-    """Those of the default settings."""
+    """The rules of the default settings."""
     return LiveRules.of(Settings(_env_file=None))
 
 
 @pytest.fixture(scope="session")
 def make_profile():
-    """A profile with some costs, everything else free."""
+    """Make a profile with some costs, everything else free."""
 
     def make(slots=8, tokens_per_s=3.0, partial_passes=(3,), **costs):
         steps = StepCosts(**{"decode_s": 0.0, "decode_row_s": 0.0, "prefill_s": 0.0, "prefill_token_s": 0.0, **costs})

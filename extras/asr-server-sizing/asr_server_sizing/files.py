@@ -1,4 +1,4 @@
-"""Profiles in files: those that come with the server, those that were measured, and what `make gpu` writes."""
+"""Profiles in files: those that come with the server, those that were measured, and the results of `make gpu`."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class ProfileError(ValueError):
 
 
 def known() -> tuple[Profile, ...]:
-    """The profiles that come with the server."""
+    """Return the profiles that come with the server."""
     return _PROFILES.validate_json(Path(__file__).with_name("profiles.json").read_bytes())
 
 
 def read(path: Path) -> Profile:
-    """The profile in a file that `write` or `make gpu` has made. Raises `ProfileError`, `OSError`."""
+    """Return the profile in a file that `write` or `make gpu` has made. Raises `ProfileError`, `OSError`."""
     with path.open("rb") as file:
         content = file.read(_MAX_FILE_BYTES + 1)
     if len(content) > _MAX_FILE_BYTES:
@@ -86,7 +86,7 @@ class _GpuFile(BaseModel):
 
 
 def _of_gpu_file(found: _GpuFile, name: str) -> Profile:
-    """Raises `ProfileError`."""
+    """Return the profile of results of `make gpu`. Raises `ProfileError`."""
     if found.shape not in _SHAPES:
         raise ProfileError(f"shape: {found.shape!r} is not a released one")
     steps = found.step_over_bandwidth.recorded or found.step_over_bandwidth.not_recorded
@@ -117,7 +117,7 @@ def _of_gpu_file(found: _GpuFile, name: str) -> Profile:
 
 
 def _prompts(callers: int, timed: _Callers, span_s: float, step_costs: tuple[float, float]) -> Point:
-    """What is left of the time of so many spans without their decode steps."""
+    """Return the rest of the measured time of spans after their decode steps are subtracted."""
     tokens = callers * (span_s * AUDIO_TOKENS_PER_S + PROMPT_TOKENS)
     answer = max(1, round(span_s * TOKENS_PER_S)) - 1
     decoding_s = answer * (step_costs[0] + callers * step_costs[1])

@@ -10,7 +10,7 @@ from asr_server_sizing.profile import StepCosts
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What `fixed` times one cost and `each` times another took together, in seconds."""
+    """A measurement: `fixed` times one cost and `each` times another took `seconds` together."""
 
     fixed: float
     each: float
@@ -18,14 +18,18 @@ class Point:
 
 
 def costs(decode: Sequence[Point], prefill: Sequence[Point]) -> StepCosts:
-    """The costs that fit best. A point of `decode` is steps and the rows in them, one of `prefill` is passes over
-    prompts and their tokens. Raises `ValueError` where there are fewer than two different points of either."""
+    """Return the costs that fit best. Raises `ValueError` if there are fewer than two different points of either kind.
+
+    A point of `decode` is steps and the rows in them, one of `prefill` is passes over prompts and their tokens.
+    """
     return StepCosts(*line(decode), *line(prefill))
 
 
 def line(points: Sequence[Point]) -> tuple[float, float]:
-    """The costs, neither of them negative, with the least squares of relative errors. Raises `ValueError` if the points
-    do not determine both."""
+    """Return the costs, neither of them negative, with the least squares of relative errors.
+
+    Raises `ValueError` if the points do not determine both.
+    """
     weighted = [(point.fixed / point.seconds, point.each / point.seconds) for point in points if point.seconds > 0]
     ff, ee, fe = (sum(a * b for a, b in pairs) for pairs in _products(weighted))
     f, e = (sum(column) for column in zip(*weighted, strict=True)) if weighted else (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""Measures what an engine's steps cost on this machine, in about a minute: decode steps, prompts, partials."""
+"""Measures the costs of an engine's steps on this machine, in about a minute: decode steps, prompts, partials."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from asr_server_sizing.fit import Point
 from asr_server_sizing.profile import AUDIO_TOKENS_PER_S, PARTIAL_PASSES, PROMPT_TOKENS, TOKENS_PER_S, Profile
 
 _ROUNDS = 3
-# Rows and seconds of audio whose prompts are timed; what does not fit the batch is left out.
+# Rows and seconds of audio whose prompts are timed; those that do not fit the batch are left out.
 _PROMPTS = ((1, 1.0), (1, 4.0), (1, 10.0), (1, 30.0), (4, 4.0), (8, 4.0), (4, 30.0))
 # New speech of a partial, and the newest audio whose words are not committed.
 _PARTIAL_S, _OPEN_S = 0.45, 4.0
@@ -30,24 +30,23 @@ _SESSION = "size"
 
 @dataclass(slots=True)
 class _Times:
-    """What a run took. `decode_s`: the steps in which all rows got a token. `prompts_s`: until all rows had begun;
-    `passes` over prompts until then, and rows that decoded beside each of them. `done`: what the rows said."""
+    """The times of a run."""
 
-    decode_s: list[float] = field(default_factory=list)
-    prompts_s: float = 0.0
-    passes: int = 0
-    beside: list[int] = field(default_factory=list)
-    done: dict[int, Hypothesis] = field(default_factory=dict)
+    decode_s: list[float] = field(default_factory=list)  # of the steps in which all rows got a token
+    prompts_s: float = 0.0  # until all rows had begun
+    passes: int = 0  # over prompts, until all rows had begun
+    beside: list[int] = field(default_factory=list)  # the rows that decoded during each of these passes
+    done: dict[int, Hypothesis] = field(default_factory=dict)  # the results of the rows
 
 
 class Measurement:
-    """Of a loaded engine, with `clip`: speech, float32 (n,), mono, 16 kHz, some seconds. `clock`: monotonic seconds."""
+    """Measures a loaded engine. `clip`: some seconds of speech, float32 (n,), mono, 16 kHz. `clock`: monotonic."""
 
     def __init__(self, engine: Engine, clip: Samples, clock: Callable[[], float] = time.perf_counter) -> None:
         self._engine, self._clip, self._clock = engine, clip, clock
 
     def profile(self) -> Profile:
-        """Raises `AsrError` where a row fails, `ValueError` where the engine has no steps to measure."""
+        """Return the profile. Raises `AsrError` if a row fails, `ValueError` if the engine has no steps to measure."""
         info = self._engine.info
         decode = self._decode_points()
         step_costs = fit.line(decode)
@@ -83,7 +82,7 @@ class Measurement:
         return points
 
     def _prompts(self, step_costs: tuple[float, float]) -> list[Point]:
-        """Of rows that come together."""
+        """Return the times of the prompts of rows that come together."""
         points = []
         for rows, seconds in _PROMPTS:
             if rows <= self._engine.info.slots:
@@ -95,7 +94,7 @@ class Measurement:
         return points
 
     def _partials(self, step_costs: tuple[float, float]) -> tuple[list[int], list[Point]]:
-        """Passes of the partials of an utterance that grows, and what was left of their times without decode steps."""
+        """Return the passes of the partials of an utterance that grows, and their times without decode steps."""
         passes, points = list[int](), list[Point]()
         last: Hypothesis | None = None
         for count in range(1, int(len(self._clip) / SAMPLE_RATE / _PARTIAL_S) + 1):
@@ -116,7 +115,7 @@ class Measurement:
         return passes, points
 
     def _tokens_per_s(self) -> float | None:
-        """Of an answer; None where the model does not end it."""
+        """Return the tokens of an answer by seconds of speech, or None if the model does not end it."""
         found = self._run([Utterance(self._clip)]).done[0]
         return len(found.ids) / (len(self._clip) / SAMPLE_RATE) if found.finish is Finish.END else None
 
@@ -141,7 +140,7 @@ class Measurement:
         return found
 
     def _step(self, found: _Times) -> set[int]:
-        """The rows that had an outcome."""
+        """Make a step and return the rows that had an outcome."""
         keys = set()
         for outcome in self._engine.step():
             if isinstance(outcome, RowFailed):
@@ -153,5 +152,5 @@ class Measurement:
 
 
 def _decoding_s(rows: Sequence[int], step_costs: tuple[float, float]) -> float:
-    """Seconds of decode steps of so many rows each; none is no step."""
+    """Return the seconds of decode steps with these numbers of rows; 0 rows are no step."""
     return sum(step_costs[0] + count * step_costs[1] for count in rows if count)

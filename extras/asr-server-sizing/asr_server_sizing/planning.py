@@ -1,4 +1,4 @@
-"""How many replicas a load needs, so that answers come in time: found by simulating one replica's share of the load."""
+"""Finds how many replicas a load needs so that answers come in time, by simulating one replica's part of the load."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from asr_server_sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS, Profile
 from asr_server_sizing.replica import HostCosts
 from asr_server_sizing.simulation import Load, Outcome, Servers, simulate, steady
 
-# Simulated seconds, and those before them that count for nothing; longer where recordings come seldom.
+# Simulated seconds, and the seconds before them that are not counted; longer if recordings are rare.
 _DURATION_S, _LONGEST_S = 30.0, 60.0
 _WARM_UP_S = 8.0
-# Simulated first; what then misses the targets so many times is not simulated longer.
+# Simulated first; a load that then misses the targets this many times is not simulated longer.
 _TRIAL_S, _FAR = 3.0, 1.5
 _RECORDINGS_SEEN = 5
 # The replicas are as few as that share allows; a nearer figure would be finer than the measured costs.
 _PRECISION = 0.02
-# Of the time of the thread that serves all connections, or of that of voice detection. Beyond, answers wait for it.
+# The most load of the thread that serves all connections, or of the one of voice detection. Beyond, answers wait.
 MOST_HOST_LOAD = 0.7
-# How much more of the recordings may wait at the end, as a share of what came.
+# How much more of the recordings may wait at the end, as a part of those that came.
 _GROWTH = 0.1
 _SPAN_S = 30.0
 MOST_REPLICAS = 100_000
 
 
-# What live sessions and recordings cost a replica beside its engine: `tools/bench/live_cost.py`, 2026-11-23, with 20
+# The costs of live sessions and recordings besides the engine: `tools/bench/live_cost.py`, 2026-11-23, with 20
 # sessions and WAV files of 30 s, on a machine that was busy with other work, so that a quiet one needs less.
 HOST = HostCosts(
     silent_s=0.0074,
@@ -45,7 +45,7 @@ HOST_SOURCE = (
 
 
 class Bound(StrEnum):
-    """What is used up first when one replica gets more."""
+    """The resource that is used up first when one replica gets more load."""
 
     ENGINE = "engine"
     HOST = "event loop"
@@ -59,29 +59,26 @@ class TooMuch(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """The 95th percentiles that are allowed: of partials from the arrival of their audio, of finals from the end of the
-    utterance."""
+    """The 95th percentiles that are allowed."""
 
-    partial_p95_s: float = 1.0
-    final_p95_s: float = 1.0
+    partial_p95_s: float = 1.0  # from the arrival of the audio of a partial
+    final_p95_s: float = 1.0  # from the end of the utterance
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`replicas` meet the targets. `share` is the load of one of them, `outcome` what was simulated for it, and
-    `host_load` what its event loop does, and `detection_load` what its voice detection does, as a share of one core.
-    `bound`: why there are not fewer, None if there is one."""
+    """The replicas that meet the targets."""
 
     replicas: int
-    share: Load
-    outcome: Outcome
-    host_load: float
-    detection_load: float
-    bound: Bound | None
+    share: Load  # of one replica
+    outcome: Outcome  # simulated for that load
+    host_load: float  # of its event loop, in cores
+    detection_load: float  # of its voice detection, in cores
+    bound: Bound | None  # the reason why there are not fewer, None if there is one
 
 
 def plan(servers: Servers, load: Load, targets: Targets, on_try: Callable[[int], None] = lambda replicas: None) -> Plan:
-    """The fewest replicas, to 2 %. `servers.replicas` has no meaning here. `on_try`: called before each simulation.
+    """Return the fewest replicas, to 2 %. `servers.replicas` is ignored. `on_try`: called before each simulation.
 
     Raises `TooMuch`.
     """
@@ -112,12 +109,12 @@ def plan(servers: Servers, load: Load, targets: Targets, on_try: Callable[[int],
 
 
 def rank(values: Sequence[float], share: float) -> float | None:
-    """The smallest value that `share` of the values do not exceed; None where there are none."""
+    """Return the smallest value that `share` of the values do not exceed, or None if there are none."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)] if values else None
 
 
 def recordings_limit(profile: Profile) -> float:
-    """Seconds of recordings in a second, with full batches of whole spans and nothing else."""
+    """Return the seconds of recordings in a second, with full batches of whole spans and nothing else."""
     tokens = round(_SPAN_S * AUDIO_TOKENS_PER_S) + PROMPT_TOKENS
     steps_s = (profile.answer_passes(_SPAN_S) - 1) * profile.steps.decode(profile.slots) / profile.slots
     return _SPAN_S / (profile.steps.prefill_token_s * tokens + steps_s)
@@ -132,19 +129,19 @@ def _is_alone(share: Load) -> bool:
 
 
 def host_load(servers: Servers, share: Load) -> float:
-    """How busy the event loop of a replica is, on average: a share of one core."""
+    """Return the mean load of the event loop of a replica, in cores."""
     host = servers.host
     live = share.live * (share.voiced * host.voiced_loop_s + (1 - share.voiced) * host.silent_loop_s)
     return live + share.recordings_s_per_s * host.recording_loop_s
 
 
 def detection_load(servers: Servers, share: Load) -> float:
-    """The same of the thread of voice detection. Recordings have theirs in other threads."""
+    """Return the mean load of the thread of voice detection, in cores. Recordings have theirs in other threads."""
     return share.live * servers.host.detection_s
 
 
 def _least_replicas(servers: Servers, load: Load) -> tuple[int, Bound]:
-    """What is needed whatever a simulation says, and the reason."""
+    """Return the replicas that are needed whatever a simulation says, and the reason."""
     least = {
         Bound.SESSIONS: load.live / servers.limits.live_sessions,
         Bound.HOST: host_load(servers, load) / MOST_HOST_LOAD,
@@ -159,7 +156,7 @@ def _least_replicas(servers: Servers, load: Load) -> tuple[int, Bound]:
 
 def _attempt(servers: Servers, load: Load, targets: Targets, replicas: int) -> Plan | Bound:
     share = _share(load, replicas)
-    # What is far too much shows soon, and would take the longest to simulate.
+    # A load that is far too much shows soon, and would take the longest to simulate.
     trial = _simulated(servers, share, _TRIAL_S)
     if _is_missed(trial, share, Targets(_FAR * targets.partial_p95_s, _FAR * targets.final_p95_s)):
         return Bound.ENGINE

@@ -1,4 +1,4 @@
-"""What the steps of one model cost on one machine, as they were measured."""
+"""The measured costs of the steps of one model on one machine."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-# Of audio, as the model's encoder makes them; and of the prompt around it.
+# Tokens of audio, as the model's encoder makes them; and of the prompt around it.
 AUDIO_TOKENS_PER_S = 13
 PROMPT_TOKENS = 15
-# What the released models write of speech, as far as nothing else was measured.
+# The tokens that the released models write for a second of speech, if nothing else was measured.
 TOKENS_PER_S = 3.5
-# Passes of the partials on 450 ms of new speech, where they were not measured: those of the demonstration model for its
-# own recording (2026-11-23). The first is that of the prompt and of what is known of the answer.
+# Passes of the partials on 450 ms of new speech, if they were not measured: those of the demonstration model for its
+# own recording (2026-11-23). The first is that of the prompt and of the part of the answer that is known.
 PARTIAL_PASSES = (5, 3, 2, 2, 2, 3, 1)
 
 _Cost = Annotated[float, Field(ge=0, lt=1000, allow_inf_nan=False)]
@@ -33,23 +33,17 @@ class StepCosts:
     prefill_token_s: _Cost
 
     def decode(self, rows: int) -> float:
-        """Seconds of a step in which so many rows get a token each."""
+        """Return the seconds of a step in which this many rows get a token each."""
         return self.decode_s + rows * self.decode_row_s
 
     def prefill(self, tokens: int) -> float:
-        """Seconds of a pass over prompts with so many tokens in all."""
+        """Return the seconds of a pass over prompts with this many tokens in all."""
         return self.prefill_s + tokens * self.prefill_token_s
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One model on one machine.
-
-    `slots`: rows of the batch. `measured_rows`: most rows of a step that was measured; what lies beyond is estimated.
-    `tokens_per_s`: of an answer, by seconds of speech. `partial_passes`: passes of partials on 450 ms of new speech, as
-    a sample of them. `cores`: those that the steps run on, 0 for an accelerator. `assumptions`: what was not measured,
-    one sentence each.
-    """
+    """One model on one machine."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
 
@@ -57,14 +51,15 @@ class Profile:
     hardware: _Name
     source: _Name
     measured_on: _Name
-    slots: Annotated[int, Field(ge=1, le=4096)]
-    measured_rows: Annotated[int, Field(ge=1, le=4096)]
+    slots: Annotated[int, Field(ge=1, le=4096)]  # rows of the batch
+    measured_rows: Annotated[int, Field(ge=1, le=4096)]  # the most in a measured step; costs of more are estimated
     steps: StepCosts
-    tokens_per_s: Annotated[float, Field(gt=0, le=100)] = TOKENS_PER_S
+    tokens_per_s: Annotated[float, Field(gt=0, le=100)] = TOKENS_PER_S  # of an answer, by seconds of speech
+    # A sample of the passes of partials on 450 ms of new speech.
     partial_passes: Annotated[tuple[Annotated[int, Field(ge=1, le=1000)], ...], Field(min_length=1)] = PARTIAL_PASSES
-    cores: Annotated[int, Field(ge=0, le=4096)] = 0
-    assumptions: tuple[str, ...] = ()
+    cores: Annotated[int, Field(ge=0, le=4096)] = 0  # on which the steps run, 0 for an accelerator
+    assumptions: tuple[str, ...] = ()  # a sentence for each figure that was not measured
 
     def answer_passes(self, speech_s: float) -> int:
-        """Passes of an answer to so many seconds of speech without a draft, that of its prompt included."""
+        """Return the passes of an answer to this much speech without a draft, including that of its prompt."""
         return 1 + round(speech_s * self.tokens_per_s)

@@ -17,7 +17,7 @@ _BULK_OVER_S = 60.0
 
 
 class Recording:
-    """`spans_s`: lengths of its spans. `on_done` is called at its end."""
+    """One recording. `spans_s`: lengths of its spans. `on_done` is called at its end."""
 
     def __init__(
         self, profile: Profile, replica: Replica, spans_s: Sequence[float], on_done: Callable[[], None]
@@ -29,7 +29,7 @@ class Recording:
         self._began_s, self._decoded_s = replica.now_s, 0.0
 
     def start(self) -> bool:
-        """Begin, unless the replica refuses it. Whether it was accepted."""
+        """Begin, unless the replica refuses it. Returns True if it was accepted."""
         try:
             self._ticket, self._place = self._replica.hold(sum(self._spans_s))
         except Overloaded:
@@ -49,7 +49,7 @@ class Recording:
         self._replica.submit(work, self._priority, span_s, partial(self._on_span, number))
 
     def _on_span(self, number: int) -> None:
-        """Spans are taken in order, whichever is done first."""
+        """Note that a span is done. Spans are taken in order, whichever is done first."""
         self._finished[number] = True
         admission = self._replica.admission
         while self._taken < len(self._spans_s) and self._finished[self._taken]:

@@ -1,7 +1,7 @@
 """A server in simulated time: the real engine thread, queue and admission over a simulated batch.
 
 Nothing of the schedule is modelled: `EngineThread.turn` decides as it does in the server, by a clock that each step
-moves on. What happens outside of the engine thread is an event at the simulated moment.
+advances. Everything outside of the engine thread is an event at the simulated moment.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from asr_server.schedule.thread import EngineThread
 from asr_server_sizing.batch import SimulatedBatch, Work
 from asr_server_sizing.profile import Profile
 
-# Of shared cores the engine has this at least: the kernel divides their time.
+# The least part of shared cores that the engine has: the kernel divides their time.
 _LEAST_SHARE = 0.1
 
 
@@ -45,22 +45,16 @@ class Events:
 
 @dataclass(frozen=True, slots=True)
 class HostCosts:
-    """What a replica's processor does beside the engine's steps, in seconds of one core: for each second of a live
-    session in silence, for each second of speech in one, and for each second of audio of recordings.
+    """The costs of a replica besides the engine's steps, in seconds of one core for each second of audio."""
 
-    `..._loop_s`: what of it the thread of the event loop does. `detection_s`: what the thread of voice detection does
-    for each second of a session. `shared_cores`: the engine's steps run on these cores too; 0 where they run on an
-    accelerator.
-    """
-
-    silent_s: float = 0.0
-    voiced_s: float = 0.0
-    recording_s: float = 0.0
-    silent_loop_s: float = 0.0
-    voiced_loop_s: float = 0.0
-    recording_loop_s: float = 0.0
-    detection_s: float = 0.0
-    shared_cores: int = 0
+    silent_s: float = 0.0  # of a live session in silence
+    voiced_s: float = 0.0  # of speech in a live session
+    recording_s: float = 0.0  # of recordings
+    silent_loop_s: float = 0.0  # the part of `silent_s` on the thread of the event loop
+    voiced_loop_s: float = 0.0  # the part of `voiced_s` there
+    recording_loop_s: float = 0.0  # the part of `recording_s` there
+    detection_s: float = 0.0  # of a live session, on the thread of voice detection
+    shared_cores: int = 0  # the engine's steps run on these cores too; 0 if they run on an accelerator
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +67,7 @@ class Limits:
 
 
 class Replica:
-    """One server. `busy_s`: how long its engine was in steps so far."""
+    """One server. `busy_s`: the seconds that its engine was in steps so far."""
 
     def __init__(self, events: Events, profile: Profile, host: HostCosts, limits: Limits) -> None:
         self._events, self._host, self._limits = events, host, limits
@@ -98,18 +92,18 @@ class Replica:
 
     @property
     def host_load(self) -> float:
-        """The share of one core that is used beside the engine's steps."""
+        """The cores that are used besides the engine's steps."""
         host = self._host
         silent = (self.sessions - self.speaking) * host.silent_s
         return silent + self.speaking * host.voiced_s + self.recordings_s_per_s * host.recording_s
 
     @property
     def now_s(self) -> float:
-        """Simulated time."""
+        """The simulated time."""
         return self._events.now_s
 
     def after_decoding(self, began_s: float, seconds: float, action: Callable[[], None]) -> None:
-        """Call `action` when so many seconds of a recording, which came at `began_s`, are decoded."""
+        """Call `action` when `seconds` of a recording, which came at `began_s`, are decoded."""
         ready_s = began_s + seconds * self._host.recording_s
         if ready_s <= self._events.now_s:
             action()
@@ -117,7 +111,7 @@ class Replica:
             self._events.at(ready_s, action)
 
     def open_session(self) -> ExitStack:
-        """A place for a live session, until it is closed. Raises `Overloaded`."""
+        """Return a place for a live session, held until it is closed. Raises `Overloaded`."""
         if self.sessions >= self._limits.live_sessions:
             raise Overloaded("The server has all the live sessions that it may have.", retry_after_s=1)
         with ExitStack() as begun:
@@ -131,14 +125,14 @@ class Replica:
         self.sessions -= 1
 
     def hold(self, length_s: float) -> tuple[AdmissionTicket, ExitStack]:
-        """Admission of a recording of that length. Raises `Overloaded`."""
+        """Admit a recording of that length. Raises `Overloaded`."""
         with ExitStack() as begun:
             ticket = begun.enter_context(self.admission.hold())
             self.admission.measure(ticket, length_s)
             return ticket, begun.pop_all()
 
     def submit(self, work: Work, priority: Priority, seconds: float, on_done: Callable[[], None]) -> Callable[[], None]:
-        """Queue a row; `on_done` is called at the moment when it is done. Returns what cancels it."""
+        """Queue a row; `on_done` is called at the moment when it is done. Returns a function that cancels it."""
         job = Job[None](work, priority, cost_s=seconds)
         cancelled = False
         # At the moment of the outcome, which may be before the end of the turn that is being computed.
@@ -164,7 +158,7 @@ class Replica:
         return cancel
 
     def _turn(self) -> None:
-        """One turn of the engine thread. What comes in the time that it takes waits for the next one."""
+        """Make one turn of the engine thread. Work that comes meanwhile waits for the next one."""
         self._engine_s = self._events.now_s
         self.thread.turn()
         self._events.at(self._engine_s, self._after_turn)

@@ -16,34 +16,34 @@ from asr_server_sizing.speech import Ask, Asked
 
 # Clients send audio in pieces of this length, as ours do; a server decides when one has arrived.
 CHUNK_S = 0.1
-# More than what is lost by dividing by it.
+# More than the rounding error of a division by it.
 _EXACT = 1e-6
-# Of the encoder: the work on closed windows of an open utterance is kept for its next partial.
+# A window of the encoder: the work on closed windows of an open utterance is kept for its next partial.
 _WINDOW_S = 8.0
 # The new speech of the partials whose passes were measured.
 _MEASURED_PARTIAL_S = 0.45
 
 
 def arrival_s(at_s: float) -> float:
-    """When the piece has arrived that has this moment of the session's audio."""
+    """Return when the piece has arrived that has this moment of the session's audio."""
     return math.ceil(at_s / CHUNK_S - _EXACT) * CHUNK_S
 
 
 class Engine(Protocol):
-    """Where a session has its work done."""
+    """The engine of a session."""
 
     def submit(self, work: Work, priority: Priority, seconds: float, on_done: Callable[[], None]) -> Callable[[], None]:
-        """Queue a row of so many seconds of audio; `on_done` is called when it is done. Returns what cancels it."""
+        """Queue a row of `seconds` of audio; `on_done` is called when it is done. The returned function cancels it."""
 
 
 @dataclass(slots=True, eq=False)
 class _Utterance:
-    """`answered_s`: its audio in the last answer, from its start. `windows`: closed ones that are kept."""
+    """An utterance of the session."""
 
     start_s: float
     asked: Asked
-    answered_s: float = 0.0
-    windows: int = 0
+    answered_s: float = 0.0  # its audio in the last answer, from its start
+    windows: int = 0  # closed windows that are kept
     final: bool = False  # the last answer was asked for as one that may be the last
     ended_at_s: float = 0.0
 
@@ -60,17 +60,16 @@ class _Request:
 
 @dataclass(slots=True)
 class Lags:
-    """Seconds that each answer took. Of partials that are sent, from the arrival of their newest audio; of finals, from
-    the end of the utterance."""
+    """The seconds that each answer took."""
 
-    partials_s: list[float] = field(default_factory=list)
-    finals_s: list[float] = field(default_factory=list)
+    partials_s: list[float] = field(default_factory=list)  # of partials that are sent, from their newest audio
+    finals_s: list[float] = field(default_factory=list)  # from the end of the utterance
 
 
 class LiveSession:
-    """Gets what is asked for, with the audio that has arrived by then, in pieces of 100 ms.
+    """Makes the requests of a session, with the audio that has arrived by then, in pieces of 100 ms.
 
-    `now_s`: the session's time. `lags`: where its answers are noted.
+    `now_s`: the session's time. `lags`: the record of its answers.
     """
 
     def __init__(
@@ -80,10 +79,10 @@ class LiveSession:
         self._request: _Request | None = None
         self._ended: deque[_Utterance] = deque()
         self._open: _Utterance | None = None  # the utterance under way
-        self._wanted = False  # a partial of it
+        self._wanted = False  # a partial of it is wanted
 
     def on_ask(self, asked: Asked) -> None:
-        """It is time for this."""
+        """Make a request whose time has come."""
         utterance = self._open
         if utterance is None or utterance.start_s != asked.start_s:
             utterance = self._open = _Utterance(asked.start_s, asked)
@@ -105,7 +104,7 @@ class LiveSession:
         self._deliver_known()
 
     def _deliver_known(self) -> None:
-        """Utterances of which all audio was answered have their finals."""
+        """Deliver the finals of utterances whose audio was answered completely."""
         while self._ended and self._ended[0].answered_s == self._ended[0].asked.end_s - self._ended[0].start_s:
             self._lags.finals_s.append(self._now_s() - self._ended.popleft().ended_at_s)
 
@@ -131,7 +130,7 @@ class LiveSession:
         self._request = _Request(utterance, audio_s, final, work.passes > 1, arrived_s, cancel)
 
     def _work(self, utterance: _Utterance, audio_s: float) -> Work:
-        """What is kept of the last answer need not be run again; its text is verified in the pass of the prompt."""
+        """Return the work of a request. Kept windows are not run again; known text is verified with the prompt."""
         known_s, profile = utterance.answered_s, self._profile
         tokens = (audio_s - utterance.windows * _WINDOW_S) * AUDIO_TOKENS_PER_S + known_s * profile.tokens_per_s
         new_s = audio_s - known_s

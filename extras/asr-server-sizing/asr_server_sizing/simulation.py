@@ -1,4 +1,4 @@
-"""A discrete-event simulation of replicas under a load: how late answers are, what is refused, how busy engines are.
+"""A discrete-event simulation of replicas under a load: the lags of answers, refusals, and the load of engines.
 
 Live sessions go to the replica with the fewest of them, recordings to that with the least audio waiting.
 """
@@ -41,7 +41,7 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """All that comes within `duration_s` seconds. What ends before `warm_up_s` is in no figure."""
+    """All work that comes within `duration_s` seconds. Work that ends before `warm_up_s` is in no figure."""
 
     duration_s: float
     warm_up_s: float
@@ -51,13 +51,12 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A steady load: `live` sessions at any time, in which people speak for the share `voiced` of it, and recordings
-    of `recording_s` seconds each that come at random, `recordings_s_per_s` seconds of audio in a second."""
+    """A steady load of live sessions, and of recordings that come at random."""
 
-    live: int = 0
-    voiced: float = 0.5
-    recordings_s_per_s: float = 0.0
-    recording_s: float = 300.0
+    live: int = 0  # sessions at any time
+    voiced: float = 0.5  # the part of the time in which people speak in them
+    recordings_s_per_s: float = 0.0  # seconds of audio of recordings in a second
+    recording_s: float = 300.0  # the length of each recording
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,21 +72,19 @@ class Servers:
 
 @dataclass(slots=True)
 class Outcome:
-    """`lags`: of live answers. `uploads_s`: from the arrival of a recording to its end. `refused`: by kind. `busy`: the
-    share of the time in which the engines were in steps. `answered_s_per_s`: of recordings. `came_s`: audio of
-    all that came, `waiting_s`: what of it was not answered at the end."""
+    """The figures of a simulation."""
 
-    lags: Lags = field(default_factory=Lags)
-    uploads_s: list[float] = field(default_factory=list)
-    refused: Counter[str] = field(default_factory=Counter)
-    busy: float = 0.0
-    answered_s_per_s: float = 0.0
-    came_s: float = 0.0
-    waiting_s: float = 0.0
+    lags: Lags = field(default_factory=Lags)  # of live answers
+    uploads_s: list[float] = field(default_factory=list)  # from the arrival of a recording to its end
+    refused: Counter[str] = field(default_factory=Counter)  # by kind
+    busy: float = 0.0  # the part of the time in which the engines were in steps
+    answered_s_per_s: float = 0.0  # seconds of recordings in a second
+    came_s: float = 0.0  # audio of all recordings that came
+    waiting_s: float = 0.0  # the part of it that was not answered at the end
 
 
 def steady(load: Load, duration_s: float, warm_up_s: float, seed: int = 1) -> Trace:
-    """A load as a trace, the same for the same seed."""
+    """Return a load as a trace, the same for the same seed."""
     chance = random.Random(seed)
     whole_s = warm_up_s + duration_s
     # Not all at once: the pieces of all sessions would arrive at the same moments.
@@ -109,7 +106,7 @@ def _uploads(load: Load, whole_s: float, chance: random.Random) -> Iterator[Uplo
 
 
 def simulate(servers: Servers, trace: Trace, seed: int = 1) -> Outcome:
-    """What becomes of the trace. The same arguments give the same outcome."""
+    """Return the outcome of a trace. The same arguments give the same outcome."""
     return _Run(servers, trace, random.Random(seed)).outcome()
 
 
@@ -123,7 +120,7 @@ class _Run:
         self._found, self._answered_s = Outcome(), 0.0
 
     def outcome(self) -> Outcome:
-        """Let the time of the trace pass."""
+        """Let the time of the trace pass, and return the outcome."""
         trace, events = self._trace, self._events
         recordings_s = sum(sum(upload.spans_s) for upload in trace.uploads)
         for replica in self._replicas:
@@ -145,7 +142,7 @@ class _Run:
         return self._found
 
     def _forget(self) -> Outcome:
-        """What came in the warm-up is in no figure; sessions go on with the same lists."""
+        """Forget the figures of the warm-up. Sessions go on with the same lists, which are emptied."""
         self._found.lags.partials_s.clear()
         self._found.lags.finals_s.clear()
         self._found.uploads_s.clear()

@@ -1,4 +1,4 @@
-"""`asr-server size --server`: how many servers a load needs, by what a running one says of itself at `/health`."""
+"""`asr-server size --server`: how many servers a load needs, by the figures of a running one at `/health`."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class _Health(BaseModel):
 
 
 def plan(server: str, key: str, live: int, recordings_s_per_s: float) -> dict[str, Any]:
-    """The figures. The shares that live sessions and recordings take of a server are added, so that both fit at once.
+    """Return the figures. The parts of a server for live sessions and for recordings are added, so that both fit.
 
-    Raises `NoServer`, and `Failure` where the server does not say, or can take nothing.
+    Raises `NoServer`, and `Failure` if the server does not say, or can take nothing.
     """
     found = _health(server, key).capacity
     wanted = ((live, found.streams), (recordings_s_per_s, found.audio_s_per_s))

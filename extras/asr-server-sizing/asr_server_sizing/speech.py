@@ -1,4 +1,4 @@
-"""When a live session asks the engine, given when its speaker speaks. Pure: the engine's answers are not needed for it.
+"""Computes the requests of a live session from the times at which its speaker speaks, without answers. Pure.
 
 The times are those of `live/machine/session.py`.
 """
@@ -24,7 +24,7 @@ Regions = Sequence[tuple[float, float]]
 # An utterance is shorter than this in half of all cases, by a log-normal distribution.
 _MEDIAN_UTTERANCE_S = 4.0
 _SPREAD = 0.8
-# Between two utterances of one person, when nobody else speaks.
+# The least pause between two utterances of one person, when nobody else speaks.
 _LEAST_PAUSE_S = 0.6
 
 
@@ -40,7 +40,7 @@ class LiveRules:
 
     @classmethod
     def of(cls, settings: Settings) -> LiveRules:
-        """Those that the server would use: it decides once a frame."""
+        """Return the rules that the server would use: it decides once a frame."""
         return cls(
             partial_every_s=_whole_frames_s(1000 * settings.ws_buffer_size / 2 / SAMPLE_RATE),
             min_silence_s=_whole_frames_s(settings.vad_min_silence_ms),
@@ -55,7 +55,7 @@ def _whole_frames_s(duration_ms: float) -> float:
 
 
 class Ask(Enum):
-    """What is asked for: text of an open utterance; of one in a pause, which may be its last; the end of one."""
+    """The kinds of requests: text of an open utterance; of one in a pause, which may be its last; the end of one."""
 
     PARTIAL = "partial"
     PAUSE = "pause"
@@ -64,16 +64,16 @@ class Ask(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """At `at_s` seconds of the session, about the utterance that began at `start_s`, with its audio up to `end_s`."""
+    """A request of a session. Times are seconds of the session."""
 
     at_s: float
     ask: Ask
-    start_s: float
-    end_s: float
+    start_s: float  # of the utterance
+    end_s: float  # of its audio
 
 
 def asks(regions: Regions, rules: LiveRules) -> list[Asked]:
-    """All that a session asks for, in order."""
+    """Return all requests of a session, in order."""
     found: list[Asked] = []
     start_s: float | None = None
     free_s = fresh_s = 0.0  # where the last utterance ended; new speech since the last request
@@ -106,8 +106,10 @@ def asks(regions: Regions, rules: LiveRules) -> list[Asked]:
 
 
 def conversation(chance: random.Random, duration_s: float, voiced: float) -> list[tuple[float, float]]:
-    """Regions of someone who speaks for that share of the time: utterances of many lengths, and pauses of a fitting
-    mean length. Begins somewhere in the middle."""
+    """Return the regions of someone who speaks for the part `voiced` of the time, from a moment in the middle on.
+
+    Utterances have many lengths, and pauses a mean length that fits.
+    """
     mean_s = _MEDIAN_UTTERANCE_S * math.exp(_SPREAD**2 / 2)
     pause_s = max(0.0, mean_s * (1 / voiced - 1) - _LEAST_PAUSE_S)
     at_s = -chance.random() * (mean_s + _LEAST_PAUSE_S + pause_s)

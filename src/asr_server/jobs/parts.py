@@ -1,7 +1,7 @@
 """The result of a job while it is made in parts: the samples of finished ones, and a list of these, in two files.
 
-Both files only grow. A part counts once its line is in the list, behind its samples; what a server that died left
-beyond that is cut off.
+Both files only grow. A part counts once its line is in the list, which is written after its samples; the rest that a
+server left when it died is cut off.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class JobParts:
         self._audio.truncate(self.samples * SAMPLE_BYTES)
 
     def write(self, data: bytes) -> None:
-        """The next bytes of the part that is being made."""
+        """Add the next bytes of the part that is being made."""
         self._audio.write(data)
 
     def finish_part(self, key: str) -> None:
-        """The part is complete, and stays whatever happens."""
+        """End the part. When this returns, the part is on the disk."""
         self._audio.flush()
         os.fsync(self._audio.fileno())
         size = os.fstat(self._audio.fileno()).st_size

@@ -28,7 +28,7 @@ class JobRequest(Protocol):
 
 
 def new_id() -> str:
-    """An id that cannot be guessed."""
+    """Return an id that cannot be guessed."""
     return f"job_{secrets.token_urlsafe(18)}"
 
 
@@ -77,7 +77,7 @@ class JobError:
 
     @classmethod
     def of(cls, error: AsrError) -> JobError:
-        """The parts of an error that are stored."""
+        """Return the parts of an error that are stored."""
         return cls(error.code, error.message, error.param)
 
 
@@ -122,7 +122,7 @@ class JobRecord:
         return replace(self, state=JobState.FAILED, result=None, error=JobError.of(error))
 
     def log(self, took_s: float) -> None:
-        """Write how it ended into the log. `took_s`: its last run."""
+        """Log the end of the job. `took_s`: the time of its last run."""
         logger.info(
             "job",
             id=self.id,

@@ -128,7 +128,7 @@ def _parse(form: FormData, services: Services) -> tuple[RecordingRequest, Upload
 
 
 def accepted(record: JobRecord) -> Response:
-    """The answer to who creates a job."""
+    """Return the response for a job that was created."""
     return JSONResponse(_body(record), 202, {"Location": f"/v1/jobs/{record.id}"})
 
 

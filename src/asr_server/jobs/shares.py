@@ -81,11 +81,11 @@ class WaitingJobs:
         self._waiting: dict[str, deque[str]] = {}  # the owner whose turn is next comes first
 
     def put(self, owner: str, identity: str) -> None:
-        """The job waits from now on."""
+        """Add a job, which waits from now on."""
         self._waiting.setdefault(owner, deque()).append(identity)
 
     def remove(self, owner: str, identity: str) -> None:
-        """The job no longer waits, if it did."""
+        """Remove a job, if it waits."""
         waiting = self._waiting.get(owner, deque())
         if identity in waiting:
             waiting.remove(identity)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Seconds of audio, and how many of all there are about, 0 if unknown; characters of a text that are spoken."""
+    """Seconds of audio that are done, and of all about, 0 if unknown; characters of a text that are spoken."""
 
     done_s: float
     duration_s: float

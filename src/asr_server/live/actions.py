@@ -1,4 +1,4 @@
-"""What a client of `WS /ws/transcribe` may send: the query and the actions. Imports nothing of the session itself."""
+"""The query and the actions that a client of `WS /ws/transcribe` may send. Imports nothing of the session itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Endpointing(BaseModel):
 
     @property
     def manual(self) -> bool | None:
-        """Whether a flush alone ends an utterance; None if nothing was said of it."""
+        """True if a flush alone ends an utterance; None if the query does not say."""
         if self.endpointing is not None:
             return self.endpointing == "manual"
         return None if self.use_server_vad is None else not self.use_server_vad
@@ -62,7 +62,7 @@ class Query(_Endpointing):
 
 
 class Action(_Endpointing):
-    """What a client may ask for in a text frame."""
+    """An action that a client asks for in a text frame."""
 
     model_config = ConfigDict(strict=True)
 

@@ -28,7 +28,7 @@ class WordTimestamps:
 
 
 class FinalWordTimes:
-    """Of one session; `send` gets the words of each final that has text. `engine_of`: what aligns for a model.
+    """Times the words of one session; `send` gets those of each final with text. `engine_of`: finds the aligner.
 
     Holds the audio of one utterance only: those before it have their finals, or were discarded and have none.
     """
@@ -63,7 +63,7 @@ class FinalWordTimes:
             task.add_done_callback(self._tasks.discard)
 
     async def wait(self, timeout_s: float) -> None:
-        """Until the words that are being looked for have been sent."""
+        """Wait until the words that are being timed have been sent."""
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=timeout_s)
 

@@ -1,4 +1,4 @@
-"""What a live session was sent and has not processed yet, in order and bounded in bytes."""
+"""The input of a live session that it has not processed yet, in order and bounded in bytes."""
 
 from __future__ import annotations
 

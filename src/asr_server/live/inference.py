@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class MeanTime:
-    """How long answers were with the engine, on average."""
+    """The mean time that answers took in the engine."""
 
     count: int = 0
     mean_s: float = 0.0
@@ -44,7 +44,7 @@ class Engines:
     times: dict[ResultKind, MeanTime] = field(default_factory=dict)
 
     def of(self, model: str, kind: ResultKind = ResultKind.FINAL) -> EngineClient:
-        """What answers a request of that kind for a model, "" for the default."""
+        """Return the engine for requests of that kind and a model, "" for the default."""
         default = self.accurate if kind is ResultKind.FINAL else self.fast
         return self.others[model] if model else default
 
@@ -54,18 +54,18 @@ class Engines:
 
     @property
     def traits(self) -> list[EngineTraits]:
-        """Of each: a session may change its model, and its audio is cut so that any of them can take it."""
+        """The traits of each engine: a session may change its model, and its audio is cut to suit all of them."""
         return [engine.traits for engine in (self.fast, self.accurate, *self.others.values())]
 
     @property
     def separate(self) -> bool:
-        """Whether partials come from another engine than finals."""
+        """True if partials come from another engine than finals."""
         return self.fast is not self.accurate
 
 
 @dataclass(frozen=True, slots=True)
 class LiveInference:
-    """For one session; `timeout_s` is the time limit of each answer."""
+    """The requests of one session to its engines; `timeout_s` is the time limit of each answer."""
 
     engines: Engines
     session: str

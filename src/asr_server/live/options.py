@@ -1,4 +1,4 @@
-"""How a live session begins, and what all live sessions share."""
+"""The options of a live session, and the resources that all live sessions share."""
 
 from __future__ import annotations
 

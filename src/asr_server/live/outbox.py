@@ -128,7 +128,7 @@ class Outbox:
         self._wake.set()
 
     def close(self, error: AsrError | None = None) -> None:
-        """No more messages come. What waits is still read; then `messages` ends, with the error if there is one."""
+        """Accept no more messages. Those that wait are still read; then `messages` ends, with the error if any."""
         if not self._closed:
             self._closed, self._error = True, error
             self._wake.set()

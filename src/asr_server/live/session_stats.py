@@ -16,7 +16,7 @@ _LAGS_KEPT = 1_024
 
 
 class SessionOutcome(StrEnum):
-    """How a live session ended."""
+    """The outcome of a live session."""
 
     CLOSED = "closed"  # the client ended it
     LOST = "lost"  # the connection broke, and nobody came back in time
@@ -130,13 +130,13 @@ def _spoken_samples(message: Partial | Final, share: float) -> int:
 
 
 def _word_ends(text: str, before: int, committed: int) -> list[int]:
-    """Where the newly committed words end in the text; text without blanks counts as one word."""
+    """Return where the newly committed words end in the text; text without blanks counts as one word."""
     ends = [at for at in range(before + 1, committed) if text[at].isspace() and not text[at - 1].isspace()]
     return ends if text[committed - 1].isspace() else [*ends, committed]
 
 
 def _percentile_ms(seconds: Sequence[float], share: float) -> int | None:
-    """None for an empty sequence."""
+    """Return the percentile in milliseconds, or None for an empty sequence."""
     if not seconds:
         return None
     ordered = sorted(seconds)

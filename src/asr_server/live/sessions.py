@@ -72,7 +72,7 @@ class LiveSessions:
 
     @property
     def ids(self) -> Set[str]:
-        """Those of all sessions."""
+        """The ids of all sessions."""
         return self._open.keys()
 
     @property
@@ -82,7 +82,7 @@ class LiveSessions:
 
     @property
     def times(self) -> Mapping[ResultKind, MeanTime]:
-        """How long answers of each kind took so far."""
+        """The mean times of answers so far, by kind."""
         return self._engines.times
 
     @property

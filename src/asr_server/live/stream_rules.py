@@ -1,4 +1,4 @@
-"""What a live stream is for this server, and a first guess of what its engine can do."""
+"""The rules of a live stream on this server, and a first guess of the speed of its engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def stream_rules(settings: Settings, plan: Plan) -> StreamRules:
-    """For these settings, as the plan resolved them."""
+    """Return the rules for these settings, as the plan resolved them."""
     return StreamRules(
         partial_every_s=settings.ws_buffer_size / (2 * SAMPLE_RATE),
         max_sessions=settings.max_live_sessions,

@@ -16,7 +16,7 @@ from asr_server.live.machine.utterance import Frame
 
 
 class VoiceDetector:
-    """That of one session. `thread`: of all sessions; it does one thing after the other, in the order they come.
+    """The detector of one session. `thread`: of all sessions; it does one thing after the other, in order.
 
     A session waits for the frames of an event before it goes on with the next one. So each has the same share of the
     thread, and no more waits for it than a piece of audio of each session.

@@ -44,18 +44,16 @@ _SUBSCRIBER_BITS = 64
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who makes a request. `owner`: the owner of its jobs and sessions, "" where there are no keys. `session`: the
-    configuration in the ephemeral key that opens this realtime session, None where another key opens it. `share`: who
-    shares what the server can do with others: the owner, or an address where there are no keys."""
+    """The caller of a request."""
 
-    owner: str = ""
-    session: Mapping[str, Any] | None = None
-    share: str = ""
+    owner: str = ""  # the owner of its jobs and sessions, "" where there are no keys
+    session: Mapping[str, Any] | None = None  # the realtime session in the ephemeral key, None for other keys
+    share: str = ""  # the name by which fair schedulers count it: the owner, or an address where there are no keys
 
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """What access depends on."""
+    """The rules by which access is decided."""
 
     api_keys: ApiKeys
     ephemeral_keys: EphemeralKeys
@@ -64,7 +62,7 @@ class AccessRules:
 
     @classmethod
     def of(cls, settings: Settings) -> AccessRules:
-        """The rules that the settings ask for."""
+        """Return the rules that the settings ask for."""
         api_keys = ApiKeys(settings.keys)
         origins = Origins(settings.origins, keyless=not api_keys, loopback=is_loopback(settings.host))
         quota = Quota(settings.key_max_requests, settings.key_rate, max_live=settings.max_live_sessions)
@@ -106,7 +104,7 @@ class AccessControl:
             await self._app(scope, receive, send_and_release)
 
     def _admit(self, connection: HTTPConnection) -> AbstractContextManager[Place | None]:
-        """Check everything and take a place of the caller's quota. Raises the error that the caller gets."""
+        """Check everything and take a place of the caller's quota. Raises the error for the caller."""
         scope, headers = connection.scope, connection.headers
         self._rules.origins.check_host(headers.get("host"))
         if scope.get("method") not in _SAFE_METHODS:
@@ -185,7 +183,7 @@ def _is_realtime_socket(scope: Scope) -> bool:
 
 
 def _address(connection: HTTPConnection) -> str:
-    """Who shares a limit where there are no keys: an IPv4 address, or a whole IPv6 network of one subscriber."""
+    """Return the name of a caller without a key: an IPv4 address, or the IPv6 network of one subscriber."""
     host = connection.client.host if connection.client else ""
     try:
         address = ip_address(host)

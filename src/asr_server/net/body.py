@@ -30,27 +30,27 @@ from asr_server.core.temporary import restore_directory
 from asr_server.net.form_parser import FormParser
 from asr_server.net.slices import TimeSlice
 
-# A network may lose a client without any message: after so long without data it is not waited for.
+# A network may lose a client without any message: after this long without data it is not waited for.
 _STALLED_S = 60.0
-# What an upload brings at least while so much time is spent waiting for it, and the longest time in all. A poor mobile
-# network has ten times the rate, as has speech that is sent while it is recorded.
+# The least bytes of an upload in this much time of waiting for it, and the longest time in all. A poor mobile network
+# has ten times the rate, and so has speech that is sent while it is recorded.
 _LEAST_BYTES, _LEAST_BYTES_S = 16 * 1024, 60.0
 _LONGEST_S = 4 * 3600.0
-# Of a text, which is held in the memory meanwhile: 24 MB at 64 KiB a second.
+# The longest time for a text, which is held in the memory meanwhile: 24 MB at 64 KiB a second.
 _LONGEST_TEXT_S = 360.0
 _MULTIPART = "multipart/form-data"
-# A string as a whole, also one without an end, or what begins another value. Nothing is read twice.
+# A string as a whole, also one without an end, or the beginning of another value. Nothing is read twice.
 _JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
 # 1,000 chapters, the most that makes sense, have 7,000.
 _MAX_TOKENS = 20_000
-# What `json` raises for text that is not JSON, and for JSON that is nested too deeply.
+# The errors that `json` raises for text that is not JSON, and for JSON that is nested too deeply.
 NOT_JSON = (ValueError, RecursionError)
 
 T = TypeVar("T", bound=BaseModel)
 
 
 async def read_form(request: Request, max_bytes: int) -> FormData:
-    """The parsed form. The caller closes it.
+    """Return the parsed form. The caller closes it.
 
     Raises `UnsupportedContentType`, `UnsupportedEncoding`, `MalformedBody`, `UploadStalled`, `UploadsUnavailable`,
     `Cancelled` when the client leaves, and `FileTooLarge`: at once for a declared length over the limit, otherwise
@@ -73,7 +73,7 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
 
 
 async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
-    """The body as a JSON object, {} for an empty body.
+    """Return the body as a JSON object, {} for an empty body.
 
     Raises `UnsupportedEncoding`, `MalformedBody`, also for too many values, `FileTooLarge` and `UploadStalled`.
     """
@@ -93,7 +93,7 @@ async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:
 
 
 def validated(model: type[T], values: Any) -> T:
-    """`values` as the model. Raises `InvalidValue` that names the first wrong field."""
+    """Return `values` as the model. Raises `InvalidValue` that names the first wrong field."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -103,7 +103,7 @@ def validated(model: type[T], values: Any) -> T:
 
 
 def schema_of(model: type[BaseModel]) -> dict[str, Any]:
-    """The JSON schema of a body that a route reads by itself, with its definitions in place: FastAPI knows none."""
+    """Return the JSON schema of a body that a route reads by itself, with its definitions in place."""
     schema = model.model_json_schema()
     definitions = schema.pop("$defs", {})
 
@@ -122,8 +122,7 @@ def schema_of(model: type[BaseModel]) -> dict[str, Any]:
 
 
 def _check_values(data: bytes) -> None:
-    """No other client is served while JSON is parsed: a long text takes milliseconds, as many bytes of small values
-    seconds. Raises `ValueError`."""
+    """Raise `ValueError` for too many values: parsing them takes seconds, in which no other client is served."""
     for number, _ in enumerate(_JSON_TOKEN.finditer(data)):
         if number > _MAX_TOKENS:
             raise ValueError("too many values")
@@ -146,11 +145,11 @@ class BodyReader:
         self.size = 0
         self._slice = TimeSlice()
         self._waited_s = 0.0
-        # At the last look at the rate.
+        # The state at the last check of the rate.
         self._size_before, self._waited_before_s = 0, 0.0
 
     async def __call__(self) -> Message:
-        """The next part of a body that is not complete, as `receive` of ASGI."""
+        """Return the next part of a body that is not complete, as `receive` of ASGI does."""
         await self._slice.next_round()  # parts that have come already are given at once
         began_s = time.monotonic()
         try:
@@ -158,7 +157,7 @@ class BodyReader:
                 message = await self._receive()
         except TimeoutError:
             raise UploadStalled(f"Nothing of the upload came for {_STALLED_S:g} s.") from None
-        restore_directory()  # with every part: it may vanish during an upload, and is needed once memory is used up
+        restore_directory()  # for every part: it may vanish during an upload, and is needed once memory is used up
         self._waited_s += time.monotonic() - began_s
         self.size += len(message.get("body", b""))
         if self.size > self._max_bytes:
@@ -189,38 +188,38 @@ def map_disk_errors() -> Iterator[None]:
 
 
 def too_large(max_bytes: int) -> FileTooLarge:
-    """The error for a body over the limit."""
+    """Return the error for a body over the limit."""
     return FileTooLarge(
         f"The upload is larger than the {max_bytes / 1024 / 1024:g} MiB that this server takes.", param="file"
     )
 
 
 def upload(form: FormData, name: str) -> UploadFile | None:
-    """The last file part of that name; None when there is none, or only a text part."""
+    """Return the last file part of that name, or None if there is none, or only a text part."""
     files = [value for key, value in form.multi_items() if key == name and isinstance(value, UploadFile)]
     return files[-1] if files else None
 
 
 def scalars(form: FormData, names: frozenset[str]) -> dict[str, str]:
-    """The text fields of these names: the last of each wins, and a blank one counts as absent."""
+    """Return the text fields of these names: the last of each wins, and a blank one counts as absent."""
     found = {key: value.strip() for key, value in form.multi_items() if key in names and isinstance(value, str)}
     return {key: value for key, value in found.items() if value}
 
 
 def listed(form: FormData, name: str) -> list[str]:
-    """A list field in every spelling in use: `k`, `k[]`, `k[0]`; repeated, comma-joined, or as a JSON array."""
+    """Return a list field in every spelling in use: `k`, `k[]`, `k[0]`; repeated, comma-joined, or as a JSON array."""
     lists = (found if (found := _array(value)) is not None else value.split(",") for value in _values(form, name))
     return [text for items in lists for item in items if (text := item.strip())]
 
 
 def repeated(form: FormData, name: str) -> list[str]:
-    """A list field whose values may contain commas, as `k`, `k[]` or `k[0]`: repeated, or as a JSON array."""
+    """Return a list field whose values may contain commas, as `k`, `k[]` or `k[0]`: repeated, or as a JSON array."""
     lists = (found if (found := _array(value)) is not None else [value.strip()] for value in _values(form, name))
     return [item for items in lists for item in items if item]
 
 
 def nested(form: FormData, name: str) -> Any:
-    """An object field in every spelling in use: `k[part]` fields, a JSON object, or a bare word; None when absent."""
+    """Return an object field in every spelling in use: `k[part]` fields, a JSON object, or a word; None when absent."""
     key = re.compile(rf"{re.escape(name)}\[(\w+)\]")
     parts = {found[1]: v for k, v in form.multi_items() if isinstance(v, str) and (found := key.fullmatch(k))}
     if parts:
@@ -240,7 +239,7 @@ def _values(form: FormData, name: str) -> list[str]:
 
 
 def _array(value: str) -> list[str] | None:
-    """The items of a JSON array; None for what is none."""
+    """Return the items of a JSON array, or None if the value is none."""
     if value.lstrip().startswith("["):
         with suppress(*NOT_JSON):
             return [str(part).strip() for part in json.loads(value)]

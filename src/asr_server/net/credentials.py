@@ -1,4 +1,4 @@
-"""Where a request or a socket carries its key. Whether the key is valid is checked in `access.py`."""
+"""Finds the key in a request or a socket's handshake. `access.py` checks whether it is valid."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BEARER = "bearer "
 
 
 def presented(connection: HTTPConnection) -> str | None:
-    """The key that the caller sent, None for none. Raises nothing: a malformed header counts as absent.
+    """Return the key that the caller sent, or None. A malformed header counts as absent.
 
     A browser's socket cannot set a header: its key is a subprotocol, as OpenAI's client sends it, or `token` in the
     query. The query of an HTTP request is not read, since URLs are kept in logs and histories.
@@ -24,13 +24,13 @@ def presented(connection: HTTPConnection) -> str | None:
 
 
 def by_subprotocol(connection: HTTPConnection) -> str | None:
-    """The key that OpenAI's browser client puts among the subprotocols."""
+    """Return the key that OpenAI's browser client puts among the subprotocols, or None."""
     offered: list[str] = connection.scope.get("subprotocols") or []
     return next((p.removeprefix(_KEY_PROTOCOL) for p in offered if p.startswith(_KEY_PROTOCOL)), None)
 
 
 def realtime_subprotocol(connection: HTTPConnection) -> str | None:
-    """The subprotocol to select for a socket: OpenAI's, where the client offers it."""
+    """Return the subprotocol to select for a socket: OpenAI's if the client offers it, else None."""
     offered: list[str] = connection.scope.get("subprotocols") or []
     return _REALTIME_PROTOCOL if _REALTIME_PROTOCOL in offered else None
 

@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`; when the client hangs up first, `work` is cancelled and `Cancelled` raised.
+    """Return the result of `work`; when the client hangs up first, cancel `work` and raise `Cancelled`.
 
-    To be called after the body has been read: what `receive` yields then can only be the end of the connection.
+    Call it after the body has been read: the next message of `receive` can then only be the end of the connection.
     """
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))

@@ -1,6 +1,6 @@
 """Ephemeral keys, which open a realtime session from a browser that must not hold a real key.
 
-A key contains when it expires and the session that it opens, signed with a secret that follows from an API key. So any
+A key contains its expiry and the session that it opens, signed with a secret that is derived from an API key. So any
 server with the same `API_KEYS` accepts it, nothing is stored, and it ends with the API key that it was requested with.
 """
 
@@ -29,31 +29,31 @@ MAX_KEY_CHARS = 4_096
 _MAX_SESSION_BYTES = 256 * 1024  # unpacked: several times the longest prompt and keywords
 _CLOCKS_DIFFER_S = 60
 _PURPOSE = b"asr-server ephemeral key 1"
-# 7 ms and 2 MB for each API key at the start, and for each guess of who tries to find it from an ephemeral key.
+# 7 ms and 2 MB for each API key at the start, and for each guess of an attacker who has an ephemeral key.
 _SCRYPT = {"n": 2**11, "r": 8, "p": 1}
 _MAC_BYTES, _TIME_BYTES = 32, 8
 
 
 @dataclass(frozen=True, slots=True)
 class EphemeralKey:
-    """A key that was issued. `expires_at`: Unix seconds."""
+    """A key that was issued."""
 
     value: str
-    expires_at: int
+    expires_at: int  # Unix seconds
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedSession:
-    """What a key opens. `owner`: of the API key that it was requested with, "" on a server without keys."""
+    """The session that a key opens."""
 
-    owner: str
+    owner: str  # of the API key that it was requested with, "" on a server without keys
     session: Mapping[str, Any]
 
 
 class EphemeralKeys:
     """Issues and verifies ephemeral keys on behalf of these API keys.
 
-    On a server without any, everybody can make one: it opens nothing that is not open without.
+    On a server without API keys everybody can make one: it opens nothing that is not open anyway.
     """
 
     def __init__(self, api_keys: Iterable[str], now_s: Callable[[], float] = time.time) -> None:
@@ -61,7 +61,7 @@ class EphemeralKeys:
         self._now_s = now_s
 
     def issue(self, session: Mapping[str, Any], lifetime_s: int, owner: str = "") -> EphemeralKey:
-        """A key for a session of this configuration, valid for `lifetime_s` seconds.
+        """Return a key for a session of this configuration, valid for `lifetime_s` seconds.
 
         Raises `InvalidValue` where the configuration does not fit into a key.
         """
@@ -78,7 +78,7 @@ class EphemeralKeys:
         return EphemeralKey(value, expires_at)
 
     def open(self, value: str) -> OpenedSession:
-        """What this key opens. Raises `InvalidKey` for one that was not issued for these API keys, or has expired."""
+        """Return the session that a key opens. Raises `InvalidKey` for a foreign or an expired key."""
         content, owner = self._verified(value)
         remaining_s = int.from_bytes(content[:_TIME_BYTES], "big") - self._now_s()
         # No key is issued for longer, so one that seems to be was issued while a clock was wrong.
@@ -87,7 +87,7 @@ class EphemeralKeys:
         return OpenedSession(owner, _session(content[_TIME_BYTES:]))
 
     def _verified(self, value: str) -> tuple[bytes, str]:
-        """The signed part and the owner. Compares with the signatures of all API keys, in constant time each."""
+        """Return the signed part and the owner. Compares with the signatures of all API keys, each in constant time."""
         if len(value) > MAX_KEY_CHARS:
             raise _invalid()
         encoded = value.removeprefix(EPHEMERAL)
@@ -111,7 +111,7 @@ def _mac(secret: bytes, content: bytes) -> bytes:
 
 
 def _session(packed: bytes) -> Mapping[str, Any]:
-    """The configuration. On a server without keys it may be from anybody."""
+    """Return the configuration. On a server without keys it may be from anybody."""
     unpacker = zlib.decompressobj()
     try:
         text = unpacker.decompress(packed, _MAX_SESSION_BYTES)

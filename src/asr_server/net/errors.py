@@ -1,4 +1,4 @@
-"""How domain errors leave the server: one table, and one renderer for each protocol.
+"""Renders domain errors for clients: one table, and one renderer for each protocol.
 
 The table maps an error code to an HTTP status, an OpenAI error type and a WebSocket close code. Routes raise domain
 errors and never name a status. `docs/use/errors.md` holds the same table.
@@ -26,13 +26,13 @@ from asr_server.core import errors
 
 @dataclass(frozen=True, slots=True)
 class ErrorMapping:
-    """What one error code becomes. `final`: clients are told not to retry, as they otherwise do after a 5xx."""
+    """The statuses of one error code."""
 
     status: int
     type: str
     ws_close: int
     retry_after_s: int | None = None
-    final: bool = False
+    final: bool = False  # clients are told not to retry, as they otherwise do after a 5xx
 
 
 _INVALID = ErrorMapping(400, "invalid_request_error", 4000)
@@ -74,7 +74,7 @@ TABLE: dict[str, ErrorMapping] = {
     errors.TextTooLong.code: _INVALID,
     errors.SlowReader.code: ErrorMapping(408, "invalid_request_error", 1008),
     errors.Overloaded.code: ErrorMapping(429, "rate_limit_error", 1013, retry_after_s=1),
-    # Twice more the same recording against the same limit would be two more limits' worth of work for nothing.
+    # Clients would retry twice, and the recording would reach the same limit each time.
     errors.DeadlineExceeded.code: ErrorMapping(504, "server_error", 1011, final=True),
     errors.ShuttingDown.code: ErrorMapping(503, "server_error", 1001, retry_after_s=5),
     errors.Cancelled.code: ErrorMapping(499, "invalid_request_error", 1000),
@@ -97,7 +97,7 @@ TABLE: dict[str, ErrorMapping] = {
 }
 
 _METHODS = ("DELETE", "GET", "OPTIONS", "PATCH", "POST", "PUT")
-# How long a caller that is still sending has to read the response before its connection is closed.
+# The time in which a caller that is still sending can read the response before its connection is closed.
 _CLOSE_DELAY_S = 0.5
 _INTERNAL = errors.AsrError("The server failed on this request; the log has the details under this request id.")
 
@@ -129,27 +129,27 @@ def install_handlers(app: FastAPI) -> None:
 
 
 def error_object(error: CodedError) -> Json:
-    """OpenAI's error object; all four keys are always there."""
+    """Return OpenAI's error object; all four keys are always there."""
     return {"message": error.message, "type": TABLE[error.code].type, "param": error.param, "code": error.code}
 
 
 def error_body(error: CodedError) -> Json:
-    """The body of an HTTP response, and the data of a server-sent event."""
+    """Return the body of an HTTP response, which is also the data of a server-sent event."""
     return {"error": error_object(error)}
 
 
 def live_error_message(error: CodedError) -> Json:
-    """The message of `/ws/transcribe`, which repeats the code at the top level."""
+    """Return the message of `/ws/transcribe`, which repeats the code at the top level."""
     return {**error_body(error), "code": error.code}
 
 
 def realtime_error(error: CodedError, event_id: str | None = None) -> Json:
-    """The `error` member of a realtime `error` event; `event_id`: the client's event at fault."""
+    """Return the `error` member of a realtime `error` event. `event_id`: the client's event at fault."""
     return {**error_object(error), "event_id": event_id}
 
 
 def http_response(error: errors.AsrError) -> JSONResponse:
-    """The HTTP response for a domain error."""
+    """Return the HTTP response for a domain error."""
     mapping = TABLE[error.code]
     wait_s = error.retry_after_s if isinstance(error, errors.Overloaded) else mapping.retry_after_s
     headers = {} if wait_s is None else {"Retry-After": str(wait_s)}
@@ -163,12 +163,12 @@ def http_response(error: errors.AsrError) -> JSONResponse:
 
 
 def internal_error_body() -> Json:
-    """The body for a fault of the server that has no code of its own."""
+    """Return the body for a fault of the server that has no code of its own."""
     return error_body(_INTERNAL)
 
 
 class ClosingResponse(Response):
-    """A response to a request whose body has no declared end: the connection is closed behind it.
+    """A response to a request whose body has no declared end: the connection is closed after it.
 
     uvicorn would read the rest of the body to keep the connection. The close waits, since the reset that a sender gets
     from a closed connection may overtake a response that it has not read yet.
@@ -208,7 +208,7 @@ async def _on_validation(request: Request, error: Exception) -> JSONResponse:
 
 
 async def _on_disconnect(request: Request, _: Exception) -> Response:
-    """The caller left in the middle of its body; nobody reads the response."""
+    """Answer a caller that left in the middle of its body. The response is for the log: nobody reads it."""
     return await _on_domain(request, errors.Cancelled("The client closed the connection."))
 
 
@@ -227,7 +227,7 @@ async def _on_http(request: Request, error: Exception) -> JSONResponse:
 
 
 async def not_found(scope: Scope, receive: Receive, send: Send) -> None:
-    """What the router does with an unknown path. A handshake would get an empty 403 from Starlette."""
+    """Answer requests for unknown paths. A handshake would get an empty 403 from Starlette."""
     if scope["type"] != "websocket":
         raise HTTPException(404)
     await WebSocket(scope, receive, send).send_denial_response(_not_found("WebSocket", scope["path"]))
@@ -242,7 +242,7 @@ def _body_without_class(message: str, code: str | None) -> Json:
 
 
 def _allowed_methods(request: Request) -> str:
-    """The methods of all routes of this path; Starlette names those of one. `HEAD` is served wherever `GET` is."""
+    """Return the methods of all routes of this path; Starlette names those of one. `HEAD` is served where `GET` is."""
     found = [
         method
         for method in _METHODS
@@ -252,7 +252,7 @@ def _allowed_methods(request: Request) -> str:
 
 
 def _hint(path: str) -> str:
-    """What a client with a wrong base URL is told; "" for other paths."""
+    """Return a sentence for a client with a wrong base URL; "" for other paths."""
     if path.endswith("/") and path != "/":
         return " Leave out the slash at its end."
     if path.startswith(("/audio/", "/models", "/realtime", "/jobs", "/speakers")):

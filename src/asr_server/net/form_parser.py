@@ -12,9 +12,9 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 
 from asr_server.core.errors import MalformedBody
 
-# Of all text parts together: a prompt, hotwords, a glossary.
+# The most bytes of all text parts together: a prompt, hotwords, a glossary.
 _MAX_TEXT_BYTES = 256 * 1024
-# Recordings of voices as data URLs, together.
+# The most bytes of recordings of voices as data URLs, together.
 _REFERENCES, _MAX_REFERENCES_BYTES = "known_speaker_references", 8 * 1024 * 1024
 _MAX_FIELDS = 200
 _MAX_FILES = 10
@@ -22,8 +22,8 @@ _EXTENDED_FILENAME = re.compile(rb";\s*filename\*", re.IGNORECASE)
 
 
 class FormParser(MultiPartParser):
-    """A preamble is skipped. A part with `filename*` alone is a file: so urllib3 before 1.25 writes names beyond ASCII,
-    although RFC 7578 has forbidden it. Without the closing boundary the form is refused: a part may be cut or absent.
+    """Skips a preamble, and takes a part with `filename*` alone for a file: urllib3 before 1.25 writes names beyond
+    ASCII that way, although RFC 7578 forbids it. Refuses a form without its closing boundary: a part may be cut.
     """
 
     def __init__(self, headers: Headers, stream: AsyncGenerator[bytes, None]) -> None:
@@ -39,14 +39,14 @@ class FormParser(MultiPartParser):
         )
 
     def on_headers_finished(self) -> None:
-        """All headers of a part have been read."""
+        """Note that all headers of a part have been read."""
         disposition = self._current_part.content_disposition or b""
         if _EXTENDED_FILENAME.search(disposition):
             self._current_part.content_disposition = disposition + b'; filename=""'
         super().on_headers_finished()
 
     def on_part_data(self, data: bytes, start: int, end: int) -> None:
-        """The next bytes of a part."""
+        """Take the next bytes of a part."""
         if self._current_part.file is None:
             if self._current_part.field_name.startswith(_REFERENCES):
                 self._references_bytes += end - start
@@ -59,11 +59,11 @@ class FormParser(MultiPartParser):
         super().on_part_data(data, start, end)
 
     def on_end(self) -> None:
-        """The closing boundary has been read."""
+        """Note that the closing boundary has been read."""
         self._is_complete = True
 
     async def parse(self) -> FormData:
-        """The parsed form. Raises `MalformedBody`."""
+        """Return the parsed form. Raises `MalformedBody`."""
         try:
             form = await super().parse()
         except MultiPartException as error:
@@ -79,7 +79,7 @@ class FormParser(MultiPartParser):
 
 
 async def _without_preamble(stream: AsyncGenerator[bytes, None], boundary: bytes) -> AsyncGenerator[bytes, None]:
-    """The body from its first boundary on, which is at the begin of a line."""
+    """Yield the body from its first boundary on, which is at the beginning of a line."""
     delimiter = b"\n--" + boundary
     before: bytes | None = b"\n"
     async for piece in stream:

@@ -23,7 +23,7 @@ from asr_server.net.slices import SLICE_S, turns
 
 # Limits for the head of a request, as in other servers, and for the framing between two chunks of a body.
 _HEAD_BYTES, _HEADERS = 64 * 1024, 256
-# How long the rest of a body is read after an answer: one that closes the connection, and one that keeps it.
+# The time for which the rest of a body is read after an answer that closes the connection, and one that keeps it.
 _LINGER_S, _REST_S = 5.0, 30.0
 # Bytes that are parsed at a time, which can be 200 requests.
 _PART_BYTES = 4 * 1024
@@ -148,13 +148,13 @@ class HttpProtocol(HttpToolsProtocol):
         self.flow = _Flow(transport, self._parse)
         peer = transport.get_extra_info("socket")
         if peer is not None and peer.family in (socket.AF_INET, socket.AF_INET6):  # not the gateway's
-            # The kernel's own limit also sees what has left the buffers of this process, and slow reading.
+            # The kernel's own limit also counts data that has left the buffers of this process, and slow reading.
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_S * 1000)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
         self._start_timer(self.timeout_keep_alive)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes from the peer."""
+        """Take bytes from the peer."""
         self._unparsed += data
         if self._is_greedy and turns().are_awaited:
             self._parse_soon()
@@ -220,7 +220,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.parser = None  # type: ignore[assignment]  # this protocol receives nothing any more
 
     def on_message_begin(self) -> None:
-        """The first byte of a request."""
+        """Note the first byte of a request."""
         self._has_head = self._has_ignored_upgrade = False
         super().on_message_begin()
 
@@ -229,13 +229,13 @@ class HttpProtocol(HttpToolsProtocol):
         which access was decided (RFC 9110, 6.5.1). The parser answers a ValueError with 400."""
         if self._has_head:
             return
-        # A request with two hosts is for nobody (RFC 9112, 3.2): a proxy may have decided by the other one.
+        # A request with two hosts is invalid (RFC 9112, 3.2): a proxy may have decided by the other one.
         if len(self.headers) == _HEADERS or (name.lower() == b"host" and name.lower() in dict(self.headers)):
             raise ValueError
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """The head is complete."""
+        """Check a head that is complete."""
         self._has_head = True
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
         if size > _HEAD_BYTES:
@@ -252,12 +252,12 @@ class HttpProtocol(HttpToolsProtocol):
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        """A chunk of a body."""
+        """Take a chunk of a body."""
         self._framing_bytes = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """The end of a request."""
+        """Note the end of a request."""
         self._framing_bytes = 0
         if self._has_ignored_upgrade:
             return
@@ -266,7 +266,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def eof_received(self) -> bool | None:  # type: ignore[override]
-        """The client sends no more: it has left, or only ended its side, which looks the same and is cancelled too."""
+        """Cancel the request: the client has left, or has only ended its side, which looks the same."""
         if self.cycle is None or self.cycle.response_started or self.pipeline or is_ssl(self.transport):
             return None  # closes the connection
         self.cycle.keep_alive = self.cycle.more_body = False
@@ -285,7 +285,7 @@ class HttpProtocol(HttpToolsProtocol):
                     await turns().next(_REQUEST_S)
                 await app(scope, receive, _Answer(cycle, send).send)
             finally:
-                # By the end of its side alone, and the app did not answer: no fault of the app. One that returns in the
+                # The client ended its side, and the app did not answer: no fault of the app. An app that returns in the
                 # middle of an answer has cut it off, and has logged why.
                 is_cut_off = not cycle.response_complete and (self._has_end or cycle.response_started)
                 if cycle.disconnected or is_cut_off:
@@ -304,7 +304,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._start_timer(_REST_S if self.cycle.more_body else self.timeout_keep_alive)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed. uvicorn tells it to the last request that was parsed."""
+        """Forget what is held of a closed connection. uvicorn tells the last request that was parsed."""
         self._stop_timer()
         self._unparsed = b""
         self.pipeline.clear()

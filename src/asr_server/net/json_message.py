@@ -1,4 +1,4 @@
-"""A client's message as JSON, in bounded time: while it is parsed, no other client is served."""
+"""Parses a client's message as JSON in bounded time: while it is parsed, no other client is served."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _MAX_DIGITS = 20  # of a whole number; the time for more grows with their square
 
 
 def load(message: str | bytes) -> Any:
-    """The value. Raises `ValueError` for what is not JSON in UTF-8 or has too many values, `RecursionError` for what is
-    nested too deeply."""
+    """Return the value. Raises `ValueError` if it is not JSON in UTF-8 or has too many values, and `RecursionError` if
+    it is nested too deeply."""
     text = message if isinstance(message, str) else message.decode()
     if text.count("[") + text.count("{") > _MAX_CONTAINERS or text.count(",") > _MAX_VALUES:
         raise ValueError("too many values")

@@ -1,4 +1,4 @@
-"""Time of the event loop by caller: who takes more of it than a fair part is read later while others have work.
+"""Time of the event loop by caller: one that takes more than a fair part is read later while others have work.
 
 The loop and the engine's thread share one interpreter, so that a busy loop makes everybody's recordings slow. The
 processor time that the loop spends on a caller's sockets is measured in all their tasks. Audio at the pace of speech
@@ -19,20 +19,20 @@ from weakref import WeakKeyDictionary
 # The part of the loop's time that a caller has besides its audio, and what it may save of it. The recording of another
 # caller then takes a few percent longer for each caller that uses it all.
 _SHARE, _SAVED_S = 0.05, 0.1
-# What a caller can owe: one that sent without end is read again after ten seconds at most.
+# The most that a caller can owe: one that sent without end is read again after ten seconds at most.
 _OWED_S = 0.5
 # A message of audio pays for its own way through the loop, and its seconds for voice detection and texts: 0.2 ms, and 5
 # ms for a second of 16 kHz, more than either takes. Nothing below 5 ms of speech is audio.
 _MESSAGE_S, _BYTE_S, _LEAST_BYTES = 0.0002, 0.005 / 32_000, 160
-# What audio can pay for in a second, at 100 messages a second; and what a connection saves of it.
+# The time that audio can pay for in a second, at 100 messages a second; and how much of it a connection saves.
 _PACE, _PAID_S = 0.025, 0.05
-# What a connection has without audio: enough to open a session and to answer pings, whatever others of its caller do.
+# The time of a connection without audio: enough to open a session and to answer pings, whatever its caller's others do.
 _IDLE_SHARE, _BEGIN_S = 0.0002, 0.01
-# A caller has work until so long after its last request or message.
+# A caller has work until this long after its last request or message.
 _AT_WORK_S = 1.0
-# Between two connections of a caller that waited: the time of the one shows before the next is read.
+# The pause between two connections of a caller that waited: the time of one is known before the next is read.
 _BETWEEN_S = 0.002
-# A refused request or handshake takes so much, from the connection to the answer; more of an address do not wait.
+# The time of a refused request or handshake, from the connection to the answer, and how many of an address wait.
 _REFUSAL_S, _MOST_REFUSALS = 0.0015, 1_000
 _MAX_CALLERS = 10_000
 
@@ -50,7 +50,7 @@ class CallerTime:
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """The number of connections that wait."""
         return len(self._waiting)
 
     def take(self, seconds: float) -> None:
@@ -76,7 +76,7 @@ class CallerTime:
         self._counted_s = now_s
 
     def _set_timer(self, wait_s: float) -> None:
-        # Not for the whole wait: when the others have no more work, it is over.
+        # Not for the whole wait: it is over when the others have no more work.
         wait_s = min(max(wait_s, _BETWEEN_S), _AT_WORK_S)
         self._timer = asyncio.get_running_loop().call_later(wait_s, self._next)
 
@@ -101,7 +101,7 @@ class LoopTime:
         self._before: CallerTime | None = None  # and the last one that is not the same
 
     def of(self, caller: str) -> CallerTime:
-        """Return the caller's. The one that was not asked for longest is forgotten when there are too many."""
+        """Return the caller's bucket. When there are too many, the least recently used one is forgotten."""
         found = self._callers.pop(caller, None) or CallerTime(self)
         self._callers[caller] = found
         if len(self._callers) > _MAX_CALLERS:
@@ -127,7 +127,7 @@ class LoopTime:
             self.worked(caller)
 
     def others_work(self, caller: CallerTime) -> bool:
-        """Return whether anybody else has work, or had until a moment ago."""
+        """Return True if anybody else has work, or had until a moment ago."""
         if self._requests > caller.requests:
             return True
         other = self._before if caller is self._latest else self._latest
@@ -144,7 +144,7 @@ class LoopTime:
 
 
 class ConnectionTime:
-    """What one connection takes of the loop's time, and what its audio pays for."""
+    """The time of the loop that one connection takes, and the time that its audio pays for."""
 
     def __init__(self, loop_time: LoopTime) -> None:
         self._loop_time = loop_time
@@ -153,14 +153,14 @@ class ConnectionTime:
 
     @property
     def is_over(self) -> bool:
-        """Whether the connection has to wait before it is read on."""
+        """True if the connection has to wait before it is read again."""
         if self.caller is None:
             return False
         self._refill()
         return self._paid_s < _MESSAGE_S and (self.caller.waiting > 0 or self.caller.wait_s() > 0)
 
     def take(self, seconds: float) -> None:
-        """Count time that the loop has spent: first what audio has paid for, then of the caller's."""
+        """Count time that the loop has spent: first against the paid time, then against the caller's."""
         self._paid_s -= seconds
         if self._paid_s < 0 and self.caller is not None:
             self.caller.take(-self._paid_s)
@@ -192,7 +192,7 @@ _connection: ContextVar[ConnectionTime | None] = ContextVar("connection", defaul
 
 
 def loop_time() -> LoopTime:
-    """Return that of the running event loop, whose tasks are measured from now on."""
+    """Return the times of the running event loop, whose tasks are measured from now on."""
     loop = asyncio.get_running_loop()
     if loop not in _of_loops:
         _of_loops[loop] = LoopTime()

@@ -1,4 +1,4 @@
-"""Which web pages may call, and under which host names: rules over the headers `Origin` and `Host`."""
+"""Decides by the headers `Origin` and `Host` which web pages may call, and under which host names."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 @dataclass(frozen=True, slots=True)
 class Origins:
-    """`allowed`: origins in lower case, or `*`.
+    """The rules of one server."""
 
-    `keyless`: no key is needed, so a page whose host name resolves to this server must be rejected (DNS rebinding).
-    `loopback`: the server listens on a loopback address, so only local names are accepted.
-    """
-
-    allowed: frozenset[str]
-    keyless: bool = False
-    loopback: bool = False
+    allowed: frozenset[str]  # origins in lower case, or `*`
+    keyless: bool = (
+        False  # no key is needed: a page whose host name resolves to this server is rejected (DNS rebinding)
+    )
+    loopback: bool = False  # the server listens on a loopback address, so only local names are accepted
 
     def check_origin(self, origin: str | None, host: str | None) -> None:
         """Check a request that changes or costs something. Raises `ForeignOrigin` for a page of another site.
@@ -41,7 +39,7 @@ class Origins:
             raise ForeignOrigin("Web pages of this origin may not call: ALLOWED_ORIGINS does not name it.")
 
     def check_host(self, host: str | None) -> None:
-        """Raises `ForeignHost` for a name that a stranger's DNS may have made to resolve to this server."""
+        """Raise `ForeignHost` for a name that somebody else's DNS may have made to resolve to this server."""
         if not self.keyless or host is None or _ANY in self.allowed:
             return
         name = _name(host)
@@ -52,8 +50,8 @@ class Origins:
             )
 
     def _is_own(self, name: str) -> bool:
-        """`localhost` and its subdomains; where other machines can connect, names without a dot and those of private
-        networks, which no stranger can register (RFC 6762, RFC 8375, ICANN's `.internal`)."""
+        """Return True for `localhost` and its subdomains; where other machines can connect, also for names without a
+        dot and those of private networks, which nobody else can register (RFC 6762, RFC 8375, ICANN's `.internal`)."""
         if name in ("localhost", "host.docker.internal") or name.endswith(".localhost"):
             return True
         return not self.loopback and (_BARE_NAME.fullmatch(name) is not None or name.endswith(_PRIVATE))
@@ -66,7 +64,7 @@ def _same_site(origin: str, host: str) -> bool:
 
 
 def _name(host: str) -> str:
-    """The host name without its port, in lower case; "" if it is malformed."""
+    """Return the host name without its port, in lower case; "" if it is malformed."""
     with suppress(ValueError):
         return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     return ""

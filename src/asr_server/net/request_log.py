@@ -76,7 +76,7 @@ class RequestLog:
 
 
 def log_fields(transcript: Transcript) -> dict[str, object]:
-    """The fields of the log line for a transcript: lengths and times, none of its text."""
+    """Return the fields of the log line for a transcript: lengths and times, none of its text."""
     return {
         "audio_s": transcript.duration_ms / 1000,
         "spans": len(transcript.segments),
@@ -120,7 +120,7 @@ def _log(scope: Scope, request_id: str, status: int) -> None:
 
 
 def _route(scope: Scope) -> str:
-    """The pattern of the route. The path is text that the caller chose, so it is not logged."""
+    """Return the pattern of the route. The path is text that the caller chose, so it is not logged."""
     return getattr(scope.get("route"), "path", NO_ROUTE)
 
 

@@ -1,4 +1,4 @@
-"""Turns: how connections that send as fast as they can share the event loop with each other, and leave it to others.
+"""Turns, by which connections that send as fast as they can share the event loop with each other and with the rest.
 
 Whoever has more to do than fits into a slice waits for a turn. Turns are taken in order, and in each round of the event
 loop only as many as take `_ROUND_S` together. So a round takes no longer for many such connections than for one.
@@ -15,23 +15,23 @@ from weakref import WeakKeyDictionary
 SLICE_S = 0.0005
 # A request takes several rounds of the event loop.
 _ROUND_S = 0.001
-# Whoever has not used the event loop for so long need not wait.
+# A task that has not used the event loop for this long need not wait.
 _RESTED_S = 0.05
 
 
 class Turns:
-    """Those who wait for a turn of one event loop."""
+    """The callbacks that wait for a turn of one event loop."""
 
     def __init__(self) -> None:
         self._waiting: deque[tuple[float, Callable[[], None]]] = deque()
 
     @property
     def are_awaited(self) -> bool:
-        """Whether anybody waits. Who has not begun yet then waits too."""
+        """True if anybody waits. A task that has not begun yet then has to wait too."""
         return bool(self._waiting)
 
     def soon(self, callback: Callable[[], None], cost_s: float = 0.0) -> None:
-        """Call it in a later round. `cost_s`: what it takes beyond the call itself, which is measured."""
+        """Call the callback in a later round. `cost_s`: its time beyond the call itself, which is measured."""
         self._waiting.append((cost_s, callback))
         if len(self._waiting) == 1:
             asyncio.get_running_loop().call_soon(self._run)
@@ -44,10 +44,10 @@ class Turns:
 
     def _run(self) -> None:
         ends_s = time.monotonic() + _ROUND_S
-        left = len(self._waiting)  # those who come back meanwhile wait for the next round
+        left = len(self._waiting)  # callbacks that are added meanwhile wait for the next round
         try:
             while left and time.monotonic() < ends_s:
-                # Removed after the call, so that whoever is added meanwhile does not take the queue for an empty one.
+                # Removed after the call, so that `soon`, called meanwhile, does not find the queue empty.
                 cost_s, callback = self._waiting[0]
                 left, ends_s = left - 1, ends_s - cost_s
                 try:
@@ -63,7 +63,7 @@ _of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, Turns] = WeakKeyDictiona
 
 
 def turns() -> Turns:
-    """Those of the running event loop."""
+    """Return the turns of the running event loop."""
     loop = asyncio.get_running_loop()
     if loop not in _of_loops:
         _of_loops[loop] = Turns()
@@ -71,7 +71,7 @@ def turns() -> Turns:
 
 
 class TimeSlice:
-    """For a loop whose `await`s return at once while there is more to do: it awaits `next_round` in each round."""
+    """Limits a loop whose `await`s return at once while there is more to do: it awaits `next_round` in each round."""
 
     def __init__(self) -> None:
         self._ends_s = 0.0

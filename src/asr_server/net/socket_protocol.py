@@ -24,15 +24,15 @@ from asr_server.net.slices import SLICE_S, TimeSlice, turns
 
 # A peer that has not read the close frame after this time never will. The connection is then aborted.
 _ABORT_AFTER_S = 4.0
-# How long the peer's answer to a close frame is waited for. It comes after everything that the peer had sent before; a
+# The longest wait for the peer's answer to a close frame. It comes after everything that the peer had sent before; a
 # peer from which the app took no message was refused, and has nothing to lose.
 _REFUSED_CLOSE_S, _CLOSE_S = 2.0, 10.0
 # The frames in which that answer is looked for: far more than are on their way when the close frame arrives. A peer
 # that was refused has hardly begun.
 _FRAMES_AFTER_CLOSE, _FRAMES_AFTER_REFUSAL = 10_000, 64
-# How text that carries audio begins.
+# The beginning of text that carries audio.
 _AUDIO_EVENT, _EVENT_BYTES = b"input_audio_buffer.append", 256
-# A message has to be complete in that time: what has arrived of it is held.
+# A message has to be complete in this time: the part that has arrived is held in memory.
 _MESSAGE_S = 20.0
 # Bytes of unfinished messages, of all connections of a caller: the largest message, and many of the usual size.
 _UNFINISHED_BYTES = 34 * 2**20
@@ -47,14 +47,14 @@ _NO_HANDSHAKE = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\nContent-Lengt
 
 
 class _Unfinished:
-    """Counts what has arrived of a message without its end, and for how long it has been waited for."""
+    """Counts the bytes of an unfinished message, and the time for which its end has been waited for."""
 
     def __init__(self) -> None:
         self.timer: asyncio.TimerHandle | None = None
         self._bytes, self._caller = 0, ""
 
     def holds(self, scope: Mapping[str, Any], size: int) -> bool:
-        """Count that many bytes for the caller of the connection; return False where it has too many."""
+        """Count `size` bytes for the caller of the connection; return False if it has too many."""
         caller = scope["state"].get("caller")
         self._caller = caller.share if caller is not None else ""
         _held[self._caller] += size - self._bytes
@@ -114,7 +114,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.transport.close()
 
     def resume_writing(self) -> None:
-        """The peer reads again."""
+        """Parse on: the peer reads again."""
         super().resume_writing()
         self._parse_soon()
 
@@ -168,11 +168,11 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     @property
     def _is_refused(self) -> bool:
-        """Return whether the app has ended the connection without taking a message."""
+        """Return True if the app has ended the connection without taking a message."""
         return self.close_sent and self.close_timeout == _REFUSED_CLOSE_S
 
     def _waits_for_time(self) -> bool:
-        """Return whether the connection has to be read later, and see to it."""
+        """Return True if the connection has to be read later, and arrange for that."""
         if self._loop_time.caller is None and (caller := self.scope["state"].get("caller")) is not None:
             self._loop_time.caller = loop_time().of(caller.share)
         if not self._is_late and self._loop_time.caller is not None and self._loop_time.is_over:
@@ -211,7 +211,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._check_unfinished()
 
     def _check_unfinished(self) -> None:
-        """Close the connection where too much of messages waits for their ends, or for too long."""
+        """Close the connection if unfinished messages have too many bytes, or take too long."""
         size = self._message_bytes + len(self.conn.reader.buffer)
         if not size and not self.frames:  # which may be empty
             self._unfinished.end()
@@ -221,14 +221,14 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._unfinished.timer = self.loop.call_later(_MESSAGE_S, self._end_message, _POLICY, "unfinished message")
 
     def _end_message(self, code: int, reason: str) -> None:
-        """Fail the connection, and forget what has arrived of a message."""
+        """Fail the connection, and forget its unfinished message."""
         if not self.transport.is_closing() and not self.close_sent:
             self.conn.fail(code, reason)
             self.handle_parser_exception()
         self._forget()
 
     def handle_connect(self, event: Any) -> None:
-        """The handshake. The app's tasks are counted, those that go on after the connection as well."""
+        """Handle the handshake. The app's tasks are counted, also those that go on after the connection."""
         copy_context().run(self._begin, event)
 
     def _begin(self, event: Any) -> None:
@@ -236,17 +236,17 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().handle_connect(event)
 
     def handle_text(self, event: Any) -> None:
-        """The first frame of a message."""
+        """Handle the first frame of a message of text."""
         self._message_bytes = len(event.data)
         super().handle_text(event)
 
     def handle_bytes(self, event: Any) -> None:
-        """The first frame of a message."""
+        """Handle the first frame of a message of bytes."""
         self._message_bytes = len(event.data)
         super().handle_bytes(event)
 
     def handle_cont(self, event: Any) -> None:
-        """The next frame of a message."""
+        """Handle the next frame of a message."""
         if len(self.frames) < _MAX_FRAGMENTS:
             self._message_bytes += len(event.data)
             super().handle_cont(event)
@@ -255,8 +255,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.handle_parser_exception()
 
     def send_receive_event_to_app(self) -> None:
-        """A message is complete. For text that is not UTF-8 uvicorn sends a close frame, which is an error where the
-        peer's close frame was parsed with that text, and answered."""
+        """Hand a complete message to the app. For text that is not UTF-8 uvicorn sends a close frame, which is an error
+        if the peer's close frame was parsed with that text, and answered."""
         self._loop_time.worked()
         if self.curr_msg_data_type == "bytes" or _AUDIO_EVENT in self.frames[0][:_EVENT_BYTES]:
             self._loop_time.pay(self._message_bytes)
@@ -267,7 +267,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self.handle_parser_exception()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is closed. Its parser would keep the last frame, up to 32 MiB, until a garbage collection."""
+        """Forget a closed connection. Its parser would keep the last frame, up to 32 MiB, until it is collected."""
         super().connection_lost(exc)
         self._let_app_go_on()
         self._forget()
@@ -280,8 +280,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._unfinished.end()
 
     def keepalive_timeout(self) -> None:
-        """Close with 1011 since no pong came, and abort if the peer does not read that. Where it may have come, and was
-        not read, it is waited for again."""
+        """Close with 1011 since no pong came, and abort if the peer does not read that. If the pong may have come and
+        was not read yet, wait for it again."""
         if self._is_late and self.ping_timeout is not None:
             self.pong_timer = self.loop.call_later(self.ping_timeout, self.keepalive_timeout)
             return

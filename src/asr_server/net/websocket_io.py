@@ -1,4 +1,4 @@
-"""What the WebSocket routes share: read and write at once, tell an error, close. Knows no protocol's messages."""
+"""Functions for all WebSocket routes: read and write at once, send an error, close. Knows no protocol's messages."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ async def serve(socket: WebSocket, work: Coroutine[Any, Any, None], render: Rend
 
 
 async def refuse_plain_request() -> None:
-    """The route of a socket's path for plain requests: from an address bar, or through a proxy without upgrades."""
+    """Refuse a plain request to a socket's path: from an address bar, or through a proxy without upgrades."""
     raise WebSocketOnly("This is a WebSocket: connect with ws:// or wss://, through proxies that pass upgrades on.")
 
 
 async def end(socket: WebSocket, error: AsrError, render: RenderError) -> None:
-    """Count the error, send it, and close with its code. A shutdown is told by its close code alone."""
+    """Count the error, send it, and close with its code. A shutdown has its close code alone."""
     count_error(socket, error)
     # They hold the message that the error is about, perhaps a large one, in a cycle with the tasks that raised it.
     traceback.clear_frames(error.__traceback__)
@@ -72,7 +72,7 @@ async def close(socket: WebSocket, code: int, reason: str, message: Json | None 
 
 
 async def read_and_write(read: Coroutine[Any, Any, T], write: Coroutine[Any, Any, None]) -> T | None:
-    """Read and write until either ends or fails. What the reader returned; None if the writer ended first."""
+    """Read and write until either ends or fails. Returns the reader's result, or None if the writer ended first."""
     reader, writer = asyncio.create_task(read), asyncio.create_task(write)
     try:
         done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
@@ -87,6 +87,6 @@ async def read_and_write(read: Coroutine[Any, Any, T], write: Coroutine[Any, Any
 
 
 def closed_cleanly(message: Message) -> bool:
-    """Whether the client sent a close frame. uvicorn reports a lost connection as 1005 too, but without a reason."""
+    """Return True if the client sent a close frame. uvicorn reports a lost connection as 1005 without a reason."""
     code = message.get("code")
     return code in _CLEAN_CLOSES or (code == _NO_STATUS and message.get("reason") is not None)

@@ -104,7 +104,7 @@ def _models(services: Services, snapshot: EngineSnapshot) -> list[ModelStateBody
 
 
 def _options(services: Services) -> list[Option]:
-    """Those of the plan, with what only loading could decide, and what was measured meanwhile."""
+    """Return the options of the plan, with those that only loading could decide, and measured figures."""
     decided = {option.name: option for option in services.engines[DEFAULT].info.options}
     measured = {"use_speculative": _saved(services), "dual_model": _live_times(services)}
     found = [decided.get(option.name, option) for option in services.plan.options]
@@ -124,7 +124,7 @@ def _saved(services: Services) -> str:
 
 
 def _live_times(services: Services) -> str:
-    """Milliseconds on the engine, on average."""
+    """Return the mean milliseconds on the engine, in words."""
     times = [f"{one.count} {kind.value}s took {one.mean_s * 1000:.0f} ms" for kind, one in services.live.times.items()]
     return " and ".join(times)
 

@@ -17,13 +17,13 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """One metric. `buckets`: upper bounds, of histograms only."""
+    """One metric."""
 
     name: str
     kind: MetricKind
     meaning: str
     labels: tuple[str, ...] = ()
-    buckets: tuple[float, ...] = ()
+    buckets: tuple[float, ...] = ()  # upper bounds, of histograms only
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def single(spec: MetricSpec, value: float) -> MetricSample:
 
 
 class WorkerEnd(StrEnum):
-    """Why a gateway's worker process ended."""
+    """The causes of the end of a gateway's worker process."""
 
     STOPPED = "stopped"  # on purpose
     CRASHED = "crashed"

@@ -39,7 +39,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "cause": tuple(WorkerEnd),
 }
 
-# From a short command to a recording of hours; the bounds lie closest where people wait.
+# From a short command to a recording of hours; the bounds are closest in the range in which people wait.
 _REQUEST_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 900.0)
 _TEXT_S = (0.05, 0.1, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0)
 _WAIT_S = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)

@@ -52,7 +52,7 @@ class _CombinedCollector:
         self._samples = samples
 
     def collect(self) -> Iterable[Metric]:
-        """All metric families."""
+        """Yield all metric families."""
         yield from self._metrics.registry.collect()
         yield from self._samples.collect()
 
@@ -64,7 +64,7 @@ class SampleCollector:
         self._samples = samples
 
     def collect(self) -> Iterable[Metric]:
-        """The metric families for the encoder."""
+        """Yield the metric families for the encoder."""
         # New families for each scrape: a registry would keep the first ones.
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 

@@ -44,30 +44,30 @@ _HEADERS = {
 # The page is asked for again on every load and names its files by version; those never change.
 _AGAIN = "no-cache"
 _FOR_EVER = "max-age=31536000, immutable"
-# Its place is below the page, which it may serve all the same.
+# It lies below the page, and is allowed to serve the page by this header.
 _SERVICE_WORKER = "service-worker.js"
 _ABOVE = "../../"
 _FIRST_SCRIPT = "app.js"
 _STYLESHEET = re.compile(rb'<link rel="stylesheet" href="web/([\w.-]+)">\n')
 
 
-# What is not compressed in itself.
+# Types of files that are not compressed in themselves.
 _TEXT = frozenset({".html", ".css", ".js", ".json", ".svg", ".webmanifest"})
 
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """`compressed`: the same with gzip, empty where that would not be smaller."""
+    """A file of the page."""
 
     content: bytes
-    compressed: bytes
+    compressed: bytes  # the content with gzip, empty if that would not be smaller
     media_type: str
     etag: str
 
 
 @cache
 def _files() -> dict[str, _File]:
-    """All files, read once: together they are smaller than one recording."""
+    """Return all files, read once: together they are smaller than one recording."""
     found = {name: _file(path.read_bytes(), path.suffix) for name, path in web.files().items()}
     folder = f"web/{web.version()}/".encode()
     index = re.sub(rb'(href|src)="web/', rb'\1="' + folder, _with_styles(found, folder))
@@ -83,13 +83,13 @@ def _files() -> dict[str, _File]:
 
 @cache
 def _index(model_id: str) -> _File:
-    """The page with the note about this model, if there is one: the script would show it later."""
+    """Return the page with the note about this model, if there is one: the script would show it later."""
     note = re.compile(rb'(<p [^>]*data-model="%b"[^>]*) hidden>' % re.escape(model_id.encode()))
     return _file(note.sub(rb"\1>", _files()[web.INDEX].content), ".html")
 
 
 def _with_styles(files: dict[str, _File], folder: bytes) -> bytes:
-    """The page with its stylesheets inside, so that it is drawn without waiting for another file."""
+    """Return the page with its stylesheets inside, so that it is drawn without waiting for another file."""
     index = files[web.INDEX].content
     styles = b"".join(files[name.decode()].content for name in _STYLESHEET.findall(index))
     styles = styles.replace(b'url("vendor/', b'url("' + folder + b"vendor/")
@@ -98,14 +98,14 @@ def _with_styles(files: dict[str, _File], folder: bytes) -> bytes:
 
 @cache
 def _policy() -> str:
-    """The styles inside the page are allowed by their hash."""
+    """Return the content security policy, which allows the styles inside the page by their hashes."""
     styles = re.findall(rb"<style>(.*?)</style>", _files()[web.INDEX].content, re.DOTALL)
     hashes = (base64.b64encode(hashlib.sha256(one).digest()).decode() for one in styles)
     return _POLICY.format(styles=" ".join(f"'sha256-{one}'" for one in hashes))
 
 
 def _imported(files: dict[str, _File]) -> list[str]:
-    """The scripts that the first one cannot do without."""
+    """Return the scripts that the first one imports, directly or through others."""
     names = [_FIRST_SCRIPT]
     for name in names:
         imports = re.findall(rb' from "\./([\w./-]+)";$', files[name].content, re.MULTILINE)
@@ -115,25 +115,25 @@ def _imported(files: dict[str, _File]) -> list[str]:
 
 def _file(content: bytes, suffix: str) -> _File:
     compressed = gzip.compress(content, mtime=0) if suffix in _TEXT else b""
-    # The tag is of both forms, and weak as HTTP asks for then: the same file, not the same bytes.
+    # The tag is for both forms, and therefore weak as HTTP requires: the same file, not the same bytes.
     return _File(content, compressed, web.MEDIA_TYPES[suffix], f'W/"{hashlib.sha256(content).hexdigest()[:32]}"')
 
 
 @router.options("/", include_in_schema=False)
 async def options() -> Response:
-    """For load balancers that ask with this method."""
+    """Answer load balancers that ask with this method."""
     return Response(status_code=204, headers={"Allow": "GET, HEAD, OPTIONS"})
 
 
 @router.get("/", include_in_schema=False)
 async def index(request: Request) -> Response:
-    """The page. A gateway serves it too, which has no services."""
+    """Return the page. A gateway, which has no services, serves it too."""
     return _answer(request, _index(request.app.state.model_id), _AGAIN)
 
 
 @router.get("/web/{address:path}", include_in_schema=False)
 async def file(request: Request, address: str) -> Response:
-    """A script, a style, a message file, the typeface or an icon."""
+    """Return a script, a style, a message file, the typeface or an icon."""
     name = web.name_in(address)
     if not name:
         raise HTTPException(404)

@@ -1,4 +1,4 @@
-"""Whether the server is live and whether it is ready: for the probes, `/health` and the metrics."""
+"""Decides if the server is live and if it is ready, for the probes, `/health` and the metrics."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def not_live(services: Services, snapshot: EngineSnapshot | None = None) -> str:
-    """Why the process should be restarted; "" if it should not. A load of the model may take minutes and is no hang."""
+    """Return why the process should be restarted; "" if it should not. Loading a model may take minutes: no hang."""
     engine = snapshot or services.thread.snapshot()
     aligners = (each.info.aligner_state for each in services.engines.values())
     loading = engine.loading or AlignerState.LOADING in aligners
@@ -23,12 +23,12 @@ def not_live(services: Services, snapshot: EngineSnapshot | None = None) -> str:
 
 
 def not_ready(services: Services) -> str:
-    """Why new work should go elsewhere; "" if it is accepted."""
+    """Return why new work should go elsewhere; "" if it is accepted."""
     if services.draining:
         return "draining"
     if not services.ready:
         return "the model is being loaded"
-    # Whoever is full for recordings alone stays: without it a load balancer would send live sessions nowhere.
+    # A server that is full for recordings alone stays ready, or a load balancer would send live sessions nowhere.
     if services.admission.full and not services.admission.capacity().free_streams:
         return "saturated"
     snapshot = services.thread.snapshot()

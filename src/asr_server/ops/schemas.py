@@ -1,4 +1,4 @@
-"""What `/health` and the probes answer, as pydantic models: what `/docs` shows."""
+"""The answers of `/health` and the probes, as pydantic models, which `/docs` shows."""
 
 from __future__ import annotations
 

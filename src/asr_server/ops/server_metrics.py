@@ -50,17 +50,17 @@ class HttpMetrics:
                 self._errors.labels(surface, code)
 
     def request(self, route: str, method: str, status: int, took_s: float) -> None:
-        """A request ended. `route`: a pattern, never a path. `status` 0: the caller left before one was sent."""
+        """Count a request that ended. `route`: a pattern, never a path. `status` 0: the caller left before one."""
         known = method if method in table.METHODS else OTHER
         self._requests.labels(route, known, f"{(status or 499) // 100}xx").inc()
         self._seconds.labels(route).observe(took_s)
 
     def first_text(self, route: str, after_s: float) -> None:
-        """A stream sent its first text."""
+        """Note that a stream sent its first text."""
         self._first_text.labels(route).observe(after_s)
 
     def error(self, surface: Transport, code: str) -> None:
-        """A request was rejected, failed, or was cancelled by its caller."""
+        """Count a request that was rejected, failed, or was cancelled by its caller."""
         known = table.VALUES["code"]
         self._errors.labels(surface, code if code in known else OTHER).inc()
 
@@ -87,7 +87,7 @@ class EngineMetrics(SchedulerObserver):
         self._wait[job.priority.name.lower()].observe(wait_s(job))
 
     def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
-        """A job ended; `value`: its result."""
+        """Note that a job ended; `value`: its result."""
         name = job.priority.name.lower()
         self._jobs[name, end].inc()
         if end is not JobEnd.DONE:
@@ -100,12 +100,12 @@ class EngineMetrics(SchedulerObserver):
             self._tokens["prompt"].inc(value.prompt_tokens)
 
     def stepped(self, rows: int, took_s: float) -> None:
-        """The batch made one step."""
+        """Note that the batch made one step."""
         self._rows.observe(rows)
         self._steps.observe(took_s)
 
     def became(self, state: ModelState, took_s: float) -> None:
-        """The model was loaded or unloaded, or failed to load."""
+        """Note that the model was loaded or unloaded, or failed to load."""
         match state:
             case ModelState.LOADED | ModelState.FAILED:
                 self._loads[state.value].inc()
@@ -128,31 +128,31 @@ class LiveMetrics(LiveObserver):
         self._final = create(table.LIVE_FINAL, registry)
 
     def opened(self) -> None:
-        """A session began."""
+        """Note that a session began."""
         self._opened.inc()
 
     def partial(self) -> None:
-        """A partial text was sent."""
+        """Note that a partial text was sent."""
         self._partials.inc()
 
     def committed(self, lag_s: float) -> None:
-        """A word was committed."""
+        """Note that a word was committed."""
         self._commit.observe(lag_s)
 
     def estimated(self, result: EstimateResult) -> None:
-        """An estimate of the end of a turn was asked for."""
+        """Note that an estimate of the end of a turn was asked for."""
         self._estimates[result].inc()
 
     def stopped(self, ending: Ending) -> None:
-        """An utterance ended."""
+        """Note that an utterance ended."""
         self._utterances[ending.value].inc()
 
     def final(self, after_s: float) -> None:
-        """The final text of an utterance was sent."""
+        """Note that the final text of an utterance was sent."""
         self._final.observe(after_s)
 
     def ended(self, outcome: SessionOutcome, audio_s: float) -> None:
-        """A session ended."""
+        """Note that a session ended."""
         self._ended[outcome].inc()
         self._audio.inc(audio_s)
 

@@ -91,7 +91,7 @@ async def received(
 def parse(
     form: FormData, services: Services, build: Callable[[FormData], R], *, any_model: bool = False
 ) -> tuple[R, UploadFile]:
-    """The request and the file. `build`: one of the functions below, which make a request of the text fields.
+    """Return the request and the file. `build`: one of the functions below, which make a request of the text fields.
 
     `any_model`: every name means the model that is loaded. Raises the leaves of `InvalidInput`, before any audio is
     decoded.
@@ -124,7 +124,7 @@ def parse(
 
 
 def _check_speakers(plan: Plan) -> None:
-    """Voices are told apart by a model, and channels by their place."""
+    """Raise `UnsupportedValue` if voices cannot be distinguished. Channels need no model for that."""
     if not plan.is_active("speakers"):
         reason = next((option.reason for option in plan.options if option.name == "speakers"), "")
         raise UnsupportedValue(
@@ -135,7 +135,7 @@ def _check_speakers(plan: Plan) -> None:
 
 
 def transcription_request(form: FormData) -> TranscriptionRequest:
-    """Raises the leaves of `InvalidInput`, also where the answer would not show the speakers that it asks for."""
+    """Return the request of a form. Raises `InvalidInput`, also if the answer would not show the speakers."""
     request = segments_request(form)
     output, answer = request.output, request.output.response_format
     if request.speakers is None or output.words:
@@ -150,7 +150,7 @@ def transcription_request(form: FormData) -> TranscriptionRequest:
 
 
 def segments_request(form: FormData) -> TranscriptionRequest:
-    """The request for an answer that lists segments, whatever the format says. Raises the leaves of `InvalidInput`."""
+    """Return a request whose answer lists segments, whatever the format says. Raises the leaves of `InvalidInput`."""
     fields = _fields(form, TranscriptionForm)
     _check(fields)
     asked, is_verbose = fields.timestamp_granularities, fields.response_format is ResponseFormat.VERBOSE_JSON
@@ -210,7 +210,7 @@ def translation_request(form: FormData) -> TranslationRequest:
 
 
 def request_schema(model: type[RecordingForm]) -> dict[str, Any]:
-    """The form as `/docs` shows it: a file and the fields."""
+    """Return the schema of the form, as `/docs` shows it: a file and the fields."""
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     definitions = schema.pop("$defs", {})
     for name, field in schema["properties"].items():
@@ -310,7 +310,7 @@ def _check(fields: TranscriptionForm) -> None:
 
 
 def _check_translation(fields: TranslationForm) -> None:
-    """Refuse what translations do not have."""
+    """Refuse options that translations do not have."""
     if fields.response_format is ResponseFormat.DIARIZED_JSON:
         raise UnsupportedValue(
             "'diarized_json' is a format of transcriptions: a translation has its speakers in verbose_json.",
@@ -323,7 +323,7 @@ def _check_translation(fields: TranslationForm) -> None:
 
 
 def _fields(form: FormData, model: type[Form]) -> Form:
-    """The checked text fields."""
+    """Return the checked text fields."""
     lists = frozenset(name for name, field in model.model_fields.items() if get_origin(field.annotation) is list)
     values: dict[str, Any] = dict(body.scalars(form, frozenset(model.model_fields) - lists))
     values |= {name: items for name in lists.difference(_WITH_COMMAS) if (items := body.listed(form, name))}

@@ -85,12 +85,12 @@ Emit = Callable[[Event], Awaitable[None]]
 
 
 async def ignore(event: Event) -> None:
-    """For callers that want the transcript alone."""
+    """Ignore the event. For callers that want the transcript alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a recording is processed, beside what the request states.
+    """The conditions under which a recording is processed, besides its request.
 
     `timeout_s`, by the engine's request clock: None means the server's limit for one request. `deltas`: whether
     `TextDelta`s are emitted. `caller`: who shares the decoders with others, "" where nobody is told apart.
@@ -159,7 +159,7 @@ class RecordingPipeline:
     async def transcribe(
         self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit = ignore
     ) -> Transcript:
-        """The transcript of a file-like object with a real file descriptor, which is also the last event.
+        """Transcribe a file-like object with a real file descriptor. The transcript is also the last event.
 
         Raises the leaves of `InvalidInput` for bad audio, `Overloaded`, `DeadlineExceeded`, and `EngineError`s.
         Cancelling takes the recording's jobs out of the queue and out of the batch, and ends its decoding.
@@ -246,7 +246,7 @@ class _Producer:
         return self.signal.work * self.progress.decoded_s
 
     async def run(self, source: Source) -> None:
-        """Fill the channel."""
+        """Fill the queue."""
         try:
             await self._produce(source)
             for step in self.steps:
@@ -261,7 +261,7 @@ class _Producer:
         self._resources.admission.progress(self._ticket, self.signal.work * done_s)
 
     async def next(self) -> SpanTask | None:
-        """The next span; None at the end. Raises the error that ended the recording."""
+        """Return the next span, or None at the end. Raises the error that ended the recording."""
         item = await self._channel.get()
         if isinstance(item, Exception):
             raise item
@@ -314,7 +314,7 @@ class _Assembly:
         self._queue_s = self._infer_s = self._load_s = 0.0
 
     async def run(self, producer: _Producer) -> None:
-        """Empty the channel. Raises what ended the recording or failed for a span, in its place."""
+        """Empty the queue. Raises the error that ended the recording or a span, in its place."""
         task = await producer.next()
         self.begun_s = time.monotonic()
         await self._emit(Started(producer.progress.claimed_s))
@@ -335,7 +335,7 @@ class _Assembly:
                 await self._emit(SegmentLabelled(segment))
 
     def transcript(self, duration_ms: int, asked_language: str | None) -> Transcript:
-        """All segments as one. Where nothing was said, the language is the one that was asked for."""
+        """Return all segments as one transcript. Without speech the language is the one of the request."""
         spoken = tuple(segment for segment in self._segments if segment.text)
         return Transcript(
             text=self._text if self._deltas else joining.join(segment.text for segment in spoken),
@@ -372,13 +372,13 @@ class _Assembly:
         return await task.likelier(result, main)
 
     async def _add_text(self, text: str, *, opens: bool) -> None:
-        """`opens`: it is the first text of a segment."""
+        """Emit a piece of text. `opens`: it is the first of a segment."""
         delta = joining.joint(self._text, text) + text if opens else text
         self._text += delta
         await self._emit(TextDelta(delta))
 
     def _add_times(self, transcription: Transcription) -> None:
-        """Of the waits the longest counts, of the work the sum: spans wait and run at the same time."""
+        """Add the times of a span: the longest wait counts and the sum of the work, as spans wait at the same time."""
         self._queue_s = max(self._queue_s, transcription.queue_s)
         self._infer_s += transcription.infer_s
         self._load_s = max(self._load_s, transcription.load_s)
@@ -389,7 +389,7 @@ class _Assembly:
 
 
 def _main_language(segments: Sequence[Segment]) -> str:
-    """The language of most of the speech; "" when none was named. (Scripts differ in characters, not in seconds.)"""
+    """Return the language of most of the speech, by its seconds, since scripts differ in characters; "" for none."""
     weights: Counter[str] = Counter()
     for segment in segments:
         if segment.language:

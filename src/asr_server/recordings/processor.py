@@ -48,7 +48,7 @@ class RequestProcessor:
     async def process(
         self, source: Source, request: Request, options: RunOptions | None = None, emit: Emit = ignore
     ) -> tuple[Result, Transcript]:
-        """The answer, and the transcript that it was made of. `emit` gets the events of the transcription.
+        """Return the answer, and the transcript that it was made of. `emit` gets the events of the transcription.
 
         The time limit of `options` is for all of it. Raises what the pipeline and the translator raise;
         cancelling cancels all work.

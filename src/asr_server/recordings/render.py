@@ -1,4 +1,4 @@
-"""A transcript to the bytes of an answer, by a table of formats."""
+"""Renders a transcript as the bytes of an answer, by a table of formats."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT = "text/plain; charset=utf-8"
 
 
 def render(transcript: Transcript, output: OutputOptions, cue_config: CueConfig) -> Result:
-    """The transcript in its format. `cue_config` is for cues."""
+    """Render the transcript in its format. `cue_config` is for cues."""
     match output.response_format:
         case ResponseFormat.JSON:
             return Result(dump(plain(transcript, output)), JSON)
@@ -66,20 +66,20 @@ def time_source(segments: Iterable[Segment]) -> str:
 
 
 def render_cues(cues: Sequence[Cue], response_format: ResponseFormat) -> bytes:
-    """The cues as an SRT or VTT file."""
+    """Return the cues as an SRT or VTT file."""
     write = vtt.render if response_format is ResponseFormat.VTT else srt.render
     return write(cues).encode()
 
 
 def text(transcript: Transcript) -> str:
-    """The text; where speakers were told apart, a line for each of their turns."""
+    """Return the text; with speakers, a line for each of their segments."""
     if not any(segment.speaker for segment in transcript.segments):
         return transcript.text
     return joining.dialogue((segment.speaker or "", segment.text) for segment in transcript.segments)
 
 
 def plain(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
-    """The content of json."""
+    """Return the content of json."""
     content: dict[str, Any] = {
         "text": transcript.text,
         "language": transcript.language or "auto",
@@ -92,7 +92,7 @@ def plain(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
 
 
 def language_codes(transcript: Transcript) -> list[dict[str, str]]:
-    """OpenAI's list for its newer models: the language by its code, or nothing where none was found."""
+    """Return OpenAI's list for its newer models: the language by its code, or nothing if none was found."""
     code = languages.code(transcript.language)
     return [{"code": code}] if code else []
 
@@ -109,12 +109,12 @@ def words(spoken: Iterable[Word]) -> list[dict[str, Any]]:
 
 
 def _speaker(spoken: Word | Segment) -> dict[str, str]:
-    """The field `speaker`, where speakers were told apart."""
+    """Return the field `speaker`, if the speaker is known."""
     return {} if spoken.speaker is None else {"speaker": spoken.speaker}
 
 
 def logprobs(segments: Iterable[Segment]) -> list[dict[str, Any]]:
-    """OpenAI's list of the tokens that wrote the text; a token that ends inside a character shows that as U+FFFD."""
+    """Return OpenAI's list of the tokens that wrote the text; a part of a character is shown as U+FFFD."""
     return [
         {"token": t.written.decode(errors="replace"), "logprob": t.logprob, "bytes": list(t.written)}
         for segment in segments
@@ -123,7 +123,7 @@ def logprobs(segments: Iterable[Segment]) -> list[dict[str, Any]]:
 
 
 def token_usage(transcript: Transcript) -> dict[str, Any]:
-    """Tokens that the model read and wrote for the recording."""
+    """Return the number of tokens that the model read and wrote for the recording."""
     text = sum(s.prompt_tokens for s in transcript.segments)
     audio = sum(s.audio_tokens for s in transcript.segments)
     out = sum(len(s.tokens) for s in transcript.segments)
@@ -137,7 +137,7 @@ def token_usage(transcript: Transcript) -> dict[str, Any]:
 
 
 def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
-    """The content of verbose_json."""
+    """Return the content of verbose_json."""
     content: dict[str, Any] = {
         "task": "transcribe",
         # Whisper's habit, which clients expect here: the English name in lower case, not the code.
@@ -182,7 +182,7 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
 
 
 def _diarized(transcript: Transcript) -> dict[str, Any]:
-    """The content of diarized_json: OpenAI's fields and no others."""
+    """Return the content of diarized_json: OpenAI's fields and no others."""
     return {
         "task": "transcribe",
         "duration": transcript.duration_ms / 1000,
@@ -193,7 +193,7 @@ def _diarized(transcript: Transcript) -> dict[str, Any]:
 
 
 def diarized_segment(number: int, segment: Segment) -> dict[str, Any]:
-    """A segment of diarized_json, which is also an event of its stream."""
+    """Return a segment of diarized_json, which is also an event of its stream."""
     return {
         "type": "transcript.text.segment",
         "id": f"seg_{number}",
@@ -205,10 +205,10 @@ def diarized_segment(number: int, segment: Segment) -> dict[str, Any]:
 
 
 def usage(transcript: Transcript) -> dict[str, Any]:
-    """Seconds of audio, a started one as a whole one: so OpenAI's reference has 9 for a recording of 8.47 s."""
+    """Return the seconds of audio, rounded up: OpenAI's reference has 9 for a recording of 8.47 s."""
     return {"type": "duration", "seconds": math.ceil(transcript.duration_ms / 1000)}
 
 
 def dump(content: dict[str, Any]) -> bytes:
-    """As JSON, in the characters of the text."""
+    """Return JSON with the characters of the text, not escaped."""
     return json.dumps(content, ensure_ascii=False).encode()

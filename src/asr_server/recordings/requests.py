@@ -1,4 +1,4 @@
-"""What a caller states about a recording: how to transcribe it and how to return the text. One vocabulary for all.
+"""Requests about a recording: how to transcribe it and how to return the text. One vocabulary for all.
 
 Forms, jobs, the command line and the client library build these; nothing here is resolved from the server's settings.
 """
@@ -36,12 +36,12 @@ class ResponseFormat(StrEnum):
 
     @property
     def is_subtitles(self) -> bool:
-        """Whether it is a file of cues."""
+        """True if the answer is a file of cues."""
         return self in (ResponseFormat.SRT, ResponseFormat.VTT)
 
 
 class WordTimes(StrEnum):
-    """How words get their times: not at all, spread over the speech, or by forced alignment."""
+    """The ways in which words get their times: none, spread over the speech, or by forced alignment."""
 
     NONE = "none"
     ESTIMATED = "estimated"
@@ -62,7 +62,7 @@ class ServerVad:
 
 
 class ChannelMode(StrEnum):
-    """What becomes of the channels of a recording: one signal, a speaker each, or what its sound suggests."""
+    """The use of the channels of a recording: one signal, a speaker each, or the one that its sound suggests."""
 
     MIX = "mix"
     SPLIT = "split"
@@ -71,29 +71,29 @@ class ChannelMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KnownSpeaker:
-    """A voice that the caller names. `clip`: an audio file in which that person alone speaks."""
+    """A voice that the caller names."""
 
     name: str
-    clip: bytes
+    clip: bytes  # an audio file in which that person alone speaks
 
 
 @dataclass(frozen=True, slots=True)
 class SpeakerOptions:
-    """Tell speakers apart. `at_least`, `at_most`: how many there are, `at_most` None where that is not known."""
+    """The options of distinguishing speakers."""
 
-    at_least: int = 1
-    at_most: int | None = None
+    at_least: int = 1  # the least number of speakers
+    at_most: int | None = None  # the largest number of speakers, None if it is not known
     known: tuple[KnownSpeaker, ...] = ()
 
     @property
     def states_number(self) -> bool:
-        """Whether the caller says how many there are, at least or at most."""
+        """True if the caller states a least or a largest number of speakers."""
         return self.at_least > 1 or self.at_most is not None
 
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """How the text is returned.
+    """The form in which the text is returned.
 
     `segments`, `words`, `cues`: what verbose_json lists; `words` also with json. `logprobs`: of each token, with json.
     `max_line_chars` (widest line in columns; a CJK character has two), `max_lines` and `speaker_style` lay out the cues
@@ -112,7 +112,7 @@ class OutputOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingRequest:
-    """What all requests about a recording state.
+    """The options of all requests about a recording.
 
     `model`: a name from /v1/models. `language`: the model's name of the spoken language ("German"), None to detect it.
     `prompt`, `hotwords`: text, names and terms that help recognition. `temperature`: 0 is greedy and repeatable.
@@ -147,9 +147,9 @@ class RecordingRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranscriptionRequest(RecordingRequest):
-    """`POST /v1/audio/transcriptions`. `stream`: text is returned as it is decoded."""
+    """`POST /v1/audio/transcriptions`."""
 
-    stream: bool = False
+    stream: bool = False  # text is returned as it is decoded
     task: Literal["transcription"] = "transcription"
 
 

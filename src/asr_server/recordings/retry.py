@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # In half of a shorter utterance, a word lost at the cut is more likely than a mended loop.
 _MIN_SPLIT_SAMPLES = 2 * SAMPLE_RATE
 
-# Puts an utterance to the engine. `EngineClient.transcribe` with its other arguments bound.
+# Transcribes an utterance: `EngineClient.transcribe` with its other arguments bound.
 Ask = Callable[[Utterance], Awaitable["Transcription"]]
 
 

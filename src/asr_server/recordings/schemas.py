@@ -1,4 +1,4 @@
-"""What the server answers, as pydantic models: what `/docs` shows. Forms are in `fields.py`."""
+"""The answers of the server as pydantic models, which `/docs` shows. Forms are in `fields.py`."""
 
 from __future__ import annotations
 

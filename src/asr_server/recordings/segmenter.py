@@ -40,14 +40,14 @@ class SpeechSpan:
     speaker: str | None = None
 
     def part(self, start: int, end: int) -> SpeechSpan:
-        """The samples [start, end) of the recording, which lie in the span; the peak stays that of the whole."""
+        """Return the samples [start, end) of the recording, which lie in the span; the peak is that of the whole."""
         audio = self.audio[start - self.start : end - self.start]
         speech_regions = tuple((max(a, start), min(b, end)) for a, b in self.speech_regions if a < end and b > start)
         return replace(self, start=start, end=end, audio=audio, speech_regions=speech_regions)
 
 
 def segmentation_config(chunking: ServerVad | None, traits: EngineTraits) -> SegmentationConfig:
-    """How to cut for an engine of these traits, by the server's own rules or by what the caller stated."""
+    """Return the rules of cutting for an engine of these traits: the server's own, or those of the caller."""
     max_span_s = min(SegmentationConfig().max_span_s, traits.max_audio_s)
     if chunking is None:
         return SegmentationConfig(max_span_s=max_span_s, max_gap_s=traits.max_pause_s, pad_ms=traits.margin_ms)
@@ -79,14 +79,14 @@ class Segmenter:
         return self._cutter.needed_from
 
     def push(self, block: NDArray[np.float32]) -> list[SpeechSpan]:
-        """The next samples, float32 (n,) at 16 kHz, finite. Returns the spans that are now final, at most 30 s each."""
+        """Add samples, float32 (n,) at 16 kHz, finite. Returns the spans that are now final, at most 30 s each."""
         whole = np.concatenate((self._rest, block))
         frames, self._rest = np.split(whole, [len(whole) - len(whole) % FRAME_SAMPLES])
         self._keep(frames)
         return self._speech_spans(self._cutter.push(*self._scores(frames)))
 
     def finish(self) -> list[SpeechSpan]:
-        """The end of the recording: the last spans."""
+        """End the recording and return the last spans."""
         total = self._kept_from + len(self._kept) + len(self._rest)
         last = np.pad(self._rest, (0, -len(self._rest) % FRAME_SAMPLES))
         self._keep(self._rest)

@@ -92,7 +92,7 @@ class SpanTask:
         return found
 
     async def likelier(self, result: SpanResult, language: str) -> SpanResult:
-        """`result` of this span, or that for the same audio in `language`: what the engine finds likelier.
+        """Return the likelier of `result` and the result for the same audio in `language`, by the engine.
 
         Raises what the engine raises.
         """

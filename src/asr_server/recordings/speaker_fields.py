@@ -1,4 +1,4 @@
-"""The fields about speakers: whether they are told apart, how many there are, and whose voices are known."""
+"""The fields about speakers: whether they are distinguished, how many there are, and whose voices are known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAMES, _REFERENCES = "known_speaker_names", "known_speaker_references"
 
 
 def speaker_options(fields: RecordingForm, *, diarized: bool = False) -> SpeakerOptions | None:
-    """Return what the fields say of speakers, None where they are not told apart. Raises `InvalidValue`.
+    """Return the options about speakers, or None if they are not distinguished. Raises `InvalidValue`.
 
     `diarized`: the format of the answer is diarized_json. A field that has its default is the same as one that was left
     out, since generated clients send all fields.
@@ -30,7 +30,7 @@ def speaker_options(fields: RecordingForm, *, diarized: bool = False) -> Speaker
 
 
 def channel_mode(fields: RecordingForm, speakers: SpeakerOptions | None) -> ChannelMode:
-    """Return how channels are taken; by default that depends on whether speakers are told apart."""
+    """Return the mode of channels; by default it depends on whether speakers are distinguished."""
     if speakers is None:
         return ChannelMode.MIX
     return fields.channel_mode or ChannelMode.AUTO
@@ -73,7 +73,7 @@ def _known(fields: RecordingForm) -> tuple[KnownSpeaker, ...]:
 
 
 def _clip(reference: str) -> bytes:
-    """The audio file in a data URL, also with the line breaks that `base64` writes. Its media type is ignored."""
+    """Return the audio file in a data URL, also with the line breaks that `base64` writes. Its type is ignored."""
     head, _, data = reference.partition(",")
     if not head.lower().startswith("data:") or not head.lower().endswith(";base64"):
         raise InvalidValue("A reference is a data URL like 'data:audio/wav;base64,UklGRg...'.", param=_REFERENCES)

@@ -69,13 +69,13 @@ class EventBuffer(Generic[E]):
         return True
 
     def take(self) -> E | None:
-        """The event that `wait` got; None at the end. Raises the error that ended the work."""
+        """Return the event that `wait` got, or None at the end. Raises the error that ended the work."""
         if isinstance(self._item, Exception):
             raise self._item
         return self._item
 
     def cancel(self) -> None:
-        """The reader has left: cancel the work. Does nothing if it is done."""
+        """Cancel the work, since the reader has left. Does nothing if it is done."""
         self._has_reader = False
         self._task.cancel()
 
@@ -90,7 +90,7 @@ class EventBuffer(Generic[E]):
 
 
 async def respond(request: Request, work: Work[E], to_frames: Callable[[E], Sequence[str]]) -> StreamingResponse:
-    """The response that sends the frames of the events of `work`.
+    """Return the response that sends the frames of the events of `work`.
 
     It returns when there is an event: an error before that is raised, and so becomes an HTTP status. Raises `Cancelled`
     when the client leaves before.
@@ -123,7 +123,7 @@ class _EventResponse(StreamingResponse):
 async def stream(
     request: Request, buffer: EventBuffer[E], first: E | None, to_frames: Callable[[E], Sequence[str]]
 ) -> AsyncGenerator[str, None]:
-    """The frames of `first` and of all events after it, pings in between, and an error as the last frame."""
+    """Yield the frames of `first` and of all events after it, pings in between, and an error as the last frame."""
     event = first
     try:
         while event is not None:
@@ -147,7 +147,7 @@ async def stream(
 
 
 def _note(request: Request, event: object, *, is_sent: bool) -> None:
-    """For the request's log line and its metrics."""
+    """Note an event for the request's log line and its metrics."""
     if isinstance(event, Finished):
         request.state.log.update(log_fields(event.transcript))
     elif isinstance(event, TextDelta | SegmentDone) and is_sent and not hasattr(request.state, "first_text_s"):
@@ -155,7 +155,7 @@ def _note(request: Request, event: object, *, is_sent: bool) -> None:
 
 
 def frame(content: dict[str, Any]) -> str:
-    """One event."""
+    """Return the frame of one event."""
     return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
 
 
@@ -171,7 +171,7 @@ class OpenAiFrames:
         self._segments = 0
 
     def __call__(self, event: Event) -> list[str]:
-        """The frames of the next event."""
+        """Return the frames of the next event."""
         match event:
             case TextDelta(text=text):
                 return [frame({"type": "transcript.text.delta", "delta": text})]
@@ -199,7 +199,7 @@ def _done(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
 
 
 class SegmentFrames:
-    """How long the recording says that it is, if it does; one event for each segment; one for all text; `done`.
+    """Frames with the length that the recording states, if any, each segment, the whole text, and `done`.
 
     Where speakers are told apart, the segments come without them while the recording is transcribed, and once more at
     its end, each of one speaker.
@@ -213,7 +213,7 @@ class SegmentFrames:
         self._is_labelled = False
 
     def __call__(self, event: Event) -> list[str]:
-        """The frames of the next event. The texts of all segments, one behind the other, are the whole text."""
+        """Return the frames of the next event. The texts of all segments joined are the whole text."""
         match event:
             case Started(claimed_s=claimed_s) if claimed_s:
                 return [frame({"duration": round(claimed_s, 3)})]

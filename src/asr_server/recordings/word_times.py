@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 async def words(
     engine: EngineClient, span: SpeechSpan, text: str, language: str, how: WordTimes, *, priority: Priority
 ) -> tuple[Word, ...]:
-    """The words of `text`, with times in milliseconds of the recording; none for no text.
+    """Return the words of `text`, with times in milliseconds of the recording, or none if there is no text.
 
     Where no aligner can help (there is none, or it does not know the language, is not loaded, or failed) the times are
     estimates. Each word says which it has. Raises `ShuttingDown` only.

@@ -1,4 +1,4 @@
-"""What OpenAI's clients must find: every case with what it says, and every refusal as it must arrive. No client here.
+"""The cases for OpenAI's clients: every case with its text, and every refusal as it must arrive. No client here.
 
 The scenarios in `python/` and `javascript/` perform the cases by name. A case that does not come back has failed.
 """

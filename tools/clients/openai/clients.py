@@ -32,7 +32,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one client found in one case. `seen` is the same in every run that goes well."""
+    """The result of one client in one case. `seen` is the same in every run that goes well."""
 
     item: int
     case: str

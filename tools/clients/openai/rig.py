@@ -73,7 +73,7 @@ def standing(place: Path) -> Iterator[dict[str, Any]]:
 
 
 def facts(servers: Mapping[str, Server], place: Path) -> dict[str, Any]:
-    """What a scenario is told. The recordings are written to `place`."""
+    """Return the facts that a scenario is told. The recordings are written to `place`."""
     return {
         "servers": {name: f"{server.base}/v1" for name, server in servers.items()},
         "health": {name: f"{server.base}/health" for name, server in servers.items()},

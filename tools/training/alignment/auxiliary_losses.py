@@ -99,7 +99,7 @@ def _begins(count: int) -> tuple[Tensor, Tensor]:
 
 
 def _words_at(count: int, words: Sequence[SpokenWord]) -> Tensor:
-    """For each of `count` audio tokens its word or `PAUSE`, its first and last slot, and its index: (count, 4)."""
+    """Return (count, 4): the word or `PAUSE` of each audio token, its first and last slot, and its index."""
     middles = _begins(count)[1]
     found = torch.zeros(count, 4, dtype=torch.long)
     found[:, 0] = PAUSE

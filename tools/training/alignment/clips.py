@@ -71,7 +71,7 @@ def _clip(rng: random.Random, voices: Corpus, number: int, out: Path) -> dict[st
 
 
 def _all_times_known(speech: Speech) -> bool:
-    """Whether the synthesiser reports the begin of every word."""
+    """Return True if the synthesiser reports the beginning of every word."""
     return not any((a.text, b.text) in FUSED for a, b in pairwise(speech.words))
 
 

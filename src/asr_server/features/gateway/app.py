@@ -110,7 +110,7 @@ def _hang_config(settings: Settings) -> HangConfig:
 
 
 def _has_unfinished_jobs(settings: Settings) -> bool:
-    """Whether an earlier server left jobs of its own unfinished: they have to be done even if nobody asks for them."""
+    """True if an earlier server left jobs of its own unfinished: they have to be done even if nobody asks for them."""
     if settings.jobs_database_url.get_secret_value():
         return False
     # Where `jobs/folders.py` keeps them; importing that would bring numpy into this process.
@@ -122,7 +122,7 @@ def _has_unfinished_jobs(settings: Settings) -> bool:
 
 
 async def _start_for_shared_jobs(worker: Worker, url: str) -> None:
-    """Start the worker whenever a job waits that another server accepted, or that one did not finish. Runs for ever."""
+    """Start the worker whenever a job waits that another server accepted or did not finish. Runs for ever."""
     while True:
         if worker.connection is None and await database.work_waits(url):
             await _start(worker)

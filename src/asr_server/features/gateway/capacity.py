@@ -1,4 +1,4 @@
-"""What a server behind a gateway can take, also while its worker is stopped or has not measured anything yet. Pure."""
+"""The capacity that a gateway reports, also while its worker is stopped or has not measured anything yet. Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ _MEASURED = {
 
 
 class KnownCapacity:
-    """The last figures that a worker measured; before, a guess. A dict has the fields of `CapacityBody`."""
+    """Keeps the last figures that a worker measured; before the first, a guess.
+
+    The dicts have the fields of `CapacityBody`.
+    """
 
     def __init__(self, rules: StreamRules) -> None:
         self._max_sessions = rules.max_sessions
         self._known: dict[str, Any] = asdict(StreamCapacity(EngineWork(), rules).free())
 
     def of_worker(self, health: Mapping[str, Any]) -> dict[str, Any]:
-        """With the worker that says this."""
+        """Return the capacity with a running worker. `health`: the worker's answer to `/health`."""
         told, sessions = health["capacity"], health["live"]["sessions"]
         for measured, names in _MEASURED.items():
             if told[measured]:
@@ -39,7 +42,7 @@ class KnownCapacity:
         }
 
     def without_worker(self) -> dict[str, Any]:
-        """While there is none: all of what one can take is free."""
+        """Return the capacity while there is no worker: all that a worker can take is free."""
         streams = min(self._known["streams"], self._max_sessions)
         return self._known | {
             "streams": streams,

@@ -21,7 +21,7 @@ _NO_LIMIT = 1_000_000
 
 
 def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
-    """A function that starts this package as a worker with the same settings.
+    """Return a function that starts this package as a worker with the same settings.
 
     `output`: the file descriptor that it writes to; None for the standard output and error of this process.
     """

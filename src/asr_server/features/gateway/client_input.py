@@ -1,6 +1,6 @@
-"""What a live client has sent: its audio and actions, and which actions were answered. Pure: no I/O, no clock.
+"""The audio and actions that a live client has sent, and which actions were answered. Pure: no I/O, no clock.
 
-`ReplayBuffer` decides what a worker is sent, and again after a cut. This adds what the session's actions mean for it:
+`ReplayBuffer` decides what a worker is sent, also after a broken connection. This module adds the meaning of actions:
 an action is kept until it is answered, and the configurations that are dropped are kept as one.
 """
 
@@ -35,25 +35,20 @@ class ActionKind(Enum):
 
 @dataclass(slots=True, eq=False)
 class ActionFrame(ControlFrame):
-    """An action in its place.
-
-    `client_acked`: the client has its answer, or expects none. `worker_acked`: the present worker has answered.
-    `from_gateway`: the client did not send it: a checkpoint of the gateway's own, or the flush that the orderly end of
-    a connection implies. `number`: which of the client's actions it is, from 1.
-    """
+    """An action at its position in the audio."""
 
     kind: ActionKind
-    client_acked: bool = False
-    worker_acked: bool = False
-    from_gateway: bool = False
-    number: int = 0
+    client_acked: bool = False  # the client has its answer, or expects none
+    worker_acked: bool = False  # the present worker has answered
+    from_gateway: bool = False  # a checkpoint of the gateway, or the flush that the orderly end of a connection implies
+    number: int = 0  # counts the client's actions from 1; 0 for those of the gateway
 
 
 class _SentActions:
-    """What one worker has been sent of the actions, in its order: 0 for one of the gateway's, else the client's number.
+    """The numbers of the actions that one worker has been sent, in order: the client's number, or 0 for the gateway's.
 
-    `replayed`: so many of the first were held when the worker began. Others between them are finished, so that their
-    place in the client's count says nothing.
+    `replayed`: how many of the first actions were held when the worker began. Actions between them are finished and
+    not sent again, so that a worker's count of the first ones does not give the client's count.
     """
 
     def __init__(self, replayed: int = 0) -> None:
@@ -62,17 +57,20 @@ class _SentActions:
         self._replayed = replayed
 
     def add(self, number: int) -> None:
-        """The next one."""
+        """Add the number of the next action that the worker is sent."""
         self._first += len(self._numbers) == _SENT_KEPT
         self._numbers.append(number)
 
     def forget_after(self, actions: int) -> None:
-        """The worker has so many of them; the others are sent again."""
+        """Forget the actions after the first `actions`: the worker does not have them, and they are sent again."""
         while self._numbers and self._first + len(self._numbers) - 1 > actions:
             self._numbers.pop()
 
     def following(self, actions: int) -> int | None:
-        """The client's number of its first action behind so many of the worker's; 0 for none, None if not known."""
+        """Return the client's number of its first action after `actions` of the worker's.
+
+        Returns 0 if there is none, and None if that is not known.
+        """
         if actions < self._replayed or actions < self._first - 1:
             return None
         behind = islice(self._numbers, actions - self._first + 1, None)
@@ -80,7 +78,7 @@ class _SentActions:
 
 
 class ClientInput:
-    """One session's input, from where it `begin`s here."""
+    """The input of one session. `begin`: where the session begins at this gateway."""
 
     def __init__(self, rate_hz: int, begin: Continuation) -> None:
         self.buffer: ReplayBuffer[ActionFrame] = ReplayBuffer()
@@ -97,7 +95,7 @@ class ClientInput:
             }
         self._arrivals: deque[tuple[int, float]] = deque()
         self._client_bytes = begin.received_bytes  # of the client before position 0, and discarded ones before `start`
-        self._discarded: list[int] = []  # where a reset discarded a byte behind that
+        self._discarded: list[int] = []  # positions after that at which a reset discarded a byte
         self._sent = _SentActions()
 
     def seconds(self, position: int) -> float:
@@ -114,9 +112,9 @@ class ClientInput:
         return 2 * round((seconds - self._began_s) * self._bytes_per_s / 2)
 
     def worker_has(self, received_bytes: int, actions: int) -> tuple[int, int] | None:
-        """Which bytes and actions of the client those are that the present worker counts so; None if it is not known.
+        """Return how many bytes and actions of the client correspond to these counts of the present worker.
 
-        Actions that were replayed to a worker are known again when it has done all of them.
+        Returns None if that is not known. While a worker does the actions that were replayed to it, it is not known.
         """
         position = self.buffer.position_of(received_bytes)
         unsent = (each.number for each in self.buffer.controls[len(self.buffer.sent_controls) :] if each.number)
@@ -127,7 +125,7 @@ class ClientInput:
         return self._client_bytes + position + sum(place <= position for place in self._discarded), number - 1
 
     def next_frame(self) -> bytes | str | None:
-        """The next frame for the worker, as `ReplayBuffer.next_frame`."""
+        """Return the next frame for the worker, as `ReplayBuffer.next_frame` does."""
         frame = self.buffer.next_frame()
         if isinstance(frame, str):
             self._sent.add(self.buffer.sent_controls[-1].number)
@@ -136,7 +134,7 @@ class ClientInput:
     # -- from the client ---------------------------------------------------------------------------------------------
 
     def add_audio(self, pcm: bytes, now_s: float) -> None:
-        """The next bytes, cut anywhere."""
+        """Add the next bytes. They need not be whole samples."""
         self.buffer.append(pcm)
         self.received_bytes += len(pcm)
         end = self.buffer.end
@@ -146,7 +144,7 @@ class ClientInput:
             self._arrivals[-1] = (end, self._arrivals[-1][1])
 
     def add_action(self, kind: ActionKind, text: str) -> None:
-        """An action of the client, in its place in the audio."""
+        """Add an action of the client at the present end of the audio."""
         self.actions += 1
         if kind is ActionKind.RESET:
             end = self.buffer.end
@@ -155,11 +153,11 @@ class ClientInput:
         self.buffer.append_control(ActionFrame(self.buffer.end, text, kind, number=self.actions))
 
     def refuse_action(self) -> None:
-        """An action of the client that was answered with an error."""
+        """Count an action of the client that was answered with an error."""
         self.actions += 1
 
     def add_end(self) -> None:
-        """The client ended its connection in order: that ends an open utterance, as a flush does."""
+        """Add the orderly end of the client's connection: it ends an open utterance, as a flush does."""
         # It counts as sent: the worker sees the end of the connection.
         self.buffer.append_control(self._gateway_action(ActionKind.FLUSH), sent=True)
 
@@ -177,7 +175,7 @@ class ClientInput:
     # -- a new connection to a worker --------------------------------------------------------------------------------
 
     def restart(self) -> str | None:
-        """A fresh worker gets everything that is held. Returns the frame to send before it, if there is one."""
+        """Prepare to send a fresh worker everything that is held. Returns the frame to send first, if there is one."""
         self.buffer.restart()
         for action in self.buffer.controls:
             action.worker_acked = False
@@ -188,8 +186,10 @@ class ClientInput:
         return json.dumps({"action": "config", **self._dropped_config})
 
     def resume(self, received_bytes: int, actions: int | None = None) -> int:
-        """The same worker was reached again and has so many bytes, and actions if it counts them. Returns how many
-        bytes are lost to it."""
+        """Go on with the same worker after a broken connection. Returns how many bytes are lost to the worker.
+
+        `received_bytes` and `actions` are the worker's counts; `actions` is None from a worker that does not count.
+        """
         lost = self.buffer.resume(received_bytes)
         if actions is not None:
             self._sent.forget_after(actions)
@@ -206,7 +206,10 @@ class ClientInput:
     # -- from the worker ---------------------------------------------------------------------------------------------
 
     def on_answer(self, kind: ActionKind) -> bool:
-        """The worker answered its first unanswered action of this kind. Returns whether the client gets the answer."""
+        """Note that the worker answered its first unanswered action of this kind.
+
+        Returns True if the client gets the answer.
+        """
         action = self._first_unanswered(kind)
         if action is None:
             return kind is not ActionKind.CHECKPOINT
@@ -217,10 +220,10 @@ class ClientInput:
         return is_new
 
     def on_flush_answer(self, start: int, end: int) -> bool:
-        """The worker answered a flush with a final from `start` to `end`. Returns as `on_answer`.
+        """Note that the worker answered a flush with a final from `start` to `end`. Returns the same as `on_answer`.
 
-        In silence the final has no length. Then the flush is kept: it uses a number, and its final has no end from
-        which a fresh worker could go on.
+        The final of a flush in silence has no length. Then the flush is kept: it uses an utterance number, and its
+        final has no end from which a fresh worker could go on.
         """
         # The end of an earlier connection that came in silence has no final.
         in_silence = [
@@ -236,18 +239,18 @@ class ClientInput:
         return is_new
 
     def on_repeated_empty_final(self) -> None:
-        """A final of no length came again: it may answer a flush whose answer the client has."""
+        """Note that a final of no length came again: it may answer a flush whose answer the client has."""
         flush = self._first_unanswered(ActionKind.FLUSH)
         if flush is not None and flush.client_acked:
             flush.worker_acked = True
 
     def on_checkpoint(self, position: int) -> None:
-        """As `forget`; and the checkpoint has counted the finals of all flushes answered so far."""
+        """Forget as `forget` does, and also the answered flushes: the checkpoint has counted their finals."""
         self.buffer.remove([a for a in self.buffer.controls if a.kind is ActionKind.FLUSH and a.worker_acked])
         self.forget(position)
 
     def forget(self, position: int) -> None:
-        """No worker needs anything before this position again, except actions without an answer."""
+        """Drop what is before this position, except actions without an answer: no worker needs it again."""
         self.buffer.forget(position)
         start = self.buffer.start
         while self._arrivals and self._arrivals[0][0] < start:
@@ -266,7 +269,7 @@ class ClientInput:
         self.buffer.remove(finished)
 
     def arrived_s(self, position: int) -> float | None:
-        """When the byte before this position arrived; None if that is no longer known."""
+        """Return when the byte before this position arrived, or None if that is no longer known."""
         place = bisect_left(self._arrivals, (position, 0.0))
         return self._arrivals[place][1] if place < len(self._arrivals) else None
 

@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 
 class ProbeResult(Enum):
-    """What a probe of the worker showed."""
+    """The result of one probe of the worker."""
 
     HEALTHY = auto()  # it answers, its engine makes progress, its model is loaded
     LOADING = auto()  # it answers; its model is being loaded, or may be at any moment
@@ -18,21 +18,21 @@ class ProbeResult(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HangConfig:
-    """Time limits in seconds.
+    """Time limits."""
 
-    `hang_s`: for a worker that says that it hangs, is silent, or is stopped. `load_s`: for one that is silent while it
-    may be loading its model: importing the model's libraries can block the whole process, on a slow disk for long.
-    `probe_s`: the longest time that a probe and the pause before it can take.
-    """
-
-    hang_s: float
-    load_s: float
-    probe_s: float
+    hang_s: float  # for a worker that reports that it hangs, is silent, or is stopped
+    # For a worker that is silent while it may be loading its model: importing the model's libraries can block the
+    # whole process, on a slow disk for long.
+    load_s: float  # the limit instead of `hang_s`
+    probe_s: float  # the longest time that a probe and the pause before it can take
 
 
 class HangDetector:
-    """For one worker. The time between two probes counts for at most `probe_s`: if more has passed, this process itself
-    was suspended, which says nothing about the worker."""
+    """Judges one worker.
+
+    The time between two probes counts for at most `probe_s`: if more has passed, this process itself was suspended,
+    which says nothing about the worker.
+    """
 
     def __init__(self, config: HangConfig, now_s: float) -> None:
         self._config = config
@@ -41,7 +41,7 @@ class HangDetector:
         self._may_be_loading = True
 
     def observe(self, probe: ProbeResult, now_s: float) -> bool:
-        """The result of a probe. Returns whether the worker has hung."""
+        """Take the result of a probe. Returns True if the worker has hung."""
         since_s = min(now_s - self._last_probe_s, self._config.probe_s)
         self._last_probe_s = now_s
         if probe is ProbeResult.STOPPED:

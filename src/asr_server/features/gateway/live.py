@@ -1,8 +1,8 @@
 """`WS /ws/transcribe` through the gateway: one session for the client over any number of workers.
 
-When a worker dies, the session goes on in one of the next worker's, which is sent everything that is not finished.
-`live_relay.py` carries the frames of a connection; `live_replay.py` decides what is sent again, and what the client
-gets.
+When a worker dies, the session goes on in a new session of the next worker, which is sent everything that is not
+finished. `live_relay.py` carries the frames of a connection; `live_replay.py` decides what is sent again, and what the
+client gets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from asr_server.features.gateway.live_replay import LiveReplay
 from asr_server.features.gateway.sockets import (
     UNCLEAN,
     Closed,
-    Refused,
+    HandshakeRefused,
     WorkerGone,
     closing,
     connect,
@@ -71,13 +71,16 @@ class _WorkerSession:
 
     @property
     def refused(self) -> bool:
-        """Whether the first message is an error, after which the worker closes the connection."""
+        """True if the first message is an error, after which the worker closes the connection."""
         return self.hello.get("status") != "connected"
 
 
 class LiveSockets:
-    """An ASGI app. `keep_s`: for how long a session waits for its client. `max_utterance_s`: where one is cut.
-    `catalog`: of the models that the worker has."""
+    """An ASGI app that serves live sessions.
+
+    `catalog`: the models that the worker has. `keep_s`: how long a session waits for its client. `max_utterance_s`:
+    the length at which an utterance is cut.
+    """
 
     def __init__(self, worker: Worker, catalog: Catalog, keep_s: float, max_utterance_s: float) -> None:
         self._worker = worker
@@ -91,7 +94,7 @@ class LiveSockets:
         self._released = asyncio.Event()  # a connection has left its session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection."""
+        """Serve one connection."""
         client = WebSocket(scope, receive, send)
         with self._worker.use():
             try:
@@ -101,7 +104,7 @@ class LiveSockets:
                     await self._serve(client)
             except AsrError as error:
                 await _end_with_error(client, error)
-            except Refused as refused:
+            except HandshakeRefused as refused:
                 await end(client, refused.response, Closed(UNCLEAN))
             except (WebSocketDisconnect, OSError):
                 return
@@ -133,8 +136,10 @@ class LiveSockets:
         await self._open(client, query, moved, parameters.received)
 
     def _check_language(self, state: Continuation, model: str) -> None:
-        """Raise `InvalidInput` for a state whose language the model does not know: the worker would only refuse the
-        action that the gateway sends for it, behind the client's back."""
+        """Raise `InvalidInput` for a state whose language the model does not know.
+
+        The worker would refuse only the action that the gateway sends for it, and the client would not see that.
+        """
         if state.configured is not None:
             resident = self._catalog.find(model).resident if model else ""
             self._catalog.check_language(languages.normalize(state.configured.language), model=resident)
@@ -156,7 +161,7 @@ class LiveSockets:
     async def _open(
         self, client: WebSocket, query: Query, moved: ContinueRequest | None = None, received: int = 0
     ) -> None:
-        """A new session, or one that goes on with that of another server."""
+        """Open a session, which is new or continues a session of another server."""
         began_s, own = time.monotonic(), {}
         if moved is not None:
             began_s = began_before_moving_s(self._max_utterance_s)
@@ -169,7 +174,8 @@ class LiveSockets:
                 await _pass_on_refusal(client, opened)
                 return
             replay = LiveReplay(opened.hello, moved, received)
-            # Of two that continue a session at the same moment, one only: each waits for its client and the worker.
+            # If two connections continue a session at the same moment, only one gets it: each waits for its client
+            # and the worker.
             if replay.id in self._sessions or replay.id in self._opening:
                 raise SessionTaken("The session goes on over another connection.")
             self._opening.add(replay.id)
@@ -218,7 +224,7 @@ class LiveSockets:
         await self._talk(client, session, resumed.socket)
 
     async def _resume_in_worker(self, scope: Scope, session: RelayedSession, received: int) -> _WorkerSession:
-        """The session in its worker if that lives, else one in the next worker."""
+        """Resume the session in its worker if that is alive, else open one in the next worker."""
         replay = session.replay
         if not session.worker.gone.is_set():
             reached = await self._reach_worker(scope, _resuming(session, received))
@@ -231,7 +237,7 @@ class LiveSockets:
         return await self._restart_in_worker(scope, session)
 
     async def _restart_in_worker(self, scope: Scope, session: RelayedSession) -> _WorkerSession:
-        """The session goes on in a fresh one. Raises `WorkerLost` when that happens too often in one place."""
+        """Continue the session in a fresh worker. Raises `WorkerLost` when that happens too often in one place."""
         if session.replay.unproductive_restarts >= _ATTEMPTS:
             raise WorkerLost("The worker process ended again and again over this session.")
         own = session.replay.worker_query(session.began_s)
@@ -259,7 +265,7 @@ class LiveSockets:
     # -- a connection ------------------------------------------------------------------------------------------------
 
     async def _talk(self, client: WebSocket, session: RelayedSession, upstream: ClientConnection) -> None:
-        """Until the client leaves, over as many workers as it takes. The caller holds the session's lock."""
+        """Relay until the client leaves, over as many workers as that takes. The caller holds the session's lock."""
         session.client = client
         reader = asyncio.create_task(read_client(client, session))
         try:
@@ -287,7 +293,7 @@ class LiveSockets:
             self._release(session)
 
     def _release(self, session: RelayedSession) -> None:
-        """No connection has the session any more. It waits for its client, if it was not dropped."""
+        """Let go of the session for the connection that had it. If it was not dropped, it waits for its client."""
         session.client = None
         self._released.set()
         session.connection_lock.release()
@@ -303,14 +309,14 @@ class LiveSockets:
         session.lease.close()
 
     def _evict(self, session: RelayedSession) -> None:
-        """Its place is needed: end it here now, and soon in its worker."""
+        """End a session whose place is needed: here now, and soon in its worker."""
         self._drop(session)
         task = asyncio.create_task(self._discard_in_worker(session))
         self._evictions.add(task)
         task.add_done_callback(self._evictions.discard)
 
     async def _discard_in_worker(self, session: RelayedSession) -> None:
-        with suppress(Refused, WorkerGone, AsrError, ConnectionClosed):  # then it is gone, or goes by its time
+        with suppress(HandshakeRefused, WorkerGone, AsrError, ConnectionClosed):  # then it is gone, or goes by its time
             upstream = await connect(session.worker, session.scope, urlencode(_resuming(session, 0)))
             async with closing(upstream):
                 await upstream.recv()
@@ -318,7 +324,7 @@ class LiveSockets:
 
 
 def _resuming(session: RelayedSession, received: int) -> Query:
-    """The query that resumes the session in its worker."""
+    """Return the query that resumes the session in its worker."""
     replay = session.replay
     own = {"session_id": replay.worker_session_id, "received": str(replay.worker_utterance(received))}
     query = _without(session.query, "handover", *own)  # `handover`: it would wait for a state
@@ -349,7 +355,7 @@ async def _send_notice(client: WebSocket, session: RelayedSession) -> None:
 
 
 async def _pass_on_refusal(client: WebSocket, refusal: _WorkerSession) -> None:
-    """The worker's error message, whatever it says after it, and its close."""
+    """Pass on the worker's error message, its later messages, and its close."""
     await client.send_text(refusal.first_message)
     closed = await pump(client, refusal.socket)
     if closed is not None:

@@ -35,25 +35,18 @@ _LAST_FRAMES_S = 1.0
 
 @dataclass(eq=False, slots=True)
 class RelayedSession:
-    """A session that outlives its connections, to clients and to workers. At most one connection has it at a time.
-
-    `share`: what it holds of the memory of all sessions. `scope`: that of its last connection. `query`: that of the
-    first connection, but with the key of the present one, which may be in its headers. `lease` keeps the worker from
-    being idle, and the session's place. `began_s`: when the client's audio began, by the monotonic clock. `owner`:
-    whose key opened it, "" where there are no keys. `resumes`: how often a connection asked for it again. `client`:
-    that of the present connection.
-    """
+    """A session that outlives its connections to clients and to workers. At most one connection has it at a time."""
 
     replay: LiveReplay
     worker: WorkerConnection
-    share: Share
-    scope: Scope
-    query: list[tuple[str, str]]
-    lease: ExitStack
-    began_s: float
-    owner: str = ""
-    resumes: int = 0
-    client: WebSocket | None = None
+    share: Share  # the memory that it holds of the limit for all sessions
+    scope: Scope  # of the last connection
+    query: list[tuple[str, str]]  # of the first connection, but with the key of the last, if the query has it
+    lease: ExitStack  # keeps the worker from being idle, and the session's place
+    began_s: float  # when the client's audio began, by the monotonic clock
+    owner: str = ""  # the owner of the key that opened it, "" where there are no keys
+    resumes: int = 0  # how often a connection asked for it again
+    client: WebSocket | None = None  # the present connection
     expiry: asyncio.TimerHandle | None = None
     connection_lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the connection that has the session
     takeover_requested: asyncio.Event = field(default_factory=asyncio.Event)
@@ -66,7 +59,7 @@ class RelayedSession:
 
         The previous connection of a client that came back at once has a moment to end by itself. If it does not, it is
         asked to: its client may be gone without a close frame. Raises `SessionTaken` if one more connection asks for
-        the session while this one waits: of many at once, the last one gets it without a turn of each.
+        the session while this one waits: the last of many gets it, and the others do not have it in between.
         """
         self.resumes = mine = self.resumes + 1
         while True:
@@ -85,11 +78,11 @@ class RelayedSession:
                 raise SessionTaken("The session goes on over another connection.")
 
     def account(self) -> None:
-        """Tell the others what this session holds."""
+        """Update the account of the memory that this session holds."""
         self.share.set(self.replay.input.buffer.held_bytes)
 
     async def wait_for_room(self) -> None:
-        """Returns when the worker has taken so much that more may come."""
+        """Return when the worker has taken enough that the client may send more."""
         buffer = self.replay.input.buffer
         # What the worker has taken is bounded there, and is held here until it has its final: to wait for that would
         # be to wait for audio that the client must not send.
@@ -100,14 +93,14 @@ class RelayedSession:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """How a client ended its connection. `moved`: it goes on with another server."""
+    """The end of a client's connection."""
 
     clean: bool
-    moved: bool
+    moved: bool  # the client goes on with another server
 
 
 async def read_client(client: WebSocket, session: RelayedSession) -> Left:
-    """Frames of the client into the session's buffer, until it is gone.
+    """Put the client's frames into the session's buffer until the client is gone.
 
     Raises `Overloaded` for a large frame that does not fit; nothing of it counts as received.
     """
@@ -131,7 +124,7 @@ async def read_client(client: WebSocket, session: RelayedSession) -> Left:
 
 
 async def _take_action(client: WebSocket, session: RelayedSession, text: str) -> None:
-    """One text frame. What needs no worker is answered here, with the worker's messages."""
+    """Process one text frame. Actions that need no worker are answered here, with the same messages as a worker's."""
     try:
         action = parse_action(text)
         if action.action == "ping":
@@ -148,10 +141,10 @@ async def _take_action(client: WebSocket, session: RelayedSession, text: str) ->
 async def relay(
     client: WebSocket, session: RelayedSession, upstream: ClientConnection, reader: asyncio.Task[Left]
 ) -> Closed | None:
-    """Until one side ends: how the worker ended, or None when the client did; then the worker's connection is
-    closed in the same way.
+    """Relay until one side ends. Returns how the worker ended, or None if the client did.
 
-    `reader` runs `read_client`; it outlives this call when the worker ends. Raises `SessionTaken`.
+    When the client ends, the worker's connection is closed in the same way. `reader` runs `read_client`; it outlives
+    this call when the worker ends. Raises `SessionTaken`.
     """
     sender = asyncio.create_task(_send_to_worker(session, upstream))
     receiver = asyncio.create_task(_receive_from_worker(client, session, upstream))
@@ -174,7 +167,7 @@ async def relay(
 
 
 async def _send_to_worker(session: RelayedSession, upstream: ClientConnection) -> None:
-    """What is in the buffer. Returns when the connection is closed, which `_receive_from_worker` reports."""
+    """Send the buffer to the worker. Returns when the connection is closed, which `_receive_from_worker` reports."""
     time_slice = TimeSlice()
     while True:
         # Cleared before the buffer is read: a frame that comes in between sets it again.
@@ -190,7 +183,7 @@ async def _send_to_worker(session: RelayedSession, upstream: ClientConnection) -
 
 
 async def _receive_from_worker(client: WebSocket, session: RelayedSession, upstream: ClientConnection) -> Closed:
-    """The worker's messages to the client. Returns how the worker ended the connection."""
+    """Send the worker's messages to the client. Returns how the worker ended the connection."""
     while True:
         try:
             raw = await upstream.recv()
@@ -205,7 +198,7 @@ async def _receive_from_worker(client: WebSocket, session: RelayedSession, upstr
 
 
 async def _pass_on_end(session: RelayedSession, upstream: ClientConnection, left: Left) -> None:
-    """The client is gone: the worker gets what it sent last, and ends the connection in the same way."""
+    """Send the worker the last frames of a client that is gone, and close the connection as the client did."""
     if left.moved:
         await upstream.close(DISCARD)
         return

@@ -1,4 +1,4 @@
-"""A live session over more than one worker: what a worker is sent again, and what the client gets. Pure.
+"""A live session over more than one worker. Decides what a worker is sent again, and what the client gets. Pure.
 
 The client sees one session: its utterance numbers and times continue, a committed word is never taken back, and no
 utterance gets a second final. As long as one worker serves the session, its messages pass unchanged.
@@ -36,9 +36,9 @@ Message = dict[str, Any]
 
 
 class LiveReplay:
-    """One session. `hello` is the first message of its first worker; the client knows the session by that id, or by
-    that of the session that it goes on with.
+    """One session. `hello` is the first message of its first worker.
 
+    The client knows the session by the id in `hello`, or by the id of the session of another server that it continues.
     Each worker counts utterances and seconds from its own beginning. The offset turns its figures into the session's.
     """
 
@@ -75,7 +75,7 @@ class LiveReplay:
 
     @property
     def first_frame(self) -> str | None:
-        """What the first worker is sent before all others, if there is something."""
+        """The frame that the first worker is sent before all others, if there is one."""
         return self._pending_config
 
     def hello_for_new_client(self, hello: Message) -> str:
@@ -92,11 +92,11 @@ class LiveReplay:
         return json.dumps({**hello, **own})
 
     def issued(self, state: Continuation) -> bool:
-        """Whether this session issued it, and not another one that the client has gone on with since."""
+        """True if this session issued the state, and not another one that the client has continued since."""
         return state.issuer == self.continuation.issuer
 
     def current_continuation(self) -> Message:
-        """From where another server can go on, as it stands in a message."""
+        """Return the newest continuation in the form of a message."""
         return continuation.message(self.continuation)
 
     @property
@@ -107,7 +107,7 @@ class LiveReplay:
     # -- from the client ---------------------------------------------------------------------------------------------
 
     def add_audio(self, pcm: bytes, now_s: float) -> None:
-        """The next audio."""
+        """Add the next audio, and request a checkpoint if one is due."""
         self.input.add_audio(pcm, now_s)
         self._request_checkpoint_if_due()
 
@@ -123,7 +123,7 @@ class LiveReplay:
     # -- a new connection to a worker --------------------------------------------------------------------------------
 
     def restarted(self, hello: Message) -> str | None:
-        """A fresh worker takes over. Returns the frame to send before all others, if there is one."""
+        """Continue in a fresh worker. Returns the frame to send before all others, if there is one."""
         self.worker_session_id = str(hello["session_id"])
         self.unproductive_restarts += 1
         self._offset = Offset(self._finished_utterances, self.input.seconds(self.input.buffer.start))
@@ -137,17 +137,17 @@ class LiveReplay:
         return self._pending_config
 
     def worker_query(self, began_s: float) -> dict[str, str]:
-        """What the next worker's query has besides the client's. `began_s`: when the client's audio began."""
+        """Return the parameters to add to the client's query. `began_s`: when the client's audio began."""
         own = {"began_s": str(began_s + self.input.held_from_s)}
         return own | {"first_speaker": str(self._speakers.first_unused)} if self._tells_speakers else own
 
     def take_notice(self) -> str | None:
-        """What the client is told when another worker has taken over; once."""
+        """Return once the notice that another worker has taken over, if the client needs it."""
         notice, self._notice = self._notice, None
         return notice
 
     def resumed(self, hello: Message) -> int:
-        """The same worker was reached again. Returns how many bytes of audio are lost to it."""
+        """Go on with the same worker after a broken connection. Returns how many bytes of audio are lost to it."""
         lost_bytes = self.input.resume(int(hello["received_bytes"]), hello.get("actions"))
         self._request_checkpoint()
         return lost_bytes
@@ -165,13 +165,13 @@ class LiveReplay:
         return max(0, received - self._offset.utterances)
 
     def finals_after(self, received: int) -> list[str]:
-        """The finals that a client lacks which has those up to utterance `received`."""
+        """Return the finals after utterance `received`, the last one that the client has."""
         return [final for number, final in self._finals.items() if received < number]
 
     # -- from the worker ---------------------------------------------------------------------------------------------
 
     def on_message(self, raw: str, now_s: float) -> str | None:
-        """The message for the client in place of this one of the worker's; None for none."""
+        """Return the message for the client in place of this message of the worker's, or None if it gets none."""
         message = json.loads(raw)
         if "text" in message:
             return self._final(message, raw, now_s) if message["is_final"] else self._partial(message, raw, now_s)
@@ -187,7 +187,7 @@ class LiveReplay:
         return self._answer(kind, message, raw)
 
     def _continuation(self, issued: Message) -> str | None:
-        """The worker's continuation, as one of the session; None where the client cannot use it."""
+        """Return the worker's continuation as one of the session, or None where the client cannot use it."""
         worker, before = continuation.parse_state(issued["state"]), self.continuation
         first_speaker = max(worker.first_speaker, self._speakers.first_unused)
         self.continuation = replace(before, first_speaker=first_speaker)
@@ -209,7 +209,7 @@ class LiveReplay:
         return json.dumps({"status": "continuation", "continuation": self.current_continuation()})
 
     def _speaker_update(self, message: Message) -> str | None:
-        """Other labels of a text that the client has, by the session's numbers."""
+        """Return new labels of a text that the client has, with the session's number of the utterance."""
         number = message["utterance"] + self._offset.utterances
         runs = self._speakers.on_update(number, message["speakers"])
         if runs is None:
@@ -279,13 +279,13 @@ class LiveReplay:
         return {**mapped, "lag_ms": lag_ms}
 
     def _runs(self, mapped: Message, committed: str) -> Message:
-        """The speakers of the committed text that the client gets, where they are told apart."""
+        """Return the speakers of the committed text that the client gets, if the worker labels speakers."""
         if "speakers" not in mapped:
             return {}
         return {"speakers": self._speakers.on_text(mapped["utterance"], committed, mapped["speakers"])}
 
     def _advance(self, utterance: int, end_s: float, *, forget: Callable[[int], None]) -> None:
-        """Utterances up to this one, and all audio before `end_s`, are finished."""
+        """Note that utterances up to this one, and all audio before `end_s`, are finished."""
         before = self._finished_utterances, self.input.buffer.start
         forget(self.input.position(end_s))
         self._finished_utterances = max(self._finished_utterances, utterance)

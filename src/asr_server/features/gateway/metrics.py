@@ -43,11 +43,14 @@ class CounterAccumulator:
 
     @property
     def empty(self) -> bool:
-        """Whether there was no scrape yet."""
+        """True if there was no scrape yet."""
         return not self._now
 
     def scraped(self, number: int, text: str) -> list[Metric]:
-        """A scrape of the worker with this number, with the counts of the workers before it. Raises `ValueError`."""
+        """Take a scrape of the worker with this number, and return the metrics with the counts of earlier workers.
+
+        Raises `ValueError`.
+        """
         from prometheus_client.parser import text_string_to_metric_families
 
         now = {metric.name: metric for metric in text_string_to_metric_families(text)}
@@ -83,14 +86,14 @@ def _sum(before: Metric | None, now: Metric | None) -> Metric:
 
 
 class Exposition:
-    """In Prometheus' text format. A scrape neither starts the worker nor counts as use of it."""
+    """The metrics in Prometheus' text format. A scrape neither starts the worker nor counts as use of it."""
 
     def __init__(self, worker: Worker, client: WorkerClient, capacity: KnownCapacity) -> None:
         self._worker, self._client, self._capacity = worker, client, capacity
         self._totals = CounterAccumulator()
 
     async def text(self, *, ready: bool) -> bytes:
-        """All of it. `ready`: what `/readyz` says while there is no worker that could say it."""
+        """Return all metrics. `ready`: the answer of `/readyz` while there is no worker that could give it."""
         # 20 ms to import, which a gateway that nobody scrapes does not pay for.
         from prometheus_client.exposition import generate_latest
 
@@ -133,7 +136,7 @@ class _ParsedCollector:
         self._families = families
 
     def collect(self) -> Iterable[Metric]:
-        """The metrics."""
+        """Return the metrics."""
         return self._families
 
 

@@ -44,7 +44,7 @@ class Proxy:
         self._max_bytes = max_upload_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request."""
+        """Serve one request."""
         length = dict(scope["headers"]).get(b"content-length", b"")
         if length.isdigit() and int(length) > self._max_bytes:
             raise too_large(self._max_bytes)
@@ -94,7 +94,7 @@ class Proxy:
         raise WorkerLost("The worker process ended while it worked on this request; try again.")
 
     async def _request(self, connection: WorkerConnection, scope: Scope, upload: Upload) -> httpx.Response:
-        """The worker's response: complete if it is short, else with its body still to come."""
+        """Return the worker's response: complete if it is short, else with its body still to come."""
         request = httpx.Request(
             scope["method"],
             "http://worker",
@@ -142,7 +142,7 @@ def _pieces(answer: httpx.Response) -> Any:
 
 
 def _events(data: bytes) -> tuple[bytes, bytes]:
-    """Complete events, and the beginning of the next."""
+    """Return the complete events, and the beginning of the next."""
     end = data.rfind(b"\n\n") + 2
     return (data[:end], data[end:]) if end > 1 else (b"", data)
 
@@ -164,7 +164,7 @@ def _has_body(scope: Scope) -> bool:
 
 
 def _headers_of(scope: Scope) -> Headers:
-    """The request's headers for the worker, under the id that this process has given it."""
+    """Return the request's headers for the worker, with the id that this process has given the request."""
     headers = [(name, value) for name, value in scope["headers"] if name not in _HOP_BY_HOP]
     names = {name for name, _ in scope["headers"]}
     if b"host" not in names:

@@ -1,4 +1,4 @@
-"""When the worker process is started, and started again after a crash. A pure state machine: no process, no clock."""
+"""Decides when the worker process is started and restarted. A pure state machine: no process, no clock."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class WorkerState(Enum):
 
 
 class Decision(Enum):
-    """What a caller who needs the worker does next."""
+    """The next step of a caller who needs the worker."""
 
     START = "start"
     WAIT = "wait"
@@ -27,16 +27,15 @@ class Decision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class RestartConfig:
-    """When a worker that dies is started again.
+    """Limits of the restarts of a worker that dies.
 
-    A start is unproductive when the worker answered no request and ended within `productive_s` of being ready. The
-    first restart is immediate; then the wait doubles from `first_wait_s`. After `most_unproductive` in a row there is
-    no start for `give_up_s`.
+    A start is unproductive when the worker answered no request and ended soon after it was ready. The first restart is
+    immediate.
     """
 
-    productive_s: float = 30.0
-    first_wait_s: float = 0.25
-    most_unproductive: int = 5
+    productive_s: float = 30.0  # a worker that ran for this long after it was ready was productive
+    first_wait_s: float = 0.25  # before the second restart; it doubles with each further one
+    most_unproductive: int = 5  # starts in a row, after which there is none for `give_up_s`
     give_up_s: float = 10.0
 
 
@@ -53,11 +52,11 @@ class RestartPolicy:
 
     @property
     def given_up(self) -> bool:
-        """Whether there is no start for now."""
+        """True if there is no start for now."""
         return self.state is WorkerState.FAILED
 
     def decide(self, now_s: float) -> Decision:
-        """A caller needs the worker. After `START` the state is `STARTING`."""
+        """Return the next step of a caller who needs the worker. After `START` the state is `STARTING`."""
         match self.state:
             case WorkerState.RUNNING:
                 return Decision.GO
@@ -69,21 +68,24 @@ class RestartPolicy:
         return Decision.START
 
     def on_ready(self, now_s: float) -> None:
-        """The process accepts connections."""
+        """Note that the process accepts connections."""
         if self.state is WorkerState.STARTING:
             self.state, self._ready_s, self._productive = WorkerState.RUNNING, now_s, False
 
     def served(self) -> None:
-        """The process answered a request."""
+        """Note that the process answered a request."""
         self._productive, self._unproductive = True, 0
 
     def stop(self) -> None:
-        """The process is stopped on purpose."""
+        """Note that the process is stopped on purpose."""
         if self.state in (WorkerState.STARTING, WorkerState.RUNNING):
             self.state = WorkerState.STOPPING
 
     def on_exit(self, now_s: float) -> float | None:
-        """The process is gone, or could not be started. Returns the seconds until the next start, None for no start."""
+        """Note that the process is gone, or could not be started.
+
+        Returns the seconds until the next start, or None if there is none.
+        """
         ready_s, self._ready_s = self._ready_s, None
         if self.state is WorkerState.STOPPING:
             self.state = WorkerState.STOPPED

@@ -43,7 +43,7 @@ from asr_server.text import languages
 
 
 class GatewayRoutes:
-    """The routes and what they report about."""
+    """The routes, and the state that they report."""
 
     def __init__(self, settings: Settings, plan: Plan, worker: Worker, client: WorkerClient) -> None:
         self._settings, self._plan, self._worker, self._client = settings, plan, worker, client
@@ -53,7 +53,7 @@ class GatewayRoutes:
         self._began_s = time.monotonic()
 
     def router(self) -> APIRouter:
-        """The router, to be asked before the proxy."""
+        """Return the router, which comes before the proxy."""
         router = APIRouter()
         router.add_api_route("/health", self.health)
         router.add_api_route("/livez", self.livez)
@@ -67,7 +67,7 @@ class GatewayRoutes:
         return router
 
     async def health(self) -> JSONResponse:
-        """The worker's health, or that there is no worker."""
+        """Return the worker's health, or report that there is no worker."""
         _, body = await self._ask("/health")
         state = self._worker.state
         if body:
@@ -145,22 +145,22 @@ class GatewayRoutes:
         return SpeechQueueBody(texts=0, sentences_left=0, held_s=0.0, limit_s=self._settings.max_queue_speech_s)
 
     async def livez(self) -> JSONResponse:
-        """Whether this process and the worker's engine make progress. No worker is no failure."""
+        """Report whether this process and the worker's engine make progress. A server without a worker is live."""
         return await self._probe("/livez", "")
 
     async def readyz(self) -> JSONResponse:
-        """Whether new work is accepted now. No worker is no obstacle: it is started for the work."""
+        """Report whether new work is accepted now. A server without a worker is ready: work starts one."""
         return await self._probe("/readyz", self._not_ready())
 
     def _not_ready(self) -> str:
-        """The reason, as far as it is known without asking the worker; "" for none."""
+        """Return why the server is not ready, by what is known without asking the worker; "" if it is ready."""
         without = {WorkerState.FAILED: "the worker process does not stay up"}
         if self._settings.preload:
             without[WorkerState.STARTING] = "the model is being loaded"
         return "draining" if self._worker.draining else without.get(self._worker.state, "")
 
     async def metrics(self) -> Response:
-        """For Prometheus. The server is not ready while a worker runs and does not answer."""
+        """Return the metrics for Prometheus. The server is not ready while a worker runs and does not answer."""
         ready = not self._not_ready() and self._worker.connection is None
         return Response(await self.exposition.text(ready=ready), headers={"Content-Type": metrics.CONTENT_TYPE})
 
@@ -183,11 +183,11 @@ class GatewayRoutes:
         return status, body
 
     async def list_models(self) -> ModelList:
-        """Every served name, aliases included."""
+        """List every served name, aliases included."""
         return ModelList(data=[_model_body(model) for model in self.catalog.all()])
 
     async def list_voices(self) -> VoiceListBody:
-        """The voices that speech requests can name. Raises `SpeechUnavailable`."""
+        """List the voices that speech requests can name. Raises `SpeechUnavailable`."""
         if not (name := self._plan.value(SPEECH)):
             raise SpeechUnavailable(f"This server does not speak: {self._plan.reason(SPEECH)}.")
         traits = registry.traits(name, self._plan.speech_models.get(SPEECH), self._plan.features)
@@ -196,7 +196,7 @@ class GatewayRoutes:
         return voice_list(traits)
 
     async def retrieve_model(self, model_id: str) -> ModelBody:
-        """One name."""
+        """Return the model with this name."""
         return _model_body(self.catalog.retrieve(model_id))
 
 

@@ -31,7 +31,7 @@ _SET_BY_CLIENT = frozenset(
 )
 
 
-class Refused(Exception):
+class HandshakeRefused(Exception):
     """The worker refused the handshake with an HTTP response, which the client gets."""
 
     def __init__(self, response: Response) -> None:
@@ -45,19 +45,19 @@ class WorkerGone(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """How a connection ended. Without a code it broke."""
+    """The close of a connection. A connection without a close code broke."""
 
     code: int | None
     reason: str = ""
 
     @classmethod
     def of(cls, closed: ConnectionClosed) -> Closed:
-        """How the worker ended it."""
+        """Return the close frame that the worker sent, or no code if it sent none."""
         return cls(closed.rcvd.code, closed.rcvd.reason) if closed.rcvd is not None else cls(None)
 
 
 async def connect(connection: WorkerConnection, scope: Scope, query: str) -> ClientConnection:
-    """A connection to the worker with the client's headers. Raises `Refused`, `WorkerGone`, `MalformedBody`."""
+    """Connect to the worker with the client's headers. Raises `HandshakeRefused`, `WorkerGone`, `MalformedBody`."""
     given = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
     headers = dict(given)
     path = scope["raw_path"].decode("latin-1")
@@ -77,7 +77,9 @@ async def connect(connection: WorkerConnection, scope: Scope, query: str) -> Cli
         )
     except InvalidStatus as refused:
         answer = refused.response
-        raise Refused(Response(bytes(answer.body or b""), answer.status_code, dict(answer.headers))) from refused
+        raise HandshakeRefused(
+            Response(bytes(answer.body or b""), answer.status_code, dict(answer.headers))
+        ) from refused
     except (InvalidURI, ValueError) as error:
         raise MalformedBody("The request's headers cannot be passed on.") from error
     except (OSError, EOFError, InvalidHandshake, TimeoutError) as error:
@@ -91,14 +93,14 @@ class Sockets:
         self._worker = worker
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One connection."""
+        """Serve one connection."""
         socket = WebSocket(scope, receive, send)
         with self._worker.use():
             try:
                 await self._serve(socket)
             except AsrError as error:
                 await end(socket, http_response(error), Closed(TABLE[error.code].ws_close, error.code))
-            except Refused as refused:
+            except HandshakeRefused as refused:
                 await end(socket, refused.response, Closed(UNCLEAN))
             except (WebSocketDisconnect, OSError):
                 return
@@ -134,7 +136,7 @@ async def closing(upstream: ClientConnection) -> AsyncIterator[None]:
 
 
 async def end(socket: WebSocket, answer: Response, closed: Closed) -> None:
-    """Refuse the handshake with `answer`; if it is complete, close as `closed` says."""
+    """Refuse the handshake with `answer`, or close as `closed` says if the handshake is complete."""
     try:
         if socket.application_state.name == "CONNECTING":
             await socket.send_denial_response(answer)
@@ -145,7 +147,7 @@ async def end(socket: WebSocket, answer: Response, closed: Closed) -> None:
 
 
 async def pump(socket: WebSocket, upstream: ClientConnection) -> Closed | None:
-    """Pass frames both ways until one side ends. Returns how the worker ended it, None if the client did."""
+    """Pass frames both ways until one side ends. Returns the worker's close, or None if the client ended it."""
     inward = asyncio.create_task(_inward(socket, upstream))
     outward = asyncio.create_task(_outward(socket, upstream))
     try:
@@ -187,7 +189,7 @@ async def _outward(socket: WebSocket, upstream: ClientConnection) -> Closed:
 
 
 def sendable(code: int | None) -> int:
-    """The close code to send for one that was received: some may not be sent."""
+    """Return the close code to send for one that was received: some may not be sent."""
     if code == _NO_STATUS or code is None:
         return CLEAN
     return code if code in set(CloseCode) - {1005, 1006, 1015} or code in _PRIVATE_CODES else UNCLEAN

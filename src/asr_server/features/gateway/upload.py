@@ -17,7 +17,7 @@ _PIECE_BYTES = 256 * 1024
 
 
 class Upload(httpx.AsyncByteStream):
-    """Every iteration gives the whole body: what has arrived from a temporary file, the rest as it arrives.
+    """A body that can be iterated again: the part that has arrived comes from a file, the rest as it arrives.
 
     `empty`: the request has no body. Iterating raises `FileTooLarge` at most one network chunk past the limit,
     `Cancelled` when the client leaves, `UploadStalled` when it is too slow, and `UploadsUnavailable`.
@@ -33,7 +33,7 @@ class Upload(httpx.AsyncByteStream):
             self._complete.set()
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """The body from its beginning."""
+        """Yield the body from its beginning."""
         at = 0
         while at < self._body.size:
             self._file.seek(at)
@@ -58,7 +58,7 @@ class Upload(httpx.AsyncByteStream):
         return piece
 
     async def gone(self) -> None:
-        """Returns when the client leaves after its whole body was read."""
+        """Return when the client leaves after its whole body was read."""
         await self._complete.wait()
         while (await self._receive())["type"] != "http.disconnect":
             pass

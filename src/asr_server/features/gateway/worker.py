@@ -37,7 +37,7 @@ class Process(Protocol):
     pid: int
 
     async def wait(self) -> int:
-        """The exit code, once it is gone; negative for a signal."""
+        """Return the exit code once the process is gone; negative for a signal."""
 
     def terminate(self) -> None:
         """Ask it to shut down."""
@@ -52,11 +52,11 @@ Spawn = Callable[[socket.socket], Awaitable[Process]]
 
 @dataclass(eq=False, slots=True)
 class WorkerConnection:
-    """One running worker: where it is reached, and the HTTP connections to it. `gone` is set when it has ended."""
+    """One running worker: where it is reached, and the HTTP connections to it."""
 
     number: int
     socket: Path
-    gone: asyncio.Event = field(default_factory=asyncio.Event)
+    gone: asyncio.Event = field(default_factory=asyncio.Event)  # set when it has ended
     http: httpx.AsyncHTTPTransport = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,18 +66,18 @@ class WorkerConnection:
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """Limits in seconds: to be ready after its start, to run without use (0: for ever), to shut down."""
+    """Time limits, and the limits of restarts."""
 
-    start_s: float
-    idle_s: float
-    stop_s: float = 28.0
+    start_s: float  # from the start until it is ready
+    idle_s: float  # without use; 0 means no limit
+    stop_s: float = 28.0  # to shut down
     restart: RestartConfig = field(default_factory=RestartConfig)
 
 
 class Worker:
     """At most one worker process. Everything runs on one event loop.
 
-    `busy` asks a running worker whether it has work beside the open requests, such as a job.
+    `busy` asks a running worker whether it has work besides the open requests, such as a job.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Worker:
         self.starts = 0
         self.ends = dict.fromkeys(WorkerEnd, 0)
         self.draining = False  # it is about to end: load balancers should send nobody
-        self.refusing = False  # whoever comes all the same gets an error
+        self.refusing = False  # new requests get an error
 
     @property
     def state(self) -> WorkerState:
@@ -130,13 +130,13 @@ class Worker:
             await self._changed.wait()
 
     async def lost(self, connection: WorkerConnection) -> None:
-        """A connection to this worker broke: wait until its process is gone too, or evidently goes on."""
+        """Wait, after a connection to this worker broke, until its process is gone too or evidently goes on."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_EXIT_WAIT_S):
                 await connection.gone.wait()
 
     def served(self) -> None:
-        """The worker answered a request."""
+        """Note that the worker answered a request."""
         self._policy.served()
 
     @contextmanager
@@ -201,7 +201,7 @@ class Worker:
             await asyncio.wait({self._run})
 
     async def refuse(self, delay_s: float = 0.0) -> None:
-        """Be `draining`, and after `delay_s` seconds accept no more work."""
+        """Report `draining`, and after `delay_s` seconds accept no more work."""
         self.draining = True
         await asyncio.sleep(delay_s)
         self.refusing = True
@@ -218,7 +218,7 @@ class Worker:
         self._changed = asyncio.Event()
 
     async def _keep_running(self) -> None:
-        """One process after another, until one is stopped on purpose or the policy gives up."""
+        """Run one process after another, until one is stopped on purpose or the policy gives up."""
         wait_s: float | None = 0.0
         while wait_s is not None and self._policy.state is WorkerState.STARTING:
             await self._run_once()

@@ -24,7 +24,7 @@ class WorkerClient:
             self._headers["authorization"] = f"Bearer {settings.keys[0]}"
 
     async def raw(self, connection: WorkerConnection, path: str) -> tuple[int, bytes]:
-        """Status and body; the status is 0 when there is no answer, as from a worker that is just ending."""
+        """Return status and body; the status is 0 when there is no answer, as from a worker that is just ending."""
         limits = dict.fromkeys(("connect", "read", "write", "pool"), ANSWER_S)
         request = httpx.Request("GET", f"http://worker{path}", headers=self._headers, extensions={"timeout": limits})
         try:
@@ -37,7 +37,7 @@ class WorkerClient:
             return 0, b""
 
     async def body(self, connection: WorkerConnection, path: str) -> tuple[int, dict[str, Any] | None]:
-        """A JSON answer; None when there is none."""
+        """Return the status and the JSON body, or 0 and None if there is no answer or no JSON."""
         status, raw = await self.raw(connection, path)
         try:
             return status, json.loads(raw)
@@ -45,7 +45,7 @@ class WorkerClient:
             return 0, None
 
     async def has_work(self, connection: WorkerConnection) -> bool:
-        """Whether the worker has work beside open requests. Without an answer it counts as busy."""
+        """True if the worker has work besides open requests. Without an answer it counts as busy."""
         status, body = await self.body(connection, "/health")
         if not body or status != httpx.codes.OK:
             return True
@@ -55,7 +55,7 @@ class WorkerClient:
         )
 
     async def probe(self, connection: WorkerConnection) -> ProbeResult:
-        """The state of the worker for a `HangDetector`."""
+        """Return the state of the worker for a `HangDetector`."""
         status, _ = await self.raw(connection, "/livez")
         if status == httpx.codes.SERVICE_UNAVAILABLE:
             return ProbeResult.HUNG

@@ -1,4 +1,4 @@
-"""From which places another server can go on with a session: a byte, a number of actions, and the rules there. Pure.
+"""The places from which another server can go on: a byte, a number of actions, and the rules there. Pure.
 
 An utterance that has no final yet is transcribed again from its beginning, with the rules that it began with, and the
 actions since then are repeated in their places. All that came before is finished.
@@ -18,7 +18,7 @@ _ANCHORS_KEPT = 256
 
 @dataclass(frozen=True, slots=True)
 class HandoverPoint:
-    """Where another session goes on: bytes and actions of this one's input, samples and utterances of its output."""
+    """A place where another session goes on: bytes and actions of this input, samples and utterances of its output."""
 
     received_bytes: int
     actions: int
@@ -29,7 +29,7 @@ class HandoverPoint:
 
 @dataclass(frozen=True, slots=True)
 class _Beginning:
-    """Of an utterance: where it begins, behind so many actions, with these rules."""
+    """The beginning of an utterance: its sample, the number of actions before it, and its rules."""
 
     samples: int
     actions: int
@@ -37,7 +37,7 @@ class _Beginning:
 
 
 class BytePositions:
-    """Which byte of the input a sample at 16 kHz was made from.
+    """Maps samples at 16 kHz to the bytes of the input that they were made from.
 
     Both run evenly, but for half a sample that a reset discards, and for what resampling rounds where a flush or a
     reset ends its stream. From there on they are counted afresh.
@@ -49,7 +49,7 @@ class BytePositions:
         self._anchors: deque[tuple[int, int]] = deque([(0, 0)], maxlen=_ANCHORS_KEPT)  # samples, bytes
 
     def on_stream_end(self, samples: int, received_bytes: int, *, discards_half: bool) -> None:
-        """All whole samples of the input are counted now."""
+        """Note the end of a stream: all whole samples of the input are counted now."""
         half = (received_bytes - self._sample_began) % 2
         if discards_half:
             self._sample_began = received_bytes
@@ -59,7 +59,7 @@ class BytePositions:
             self._anchors.append((samples, received_bytes))
 
     def of(self, samples: int) -> int | None:
-        """The byte; None for a place that is no longer known."""
+        """Return the byte of a sample, or None for a place that is no longer known."""
         for at, received_bytes in reversed(self._anchors):
             if at <= samples:
                 return received_bytes + 2 * round((samples - at) * self._rate_hz / SAMPLE_RATE)
@@ -67,7 +67,7 @@ class BytePositions:
 
 
 class HandoverPoints:
-    """Of one session. Told of each event after the session has processed it, in order."""
+    """Finds the points of one session. Its methods are called for each event, in order, after it was processed."""
 
     def __init__(self, input_rate_hz: int) -> None:
         self.received_bytes = self.actions = 0  # processed
@@ -76,7 +76,7 @@ class HandoverPoints:
         self._due_samples = EVERY_SAMPLES
 
     def on_audio(self, size_bytes: int) -> None:
-        """So many bytes were processed."""
+        """Note that these bytes were processed."""
         self.received_bytes += size_bytes
 
     def on_action(self) -> None:
@@ -88,7 +88,7 @@ class HandoverPoints:
         self._positions.on_stream_end(clock_samples, self.received_bytes, discards_half=discards_half)
 
     def on_output(self, output: Action, rules: TurnConfig) -> bool:
-        """What the session's machine returned; `rules` are its present ones. Returns whether audio has its final now.
+        """Note an output of the machine; `rules` are its present ones. Returns True if audio has its final now.
 
         An utterance that begins while an action is processed begins before it: call `on_action` afterwards.
         """
@@ -103,11 +103,11 @@ class HandoverPoints:
         return False
 
     def is_due(self, clock_samples: int) -> bool:
-        """Whether so much audio has come since the last point that it is time for another one."""
+        """True if it is time for another point, by the audio since the last one."""
         return clock_samples >= self._due_samples
 
     def point(self, checkpoint: Checkpoint, clock_samples: int, rules: TurnConfig) -> HandoverPoint | None:
-        """The newest place; None if it is not known. `rules`: those of the next utterance."""
+        """Return the newest point, or None if it is not known. `rules`: those of the next utterance."""
         self._due_samples = clock_samples + EVERY_SAMPLES
         number, samples = checkpoint.utterance, checkpoint.end_samples
         began = self._began.get(number + 1, _Beginning(samples, self.actions, rules))

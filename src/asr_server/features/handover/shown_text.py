@@ -26,7 +26,7 @@ class Consistent:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """Of the open utterance. `end_s`: the end of the audio that it was made from."""
+    """The text of the open utterance. `end_s`: the end of the audio that it was made from."""
 
     utterance: int
     committed: str
@@ -34,7 +34,7 @@ class _Shown:
 
 
 class ShownText:
-    """Of one client, by its numbers of utterances and its times. All of its texts pass through here, in order."""
+    """The texts of one client, by its utterance numbers and times. All of them pass through here, in order."""
 
     def __init__(self) -> None:
         self._shown: _Shown | None = None
@@ -55,7 +55,7 @@ class ShownText:
         self._carried_over = (utterance, words)
 
     def on_partial(self, utterance: int, text: str, committed: str, end_s: float) -> Consistent | None:
-        """What the client gets; None where it was made from less audio than what the client has seen."""
+        """Return the text for the client, or None if it was made from less audio than the client has seen."""
         shown = self._shown
         if shown is not None and (utterance, end_s) < (shown.utterance, shown.end_s):
             return None

@@ -49,14 +49,14 @@ class _Part(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-class Format(_Part):
+class RealtimeAudioFormat(_Part):
     """The format of the audio. OpenAI takes PCM at 24 kHz only; G.711 has 8 kHz and names no rate."""
 
     type: Literal["audio/pcm", "audio/pcmu", "audio/pcma"]
     rate: int | None = None
 
     @model_validator(mode="after")
-    def _fits(self) -> Format:
+    def _fits(self) -> RealtimeAudioFormat:
         if self.rate not in (INPUT_RATES_HZ if self.law is None else (None, _TELEPHONE_HZ)):
             raise ValueError(f"rate must be one of {', '.join(map(str, INPUT_RATES_HZ))}, and 8000 with G.711")
         return self
@@ -77,8 +77,8 @@ class Format(_Part):
         return self.rate_hz / 1000 * (2 if self.law is None else 1)
 
 
-class Transcription(_Part):
-    """How the speech is transcribed."""
+class RealtimeTranscription(_Part):
+    """The model, the languages and the hints of a transcription."""
 
     model: str
     language: str | None = None
@@ -95,7 +95,7 @@ class NoiseReduction(_Part):
     strength: float | None = None
 
 
-class ServerVad(_Part):
+class RealtimeServerVad(_Part):
     """A turn ends by a pause. The last three concern spoken responses, which this server does not give."""
 
     type: Literal["server_vad"]
@@ -116,42 +116,42 @@ class SemanticVad(_Part):
     interrupt_response: bool | None = None
 
 
-class AudioInput(_Part):
+class RealtimeAudioInput(_Part):
     """The input audio. With `turn_detection` null a commit ends a turn. With `transcription` null there is none."""
 
-    format: Format
-    transcription: Transcription | None
+    format: RealtimeAudioFormat
+    transcription: RealtimeTranscription | None
     noise_reduction: NoiseReduction | None
-    turn_detection: Annotated[ServerVad | SemanticVad, Field(discriminator="type")] | None
+    turn_detection: Annotated[RealtimeServerVad | SemanticVad, Field(discriminator="type")] | None
 
 
-class Audio(_Part):
+class RealtimeAudio(_Part):
     """Input only: the server does not speak."""
 
-    input: AudioInput
+    input: RealtimeAudioInput
 
 
 class Config(_Part):
     """A whole configuration."""
 
     type: Literal["transcription"]
-    audio: Audio
+    audio: RealtimeAudio
     include: list[Literal["item.input_audio_transcription.logprobs"]] | None = None
 
     @property
-    def input(self) -> AudioInput:
+    def input(self) -> RealtimeAudioInput:
         """The part that holds nearly everything."""
         return self.audio.input
 
     @property
     def logprobs(self) -> bool:
-        """Whether tokens with their probabilities are wanted."""
+        """True if tokens with their probabilities are wanted."""
         return LOGPROBS in (self.include or ())
 
 
 @dataclass(frozen=True, slots=True)
 class ServerDefaults:
-    """What a session begins with on this server."""
+    """The configuration that sessions begin with on this server."""
 
     catalog: Catalog
     rules: TurnConfig
@@ -159,12 +159,12 @@ class ServerDefaults:
 
     @classmethod
     def of(cls, services: Services) -> ServerDefaults:
-        """The defaults that the settings and the catalog give."""
+        """Return the defaults that the settings and the catalog give."""
         rules = services.live.turn_config()
         return cls(services.catalog, rules, services.live.judges_pauses)
 
     def initial(self, model: str | None = None) -> Config:
-        """The configuration of a session that asks for nothing; `model` counts where it is known."""
+        """Return the configuration of a session that asks for nothing; a `model` that is unknown is ignored."""
         bare = {"audio": {"input": {"transcription": None, "noise_reduction": None}}, "include": None}
         try:
             name = self.catalog.find(model or "").id
@@ -176,7 +176,7 @@ class ServerDefaults:
         )
 
     def updated(self, config: Config, patch: Mapping[str, Any], root: str = "session") -> Config:
-        """`config` with the keys of `patch` changed; a null clears. Raises `InvalidInput` with a path below `root`."""
+        """Return `config` changed by `patch`; a null clears. Raises `InvalidInput` with a path below `root`."""
         if "type" not in patch:
             raise MissingParameter("The session needs a type: 'transcription'.", param=_path(root, ("type",)))
         wanted = {name: value for name, value in patch.items() if name not in _READ_ONLY}
@@ -187,14 +187,14 @@ class ServerDefaults:
         return self._checked(merged, root)
 
     def restored(self, session: Mapping[str, Any]) -> Config:
-        """The configuration in an ephemeral key. Another server may have issued it, with other models than this one.
+        """Return the configuration in an ephemeral key. Another server with other models may have issued it.
 
         Raises `InvalidInput`.
         """
         return self._checked(session, "session")
 
     def rules_of(self, config: Config) -> TurnConfig:
-        """How the live session detects turns and transcribes under this configuration."""
+        """Return the rules by which the live session detects turns and transcribes under this configuration."""
         turn_detection, transcription = config.input.turn_detection, config.input.transcription
         rules = self.rules
         if transcription is not None:
@@ -215,7 +215,7 @@ class ServerDefaults:
                 return replace(
                     rules, min_silence_ms=_SEMANTIC_SILENCE_MS[eagerness], sentence_silence_ms=rules.min_silence_ms
                 )
-            case ServerVad():
+            case RealtimeServerVad():
                 return replace(
                     rules,
                     end_of_turn=None,
@@ -225,7 +225,7 @@ class ServerDefaults:
                 )
 
     def _new_objects(self) -> dict[str, dict[str, Any]]:
-        """The initial fields of an object that an update adds, by its type or name."""
+        """Return the initial fields of the objects that an update can add, by their type or name."""
         return {
             "server_vad": {
                 "type": "server_vad",
@@ -263,7 +263,7 @@ class ServerDefaults:
 
 
 def merge(old: Mapping[str, Any], patch: Mapping[str, Any], new_objects: Mapping[str, Any]) -> dict[str, Any]:
-    """`old` with what `patch` names, at any depth. An object that changes its `type` begins from `new_objects` anew."""
+    """Return `old` changed by `patch` at any depth. An object that changes its `type` begins from `new_objects`."""
     merged = dict(old)
     for name, value in patch.items():
         if isinstance(value, Mapping):
@@ -281,8 +281,8 @@ def _base(name: str, before: Any, kind: Any, new_objects: Mapping[str, Any]) -> 
     return found
 
 
-def _forced(transcription: Transcription) -> str | None:
-    """The one language that is forced; None where the model chooses among several."""
+def _forced(transcription: RealtimeTranscription) -> str | None:
+    """Return the one language that is forced, or None where the model chooses among several."""
     named = [transcription.language] if transcription.language else transcription.languages or []
     return languages.normalize(named[0]) if len(named) == 1 else None
 
@@ -302,7 +302,7 @@ def _input_error(error: ValidationError, root: str) -> InvalidInput:
 
 
 def _path(root: str, parts: tuple[str | int, ...]) -> str:
-    """`session.audio.input.format`, as OpenAI writes it: without the tags that pydantic adds for a union."""
+    """Return the path as OpenAI writes it, `session.audio.input.format`: without pydantic's tags for unions."""
     path = root
     for part in parts:
         if isinstance(part, int):

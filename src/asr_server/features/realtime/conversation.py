@@ -73,25 +73,25 @@ class Conversation:
     # -- for the socket ----------------------------------------------------------------------------------------------
 
     def created(self) -> Json:
-        """The first event."""
+        """Return the first event."""
         return self._session("created", self._config)
 
     def updated(self, config: Config) -> Json:
-        """The answer to an update. It holds for turns once the live session has sent `Configured`."""
+        """Return the answer to an update. The update holds for turns once the live session has sent `Configured`."""
         self._pending_configs.append(config)
         return self._session("updated", config)
 
     def error(self, error: AsrError, event_id: str | None = None) -> Json:
-        """An error after which the connection stays open; `event_id`: the client's event at fault."""
+        """Return an error after which the connection stays open. `event_id`: the client's event at fault."""
         return self._event("error", error=realtime_error(error, event_id))
 
     def unfinished(self, error: AsrError) -> list[Json]:
-        """The events for committed items whose transcripts do not come any more, because of this error."""
+        """Return the events for committed items that get no transcript any more because of this error."""
         turns = dict.fromkeys(turn for turn in self._turn_of.values() if turn.last_utterance is not None)
         return [self._failed(turn, error) for turn in turns if self._reports(turn)]
 
     def retrieved(self, item_id: str) -> Json:
-        """An item as it stands. Raises `ItemNotFound`."""
+        """Return an item in its present state. Raises `ItemNotFound`."""
         return self._event("conversation.item.retrieved", item=self._item(item_id))
 
     def deleted(self, item_id: str) -> Json:
@@ -100,7 +100,7 @@ class Conversation:
         return self._event("conversation.item.deleted", item_id=item_id)
 
     def on_message(self, message: Message) -> list[Json]:
-        """The events that follow from a message."""
+        """Return the events that follow from a message."""
         match message:
             case UtteranceStarted():
                 return self._started(message)
@@ -192,7 +192,7 @@ class Conversation:
         return events
 
     def _delta(self, turn: _Turn, text: str) -> list[Json]:
-        """What `text`, the committed part of the current utterance, adds to what was sent of the turn."""
+        """Return the delta that `text`, the committed part of the utterance, adds to what was sent of the turn."""
         known = joining.join([*turn.texts, text])
         fresh = known[len(turn.sent) :]
         if not fresh or not self._reports(turn) or not known.startswith(turn.sent):

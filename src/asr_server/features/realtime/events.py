@@ -18,10 +18,10 @@ MAX_APPEND_BYTES = 15 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Change the configuration. `session` has the nested form; `flat`: the client sent the flat form of the beta."""
+    """Change the configuration."""
 
-    session: Mapping[str, Any]
-    flat: bool = False
+    session: Mapping[str, Any]  # in the nested form
+    flat: bool = False  # the client sent the flat form of the beta
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ ClientEvent = Update | Append | Commit | Clear | Retrieve | Delete
 
 
 def load(frame: str | bytes) -> dict[str, Any]:
-    """A frame as a JSON object. Raises `InvalidEvent`."""
+    """Return a frame as a JSON object. Raises `InvalidEvent`."""
     try:
         event = json_message.load(frame)
     except (ValueError, RecursionError):
@@ -70,13 +70,13 @@ def load(frame: str | bytes) -> dict[str, Any]:
 
 
 def event_id(event: Mapping[str, Any]) -> str | None:
-    """The id that the client gave its event; an error repeats it."""
+    """Return the id that the client gave its event, which an error repeats, or None."""
     found = event.get("event_id")
     return found if isinstance(found, str) and len(found) <= 512 and _is_utf8_json(found) else None
 
 
 def parse(event: Mapping[str, Any]) -> ClientEvent:
-    """The event of a JSON object; unknown keys are ignored. Raises `InvalidInput` with the parameter at fault."""
+    """Return the event of a JSON object; unknown keys are ignored. Raises `InvalidInput` that names the parameter."""
     kind = event.get("type")
     if not isinstance(kind, str):
         raise InvalidEvent("The message has no 'type'.", param="type")
@@ -118,7 +118,7 @@ def _object(event: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _is_utf8_json(value: Any) -> bool:
-    """Whether the value can be sent back: JSON may hold lone surrogates, which UTF-8 cannot."""
+    """True if the value can be sent back: JSON may hold lone surrogates, which UTF-8 cannot encode."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except (RecursionError, UnicodeEncodeError):

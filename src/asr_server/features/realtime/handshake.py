@@ -1,4 +1,4 @@
-"""What the opening request of a realtime socket asks for: the protocol version, the model, the subprotocol."""
+"""The opening request of a realtime socket: its protocol version, model and subprotocol."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _BETA_HEADER = "realtime=v1"
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """`beta`: the client speaks the beta protocol. `subprotocol`: the one to select."""
+    """The properties that the opening request asks for."""
 
-    beta: bool
+    beta: bool  # the client speaks the beta protocol
     model: str | None
-    subprotocol: str | None
+    subprotocol: str | None  # the one to select
 
 
 def read(socket: WebSocket) -> Handshake:
-    """The handshake of this socket. Raises nothing: an unknown value counts as absent."""
+    """Return the handshake of this socket. An unknown value counts as absent."""
     offered: list[str] = socket.scope.get("subprotocols") or []
     return Handshake(
         beta=_BETA_PROTOCOL in offered or _BETA_HEADER in socket.headers.get("openai-beta", ""),

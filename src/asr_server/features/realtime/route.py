@@ -1,4 +1,4 @@
-"""`WS /v1/realtime`: OpenAI's realtime events. `conversation.py` makes those of the server."""
+"""`WS /v1/realtime`: OpenAI's realtime events. `conversation.py` makes the server's events."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class _RealtimeConnection:
         self._whole_samples = WholeSamples()
 
     async def run(self) -> None:
-        """Serve until the client leaves. Raises the `AsrError` that ended the session otherwise."""
+        """Serve until the client leaves. Raises the `AsrError` that ended the session, if one did."""
         options = LiveSessionOptions(
             self._defaults.rules_of(self._config), self._config.input.format.rate_hz, owner=self._owner
         )
@@ -89,11 +89,11 @@ class _RealtimeConnection:
             self._services.live.disconnect(connection, clean=bool(clean), resumable=False)
 
     def render_error(self, error: AsrError) -> Json:
-        """The event that reports an error outside of a client event."""
+        """Return the event that reports an error that no event of the client has caused."""
         return self._conversation.error(error)
 
     async def _give_up_items(self, error: AsrError) -> None:
-        """Tell the client which committed items get no transcript: those that were not finished in time."""
+        """Tell the client which committed items get no transcript because they were not finished in time."""
         with suppress(TimeoutError, WebSocketDisconnect, OSError, RuntimeError):  # it is gone, or does not read
             async with asyncio.timeout(_GOODBYE_S):
                 for event in self._conversation.unfinished(error):
@@ -112,7 +112,7 @@ class _RealtimeConnection:
             await self._take(connection, message)
 
     async def _take(self, connection: Connection, message: Message) -> None:
-        """One frame. A frame with an error is answered with that error, and the session goes on."""
+        """Process one frame. A frame with an error is answered with that error, and the session goes on."""
         event_id = None
         try:
             frame = message.get("text") or message.get("bytes") or ""

@@ -28,7 +28,7 @@ _CONNECT_S, _STATEMENT_S, _CLOSE_S = 5.0, 10.0, 5.0
 REMOVE_S = 60.0
 
 # Contents are not compressed: they are audio, or short. A job is `arriving` until all of its input is there.
-# `claim` counts how often a job was taken: who has an older number may not write. `lost`: how often a server ended,
+# `claim` counts how often a job was taken: a server with an older number may not write. `lost`: how often one ended,
 # or was not heard of for too long, while it ran the job. `turn`: which of the owners was last.
 _SCHEMA = """
 CREATE TABLE asr_jobs (
@@ -85,7 +85,7 @@ class Database:
 
     @property
     def steady_s(self) -> float:
-        """For how long it has answered everything."""
+        """The time for which the database has answered everything."""
         return time.monotonic() - self._steady_since_s
 
     @asynccontextmanager
@@ -135,7 +135,7 @@ class Database:
         return self._pool
 
     async def _make_schema(self, connection: Any) -> None:
-        """Of several servers that start together, one makes it."""
+        """Make the schema if it is missing. If several servers start together, one of them makes it."""
         await connection.execute("SELECT pg_advisory_xact_lock($1)", SCHEMA_LOCK)
         if await connection.fetchval("SELECT to_regclass('asr_jobs_schema')") is None:
             await connection.execute(_SCHEMA)
@@ -150,7 +150,7 @@ class Database:
 
 
 async def work_waits(url: str) -> bool:
-    """Whether a job waits for a server. False where the database does not answer."""
+    """Return True if a job waits for a server, and False if the database does not answer."""
     import asyncpg
 
     with suppress(asyncpg.PostgresError, asyncpg.InterfaceError, OSError):

@@ -87,7 +87,7 @@ _NOTHING = ("UPDATE 0", "DELETE 0")
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """What the owners have: jobs that arrive, wait or run, and bytes of all their jobs."""
+    """The jobs of the owners: those that arrive, wait or run, and the bytes of all."""
 
     unfinished: Counter[str]
     size_bytes: Counter[str]
@@ -105,7 +105,7 @@ class DatabaseStore:
         self._format = records
 
     async def shares(self) -> Shares:
-        """Of all owners, on all servers."""
+        """Return the shares of all owners, on all servers."""
         async with self.database.transaction() as connection:
             return await _shares(connection)
 
@@ -120,7 +120,7 @@ class DatabaseStore:
         return Claim(record, 0)
 
     async def accept(self, claim: Claim) -> None:
-        """All files of the new job are there."""
+        """Note that all files of the new job are stored: it waits from now on."""
         await self._write(
             "UPDATE asr_jobs SET state = 'queued', lease_until = NULL WHERE id = $1 AND claim = $2 AND state = $3",
             claim.id,
@@ -159,13 +159,13 @@ class DatabaseStore:
             yield chunk
 
     async def size_bytes(self, identity: str, file: str) -> int:
-        """What the file of a job has."""
+        """Return the bytes of a file of a job."""
         async with self.database.transaction() as connection:
             query = "SELECT coalesce(sum(length(content)), 0) FROM asr_job_chunks WHERE job = $1 AND file = $2"
             return int(await connection.fetchval(query, identity, file))
 
     async def keep_part(self, claim: Claim, number: int, key: str, samples: BinaryIO) -> None:
-        """Store a part of speech behind `number` others."""
+        """Store a part of speech after `number` others."""
         await self.cut_parts(claim, number)
         await self.write(claim, _part(number), samples)
         async with self._held(claim) as connection:
@@ -209,7 +209,7 @@ class DatabaseStore:
         return found
 
     async def counts(self) -> Counter[JobState]:
-        """How many jobs are in each state, on all servers."""
+        """Return the number of jobs in each state, on all servers."""
         async with self.database.transaction() as connection:
             rows = await connection.fetch("SELECT state, count(*) AS jobs FROM asr_jobs GROUP BY state")
         return Counter({JobState(row["state"]): row["jobs"] for row in rows if row["state"] in set(JobState)})
@@ -264,7 +264,7 @@ class DatabaseStore:
             await connection.execute(_END, claim.id, claim.number, *values)
 
     async def remove(self, identity: str, owner: str) -> bool:
-        """Remove the owner's job with its files. Whether there was one."""
+        """Remove the owner's job with its files. Returns True if there was one."""
         async with self.database.transaction() as connection:
             query = "DELETE FROM asr_jobs WHERE id = $1 AND owner = $2"
             return str(await connection.execute(query, identity, owner, timeout=REMOVE_S)) not in _NOTHING

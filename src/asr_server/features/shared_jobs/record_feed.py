@@ -27,13 +27,13 @@ class RecordFeed:
         self._was_read = asyncio.Event()
 
     def wake(self) -> None:
-        """Something changed here, or watchers have to look at something else than records."""
+        """Read again soon: a job changed here, or watchers have to check something other than records."""
         self._read_again.set()
         self._was_read.set()
         self._was_read = asyncio.Event()
 
     async def changes(self, record: JobRecord) -> AsyncGenerator[JobRecord, None]:
-        """The record, again when something was read or `wake` was called, until it is removed."""
+        """Yield the record, and again when records were read or `wake` was called, until it is removed."""
         self._watched[record.id] += 1
         self._records.setdefault(record.id, record)  # what is there was read later
         self._read_again.set()
@@ -49,7 +49,7 @@ class RecordFeed:
                 self._records.pop(record.id, None)
 
     async def run(self) -> None:
-        """Read, for ever."""
+        """Read the records. Runs for ever."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_PAUSE_S):  # `wait_for` may forget that it is cancelled

@@ -66,7 +66,7 @@ class RunningFiles:
                     await asyncio.to_thread(parts.finish_part, key)
 
     async def store_result(self, content: bytes | None) -> None:
-        """Into the database. `content`: None for that of `keep_result`."""
+        """Store the result in the database. `content`: None for the file of `keep_result`."""
         source = self._result if content is None else BytesIO(content)
         assert source is not None
         await self._store.write(self._claim, RESULT, source)
@@ -88,7 +88,7 @@ class RunningFiles:
         return self._file("w+b")
 
     def keep_result(self, identity: str, written: BinaryIO) -> None:
-        """It is stored when the job ends."""
+        """Keep a result, which is stored when the job ends."""
         written.flush()
         self._result = self._open.enter_context(_again(written))
 
@@ -118,7 +118,7 @@ class RunningFiles:
 
 
 def _again(file: BinaryIO) -> BinaryIO:
-    """The same file at its beginning, to be closed by itself."""
+    """Return another handle of the file, at its beginning, to be closed by itself."""
     again = os.fdopen(os.dup(file.fileno()), "r+b")
     again.seek(0)
     return again

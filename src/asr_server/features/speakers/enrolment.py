@@ -24,18 +24,18 @@ MAX_RECORDINGS = 5
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A voice that a caller wants to store. `owner`: of the voice. `caller`: who shares the decoders with others."""
+    """A voice that a caller wants to store."""
 
     name: str
     consent: str
-    owner: str = ""
-    caller: str = ""
+    owner: str = ""  # of the voice
+    caller: str = ""  # for which the use of the decoders is counted
 
 
 class Enrolment:
     """Stores voices. Callers take turns with their recordings, within their time limits.
 
-    `speakers`: or why the server does not tell speakers apart.
+    `speakers`: the client, or the reason why the server does not distinguish speakers.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Enrolment:
         self._decoder = decoder
         self._voices = voices
         self._time_limit_s = time_limit_s
-        # A recording of one caller, and beside it one of somebody who has none: nobody waits for all of another one's.
+        # Recordings of different callers are processed next to each other: nobody waits for all of another caller's.
         self._places = FairShares(1, 2)
 
     @property
@@ -55,7 +55,7 @@ class Enrolment:
         return not isinstance(speakers, str) and speakers.pid is not None
 
     def check(self) -> SpeakerClient:
-        """Raise `UnsupportedValue` where no voice can be stored. For the time before a body is read."""
+        """Raise `UnsupportedValue` if no voice can be stored. Routes call it before they read a body."""
         if isinstance(self._speakers_or_reason, str):
             reason = self._speakers_or_reason
             raise UnsupportedValue(f"This server does not tell speakers apart, so it stores no voices ({reason}).")

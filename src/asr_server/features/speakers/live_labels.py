@@ -1,7 +1,8 @@
-"""Whose words the committed words of a live session are: text and turns in, runs of one speaker out. Pure.
+"""Labels the committed words of a live session: text and turns in, runs of one speaker out. Pure.
 
-A live word has no times of its own. Each hypothesis is made from the audio up to a known place, so what it has and the
-one before had not was said between the two places; within that it is put in proportion to its length, pauses left out.
+A live word has no times of its own. Each hypothesis is made from the audio up to a known place, so the words that it
+adds to the one before were said between the two places. There they are placed in proportion to their length, without
+the pauses.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from asr_server.live.machine.events import Final, Partial
 from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, TextDetails
 from asr_server.text import words
 
-# A word between two turns has the speaker of the nearer one, if that is so near; before the horizon, while a turn may
-# still come, it has to be nearer.
+# A word between two turns has the speaker of the nearer one, if that is this near. As long as a turn may still come,
+# which is until the horizon has passed, it has to be nearer.
 _REACH_MS, _SETTLED_REACH_MS = 500, 2_000
 _ROUNDING_MS = 0.5
-# Whatever the horizon is, labels do not change for longer than this: what may change is looked at with every turn.
+# The longest time for which labels may change, whatever the horizon is: all of them are looked at with every turn.
 _LONGEST_HORIZON_MS = 30_000
 _UTTERANCES_KEPT, _TURNS_KEPT = 64, 512
 _RUN_BYTES = 100  # what a run takes besides its text, on the wire and here, with the name
@@ -74,8 +75,10 @@ class _Utterance:
 
 
 class SpeakerLabels:
-    """Of one session. What `on_text`, `on_turns` and `lose` return is taken as sent. `first`: the index of the first
-    speaker's letter."""
+    """Labels the words of one session. The results of `on_text`, `on_turns` and `lose` count as sent.
+
+    `first`: the index of the first speaker's letter.
+    """
 
     def __init__(self, first: int = 0) -> None:
         self._names = LiveNames(first)
@@ -85,14 +88,14 @@ class SpeakerLabels:
         self._utterances: dict[int, _Utterance] = {}
 
     def on_text(self, message: Partial | Final) -> UtteranceSpeakers:
-        """The next text of an utterance."""
+        """Take the next text of an utterance, and return it with its speakers."""
         number = message.utterance
         if (utterance := self._utterances.get(number)) is None:
             began = (0, samples_to_ms(message.start_samples))
             utterance = self._utterances[number] = _Utterance([began], UtteranceSpeakers(number, ()))
         utterance.is_final = isinstance(message, Final)
         utterance.committed = message.text if isinstance(message, Final) else message.committed
-        while utterance.heard[-1][0] > len(message.text):  # more than was said: what is heard at an onset may repeat
+        while utterance.heard[-1][0] > len(message.text):  # too much: a hypothesis at an onset may repeat words
             utterance.heard.pop()
         chars, time_ms = utterance.heard[-1]
         if len(message.text) > chars:
@@ -102,7 +105,7 @@ class SpeakerLabels:
         return utterance.sent
 
     def on_words(self, timed: WordTimestamps) -> WordTimestamps:
-        """The words of a final -> the same with their speakers."""
+        """Return the words of a final with their speakers."""
         utterance = self._utterances.get(timed.utterance)
         if utterance is None or [word.text for word in timed.words] != words.split(utterance.committed):
             return timed
@@ -115,18 +118,18 @@ class SpeakerLabels:
         return WordTimestamps(timed.utterance, tuple(labelled))
 
     def on_turns(self, changed: Sequence[Turn], settled_ms: int) -> list[UtteranceSpeakers]:
-        """Turns that are new or have changed, and the new horizon -> the utterances whose labels that changes."""
+        """Take turns that are new or have changed, and the new horizon. Returns the utterances whose labels change."""
         self._turns = sorted([*_outside(self._turns, changed), *changed], key=lambda turn: turn.start_ms)
         known_ms = max((turn.end_ms for turn in self._turns), default=0)
         self._settled_ms = max(self._settled_ms, settled_ms, known_ms - _LONGEST_HORIZON_MS)
         return self._changes()
 
     def recognise(self, voice_prints: Mapping[int, VoicePrint], voices: Sequence[NamedVoice]) -> None:
-        """Name the speakers anew by these voices. The next `on_turns` returns what that changes."""
+        """Name the speakers anew by these voices. The next `on_turns` returns the changes."""
         self._names.recognise(voice_prints, voices)
 
     def lose(self) -> list[UtteranceSpeakers]:
-        """No more turns come: labels stay as they are, and what is said from now on has none."""
+        """Keep the labels as they are, since no more turns come. Words that are said from now on have none."""
         for utterance in self._utterances.values():
             utterance.fixed = list(utterance.sent.runs)
             utterance.fixed_chars = sum(len(run.text) for run in utterance.fixed)
@@ -134,7 +137,7 @@ class SpeakerLabels:
         return self._changes()
 
     def discard(self, utterance: int) -> None:
-        """An utterance was discarded: its text is gone."""
+        """Forget an utterance that was discarded."""
         self._utterances.pop(utterance, None)
 
     def _changes(self) -> list[UtteranceSpeakers]:
@@ -155,7 +158,7 @@ class SpeakerLabels:
         self._turns = [turn for turn in self._turns if turn.end_ms > needed_ms][-_TURNS_KEPT:]
 
     def _label(self, utterance: _Utterance) -> UtteranceSpeakers:
-        """The runs of an utterance, by all that is known. What the horizon has passed is fixed."""
+        """Return the runs of an utterance by all that is known. Runs that the horizon has passed become fixed."""
         runs, text, begin = utterance.fixed, utterance.committed, utterance.fixed_chars
         ends = [begin + end for end in _word_ends(text[begin:])]
         spoken = [self._word(utterance, start, end) for start, end in pairwise([begin, *ends])]
@@ -173,7 +176,7 @@ class SpeakerLabels:
         return self._lost or word.end_ms <= self._settled_ms
 
     def _word(self, utterance: _Utterance, start: int, end: int) -> Word:
-        """The word at these characters, with its times."""
+        """Return the word at these characters, with its times."""
         text = utterance.committed[start:end].strip()
         if (aligned := utterance.times_ms.get(end)) is not None:
             return Word(text, *aligned, TimeSource.ALIGNED)
@@ -182,7 +185,7 @@ class SpeakerLabels:
         return Word(text, start_ms, end_ms, TimeSource.ESTIMATED)
 
     def _time_ms(self, heard: Sequence[tuple[int, int]], chars: int, *, begins: bool) -> int:
-        """When the first so many characters had been said, or what is behind them `begins`."""
+        """Return the time at which the first `chars` characters end, or with `begins` the next character begins."""
         for (before, from_ms), (reached, to_ms) in pairwise(heard):
             if chars <= reached - begins:
                 speech = _clipped(self._turns, from_ms, to_ms) or [(from_ms, to_ms)]
@@ -207,7 +210,7 @@ class SpeakerLabels:
 
 
 def _outside(turns: Iterable[Turn], changed: Sequence[Turn]) -> Iterator[Turn]:
-    """What is left of turns outside the time that others replace."""
+    """Yield the parts of turns outside the time that the changed turns replace."""
     replaced = _clipped(changed, 0, max((turn.end_ms for turn in changed), default=0))
     for turn in turns:
         start_ms = turn.start_ms
@@ -218,7 +221,7 @@ def _outside(turns: Iterable[Turn], changed: Sequence[Turn]) -> Iterator[Turn]:
 
 
 def _clipped(turns: Sequence[Turn], start_ms: int, end_ms: int) -> list[tuple[int, int]]:
-    """The time in [start_ms, end_ms) in which anybody speaks: regions in order, disjoint and not empty."""
+    """Return the time in [start_ms, end_ms) in which anybody speaks: regions in order, disjoint and not empty."""
     regions: list[tuple[int, int]] = []
     for turn in sorted(turns, key=lambda turn: turn.start_ms):
         begin, end = max(start_ms, turn.start_ms), min(end_ms, turn.end_ms)
@@ -230,7 +233,7 @@ def _clipped(turns: Sequence[Turn], start_ms: int, end_ms: int) -> list[tuple[in
 
 
 def _word_ends(text: str) -> list[int]:
-    """Where each word ends, the last one with the text."""
+    """Return the position at which each word ends; the last one ends with the text."""
     spoken = words.split(text)
     gaps = words.gaps(text, spoken)
     ends = list(accumulate(len(gap) + len(word) for gap, word in zip(gaps, spoken, strict=True)))
@@ -244,6 +247,6 @@ def _appended(runs: list[SpeakerRun], run: SpeakerRun) -> list[SpeakerRun]:
 
 
 def _speakers_at(ends: Iterable[int], runs: Sequence[SpeakerRun]) -> list[str | None]:
-    """The speakers of the words that end there in the text of the runs."""
+    """Return the speakers of the words that end at these positions in the text of the runs."""
     run_ends = list(accumulate(len(run.text) for run in runs))
     return [runs[bisect_left(run_ends, end)].speaker for end in ends]

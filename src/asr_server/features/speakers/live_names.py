@@ -1,4 +1,4 @@
-"""What the speakers of a live session are called: the names of stored voices, and letters for all others. Pure."""
+"""The names of the speakers of a live session: those of stored voices, and letters for all others. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from asr_server.features.speakers.voices import NamedVoice, named
 
 
 class LiveNames:
-    """Of one session. `first`: the index of the first speaker's letter."""
+    """The names of one session. `first`: the index of the first speaker's letter."""
 
     def __init__(self, first: int = 0) -> None:
         self._first = first
@@ -18,14 +18,14 @@ class LiveNames:
         # not recognised: somebody else may get that letter, or have it.
         self._letters = {label(number) for number in range(first + MAX_SPEAKERS)}
         self._names: dict[int, str] = {}
-        self._settled: dict[int, str] = {}  # what is behind the horizon never changes
+        self._settled: dict[int, str] = {}  # the horizon has passed these: they never change
 
     def of(self, speaker: int) -> str:
-        """The name or letter of a speaker."""
+        """Return the name or letter of a speaker."""
         return self._settled.get(speaker) or self._names.get(speaker) or label(self._first + speaker)
 
     def settle(self, speaker: int) -> None:
-        """The speaker keeps the present name or letter from now on."""
+        """Have a speaker keep the present name or letter from now on."""
         self._settled.setdefault(speaker, self.of(speaker))
 
     def recognise(self, voice_prints: Mapping[int, VoicePrint], voices: Sequence[NamedVoice]) -> None:

@@ -1,4 +1,4 @@
-"""Speakers into a transcript: each word gets its speaker, and segments are divided where the speaker changes."""
+"""Puts speakers into a transcript: each word gets its speaker, and segments are divided where the speaker changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from asr_server.features.speakers.diarization.turns import Turn
 
 
 def labelled(segments: Sequence[Segment], turns: Sequence[Turn], names: Sequence[str]) -> tuple[Segment, ...]:
-    """The segments, each of one speaker. `names`: of the speakers by index. Without turns they stay as they are."""
+    """Return the segments, each of one speaker. `names`: of the speakers by index. Without turns nothing changes."""
     if not turns:
         return tuple(segments)
     # A text without words, as of numbers alone, is one word here.
@@ -33,7 +33,7 @@ def _whole(segment: Segment) -> Word:
 
 
 def _divided(segment: Segment, words: Sequence[Word]) -> Iterator[Segment]:
-    """A part for each run of words of one speaker. The parts' texts, tokens and times are those of the whole."""
+    """Yield a part for each run of words of one speaker, with its part of the text, the tokens and the time."""
     runs = [list(run) for _, run in groupby(words, key=lambda word: word.speaker)]
     cuts = [0, *_starts(segment.text, runs)[1:], len(segment.text)]
     spoken = _tokens(segment, cuts)
@@ -61,7 +61,7 @@ def _divided(segment: Segment, words: Sequence[Word]) -> Iterator[Segment]:
 
 
 def _starts(text: str, runs: Sequence[Sequence[Word]]) -> list[int]:
-    """Where the first word of each run begins in the text."""
+    """Return the positions in the text at which the first words of the runs begin."""
     starts, at = [], 0
     for run in runs:
         for place, word in enumerate(run):
@@ -74,7 +74,7 @@ def _starts(text: str, runs: Sequence[Sequence[Word]]) -> list[int]:
 
 
 def _tokens(segment: Segment, cuts: Sequence[int]) -> list[tuple[Token, ...]]:
-    """The tokens that write each part. A token belongs to the part in which it begins."""
+    """Return the tokens that write each part. A token belongs to the part in which it begins."""
     edges = [len(segment.text[:cut].encode()) for cut in cuts]
     parts: list[list[Token]] = [[] for _ in pairwise(cuts)]
     written = b"".join(token.written for token in segment.spoken)

@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 Name = Callable[[Sequence["VoicePrint"]], Awaitable[list[str]]]
 NameChannels = Callable[[Mapping[str, "Samples"]], Awaitable[dict[str, str]]]
 
-# Blocks of 2 s that wait for their analysis: text comes that far ahead of the speakers.
+# Blocks of 2 s that wait for their analysis: the text may be that far ahead of the speakers.
 _WAITING_BLOCKS = 64
-# Of a channel that is one person. More speech than that makes a voice hardly easier to recognise (diarization/live.py).
+# The speech by which the person of a channel is recognised. More speech helps little (diarization/live.py).
 _HEARD_SAMPLES = 12 * SAMPLE_RATE
 
 
@@ -63,8 +63,8 @@ def _begin(
 class RecordingSpeakers(RecordingStep):
     """One recording. `run` is a task of its own; it raises nothing, so that the text of the recording goes on.
 
-    The blocks are a bounded channel: a recording that is decoded faster than its speakers are told apart waits. `name`:
-    finds the names of voices.
+    The blocks are a bounded queue: a recording that is decoded faster than its speakers are found waits. `name` finds
+    the names of voices.
     """
 
     def __init__(self, client: SpeakerClient, options: SpeakerOptions, name: Name) -> None:
@@ -91,17 +91,17 @@ class RecordingSpeakers(RecordingStep):
             self._found.set_result(found)
 
     async def push(self, block: Samples) -> None:
-        """The next samples: (n,) float32, mono, 16 kHz. The analysis scales them: they may be louder than 1."""
+        """Add samples: (n,) float32, mono, 16 kHz. They may exceed [-1, 1], because the analysis scales them."""
         await self._blocks.put(block)
 
     async def end(self) -> None:
-        """There are no more samples."""
+        """Note that there are no more samples."""
         await self._blocks.put(None)
 
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         """The segments, each of one speaker. Raises `SpeakersUnavailable`."""
         found = await self._found
-        if not found.voice_prints:  # nobody speaks for long enough to be told from others
+        if not found.voice_prints:  # nobody speaks for long enough to be distinguished from others
             names = [label(0)]
         else:
             names = await self._name(found.voice_prints)
@@ -118,14 +118,14 @@ class ChannelSpeakers(RecordingStep):
         self._names: dict[str, str] = {}
 
     def hear(self, span: SpeechSpan) -> None:
-        """The next span of any channel."""
+        """Take the next span of any channel."""
         assert span.speaker is not None
         before = self._speech.get(span.speaker, np.zeros(0, np.float32))
         if len(before) < _HEARD_SAMPLES:
             self._speech[span.speaker] = np.concatenate((before, span.audio))[:_HEARD_SAMPLES]
 
     async def end(self) -> None:
-        """There are no more spans: find the names. Raises `SpeakersUnavailable`."""
+        """Find the names, after the last span. Raises `SpeakersUnavailable`."""
         self._names = await self._name(self._speech)
 
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:

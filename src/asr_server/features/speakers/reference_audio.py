@@ -1,4 +1,4 @@
-"""Recordings of a voice, decoded whole where their length is allowed."""
+"""Decodes recordings of a voice whole, if their length is allowed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 async def decoded(
     decoder: Decoder, recording: Source, caller: str, allowed_s: tuple[float, float], rate_hz: int = SAMPLE_RATE
 ) -> Samples:
-    """(n,) float32 at `rate_hz`, in [-1, 1]. A recording that is too long is not decoded to its end.
+    """Return (n,) float32 at `rate_hz`, in [-1, 1]. A recording that is too long is not decoded to its end.
 
     Raises `InvalidReference` and what the decoder raises.
     """

@@ -1,4 +1,4 @@
-"""`/v1/speakers`: voices by name, stored, listed and deleted. What a voice is recognised by never leaves the server."""
+"""`/v1/speakers`: voices by name, stored, listed and deleted. Voice prints never leave the server."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LENGTHS = f"{MIN_RECORDING_S:g} to {MAX_RECORDING_S:g} s"
 
 
 def _one_line(text: str) -> str:
-    """Return it composed, without line breaks and without what nobody sees, so that the same name is stored once.
+    """Return the text composed, without line breaks and invisible characters, so that a name is stored once.
 
     Raises `ValueError`.
     """

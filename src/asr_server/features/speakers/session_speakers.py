@@ -1,4 +1,4 @@
-"""The speakers of a live session, told apart beside recognition, which never waits for it."""
+"""Finds the speakers of a live session, next to recognition, which never waits for it."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-# As much is given at once, if so much is there: each call has its cost.
+# The least that is given at once, since each call has its cost.
 _PUSH_SAMPLES = SAMPLE_RATE // 2
-# What may wait, about 2 MB. Who speaks is then so far behind what was said that it cannot follow.
+# The most that may wait, about 2 MB. Beyond it the analysis is too late to be of use, and is given up.
 MAX_WAITING_SAMPLES = 30 * SAMPLE_RATE
 
 
@@ -159,7 +159,7 @@ class SessionSpeakers(SessionPart):
             self._enough.set()
 
     def close(self) -> None:
-        """No more audio comes, and nothing is reported any more."""
+        """End the analysis. Nothing is reported any more."""
         self._task.cancel()
 
     async def _run(self, source: LiveSpeakerSource) -> None:

@@ -1,7 +1,7 @@
-"""Whose words the client of a live session has been shown, over any number of servers or workers. Pure.
+"""The labels that the client of a live session has been shown, over any number of servers or workers. Pure.
 
-Another one knows no voice of the session. Labels that were shown stay, and its own labels begin behind them, so that
-a letter never means two people.
+The next server or worker knows no voice of the session. Labels that were shown stay, and its own letters begin after
+them, so that a letter never means two people.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ _LETTERS = re.compile("[A-Z]{1,3}")  # as `speakers.turns.label` has them
 
 
 class ShownSpeakers:
-    """Of one session, by its numbers of utterances. `first_unused`: the first speaker that the client has not seen."""
+    """The labels of one session, by its numbers of utterances.
+
+    `first_unused`: the first speaker that the client has not seen.
+    """
 
     def __init__(self) -> None:
         self.first_unused = 0
-        self._first = 0  # of the present one's speakers
+        self._first = 0  # of the speakers of the present server or worker
         self._shown: OrderedDict[int, Runs] = OrderedDict()
-        self._by_others: dict[int, Runs] = {}  # the beginnings that those before it have labelled
+        self._by_others: dict[int, Runs] = {}  # the beginnings of texts that earlier ones have labelled
 
     def on_text(self, utterance: int, committed: str, runs: Runs) -> Runs:
-        """The runs of the committed text that the client gets, for those of the present one's own text."""
+        """Return the runs of the committed text for the client. `runs`: of the present worker's own text."""
         self._see(runs)
         kept = self._by_others.get(utterance, [])
         found = runs if not kept and _text(runs) == committed else _joined(kept, runs, committed)
@@ -39,19 +42,19 @@ class ShownSpeakers:
         return found
 
     def on_update(self, utterance: int, runs: Runs) -> Runs | None:
-        """The new runs of a text that was shown; None for one that was not."""
+        """Return the new runs of a text that was shown, or None for one that was not."""
         shown = self._shown.get(utterance)
         return None if shown is None else self.on_text(utterance, _text(shown), runs)
 
     def begin(self, utterance: int, runs: Runs, first_unused: int) -> None:
-        """Others have shown these runs of the open utterance, and letters up to the first unused one."""
+        """Begin with the runs of the open utterance and the letters that earlier servers have shown."""
         self._shown[utterance] = runs
         self.first_unused = max(self.first_unused, first_unused)
         self._see(runs)
         self.restarted()
 
     def restarted(self) -> None:
-        """Another one takes over."""
+        """Note that another server or worker takes over."""
         self._by_others = dict(self._shown)
         self._first = self.first_unused
 
@@ -68,7 +71,7 @@ def _text(runs: Iterable[dict[str, str | None]]) -> str:
 
 
 def _joined(kept: Runs, runs: Runs, committed: str) -> Runs:
-    """The kept runs, and behind them the last of the others, as far as they are the rest of the committed text."""
+    """Return the kept runs and after them the last of the others, which are the rest of the committed text."""
     rest = committed.removeprefix(_text(kept))
     if rest == committed:
         kept = []
@@ -83,7 +86,7 @@ def _joined(kept: Runs, runs: Runs, committed: str) -> Runs:
 
 
 def _last(runs: Runs, chars: int) -> Runs:
-    """The runs of the last so many characters."""
+    """Return the runs of the last `chars` characters."""
     skipped, found = len(_text(runs)) - chars, []
     for run in runs:
         text = (run["text"] or "")[skipped:]

@@ -29,9 +29,10 @@ class SpeakerNames:
         self._stored = stored
 
     async def recording(self, speakers: Sequence[KnownSpeaker], caller: str, owner: str) -> RecordingNames:
-        """Those of one recording. `speakers`: whom the caller knows. `owner`: whose stored voices are recognised.
+        """Return the names of one recording.
 
-        Raises what is wrong with a clip, and `SpeakersUnavailable`.
+        `speakers`: the speakers whom the caller knows. `owner`: the key whose stored voices are recognised. Raises for
+        a wrong clip, and `SpeakersUnavailable`.
         """
         voices = []
         for speaker in speakers:
@@ -61,11 +62,11 @@ class RecordingNames:
         self._stored = stored
 
     async def of(self, prints: Sequence[VoicePrint]) -> list[str]:
-        """A name for each speaker, or a letter."""
+        """Return a name for each speaker, or a letter."""
         return lettered(_recognised(prints, self._known, await self._stored()))
 
     async def of_channels(self, speech: Mapping[str, Samples]) -> dict[str, str]:
-        """A name for each channel that is a person. `speech`: of each by its letter, which it keeps without a name."""
+        """Return a name for each channel that is a person. `speech`: by the letters, which are kept without a name."""
         stored = await self._stored()
         prints: dict[str, VoicePrint] = {}
         for letter, samples in speech.items() if self._known or stored else ():
@@ -92,6 +93,6 @@ def _recognised(
 
 
 def lettered(names: Sequence[str | None]) -> list[str]:
-    """Speakers without a name get the letters that are no name, in order."""
+    """Return the names, with letters that are no name for the speakers without one, in order."""
     letters = (letter for number in range(2 * len(names)) if (letter := label(number)) not in names)
     return [name if name is not None else next(letters) for name in names]

@@ -28,16 +28,18 @@ OTHER_VOICE = 0.35
 
 
 async def voice_print(speakers: SpeakerClient, decoder: Decoder, recording: Source, caller: str) -> VoicePrint:
-    """Of a file. Raises `InvalidReference`, what the decoder raises, and `SpeakersUnavailable`."""
+    """Return the voice print of a recording. Raises `InvalidReference`, `SpeakersUnavailable` and as the decoder."""
     samples = await reference_audio.decoded(decoder, recording, caller, (MIN_RECORDING_S, MAX_RECORDING_S))
-    # A diariser that counts by itself takes two people for one where both say little. Made to find two, it divides
+    # A diariser that counts by itself takes two people for one if both say little. If it has to find two, it divides
     # the speech of one person into parts that are alike.
     return _only_voice(await speakers.diarize(samples, SpeakerCount(at_least=2)))
 
 
 def _only_voice(found: Diarization) -> VoicePrint:
-    """The print of the one person who speaks. Raises `InvalidReference` if there is none, or a second one says more
-    than a word."""
+    """Return the print of the one person who speaks.
+
+    Raises `InvalidReference` if there is none, or if a second one says more than a word.
+    """
     spoken_ms = Counter[int]()
     for turn in found.turns:
         spoken_ms[turn.speaker] += turn.end_ms - turn.start_ms
@@ -52,6 +54,6 @@ def _only_voice(found: Diarization) -> VoicePrint:
 
 
 def mean(prints: Sequence[VoicePrint], weights: NDArray[np.float64]) -> VoicePrint:
-    """The direction of the weighted mean."""
+    """Return the direction of the weighted mean."""
     centre: VoicePrint = unit(np.average(unit(np.stack(prints)), axis=0, weights=weights)[None])[0].astype(np.float32)
     return centre

@@ -1,8 +1,8 @@
-"""Voices that have names: where they are stored, and which of them the speakers of a recording are.
+"""Voices that have names: stores them, and finds them among the speakers of a recording.
 
 A voice is a file in `STATE_DIR/speakers/OWNER/`. Nothing is kept in memory: each use reads the files, so that a deleted
 voice is not recognised any more. Each file is written under another name and then renamed. Several servers may share
-the directory: a lock has them write one after the other.
+the directory: with a lock they write one after the other.
 """
 
 from __future__ import annotations
@@ -53,22 +53,19 @@ class NamedVoice:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Voice(NamedVoice):
-    """A voice that is stored. `consent`: on what ground. `created_at`: Unix seconds.
+    """A voice that is stored."""
 
-    `model`: the name of what made the print. Prints of different models cannot be compared.
-    """
-
-    model: str
-    consent: str
+    model: str  # which made the print; prints of different models cannot be compared
+    consent: str  # the ground on which the voice is stored
     id: str = field(default_factory=lambda: f"spk_{secrets.token_urlsafe(18)}")
-    created_at: float = field(default_factory=time.time)
+    created_at: float = field(default_factory=time.time)  # Unix seconds
 
 
 def named(voice_prints: Sequence[VoicePrint], voices: Sequence[NamedVoice]) -> list[str | None]:
-    """The name of each speaker, None for those whom none of the voices is similar to.
+    """Return the name of each speaker, None for speakers to whom none of the voices is similar.
 
-    A name is given once. Where several speakers and voices are similar, the sum of what their similarities exceed
-    `SAME_VOICE` by is the largest possible. Of voices with the same name the first counts.
+    A name is given once. If several speakers and voices are similar, the choice maximises the sum by which their
+    similarities exceed `SAME_VOICE`. The first of several voices with the same name counts.
     """
     names: list[str | None] = [None] * len(voice_prints)
     one_each = {voice.name: voice.voice_print for voice in reversed(voices)}
@@ -86,13 +83,15 @@ def named(voice_prints: Sequence[VoicePrint], voices: Sequence[NamedVoice]) -> l
 
 
 def similarities(some: Sequence[VoicePrint], others: Sequence[VoicePrint]) -> NDArray[np.float64]:
-    """(some, others): the cosine of the angle between each two, 0 where a print has no direction."""
+    """Return (some, others): the cosine of the angle between each two, 0 where a print has no direction."""
     return unit(np.stack(some).astype(np.float64)) @ unit(np.stack(others).astype(np.float64)).T
 
 
 def _best_columns(gains: NDArray[np.float64]) -> list[int]:
-    """A column for each row, none twice, so that the sum of gains is the largest possible; at least as many columns as
-    rows. The Hungarian method with potentials, O(rows^2 * columns)."""
+    """Return a column for each row, none twice, so that the sum of gains is the largest possible.
+
+    There are at least as many columns as rows. The Hungarian method with potentials, O(rows^2 * columns).
+    """
     rows, columns = gains.shape
     row_potential, column_potential = np.zeros(rows + 1), np.zeros(columns + 1)
     row_of = np.zeros(columns + 1, np.intp)  # rows and columns count from 1; column 0 stands for the row to be placed
@@ -130,16 +129,18 @@ class VoiceStore:
         self._state_dir = state_dir
 
     async def voices(self, owner: str) -> list[Voice]:
-        """The owner's, oldest first. Files that hold no voice are moved to `unreadable-speakers`; those of a newer
-        version of the server stay."""
+        """Return the owner's voices, oldest first.
+
+        Files that hold no voice are moved to `unreadable-speakers`; files of a newer version of the server stay.
+        """
         return await asyncio.to_thread(self._voices, owner)
 
     async def comparable(self, owner: str, model: str) -> list[Voice]:
-        """The owner's voices whose prints that model made."""
+        """Return the owner's voices whose prints this model made."""
         return [voice for voice in await self.voices(owner) if voice.model == model]
 
     async def voice(self, owner: str, identity: str) -> Voice:
-        """Raises `SpeakerNotFound`, also for voices of other owners."""
+        """Return a voice. Raises `SpeakerNotFound`, also for voices of other owners."""
         for voice in await self.voices(owner):
             if voice.id == identity:
                 return voice
@@ -183,7 +184,7 @@ class VoiceStore:
         return sorted(found, key=lambda voice: voice.created_at)
 
     def _place(self, owner: str, name: str) -> str | None:
-        """The id of the owner's voice of that name, None for a new one."""
+        """Return the id of the owner's voice of that name, or None if there is none."""
         for voice in self._voices(owner):
             if voice.name == name:
                 return voice.id
@@ -240,7 +241,7 @@ class VoiceStore:
 
 
 class _NewerVersion(Exception):
-    """A file of a version of the server that this one does not know."""
+    """The file is of a version of the server that this one does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,7 +267,7 @@ def _content(voice: Voice) -> bytes:
 
 
 def _read(path: Path) -> Voice:
-    """Raises `_NewerVersion`, `OSError` and what a damaged file raises."""
+    """Read a voice. Raises `_NewerVersion`, `OSError`, and various errors for a damaged file."""
     with path.open("rb") as file:
         content = pydantic_core.from_json(file.read(_MAX_FILE_BYTES))
     if content["version"] > 1:
@@ -286,7 +287,7 @@ def _read(path: Path) -> Voice:
 
 
 def _files(folder: Path) -> list[Path]:
-    """The files of an owner's voices. What has another name is not the server's."""
+    """Return the files of an owner's voices. Files with other names are not the server's."""
     try:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if entry.is_file(follow_symlinks=False)]
@@ -300,7 +301,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _sync(folder: Path) -> None:
-    """Have the disk know the names in the folder: a deleted voice must not come back after a loss of power."""
+    """Write the names in the folder to the disk: a deleted voice must not come back after a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -310,7 +311,7 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """No other thread or server writes voices meanwhile. The kernel frees the lock of a process that dies."""
+    """Keep other threads and servers from writing voices. The kernel frees the lock of a process that dies."""
     for place in (folder.parent, folder):  # `mode` does not hold for parents
         place.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

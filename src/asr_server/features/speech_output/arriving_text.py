@@ -10,10 +10,10 @@ from asr_server.text.sentences import SentenceStream
 
 @dataclass(frozen=True, slots=True)
 class ArrivedSentence:
-    """A sentence as it is in the text. `language`: that of its text."""
+    """A sentence as it is in the text."""
 
     text: str
-    language: str
+    language: str  # of the whole text
 
 
 class ArrivingText:
@@ -29,7 +29,7 @@ class ArrivingText:
 
     @property
     def waiting_characters(self) -> int:
-        """How many have arrived whose sentence is not certain yet."""
+        """The number of characters that have arrived and whose sentence is not certain yet."""
         return self._sentences.waiting_characters if self._language is not None else len(self._undecided)
 
     def clear(self) -> None:
@@ -39,14 +39,17 @@ class ArrivingText:
         self._undecided = ""  # the whole text, while its language is not known
 
     def push(self, piece: str) -> list[ArrivedSentence]:
-        """The sentences that are certain now. Raises what `language_of` raises; the text is forgotten then."""
+        """Add a piece and return the sentences that are certain now.
+
+        Raises what `language_of` raises; the text is forgotten then.
+        """
         if self._language is not None:
             return self._in_language(self._sentences.push(piece))
         self._undecided += piece
         return self._decided(self._sentences.push(piece))
 
     def end(self) -> list[ArrivedSentence]:
-        """What waits, at the end of the text. The next piece begins another one. Raises as `push`."""
+        """End the text and return its last sentences. The next piece begins another text. Raises as `push`."""
         found = [] if self._language is not None else self._decided(self._sentences.flush())
         if self._language is not None:
             found += self._in_language(self._sentences.flush())
@@ -54,7 +57,7 @@ class ArrivingText:
         return found
 
     def _decided(self, provisional: list[str]) -> list[ArrivedSentence]:
-        """The sentences so far in the text's own language, once its first sentence is known."""
+        """Return the sentences so far by the rules of the text's language, once its first sentence is known."""
         if not provisional:
             return []
         try:

@@ -1,4 +1,4 @@
-"""Builds what turns texts into speech: the engine on its thread, the encoder, the cache."""
+"""Builds the parts of speech output: the engine on its thread, the encoder, the cache."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ if TYPE_CHECKING:
     from asr_server.schedule.ports import Batch
 
 
-# Those of engines, in the order in which these are preferred.
+# The options of engines, in the order in which the engines are preferred.
 _OPTIONS = (SPEECH, OTHERS, CLONE)
 
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """`thread`: that of the engine, None where the server is silent."""
+    """The parts of speech output."""
 
     processor: SpeechProcessor
     sessions: SpeechSessions
     encoder: AudioEncoder
-    thread: EngineThread | None
+    thread: EngineThread | None  # of the engine, None where the server does not speak
 
     async def close(self) -> None:
         """End the engine and the encoder."""
@@ -69,7 +69,7 @@ def build_speech(
     watch: SpeechObserver | None = None,
     on_failure: Callable[[EngineFailed], None] = lambda error: None,
 ) -> Speech:
-    """Build it; the engine is loaded by its first sentence. `on_failure`: as of the engine thread."""
+    """Build the parts; the engine is loaded by its first sentence. `on_failure`: as for `EngineThread`."""
     wanted = {name: value for name in _OPTIONS if (value := resolved.value(name)) and name not in shared.engines}
     built = {
         name: registry.build(value, settings.fake_engine_script, resolved.features) for name, value in wanted.items()
@@ -90,7 +90,7 @@ def build_speech(
         speaking = SpeechEngines(named, clones[0] if clones else None)
     admission = Admission(
         settings.max_queue_speech_s,
-        # The only key of a server has nobody beside it.
+        # The only key of a server shares it with nobody.
         share_s=math.inf if len(settings.keys) == 1 else settings.max_queue_speech_s / 2,
         time_limit_s=settings.request_timeout,
         engine_s=lambda: (thread if thread is not None else shared.thread).work.with_recordings_s,
@@ -109,7 +109,7 @@ def _own_thread(
     watch: SpeechObserver | None,
     on_failure: Callable[[EngineFailed], None],
 ) -> EngineThread:
-    """For engines that use no accelerator, so that they never wait for a step of recognition."""
+    """Return a thread for engines that use no accelerator, so that they never wait for a step of recognition."""
     named = {_name(engines, name): engine for name, engine in engines.items()}
     return EngineThread(
         named.pop(DEFAULT),
@@ -127,7 +127,7 @@ def _key(option: str, number: int) -> str:
 
 
 def _name(engines: Mapping[str, SpeechEngine], key: str) -> str:
-    """Return what an engine is called on their thread, where the first one is the default."""
+    """Return the name of an engine on the thread, where the first one is the default."""
     return DEFAULT if key == next(iter(engines)) else key
 
 

@@ -23,20 +23,23 @@ class SpokenAnswer:
     done: SpeechDone
 
     async def replay(self, emit: Callable[[SpeechEvent], Awaitable[None]]) -> None:
-        """Emit it as it was emitted when it was made."""
+        """Emit the events as they were emitted when the answer was made."""
         for event in (*self.events, self.done):
             await emit(event)
 
     @property
     def size_bytes(self) -> int:
-        """What it takes of the cache."""
+        """The bytes that the answer takes of the cache, about."""
         data = sum(len(event.data) if isinstance(event, AudioChunk) else len(event.text) for event in self.events)
         return data + _EVENT_BYTES * (1 + len(self.events))
 
 
 class SpeechCache:
-    """Used on the event loop. `hits`, `misses`: how often an answer was there. `recorded_bytes`: of answers that are
-    not complete yet, which have a limit of `max_bytes` together beside those that are kept."""
+    """Keeps answers. For one event loop.
+
+    `hits` and `misses` count the requests whose answer was kept and was not. `recorded_bytes`: the bytes of answers
+    that are not complete yet. They have a limit of `max_bytes` of their own.
+    """
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -45,7 +48,7 @@ class SpeechCache:
         self._answers: OrderedDict[str, SpokenAnswer] = OrderedDict()
 
     def get(self, key: str) -> SpokenAnswer | None:
-        """The answer of that key, which is now the most recently used."""
+        """Return the answer of that key, which becomes the most recently used."""
         answer = self._answers.get(key)
         if answer is None:
             self.misses += 1
@@ -55,7 +58,7 @@ class SpeechCache:
         return answer
 
     def fits(self, size_bytes: int) -> bool:
-        """Whether an answer of that size would be kept."""
+        """True if an answer of that size would be kept."""
         return size_bytes * _LARGEST_PART <= self.max_bytes
 
     def put(self, key: str, answer: SpokenAnswer) -> None:
@@ -73,7 +76,7 @@ class SpeechCache:
 
     @contextmanager
     def recording(self, emit: Callable[[SpeechEvent], Awaitable[None]]) -> Iterator[AnswerRecorder]:
-        """Passes events on to `emit` and remembers them until the block ends."""
+        """Pass events on to `emit` and remember them until the block ends."""
         recorder = AnswerRecorder(self, emit)
         try:
             yield recorder
@@ -93,13 +96,13 @@ class AnswerRecorder:
         self._data: list[bytearray] = []
 
     async def emit(self, event: SpeechEvent) -> None:
-        """Remember, then pass on."""
+        """Remember an event, then pass it on."""
         if self._is_complete:
             self._remember(event)
         await self._emit(event)
 
     def answer(self, done: SpeechDone) -> SpokenAnswer | None:
-        """What to keep; None if it is too large."""
+        """Return the answer to keep, or None if it is too large."""
         if not self._is_complete:
             return None
         events: list[SentenceBegun | AudioChunk] = []

@@ -1,4 +1,4 @@
-"""About how long a text will be when it is spoken, for admission and the order of work."""
+"""Estimates the duration of a text when it is spoken, for admission and the order of work."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ _LETTERS_PER_S, _SYLLABLES_PER_S = 14.0, 4.5
 
 
 def spoken_s(text: str) -> float:
-    """Seconds. Characters of scripts without blanks are about a syllable each."""
+    """Return about how many seconds the text takes. A character of a script without blanks is about a syllable."""
     syllables = sum(map(is_unspaced, text))
     return (len(text) - syllables) / _LETTERS_PER_S + syllables / _SYLLABLES_PER_S

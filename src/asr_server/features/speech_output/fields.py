@@ -1,4 +1,4 @@
-"""The body of speech requests, and what its fields mean."""
+"""The body of speech requests, and the meaning of its fields."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from asr_server.features.speech_output.requests import (
 from asr_server.features.speech_output.voice_sample import MAX_SAMPLE_S, MIN_SAMPLE_S
 from asr_server.net.body import schema_of
 
-# More than anybody says in the longest recording.
+# More than can be said in the longest recording.
 MAX_REFERENCE_CHARS = 2_000
 # Unicode's categories Cc and Cs, but for tabs and line ends.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -120,7 +120,7 @@ CLONE_FIELDS = frozenset(CloneForm.model_fields) - {"voice"}
 
 
 def clone_schema() -> dict[str, Any]:
-    """The form as `/docs` shows it."""
+    """Return the schema of the form, as `/docs` shows it."""
     properties = schema_of(CloneForm)["properties"]
     file = {
         "type": "string",
@@ -133,19 +133,19 @@ def clone_schema() -> dict[str, Any]:
 
 
 def speech_request(body: SpeechBody, catalog: Catalog) -> SpeechRequest:
-    """What the body asks for. Raises `InvalidValue`, `MissingParameter` and `UnknownModel`."""
+    """Return the request in a body. Raises `InvalidValue`, `MissingParameter` and `UnknownModel`."""
     if not body.input.strip():
         raise MissingParameter("There is no text to speak.", param="input")
     return request_for(body, body.input, catalog)
 
 
 def request_for(options: SpeechOptions, text: str, catalog: Catalog) -> SpeechRequest:
-    """The request to speak that text. Raises `InvalidValue` and `UnknownModel`."""
+    """Return the request to speak that text. Raises `InvalidValue` and `UnknownModel`."""
     return speech_job_request(options, catalog).of(text)
 
 
 def speech_job_request(options: SpeechOptions, catalog: Catalog) -> SpeechJobRequest:
-    """How a text is to be spoken. Raises `InvalidValue` and `UnknownModel`."""
+    """Return the request for a job with these options. Raises `InvalidValue` and `UnknownModel`."""
     catalog.find_speech(options.model)
     voice = options.voice if isinstance(options.voice, str) else options.voice.id
     if len(voice) > 200:
@@ -164,7 +164,7 @@ def speech_job_request(options: SpeechOptions, catalog: Catalog) -> SpeechJobReq
 
 
 def chapters_of(body: SpeechJobBody) -> tuple[Chapter, ...]:
-    """The chapters to speak. Raises `InvalidValue`, `MissingParameter` and `TextTooLong`."""
+    """Return the chapters to speak. Raises `InvalidValue`, `MissingParameter` and `TextTooLong`."""
     if body.chapters is not None:
         if body.input is not None:
             raise InvalidValue("There are both 'input' and 'chapters'.", param="chapters")

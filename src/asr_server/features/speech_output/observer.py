@@ -1,4 +1,4 @@
-"""What speech output reports of its work, for metrics."""
+"""The events of speech output, for metrics."""
 
 from __future__ import annotations
 
@@ -11,21 +11,26 @@ from asr_server.schedule.observer import JobEnd, SchedulerObserver
 
 
 class SpeechObserver(SchedulerObserver):
-    """Ignores everything; to be overridden. The methods here are called on the event loop, those of sentences in the
-    engine on its thread; all must return at once."""
+    """Ignores everything; to be overridden. All methods must return at once.
+
+    The methods here are called on the event loop, and the inherited ones on the engine's thread.
+    """
 
     def first_audio(self, after_s: float) -> None:
-        """The first audio of an answer that somebody waits for was ready `after_s` after its text was accepted."""
+        """Note that the first audio of an interactive answer was ready `after_s` after its text was accepted."""
 
     def encoded(self, took_s: float) -> None:
-        """The encoder took so long for a sentence."""
+        """Note that the encoder took `took_s` for a sentence."""
 
     def answered(self, audio_format: SpeechFormat, end: JobEnd) -> None:
-        """The work for a text is over."""
+        """Note that the work for a text is over."""
 
 
 class SharedThreadObserver(SchedulerObserver):
-    """Of an engine thread that hears and speaks: reports sentences to `speech` and everything else to `engine`."""
+    """Observes an engine thread that recognises and speaks.
+
+    Reports sentences to `speech` and everything else to `engine`.
+    """
 
     def __init__(self, engine: SchedulerObserver, speech: SchedulerObserver) -> None:
         self._engine, self._speech = engine, speech

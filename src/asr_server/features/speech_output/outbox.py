@@ -1,4 +1,4 @@
-"""What a speech session tells its client, in order: an event is added when the one before it has been taken."""
+"""The events of a speech session for its client, in order: one is added when the one before it has been taken."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from asr_server.features.speech_output.encoding.formats import SpeechFormat
 
 @dataclass(frozen=True, slots=True)
 class SessionStarted:
-    """How the text will be spoken. `ignored`: options that the engine has no use for."""
+    """The session has begun, with this format of its audio."""
 
     id: str
     format: SpeechFormat
-    ignored: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()  # fields of the request that the engine does not use
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceStarted:
-    """The audio of a sentence is next. `start_samples`: of all audio of the session."""
+    """The audio of a sentence is next."""
 
     index: int
     text: str
-    start_samples: int
+    start_samples: int  # samples of the session before the sentence
 
 
 @dataclass(frozen=True, slots=True)
 class SpokenAudio:
-    """The next bytes. `end_samples`: of all audio of the session up to their end."""
+    """The next bytes of the audio."""
 
     data: bytes
-    end_samples: int
+    end_samples: int  # samples of the session up to the end of these bytes
 
 
 @dataclass(frozen=True, slots=True)
 class SentenceEnded:
-    """All samples of a sentence were made. `samples`: how many, with the pause before it."""
+    """All samples of a sentence were made."""
 
     index: int
-    samples: int
+    samples: int  # of the sentence and the pause before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +50,22 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True)
 class SpeechCancelled:
-    """Nothing follows of the text before a cancel. Of the session: sentences that were sent whole, samples sent."""
+    """Nothing follows of the text before a cancel."""
 
-    sentences: int
-    samples: int
+    sentences: int  # of the session, that were sent whole
+    samples: int  # of the session, that were sent
 
 
 @dataclass(frozen=True, slots=True)
 class SessionDone:
-    """Everything was spoken. Of the session: sentences that were sent whole, samples sent."""
+    """Everything was spoken."""
 
-    sentences: int
-    samples: int
+    sentences: int  # of the session, that were sent whole
+    samples: int  # of the session, that were sent
 
 
 SessionEvent = SessionStarted | SentenceStarted | SpokenAudio | SentenceEnded | Flushed | SpeechCancelled | SessionDone
-# What a cancel takes back, if it was not sent yet.
+# The events that a cancel takes back, if they were not sent yet.
 _OF_SPEECH = SentenceStarted | SpokenAudio | SentenceEnded | Flushed
 
 
@@ -88,19 +88,19 @@ class SpeechOutbox:
             await self._taken.wait()
 
     def drop_speech(self) -> None:
-        """Take back what waits of texts that were cancelled."""
+        """Take back the waiting events of texts that were cancelled."""
         self._waiting = deque(event for event in self._waiting if not isinstance(event, _OF_SPEECH))
         self._taken.set()
 
     def close(self, error: Exception | None = None) -> None:
-        """No more events come. What waits is still taken, then `take` raises the error."""
+        """Accept no more events. Those that wait are still taken, then `take` raises the error."""
         if not self._closed:
             self._closed, self._error = True, error
             self._added.set()
             self._taken.set()
 
     async def take(self, timeout_s: float) -> SessionEvent | None:
-        """The next event, None after the last. Raises the error that closed the outbox, and `TimeoutError`."""
+        """Return the next event, None after the last. Raises the error that closed the outbox, and `TimeoutError`."""
         async with asyncio.timeout(timeout_s):
             while not self._waiting and not self._closed:
                 self._added.clear()

@@ -21,8 +21,8 @@ from asr_server.schedule.job import Priority
 _UNDER_WAY = 3
 
 
-class Mark(Enum):
-    """What is to be done between two sentences."""
+class QueueMark(Enum):
+    """A step that comes between two sentences."""
 
     FLUSH = "flush"  # complete the file and say so
     END = "end"  # the same, and end the session
@@ -31,31 +31,31 @@ class Mark(Enum):
 
 @dataclass(slots=True, eq=False)
 class QueuedSentence:
-    """A sentence that waits. `duration_s`: about how long it will be. `stream`: once it is at the engine."""
+    """A sentence that waits."""
 
     text: str
     how: Delivery
-    duration_s: float
+    duration_s: float  # about how long it will be
     arrived_s: float = field(default_factory=time.perf_counter)
-    stream: SpeechStream | None = None
+    stream: SpeechStream | None = None  # once it is at the engine
 
 
 class SpeechQueue:
     """Sentences and marks in order. For one event loop.
 
     While there are sentences, it holds a lease of the engine and a ticket of the admission; otherwise nothing.
-    `sentence_s`: the time that a sentence has at the engine. `characters`: of all that waits. A mark counts as one, so
-    that marks have a bound. `current`: the sentence that is being spoken.
+    `sentence_s`: the time that a sentence has at the engine. `characters` counts the text that waits; a mark counts as
+    one, so that marks have a bound. `current`: the sentence that is being spoken.
     """
 
     def __init__(self, admission: Admission, sentence_s: float, share: str = "") -> None:
         self.characters = 0
         self.current: QueuedSentence | None = None
         self._admission, self._sentence_s, self._share = admission, sentence_s, share
-        self._items: deque[QueuedSentence | Mark] = deque()
+        self._items: deque[QueuedSentence | QueueMark] = deque()
         self._arrived = asyncio.Event()
         self._held = ExitStack()
-        # Of everything that was queued since it is held; so much of that is spoken.
+        # The ticket is for everything that was queued since it is held; `_spoken_s` seconds of that are spoken.
         self._ticket: AdmissionTicket | None = None
         self._spoken_s = 0.0
 
@@ -64,11 +64,11 @@ class SpeechQueue:
 
     @property
     def sentences(self) -> int:
-        """Those that are not spoken yet, the present one included."""
+        """The number of sentences that are not spoken yet, the present one included."""
         return sum(isinstance(item, QueuedSentence) for item in self._items) + (self.current is not None)
 
     def check(self, piece: str, how: Delivery) -> None:
-        """Raise `Overloaded` if a piece of text may not wait beside what others and the same caller have waiting."""
+        """Raise `Overloaded` if a piece of text may not wait besides what all callers and this one have waiting."""
         self._admission.check_more(self._ticket, spoken_s(piece) / how.request.speed, self._share)
 
     def add(self, found: list[ArrivedSentence], how: Delivery) -> None:
@@ -86,20 +86,20 @@ class SpeechQueue:
             self._put(QueuedSentence(one.text, replace(how, language=one.language), duration_s))
         self._look_ahead()
 
-    def mark(self, mark: Mark) -> None:
-        """Queue a mark behind the sentences."""
+    def mark(self, mark: QueueMark) -> None:
+        """Queue a mark after the sentences."""
         self._put(mark)
 
-    async def first(self) -> QueuedSentence | Mark:
-        """The first item, which stays where it is. Waits until there is one."""
+    async def first(self) -> QueuedSentence | QueueMark:
+        """Wait for the first item and return it. It stays in the queue."""
         while not self._items:
             self._release()
             self._arrived.clear()
             await self._arrived.wait()
         return self._items[0]
 
-    def begin(self, item: QueuedSentence | Mark) -> None:
-        """The first item is dealt with now. The sentences behind it may go to the engine."""
+    def begin(self, item: QueuedSentence | QueueMark) -> None:
+        """Take the first item out of the queue. The sentences after it may go to the engine."""
         self._items.popleft()
         self.characters -= _characters(item)
         if isinstance(item, QueuedSentence):
@@ -107,7 +107,7 @@ class SpeechQueue:
             self._look_ahead()
 
     def finish(self) -> None:
-        """The present sentence is spoken."""
+        """Note that the present sentence is spoken."""
         assert self.current is not None
         assert self._ticket is not None
         self._spoken_s += self.current.duration_s
@@ -115,7 +115,7 @@ class SpeechQueue:
         self.current = None
 
     def clear(self) -> None:
-        """Forget what waits, and cancel its jobs. The present sentence goes on."""
+        """Forget all that waits, and cancel its jobs. The present sentence goes on."""
         for item in reversed(self._items):  # else the engine begins the next when it has left the first
             _cancel(item)
         self._items.clear()
@@ -128,7 +128,7 @@ class SpeechQueue:
         self.current = None
         self._release()
 
-    def _put(self, item: QueuedSentence | Mark) -> None:
+    def _put(self, item: QueuedSentence | QueueMark) -> None:
         self._items.append(item)
         self.characters += _characters(item)
         self._arrived.set()
@@ -150,10 +150,10 @@ class SpeechQueue:
         self._held.close()
 
 
-def _characters(item: QueuedSentence | Mark) -> int:
-    return 1 if isinstance(item, Mark) else len(item.text)
+def _characters(item: QueuedSentence | QueueMark) -> int:
+    return 1 if isinstance(item, QueueMark) else len(item.text)
 
 
-def _cancel(item: QueuedSentence | Mark | None) -> None:
+def _cancel(item: QueuedSentence | QueueMark | None) -> None:
     if isinstance(item, QueuedSentence) and item.stream is not None:
         item.stream.cancel()

@@ -44,7 +44,7 @@ _BYTES_PER_CHAR, _OTHER_BYTES = 12, 128 * 1024
 # 30 s of two channels at 96 kHz in 32 bits are 22 MiB.
 _MAX_CLONE_BYTES = 32 * 2**20
 _SCHEMA = {"requestBody": {"required": True, "content": {"application/json": {"schema": body.schema_of(SpeechBody)}}}}
-# Of an answer that was kept: as much is copied at a time, however slowly the client reads.
+# The part of a kept answer that is copied at a time, however slowly the client reads.
 _PIECE_BYTES = 64 * 1024
 _PCM_HEADERS = {
     "X-PCM-Sample-Rate": str(SPEECH_RATE),
@@ -138,7 +138,7 @@ async def _events(
 
 
 async def _prepared(request: Request, services: Services, wanted: SpeechRequest) -> SpeechScript:
-    """Return what is to be spoken. A long text waits for its turn, and no longer than its client does."""
+    """Return the script of a request. A long text waits for its turn, and no longer than its client does."""
     caller = request.state.caller
     if len(wanted.text) <= _SHORT_TEXT_CHARS:
         return services.of(SpeechProcessor).prepare(wanted, caller.owner, caller.share)
@@ -147,8 +147,10 @@ async def _prepared(request: Request, services: Services, wanted: SpeechRequest)
 
 
 async def _audio_response(request: Request, services: Services, wanted: SpeechRequest) -> Response:
-    """The response that sends the audio as it is made, or that was kept. An error before the first audio becomes an
-    HTTP status."""
+    """Return a response that sends the audio as it is made, or as it was kept.
+
+    An error before the first audio becomes an HTTP status.
+    """
     prepared = await _prepared(request, services, wanted)
     kept = services.of(SpeechProcessor).kept(prepared)
     if kept is not None:
@@ -170,7 +172,7 @@ def _headers(prepared: SpeechScript, *, is_kept: bool) -> dict[str, str]:
 
 
 def _kept_response(request: Request, kept: SpokenAnswer, prepared: SpeechScript) -> StreamingResponse:
-    """A whole file; WAV and FLAC files then say how long they are."""
+    """Return a response with the whole file; WAV and FLAC files then state their length."""
     _note(request, kept.done)
     audio_format = prepared.encoding.format
     parts = [event.data for event in kept.events if isinstance(event, AudioChunk)]
@@ -195,15 +197,17 @@ async def _until_audio(buffer: sse.EventBuffer[SpeechEvent]) -> None:
 
 
 class _AudioResponse(StreamingResponse):
-    """Sends the audio of `buffer`, from the event on that it has now. An error in the middle cuts the connection off:
-    the client must not take a part of the audio for all of it."""
+    """Sends the audio of `buffer`, from its present event on.
+
+    An error in the middle cuts the connection off: the client must not take a part of the audio for all of it.
+    """
 
     def __init__(self, request: Request, buffer: sse.EventBuffer[SpeechEvent], prepared: SpeechScript) -> None:
         headers, media_type = _headers(prepared, is_kept=False), prepared.encoding.format.media_type
         super().__init__(self._audio(), media_type=media_type, headers=headers)
         self._request = request
         self._buffer = buffer
-        # Of the request: that of a client that leaves, until there is another one.
+        # The outcome of the request is that of a client that leaves, until there is another one.
         self._outcome: str | None = Cancelled.code
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -236,7 +240,7 @@ class _AudioResponse(StreamingResponse):
 
 
 def _note(request: Request, done: SpeechDone) -> None:
-    """For the request's log line: lengths and times, none of the text."""
+    """Add lengths and times to the request's log line, and nothing of the text."""
     request.state.log |= {
         "characters": done.characters,
         "sentences": done.sentences,
@@ -259,7 +263,7 @@ def _openai_frames(event: SpeechEvent) -> list[str]:
 
 
 def _usage(done: SpeechDone) -> dict[str, int]:
-    """OpenAI counts tokens. Here: characters of the text, and frames of 80 ms."""
+    """Return characters of the text and frames of 80 ms in the place of OpenAI's tokens."""
     frames = -(-done.samples * 25 // (2 * SPEECH_RATE))
     return {"input_tokens": done.characters, "output_tokens": frames, "total_tokens": done.characters + frames}
 

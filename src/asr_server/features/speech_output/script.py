@@ -22,10 +22,10 @@ from asr_server.text.sentences import TextSpan, sentences
 
 @dataclass(frozen=True, slots=True)
 class SpeechEngines:
-    """What speaks."""
+    """The speech engines of the server."""
 
     named: tuple[SpeechClient, ...]  # those with voices of their own, in the order in which they are preferred
-    clone: SpeechClient | None = None  # what imitates voices, None where nothing does
+    clone: SpeechClient | None = None  # the engine that imitates voices, None if there is none
 
     @property
     def status(self) -> ModelStatus:
@@ -42,7 +42,7 @@ class SpeechEngines:
         """Return the engine for a request, and its names of the voice and of the language.
 
         Raises `SpeechUnavailable`, `InvalidValue` for a voice that no engine has, `UnsupportedLanguage` for a language
-        that those which have it do not speak, and `InvalidLanguage` for what is no language.
+        that the engines with the voice do not speak, and `InvalidLanguage` for a name of no language.
         """
         self.check(imitates=request.sample is not None)
         engines = self.named if request.sample is None or self.clone is None else (self.clone,)
@@ -61,41 +61,36 @@ class SpeechEngines:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpeechScript:
-    """What is to be spoken, and how.
-
-    `spans`: the sentences as they are in the request's text, `rows`: the same as the engine gets them. `key`: of
-    everything that the answer depends on. `ignored`: fields of the request that the engine has no use for.
-    """
+    """The sentences of a request, and the way to speak and encode them."""
 
     client: SpeechClient
     characters: int
-    spans: tuple[TextSpan, ...]
-    rows: tuple[Sentence, ...]
+    spans: tuple[TextSpan, ...]  # the sentences as they are in the request's text
+    rows: tuple[Sentence, ...]  # the sentences as the engine gets them
     encoding: EncodingOptions
-    key: str
-    ignored: tuple[str, ...] = ()
-    share: str = ""  # whose it is, a key or an address
+    key: str  # a digest of everything that the answer depends on
+    ignored: tuple[str, ...] = ()  # fields of the request that the engine does not use
+    share: str = ""  # the caller that it counts for, a key or an address
 
     @property
     def duration_s(self) -> float:
-        """About how long it will be."""
+        """About how long the speech will be."""
         return sum(spoken_s(row.text) / row.speed for row in self.rows) / self.encoding.speed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Delivery:
-    """How the sentences of a request are spoken. `voice`, `language`: the engine's names. `loudness_lufs`: None leaves
-    it as it is."""
+    """The engine and the options with which the sentences of a request are spoken."""
 
     request: SpeechRequest
     client: SpeechClient
-    voice: str
-    language: str
-    loudness_lufs: float | None = None
+    voice: str  # the engine's name
+    language: str  # the engine's name
+    loudness_lufs: float | None = None  # None leaves the loudness as it is
 
     @property
     def encoding(self) -> EncodingOptions:
-        """What becomes of their audio."""
+        """The options by which the audio of the sentences is encoded."""
         request, speed, pause_ms = self.request, self.request.speed, self.request.pause_ms
         if self.client.traits.changes_speed:
             speed, pause_ms = 1.0, round(pause_ms / speed)
@@ -103,12 +98,12 @@ class Delivery:
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Fields of the request that the engine has no use for."""
+        """Fields of the request that the engine does not use."""
         follows = self.client.traits.follows_instructions
         return ("instructions",) if self.request.instructions and not follows else ()
 
     def row(self, text: str) -> Sentence:
-        """A sentence as the engine gets it."""
+        """Return a sentence as the engine gets it."""
         request = self.request
         spoken = spoken_form(text, self.language) if request.spell_out else text
         instructions = "" if self.ignored else request.instructions
@@ -117,12 +112,12 @@ class Delivery:
 
 
 def delivery(request: SpeechRequest, engines: SpeechEngines, settings: SpeechSettings) -> Delivery:
-    """Raises what is wrong with the voice or the language, and `SpeechUnavailable`."""
+    """Return the delivery of a request. Raises for a wrong voice or language, and `SpeechUnavailable`."""
     return Delivery(request, *engines.choose(request, settings.speech_language), settings.speech_loudness_lufs)
 
 
 def prepare(request: SpeechRequest, engines: SpeechEngines, settings: SpeechSettings) -> SpeechScript:
-    """Raises what is wrong with the request, and `SpeechUnavailable`."""
+    """Return the script of a request. Raises for a wrong request, and `SpeechUnavailable`."""
     limit = settings.max_speech_chars
     if len(request.text) > limit:
         raise TextTooLong(f"The text has more than {limit} characters; longer ones are jobs.", param="input")
@@ -130,7 +125,7 @@ def prepare(request: SpeechRequest, engines: SpeechEngines, settings: SpeechSett
 
 
 def script_of(how: Delivery, text: str) -> SpeechScript:
-    """A text, which need not be that of the request. Raises `InvalidValue`."""
+    """Return the script of a text, which need not be that of the request. Raises `InvalidValue`."""
     spans = tuple(sentences(text, how.language))
     if not spans:
         raise InvalidValue("The text has nothing to speak: no letter and no digit.", param="input")
@@ -140,7 +135,7 @@ def script_of(how: Delivery, text: str) -> SpeechScript:
 
 
 def _key(model_id: str, rows: tuple[Sentence, ...], encoding: EncodingOptions) -> str:
-    """A digest of what the answer depends on."""
+    """Return a digest of everything that the answer depends on."""
     first = rows[0]
     sample = first.sample.key if first.sample is not None else ""
     voice = (first.voice, first.language, first.instructions, first.seed, sample, first.speed)

@@ -28,16 +28,16 @@ from asr_server.features.speech_output.outbox import (
     SpeechOutbox,
     SpokenAudio,
 )
-from asr_server.features.speech_output.queue import Mark, QueuedSentence, SpeechQueue
+from asr_server.features.speech_output.queue import QueuedSentence, QueueMark, SpeechQueue
 from asr_server.features.speech_output.requests import AudioChunk, SpeechEvent, SpeechRequest
 from asr_server.features.speech_output.script import Delivery
 from asr_server.features.speech_output.synthesis import SentenceInProgress, SpeechProcessor
 from asr_server.net.slices import TimeSlice
 from asr_server.schedule.observer import JobEnd
 
-# Of a text that is divided into sentences at once, which takes at most 3 ms.
+# The part of a text that is divided into sentences at once, which takes at most 3 ms.
 _SLICE_CHARACTERS = 256
-# After a slice the session rests so many times as long, so that it takes a small share of the event loop.
+# After a slice the session rests this many times as long, so that it takes a small part of the event loop.
 _REST = 8
 # Texts that a client may cancel in a row, and in a second for a long time.
 _CANCELS, _CANCELS_PER_S = 8, 2.0
@@ -45,12 +45,11 @@ _CANCELS, _CANCELS_PER_S = 8, 2.0
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """`characters`: the most that may wait to be spoken. `sentence_s`: the time of a sentence at the engine. `idle_s`:
-    how long a session lasts that neither hears nor says anything."""
+    """The limits of one session."""
 
-    characters: int
-    sentence_s: float
-    idle_s: float
+    characters: int  # the most that may wait to be spoken
+    sentence_s: float  # the time of a sentence at the engine
+    idle_s: float  # how long a session lasts that neither gets nor sends anything
 
 
 class SpeechSession:
@@ -62,7 +61,7 @@ class SpeechSession:
         self.id = f"speech_{secrets.token_hex(4)}"
         self.closed = asyncio.Event()  # set by `SpeechSessions` once the connection has ended
         self.characters = self.cancels = 0
-        # Of all texts of the session: what was taken.
+        # Counts of what the client has taken, over all texts of the session.
         self.sentences_begun = self.sentences_done = self.sent_samples = 0
         self._processor, self._limits, self._observer = processor, limits, observer
         self._delivery: Delivery | None = None
@@ -77,12 +76,12 @@ class SpeechSession:
 
     @property
     def started(self) -> bool:
-        """Whether it is known how to speak."""
+        """True if the options of speaking are known."""
         return self._delivery is not None
 
     @property
     def sentences_left(self) -> int:
-        """Those that are known and not spoken yet."""
+        """The number of sentences that are known and not spoken yet."""
         return self._queue.sentences
 
     # -- from the client ---------------------------------------------------------------------------------------------
@@ -125,7 +124,7 @@ class SpeechSession:
         if self._draining:
             return
         self._check_room(1)
-        self._end_text(Mark.FLUSH)
+        self._end_text(QueueMark.FLUSH)
 
     def end(self) -> None:
         """Speak everything that has arrived; then `events` ends. Raises as `push`."""
@@ -133,10 +132,10 @@ class SpeechSession:
         if self._draining:
             return
         self._ended = True
-        self._end_text(Mark.END)
+        self._end_text(QueueMark.END)
 
     async def cancel(self) -> None:
-        """Stop: the engine's jobs are cancelled and what waits is forgotten. Returns when the client was told so.
+        """Cancel the engine's jobs and forget all that waits. Returns when the client was told so.
 
         At the server's end the session is over instead.
         """
@@ -148,7 +147,7 @@ class SpeechSession:
             return
         self._file_begin_samples = self.sent_samples
         if self._ended:
-            self._queue.mark(Mark.END)
+            self._queue.mark(QueueMark.END)
         self._begin()
         await self._outbox.put(SpeechCancelled(self.sentences_done, self.sent_samples))
         await asyncio.sleep(self._rest_after_cancel_s())
@@ -161,13 +160,13 @@ class SpeechSession:
         return max(0.0, -self._cancels_left / _CANCELS_PER_S)
 
     def touch(self) -> None:
-        """The client has said something."""
+        """Note that the client has sent something."""
         self._active_s = time.monotonic()
 
     # -- to the client -----------------------------------------------------------------------------------------------
 
     async def events(self) -> AsyncIterator[SessionEvent]:
-        """Everything to tell the client. Raises `SessionExpired`, `ShuttingDown` and what ended the session."""
+        """Yield the events for the client. Raises `SessionExpired`, `ShuttingDown` and what ended the session."""
         while True:
             try:
                 event = await self._outbox.take(self._idle_left_s())
@@ -198,14 +197,14 @@ class SpeechSession:
     # -- from the server ---------------------------------------------------------------------------------------------
 
     def finish_sentence(self) -> None:
-        """Speak the present sentence to its end and no other; then `events` raises `ShuttingDown`."""
+        """Speak the present sentence to its end, and no others; then `events` raises `ShuttingDown`."""
         self._draining = True
         if self._delivery is None:
             self._outbox.close(_shutting_down())
             return
         self._text.clear()
         self._queue.clear()
-        self._queue.mark(Mark.STOP)
+        self._queue.mark(QueueMark.STOP)
 
     async def close(self) -> None:
         """Cancel everything; no more events come."""
@@ -225,7 +224,7 @@ class SpeechSession:
                 f"More than {limit} characters would wait to be spoken; this message was not taken.", param="text"
             )
 
-    def _end_text(self, mark: Mark) -> None:
+    def _end_text(self, mark: QueueMark) -> None:
         try:
             self._queue.add(self._text.end(), self._delivered)
         finally:  # also where the rest of the text cannot be spoken
@@ -269,13 +268,13 @@ class SpeechSession:
                 continue
             self._queue.begin(item)
             match item:
-                case Mark.FLUSH:
+                case QueueMark.FLUSH:
                     await self._outbox.put(Flushed())
-                case Mark.END:
+                case QueueMark.END:
                     await self._outbox.put(SessionDone(self.sentences_done, self.sent_samples))
                     self._outbox.close()
                     return
-                case Mark.STOP:
+                case QueueMark.STOP:
                     self._outbox.close(_shutting_down())
                     return
 
@@ -327,7 +326,10 @@ class SpeechSession:
             self._observer.first_audio(first_audio_ms / 1000)
 
     async def _put_audio(self, data: bytes, encoded: EncodedStream) -> None:
-        """The samples of a piece of compressed audio are those that the encoder has received."""
+        """Put a piece of audio into the outbox.
+
+        The samples of a piece of compressed audio are those that the encoder has received.
+        """
         self._file_bytes += len(data)
         is_pcm = self._delivered.encoding.format is SpeechFormat.PCM
         samples = self._file_bytes // 2 if is_pcm else encoded.samples

@@ -17,7 +17,7 @@ _DRAIN_TIMEOUT_S = 20.0
 
 
 class SpeechSessions:
-    """Made once by the server. For one event loop."""
+    """The open sessions of the server. For one event loop."""
 
     def __init__(
         self, processor: SpeechProcessor, limits: SessionLimits, observer: SpeechObserver | None = None
@@ -32,16 +32,16 @@ class SpeechSessions:
 
     @property
     def texts(self) -> int:
-        """How many sessions have something to speak."""
+        """The number of sessions that have something to speak."""
         return sum(session.sentences_left > 0 for session in self._open)
 
     @property
     def sentences_left(self) -> int:
-        """Those of all sessions that are known and not spoken yet."""
+        """The number of sentences of all sessions that are known and not spoken yet."""
         return sum(session.sentences_left for session in self._open)
 
     def open(self, share: str = "") -> SpeechSession:
-        """Open a session. `share`: whose it is, a key or an address. Raises `SpeechUnavailable` and `ShuttingDown`."""
+        """Open a session. `share`: its key or address, for fairness. Raises `SpeechUnavailable` and `ShuttingDown`."""
         self._processor.check()
         if self._draining:
             raise ShuttingDown("The server is shutting down.")
@@ -50,7 +50,7 @@ class SpeechSessions:
         return session
 
     async def close(self, session: SpeechSession, owner: str) -> None:
-        """The connection has ended."""
+        """Close a session whose connection has ended."""
         self._open.discard(session)
         await session.close()
         session.closed.set()

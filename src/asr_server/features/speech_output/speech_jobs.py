@@ -38,11 +38,11 @@ from asr_server.jobs.work import JobOutcome, JobRun, Progress, TextSize, when_th
 from asr_server.recordings.requests import Result
 from asr_server.schedule.job import Priority
 
-# Silence before a chapter, beside that between two sentences; at speed 1.
+# Silence before a chapter, in addition to that between two sentences; at speed 1.
 _CHAPTER_PAUSE_MS = 1_000
-# A process that was lost is started anew. What fails so often will fail again.
+# A process that was lost is started anew. A sentence that fails this often will fail again.
 _ATTEMPTS = 3
-# Of the text, for its language.
+# The part of the text by which its language is found.
 _BEGINNING_CHARS = 20_000
 _LOSSLESS = (SpeechFormat.WAV, SpeechFormat.PCM, SpeechFormat.FLAC)
 _PCM_BYTES_PER_S, _LOSSY_BYTES_PER_S = SPEECH_RATE * SAMPLE_BYTES, 8_000
@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 def beginning(request: SpeechJobRequest, chapters: tuple[Chapter, ...]) -> SpeechRequest:
-    """The request with the first of its text, by which its language is found."""
+    """Return a request with the beginning of the text, by which its language is found."""
     text = ""
     for chapter in chapters:
         text += chapter.text[: _BEGINNING_CHARS - len(text)]
@@ -60,7 +60,7 @@ def beginning(request: SpeechJobRequest, chapters: tuple[Chapter, ...]) -> Speec
 
 
 def text_size(request: SpeechJobRequest, chapters: tuple[Chapter, ...]) -> TextSize:
-    """Of all chapters."""
+    """Return the size of all chapters together."""
     duration_s = sum(spoken_s(chapter.text) for chapter in chapters) / request.speed
     result_bytes_per_s = _PCM_BYTES_PER_S if request.format in _LOSSLESS else _LOSSY_BYTES_PER_S
     expected_bytes = int(duration_s * (_PCM_BYTES_PER_S + result_bytes_per_s))
@@ -109,7 +109,7 @@ class SpeechJobs:
         return JobOutcome(Result(b"", request.format.media_type, file_name=name), None, samples / SPEECH_RATE)
 
     async def _encode(self, book: _Book, file: BinaryIO) -> int:
-        """The samples of the file."""
+        """Encode the speech into the file. Returns the number of samples in it."""
         await asyncio.to_thread(file.truncate, 0)
         file.seek(0)
         options = EncodingOptions(book.request.format, pause_ms=0, trim=False, chapters=book.marks())
@@ -129,7 +129,7 @@ class _PartInProgress:
     script: SpeechScript
 
     async def speak(self, speech: SpeechProcessor) -> None:
-        """Speak the part and keep it. What an earlier attempt has left is removed."""
+        """Speak the part and keep it. An unfinished part of an earlier attempt is removed."""
         await asyncio.to_thread(self.spoken.cut, len(self.spoken.finished))
         samples = self.spoken.samples
 
@@ -162,7 +162,7 @@ class _Book:
     spoken: JobParts
 
     def marks(self) -> tuple[ChapterMark, ...]:
-        """Where chapters begin and end; none where there is only one."""
+        """Return where chapters begin and end, or nothing if there is only one."""
         starts: dict[int, int] = {}
         at = 0
         for part, pause, spoken in self._layout():
@@ -174,7 +174,7 @@ class _Book:
         return tuple(ChapterMark(*mark) for mark in marks) if len(starts) > 1 else ()
 
     def sound(self) -> Iterator[NDArray[np.float32]]:
-        """All of it, a few seconds at a time. Reads from the disk."""
+        """Yield the whole speech, a few seconds at a time. Reads from the disk."""
         self.spoken.rewind()
         for _, pause, spoken in self._layout():
             yield np.zeros(pause, np.float32)
@@ -205,7 +205,7 @@ def _read(run: JobRun) -> tuple[Chapter, ...]:
 
 
 def _state_length(file: BinaryIO, audio_format: SpeechFormat, samples: int) -> None:
-    """Into the header, where the format has a place for it and it fits."""
+    """Write the length into the header, if the format has a place for it and it fits."""
     file.seek(0)
     header = file.read(_HEADER_BYTES)
     file.seek(0)

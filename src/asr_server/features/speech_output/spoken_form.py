@@ -68,9 +68,9 @@ _EMERGENCY_NUMBERS = frozenset(["000", "110", "111", "112", "118", "119", "911",
 
 
 def spoken_form(text: str, language: str) -> str:
-    """`text` with numbers in words where the words are certain; `language` is a language tag such as `en-GB`.
+    """Return `text` with numbers in words where the words are certain; `language` is a tag such as `en-GB`.
 
-    The text of languages without rules here comes back unchanged.
+    A text in a language without rules here is returned unchanged.
     """
     if not number_words.knows(language):
         return text

@@ -43,7 +43,7 @@ _SCRIPTS = [
 _PATTERNS = [(re.compile(f"[{blocks}]+"), languages) for blocks, languages in _SCRIPTS]
 _LANGUAGES = {languages[0]: languages for _, languages in _SCRIPTS}
 _LATIN = re.compile("[A-Za-z\u00aa-\u02af\u1e00-\u1eff]+")
-# Whose characters are syllables or words, and how many letters of Latin one of them counts as.
+# Scripts whose characters are syllables or words, and how many letters of Latin one of them counts as.
 _SYLLABIC = frozenset(["zh", "ja", "ko"])
 _LETTERS_IN_SYLLABLE = 3
 

@@ -39,9 +39,9 @@ from asr_server.schedule.observer import JobEnd
 
 # Sentences that are queued ahead of the one that is encoded: the engine never waits for the encoder.
 _LOOK_AHEAD = 2
-# Of one event. A reader that is slow holds a bounded number of them.
+# The most bytes of one event. A reader that is slow holds a bounded number of events.
 _CHUNK_BYTES = 64 * 1024
-# A reader that takes longer for an event listens while it reads, and the rest of its text is not wanted soon.
+# A reader that takes longer for an event plays the audio while it reads, and does not need the rest soon.
 _SLOW_S = 1.0
 # With a number and an amount: the libraries for these are imported at the first one.
 _WARM_UP = "One costs $2.50."
@@ -52,14 +52,17 @@ Emit = Callable[[SpeechEvent], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class SpeechRun:
-    """How a request is run: its class of work, and how long it may take, None for the server's limit."""
+    """The conditions under which a request is run."""
 
     priority: Priority = Priority.INTERACTIVE
-    timeout_s: float | None = None
+    timeout_s: float | None = None  # None: the server's limit
 
 
 class SpeechProcessor:
-    """Speaks texts of many callers at once. For one event loop. `engines`: or the reason why the server is silent."""
+    """Speaks texts of many callers at once. For one event loop.
+
+    `engines`: the engines, or the reason why the server does not speak.
+    """
 
     def __init__(
         self,
@@ -77,7 +80,7 @@ class SpeechProcessor:
         self._observer = observer or SpeechObserver()
         self._under_way: set[_TextInProgress] = set()
         self._is_draining = False
-        # A long text of one caller at a time, and beside it one of somebody who has none: the threads are everybody's.
+        # One long text of a caller at a time, and next to it one of another caller: the threads are everybody's.
         self._preparing = FairShares(1, 2)
         self.encoder = encoder
         self.admission = admission
@@ -85,48 +88,47 @@ class SpeechProcessor:
 
     @property
     def engines(self) -> SpeechEngines:
-        """Raises `SpeechUnavailable` where the server is silent."""
+        """The engines. Raises `SpeechUnavailable` if the server does not speak."""
         if isinstance(self._engines, str):
             raise SpeechUnavailable(f"This server does not speak: {self._engines}.")
         return self._engines
 
     def check(self, *, imitates: bool = False) -> None:
-        """Raise `SpeechUnavailable` where the server is silent; with `imitates` also where it imitates no voices."""
+        """Raise `SpeechUnavailable` if the server does not speak; with `imitates` also if it imitates no voices."""
         self.engines.check(imitates=imitates)
 
     @property
     def silent_because(self) -> str:
-        """Why the server does not speak; "" if it does."""
+        """The reason why the server does not speak; "" if it does."""
         return self._engines if isinstance(self._engines, str) else ""
 
     @property
     def texts(self) -> int:
-        """How many are being spoken."""
+        """The number of texts that are being spoken."""
         return len(self._under_way)
 
     @property
     def sentences_left(self) -> int:
-        """Of these texts, those that are not spoken yet."""
+        """The number of their sentences that are not spoken yet."""
         return sum(one.sentences_left for one in self._under_way)
 
     def drain(self) -> None:
-        """Take no more texts. Those that are being spoken are spoken to their end."""
+        """Take no more texts. The present ones are spoken to their end."""
         self._is_draining = True
 
     async def warm_up(self) -> None:
-        """Load the engine and start the encoder: speak a word that nobody hears."""
+        """Load the engine and start the encoder, by speaking a word and dropping its audio."""
         await self.speak(self.prepare(SpeechRequest(text=_WARM_UP, format=SpeechFormat.PCM)), _drop)
 
     def delivery(self, request: SpeechRequest) -> Delivery:
-        """How the request's sentences are spoken. Raises what is wrong with it but for its text, and
-        `SpeechUnavailable`."""
+        """Return the delivery of a request, without looking at its text. Raises as `script.delivery`."""
         return script.delivery(request, self.engines, self._settings)
 
     def prepare(self, request: SpeechRequest, owner: str = "", share: str = "") -> SpeechScript:
-        """What is to be spoken how. Raises what is wrong with the request, `SpeechUnavailable` and `ShuttingDown`.
+        """Return the script of a request. Raises for a wrong request, `SpeechUnavailable` and `ShuttingDown`.
 
-        `owner`: whose kept answers may be used. Another key must not learn what was spoken for this one. `share`: the
-        owner, or an address.
+        `owner`: the key whose kept answers may be used. Another key must not learn what was spoken for this one.
+        `share`: the owner, or an address.
         """
         if self._is_draining:
             raise ShuttingDown("The server is shutting down.")
@@ -139,7 +141,7 @@ class SpeechProcessor:
             return await asyncio.to_thread(self.prepare, request, owner, share)
 
     def kept(self, prepared: SpeechScript) -> SpokenAnswer | None:
-        """The answer to the same request, if it was kept."""
+        """Return the answer to the same request, if it was kept."""
         return self.cache.get(prepared.key) if self.cache.max_bytes else None
 
     async def speak(self, prepared: SpeechScript, emit: Emit, run: SpeechRun | None = None) -> SpeechDone:
@@ -191,8 +193,9 @@ class SpeechProcessor:
 class _TextInProgress:
     """One text on its way to its reader.
 
-    While the reader does not take what is ready, no further sentence is begun: that time does not count against the
-    limit of the request, and those sentences do not keep other texts out, of a slow reader none that is not begun.
+    While the reader does not take what is ready, no further sentence is begun. That time does not count against the
+    limit of the request, and the admission counts only the sentences that are begun. For a slow reader it never counts
+    the others.
     """
 
     def __init__(
@@ -213,7 +216,7 @@ class _TextInProgress:
         self._queued_s = 0.0
 
     def deadline_s(self) -> float:
-        """By the request clock; it moves while the reader is waited for."""
+        """The deadline by the request clock. It moves while the text waits for its reader."""
         waiting_s = 0.0 if self._waits_since_s is None else self._clock.now_s() - self._waits_since_s
         return self._limit_s + waiting_s
 
@@ -236,7 +239,7 @@ class _TextInProgress:
                 self._admission.measure(self._ticket, self.prepared.duration_s)
 
     async def speak(self, encoder: AudioEncoder, observer: SpeechObserver) -> SpeechDone:
-        """All of it. Cancelling cancels all work."""
+        """Speak the text. Cancelling cancels all work."""
         prepared = self.prepared
         began_s = time.perf_counter()
         timings, cut_short, spoken = SpeechTimings(), 0, 0.0
@@ -283,7 +286,7 @@ class SentenceInProgress:
         self.encode_s = self._first_s = 0.0
 
     async def encode(self, *, is_last: bool) -> SpeechFinish:
-        """Emit its audio as it is ready."""
+        """Emit the sentence's audio as it is ready."""
         async for block in self._stream:
             await self._push(self._encoded.push(block))
         result = await self._stream.result()
@@ -303,14 +306,14 @@ class SentenceInProgress:
                 await self._emit(AudioChunk(self._index, data[begin : begin + _CHUNK_BYTES]))
 
     def timings(self, began_s: float) -> SpeechTimings:
-        """Of this sentence; `first_audio_ms` since `began_s`."""
+        """Return the times of this sentence; `first_audio_ms` counts from `began_s`."""
         times = self._stream.times
         first_s = self._first_s - began_s if self._first_s else 0.0
         return SpeechTimings(*(1000 * part for part in (times.queue_s, times.infer_s, self.encode_s, first_s)))
 
 
 async def _drop(event: SpeechEvent) -> None:
-    """For those that do not listen."""
+    """Ignore the event."""
 
 
 def _cancel(streams: Iterable[SpeechStream]) -> None:

@@ -11,7 +11,7 @@ from asr_server.features.speech_output.chapters import Chapter
 from asr_server.features.speech_output.durations import spoken_s
 from asr_server.text.sentences import TextSpan, sentences
 
-# What is lost when the server dies is less than a part. A part is a whole number of sentences.
+# A server that dies loses less than a part. A part is a whole number of sentences.
 _PART_S = 120.0
 
 _stored_chapters = TypeAdapter(tuple[Chapter, ...])
@@ -19,25 +19,25 @@ _stored_chapters = TypeAdapter(tuple[Chapter, ...])
 
 @dataclass(frozen=True, slots=True)
 class TextPart:
-    """Some sentences of a chapter. `begin`: the first one's place in the text of all chapters, in characters."""
+    """Some sentences of a chapter."""
 
     chapter: int
-    begin: int
+    begin: int  # characters of all chapters before the first sentence
     text: str
 
 
 def dumped(chapters: tuple[Chapter, ...]) -> bytes:
-    """The chapters as they are stored."""
+    """Return the chapters in the form in which they are stored."""
     return _stored_chapters.dump_json(chapters)
 
 
 def loaded(stored: bytes) -> tuple[Chapter, ...]:
-    """The same chapters. Raises ValueError."""
+    """Return the chapters that `dumped` has stored. Raises ValueError."""
     return _stored_chapters.validate_json(stored)
 
 
 def text_parts(chapters: tuple[Chapter, ...], language: str) -> list[TextPart]:
-    """All sentences, in parts of about two minutes. A part ends with its chapter."""
+    """Return all sentences, in parts of about two minutes. A part ends with its chapter."""
     found, begin = [], 0
     for number, chapter in enumerate(chapters):
         for spans in _grouped(sentences(chapter.text, language)):

@@ -18,7 +18,7 @@ def voice_list(engines: Sequence[SpeechTraits]) -> VoiceListBody:
 
 
 def _alias(name: str, engines: Sequence[SpeechTraits], own: dict[str, VoiceBody]) -> VoiceBody:
-    """Return the voices behind a name: the first that speaks a language is the one that is heard."""
+    """Return the voices that a name stands for: the first that speaks a language is the one that is used."""
     first, *others = [own[traits.openai_voices[name]] for traits in engines if name in traits.openai_voices]
     languages = list(dict.fromkeys(code for voice in (first, *others) for code in voice.languages))
     changed = {"id": name, "name": name, "alias_of": first.id, "languages": languages}

@@ -24,7 +24,7 @@ _LEAST_SPEECH_S = 1.0
 
 
 async def voice_sample(decoder: Decoder, recording: Source, text: str, caller: str, timeout_s: float) -> VoiceSample:
-    """Of a file in which a person says `text`, "" if that is not known.
+    """Return the sample of a recording in which a person says `text`, "" if that is not known.
 
     Raises `InvalidReference`, what the decoder raises, and `DeadlineExceeded`.
     """
@@ -45,7 +45,7 @@ async def voice_sample(decoder: Decoder, recording: Source, text: str, caller: s
 
 
 def _spoken_s(audio: Samples) -> float:
-    """Seconds in which the voice detector finds speech."""
+    """Return the seconds in which the voice detector finds speech."""
     resampler = Resampler()
     at_16_khz = np.concatenate((resampler.push(audio, SPEECH_RATE), resampler.flush()))
     probabilities = SpeechProbability().probabilities(at_16_khz)

@@ -1,4 +1,4 @@
-"""Continuations of a session with two channels: those of the sessions of each, as one. Pure."""
+"""Continuations of a session with two channels, made of the continuations of the two sessions. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BETWEEN = "~"
 
 
 class _Shown(BaseModel):
-    """What the client was shown of the open utterance of one channel, as in the frame of a session with one.
+    """The part of the open utterance of one channel that the client was shown, as in the frame of one session.
 
     The session of the channel checks it.
     """

@@ -56,7 +56,7 @@ class _Channel:
 
 
 class ChannelSegmenter:
-    """The spans of several channels. Holds the audio of the open span of each, and less than a span behind it."""
+    """Cuts several channels. Holds the audio of the open span of each, and less than a span after it."""
 
     def __init__(self, config: SegmentationConfig, findings: ChannelFindings) -> None:
         self._margin = config.pad_ms * SAMPLE_RATE // 1000
@@ -71,14 +71,14 @@ class ChannelSegmenter:
         self._numbers = count()
 
     def push(self, block: NDArray[np.float32]) -> list[SpeechSpan]:
-        """The next samples, float32 (channels, n) at 16 kHz, finite. Returns the spans that are now final."""
+        """Add samples, float32 (channels, n) at 16 kHz, finite. Returns the spans that are now final."""
         own = block[[channel.index for channel in self._channels]]
         self._rest = np.concatenate((self._rest, own), axis=1)
         self._cut(max(0, self._rest.shape[1] // FRAME_SAMPLES - _AHEAD))
         return list(self._released())
 
     def finish(self) -> list[SpeechSpan]:
-        """The end of the recording: the last spans."""
+        """End the recording and return the last spans."""
         self._cut(self._rest.shape[1] // FRAME_SAMPLES)
         for channel, rest in zip(self._channels, self._rest, strict=True):
             channel.add([*channel.segmenter.push(rest), *channel.segmenter.finish()])
@@ -94,7 +94,7 @@ class ChannelSegmenter:
             channel.add(channel.segmenter.push(samples))
 
     def _own(self, frames: int) -> NDArray[np.bool_]:
-        """Of the next frames, (channels, frames): where there is more than the crosstalk of the other channels."""
+        """Return (channels, frames): where the next frames have more than the crosstalk of the other channels."""
         whole = self._rest.shape[1] // FRAME_SAMPLES * FRAME_SAMPLES
         levels = np.concatenate((self._before, frame_levels(self._rest[:, :whole], FRAME_SAMPLES)), axis=1)
         self._before = levels[:, frames : frames + _AHEAD]

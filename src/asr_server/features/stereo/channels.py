@@ -1,4 +1,4 @@
-"""Which channels of a recording are transcribed: found by listening to its beginning, before it is decoded for good."""
+"""Finds the channels of a recording to transcribe, by its beginning, before the whole recording is decoded."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ _END_S = 30.0  # for the last finals of a channel at a shutdown
 
 
 def asked_for(client: WebSocket) -> bool:
-    """Whether the query of this socket asks for two channels."""
+    """True if the query of this socket asks for two channels."""
     return client.query_params.get("channels") == str(len(NAMES))
 
 
@@ -213,7 +213,7 @@ class _Connection:
         self._slice = TimeSlice()
 
     async def run(self) -> None:
-        """Until the client or a session ends it."""
+        """Serve until the client or a session ends the connection."""
         scope = self._client.scope
         state = {**scope["state"], "place": _SharedPlace(scope["state"]["place"])}
         for number, query in enumerate(self._queries):  # one after the other: the second needs no answer if one fails
@@ -252,7 +252,7 @@ class _Connection:
         await self._close(ended.closed)
 
     async def cancel(self) -> None:
-        """End what is still there."""
+        """End the tasks that still run."""
         for channel in self._channels:
             channel.task.cancel()
         await asyncio.gather(*(channel.task for channel in self._channels), return_exceptions=True)
@@ -266,7 +266,7 @@ class _Connection:
     # -- from the client ---------------------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        """Until the client is gone."""
+        """Read messages until the client is gone."""
         while True:
             message = await self._client.receive()
             if message["type"] == "websocket.disconnect":

@@ -34,22 +34,24 @@ _NOT_SET_UP = "No translation endpoint is set up: set {names} to an OpenAI-compa
 
 @dataclass(frozen=True, slots=True)
 class TranslatedCues:
-    """`lines[i]` is the outcome of `source[i]`. `failure`: the error for which nothing was translated, if the caller
-    wants the source text then."""
+    """Cues and their translations."""
 
     source: tuple[Cue, ...]
-    lines: tuple[Translated, ...]
+    lines: tuple[Translated, ...]  # the outcome of each cue of `source`
     target: LanguageTag
-    failure: TranslationError | None = None
+    failure: TranslationError | None = None  # why nothing was translated, if the caller wants the source text then
 
     @property
     def untranslated(self) -> int:
-        """How many cues stayed in the source language although they should not have."""
+        """The number of cues that could not be translated."""
         return sum(line.kept for line in self.lines)
 
     def laid_out(self, config: CueConfig, *, bilingual: bool = False) -> list[Cue]:
-        """The cues in the same number and order, with the times of the source. The translation is in balanced lines, in
-        place of the source or below it. A cue without a translation stays as it was."""
+        """Return the cues in the same number and order, with the times of the source.
+
+        The translation is in balanced lines, in place of the source or below it. A cue without a translation stays as
+        it was.
+        """
         cues = list(self.source)
         before = ""
         for i, (cue, line) in enumerate(zip(self.source, self.lines, strict=True)):
@@ -63,22 +65,25 @@ class TranslatedCues:
 
 @dataclass(frozen=True, slots=True)
 class TranslatedTranscript:
-    """`lines[i]` is the outcome of `source.segments[i]`; `failure` as above."""
+    """A transcript and the translations of its segments."""
 
     source: Transcript
-    lines: tuple[Translated, ...]
+    lines: tuple[Translated, ...]  # the outcome of each segment of `source`
     target: LanguageTag
-    failure: TranslationError | None = None
+    failure: TranslationError | None = None  # as in `TranslatedCues`
 
     @property
     def untranslated(self) -> int:
-        """How many segments stayed in the source language although they should not have."""
+        """The number of segments that could not be translated."""
         return sum(line.kept for line in self.lines)
 
     @property
     def transcript(self) -> Transcript:
-        """The transcript in the target language, with the times and scores of the source, but without words and tokens:
-        those are of the other text. If nothing was translated, it is the source."""
+        """The transcript in the target language, with the times and scores of the source.
+
+        It has no words and tokens, because those belong to the source text. If nothing was translated, it is the
+        source.
+        """
         if not any(line.translated for line in self.lines):
             return self.source
         segments = tuple(
@@ -124,7 +129,7 @@ class Translations:
         )
 
     def check(self) -> None:
-        """Raise `TranslationUnavailable` if no endpoint is set up. For the time before a body is read."""
+        """Raise `TranslationUnavailable` if no endpoint is set up. Routes call it before they read a body."""
         if self._missing:
             raise TranslationUnavailable(_NOT_SET_UP.format(names=" and ".join(self._missing)))
 
@@ -145,12 +150,12 @@ class Translations:
     async def cues(
         self, cues: Sequence[Cue], request: TranslationRequest, *, limit_s: float, languages: Sequence[str] = ()
     ) -> TranslatedCues:
-        """The cues in the target language, within `limit_s`.
+        """Translate the cues into the target language within `limit_s`.
 
         `languages`: the recognised language of each cue, by name or code, "" if unknown; or empty if none is known.
         Raises `TranslationUnavailable` and `TranslationFailed` (unless `source_on_failure`) if nothing at all could be
-        translated. Single cues that could not be stay in the source language, with a reason. Cancelling closes the
-        connections to the endpoint.
+        translated. Single cues that could not be translated stay in the source language, with a reason. Cancelling
+        closes the connections to the endpoint.
         """
         known = languages or [""] * len(cues)
         texts = [(joining.unbroken(cue.text), name) for cue, name in zip(cues, known, strict=True)]
@@ -161,7 +166,7 @@ class Translations:
     async def transcript(
         self, transcript: Transcript, request: TranslationRequest, *, limit_s: float
     ) -> TranslatedTranscript:
-        """The transcript's segments in the target language. Raises the same."""
+        """Translate the transcript's segments into the target language. Raises as `cues`."""
         texts = [(segment.text, segment.language or transcript.language) for segment in transcript.segments]
         order = self._order(request, self._settings.translate_temperature, limit_s)
         lines, failure = await self._translate(texts, request, order)
@@ -170,9 +175,9 @@ class Translations:
     async def texts(
         self, texts: Sequence[str], *, target_language: str, source_language: str = "", limit_s: float
     ) -> tuple[list[Translated], LanguageTag]:
-        """The outcome of each text, and the language they were translated to. `source_language`: "" if unknown.
+        """Return the outcome of each text, and the language they were translated to. `source_language`: "" if unknown.
 
-        Raises the same, and `InvalidLanguage` or `UnsupportedLanguage` before anything is sent.
+        Raises as `cues`, and `InvalidLanguage` or `UnsupportedLanguage` before anything is sent.
         """
         target = target_languages.find(target_language, param="target_language")
         source = target_languages.find(source_language, param="source_language") if source_language.strip() else None
@@ -182,7 +187,7 @@ class Translations:
 
     @property
     def questions(self) -> Mapping[PromptOutcome, int]:
-        """How many requests to the endpoint had which outcome so far."""
+        """The number of requests to the endpoint so far, by outcome."""
         return self._endpoint.outcomes
 
     async def close(self) -> None:
@@ -196,7 +201,7 @@ class Translations:
     async def _translate(
         self, texts: Iterable[tuple[str, str]], request: TranslationRequest, order: TranslationConfig
     ) -> tuple[tuple[Translated, ...], TranslationError | None]:
-        """`texts`: each with the name of its recognised language, which a stated language overrides."""
+        """Translate `texts`, each with the name of its recognised language, which a stated language overrides."""
         lines = [Line(text, _language(request.language or name)) for text, name in texts]
         try:
             self.check()
@@ -226,7 +231,7 @@ def _config(settings: Settings) -> EndpointConfig:
 
 
 def _language(name: str) -> LanguageTag | None:
-    """The language of that name; None if it is unknown, which leaves it to the endpoint."""
+    """Return the language of that name, or None if it is unknown: the endpoint then detects it."""
     try:
         return target_languages.find(name) if name else None
     except (InvalidLanguage, UnsupportedLanguage):

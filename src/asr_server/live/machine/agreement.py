@@ -1,4 +1,4 @@
-"""Which words of an open utterance are committed: those on which successive hypotheses agree (local agreement).
+"""Commits the words of an open utterance on which successive hypotheses agree (local agreement).
 
 A word is committed when it and all words before it have stood in every hypothesis for a while, and in at least two, and
 when it is not among the last words of the text. Words are compared without case and punctuation, which a model changes
@@ -26,7 +26,7 @@ _BROKEN = "\ufffd"  # an unfinished character of a byte-level token
 
 @dataclass(frozen=True, slots=True)
 class CommitRules:
-    """When a word is committed.
+    """The conditions under which a word is committed.
 
     `held_words`: so many words at the end stay open; `held_characters`: the same for scripts without spaces, where each
     character counts. `age_samples`: of audio for which a word must have stood. `guess_age_samples`: the same for a word
@@ -108,7 +108,7 @@ class Agreement:
                 return
 
     def _certain(self, result: TranscribeResult, words: list[_Word], end_samples: int) -> int:
-        """How many words, from the first, are committed, or old and probable enough."""
+        """Return how many words, from the first, are committed, or old and probable enough."""
         held = self._rules.held_words
         if words and _UNSPACED.match(words[-1].folded):
             held = self._rules.held_characters
@@ -172,7 +172,7 @@ def _agreed(before: list[str], now: list[str]) -> int:
 
 
 def _word_ends(text: str, offset: int) -> bool:
-    """Whether no word goes on over `offset`."""
+    """Return True if no word continues across `offset`."""
     before, after = text[:offset], text[offset:]
     if before.endswith(_BROKEN) or not before.strip():
         return False

@@ -1,4 +1,4 @@
-"""What holds for a whole live session, and the account of its audio."""
+"""The configuration of a whole live session, and the account of its audio."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from asr_server.live.machine.framing import Resample
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveMachineConfig:
-    """What holds for the whole session, and the turn configuration it begins with.
+    """The configuration of the whole session, and the turn configuration it begins with.
 
     `resampler`: makes a fresh stream from an input rate in Hz to 16 kHz.
     `partial_every_samples`: new speech between two partials. `tail_samples`: audio behind the speech that belongs to
@@ -41,7 +41,7 @@ class LiveMachineConfig:
 
 @dataclass(frozen=True, slots=True)
 class AudioAccount:
-    """Where the samples at 16 kHz went that have come so far: `received` is the sum of the others."""
+    """The uses of the samples at 16 kHz that have come so far: `received` is the sum of the others."""
 
     received: int
     in_utterances: int

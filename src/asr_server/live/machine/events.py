@@ -18,21 +18,21 @@ Samples = NDArray[np.float32]
 
 
 class Detection(Enum):
-    """Who decides where an utterance begins and ends."""
+    """The ways to decide where an utterance begins and ends."""
 
     VOICE = "voice"  # the voice detector
     MANUAL = "manual"  # the caller: everything between two flushes is one utterance
 
 
 class ResultKind(Enum):
-    """What a result of the engine is for."""
+    """The use of a result of the engine."""
 
     PARTIAL = "partial"  # shown and replaced: should be fast
     FINAL = "final"  # kept: should be accurate
 
 
 class Ending(Enum):
-    """Why an utterance ended."""
+    """The reason why an utterance ended."""
 
     PAUSE = "pause"  # the speaker was silent for long enough
     CUT = "cut"  # it reached the longest length; if not in a pause, the next utterance goes on with the next sample
@@ -42,19 +42,19 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class EndOfTurnRules:
-    """How long a pause may be where a model estimates, from the sound before it, whether the speaker has finished.
+    """The length of pauses if a model estimates, from the sound before them, whether the speaker has finished.
 
     The estimate is asked for once in a pause. Until it is there, and where the end is likely but not sure, the pause
     rule of the `TurnConfig` holds.
     """
 
     sure: float = 0.8  # probability from which the utterance ends at once
-    longest_ms: int = 2_000  # a pause where the end is unlikely may last so long
+    longest_ms: int = 2_000  # a pause where the end is unlikely may last this long
 
 
 @dataclass(frozen=True, slots=True)
 class TurnConfig:
-    """What may change in the middle of a session. A change applies from the next utterance on.
+    """The options that may change in the middle of a session. A change applies from the next utterance on.
 
     A change from or to `Detection.MANUAL` applies at once, also to the open utterance.
 
@@ -115,7 +115,7 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """No more audio comes: end the open utterance, if there is one. Later audio is counted as discarded."""
+    """End the open utterance, if there is one: no more audio comes. Later audio is counted as discarded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +278,7 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class FinalPart:
-    """What was transcribed on its own: the text of `[start, end)`."""
+    """A part of an utterance that was transcribed on its own: the text of `[start, end)`."""
 
     start_samples: int
     end_samples: int

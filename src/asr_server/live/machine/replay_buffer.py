@@ -29,7 +29,7 @@ Control = TypeVar("Control", bound=ControlFrame)
 
 
 class ReplayBuffer(Generic[Control]):
-    """What one sender has appended: `[start, end)` of the audio is held, and control frames in order.
+    """The input of one sender: `[start, end)` of the audio is held, and control frames in order.
 
     `next_frame` gives everything once, in order; after `resume` or `restart` it begins again where the peer is.
     """
@@ -62,7 +62,7 @@ class ReplayBuffer(Generic[Control]):
 
     @property
     def unsent_bytes(self) -> int:
-        """How much of that the present connection has not been given."""
+        """The bytes held that the present connection has not been given."""
         return self._end - self._cursor + _CONTROL_BYTES * (len(self._controls) - len(self._counts))
 
     @property
@@ -77,7 +77,7 @@ class ReplayBuffer(Generic[Control]):
 
     @property
     def sent_controls(self) -> list[Control]:
-        """Those of them that the present connection has been given, in order."""
+        """The control frames that the present connection has been given, in order."""
         return self._controls[: len(self._counts)]
 
     # -- to be sent --------------------------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class RequestScheduler:
 
     @property
     def busy(self) -> bool:
-        """Whether a result or a final is still to come."""
+        """True if a result or a final is still to come."""
         return self._request is not None or bool(self._ended)
 
     # -- from the session --------------------------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class RequestScheduler:
         self._submit_next()
 
     def on_failure(self, failed: TranscribeFailed) -> None:
-        """No result. Partials come again by themselves; a final is requested once more, then made of what is known."""
+        """Note a failure. Partials come again; a final is requested once more, then made of what is known."""
         request = self._take(failed.ticket)
         if request is None:
             return
@@ -131,15 +131,15 @@ class RequestScheduler:
         return bool(self._ended) and self._ended[0] is request.part
 
     def _serves(self, samples: int, kind: ResultKind, part: Part) -> bool:
-        """Whether a result of this kind on so many samples is as good as the part's final."""
+        """Return True if a result of this kind on this many samples is as good as the part's final."""
         return samples == part.samples and (kind is ResultKind.FINAL or not self._is_separate(part))
 
     def _is_separate(self, part: Part) -> bool:
-        """Whether its partials come from another engine than its final."""
+        """Return True if the part's partials come from another engine than its final."""
         return self._config.separate_final_engine and not part.utterance.rules.model
 
     def _kind(self, part: Part) -> ResultKind:
-        """Of the next request for an open part: in a pause it may be the last one."""
+        """Return the kind of the next request for an open part: in a pause it may be the last one."""
         unconfirmed = part.useful_samples - part.confirmed_samples
         if part.endpoint_samples is not None:
             return ResultKind.FINAL

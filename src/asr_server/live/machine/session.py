@@ -144,7 +144,7 @@ class LiveMachine:
 
     @property
     def account(self) -> AudioAccount:
-        """Where the samples went."""
+        """The account of all samples."""
         buffered = self._framing.buffered_samples
         return AudioAccount(
             received=self._clock + buffered,
@@ -166,7 +166,7 @@ class LiveMachine:
 
     @property
     def busy(self) -> bool:
-        """Whether a result of the engine or a final is still to come."""
+        """True if a result of the engine or a final is still to come."""
         return self._requests.busy
 
     @property
@@ -193,7 +193,7 @@ class LiveMachine:
         self._config.on_samples(samples)
 
     def _is_full(self) -> bool:
-        """Whether the part is as long as one may be, or in a long pause the utterance."""
+        """Return True if the part, or in a long pause the utterance, has the maximum length."""
         begin = self._part or self._utterance
         return begin is not None and self._clock - begin.start_samples >= self._config.max_utterance_samples
 
@@ -266,7 +266,7 @@ class LiveMachine:
         return Signal.LONG_PAUSE if signal is Signal.ENDPOINT else signal
 
     def _pause_is_over(self) -> bool:
-        """Whether the pause is long enough, or long enough behind a complete sentence."""
+        """Return True if the pause is long enough, also after a complete sentence."""
         frames = self._endpointer.quiet_frames
         if self._part is not None:
             is_sentence = self._part.ends_with_sentence
@@ -277,7 +277,7 @@ class LiveMachine:
 
     @property
     def _wait_frames(self) -> float:
-        """How long the present pause has to be."""
+        """Return the frames that the present pause has to last."""
         rules, probability = self._rules.end_of_turn, self._end_of_turn
         if rules is None or probability is None:
             return self._end_frames
@@ -302,7 +302,7 @@ class LiveMachine:
 
     @property
     def _kept_frames(self) -> int:
-        """How much audio before an onset belongs to what begins there."""
+        """The frames of audio before an onset that belong to the utterance or part that begins there."""
         return self._prefix_frames if self._utterance is None else self._margin_frames
 
     def _trim(self, frames: int) -> None:

@@ -13,7 +13,7 @@ from asr_server.live.machine.events import Ending
 
 
 class State(Enum):
-    """Whether an utterance is open, and whether its speaker is speaking."""
+    """The states of a turn: if an utterance is open, and if its speaker is speaking."""
 
     LISTENING = "listening"  # none is open; the last few hundred milliseconds are kept as the prefix of the next
     SPEAKING = "speaking"
@@ -23,7 +23,7 @@ class State(Enum):
 
 
 class Signal(Enum):
-    """What one frame or one event means."""
+    """The meaning of one frame or one event."""
 
     SILENT = "silent frame"
     ONSET = "frame that confirms speech"
@@ -39,7 +39,7 @@ class Signal(Enum):
 
 
 class TurnAction(Enum):
-    """What a transition does, in the words of the table in the docs."""
+    """The effect of a transition, in the words of the table in the docs."""
 
     NOTHING = "nothing"
     KEEP = "keep the frame as a possible prefix; older frames count as silence"

@@ -34,7 +34,7 @@ class Frame:
 
 @dataclass(slots=True, eq=False)
 class OpenUtterance:
-    """What the parts of an utterance have in common. `rules` are those it began with.
+    """The state that the parts of an utterance share. `rules` are those it began with.
 
     `samples`, `end_samples`: of the parts that ended. `parts`, `tokens`, `language`: of those that have their final.
     """
@@ -59,7 +59,7 @@ class OpenUtterance:
 
     @property
     def ends_with_sentence(self) -> bool:
-        """Whether that text ends as a sentence does."""
+        """True if that text ends as a sentence does."""
         return ends_sentence(self.text)
 
     def partial(self) -> Partial:
@@ -68,7 +68,7 @@ class OpenUtterance:
         return Partial(self.number, self.text, "", self.language, self.start_samples, end_samples)
 
     def text_with(self, text: str) -> str:
-        """That text, and behind it the text of the next part."""
+        """Return that text with the text of the next part after it."""
         return joining.join([*(part.text for part in self.parts), text])
 
 
@@ -111,7 +111,7 @@ class Part:
 
     @property
     def useful_samples(self) -> int:
-        """How much of the audio a hypothesis should be made from now: the pause behind the speech adds nothing."""
+        """The samples from which a hypothesis should be made now: the pause after the speech adds nothing."""
         return self._samples if self.endpoint_samples is None else self.endpoint_samples
 
     def audio(self, samples: int) -> Samples:
@@ -165,7 +165,7 @@ class Part:
 
     @property
     def committed(self) -> str:
-        """What the ids of `prefix` write."""
+        """The text of the ids of `prefix`."""
         return self._agreement.committed
 
     @property
@@ -184,7 +184,7 @@ class Part:
 
     @property
     def ends_with_sentence(self) -> bool:
-        """Whether the text of the audio before the present pause is known and ends as a sentence does."""
+        """True if the text of the audio before the present pause is known and ends as a sentence does."""
         return self.result_samples == self.endpoint_samples and ends_sentence(self._agreement.text)
 
     def partial(self) -> Partial:
@@ -201,7 +201,7 @@ class Part:
         )
 
     def final(self, result: TranscribeResult | None) -> Partial | Final:
-        """What follows from the result on all of the audio; without one, from the last hypothesis.
+        """Return the final, made of the result on all of the audio; without one, of the last hypothesis.
 
         All of the utterance's text so far is certain then. A hypothesis made before a cut may reach into the next
         utterance; then only the committed words of it are taken.

@@ -1,4 +1,4 @@
-"""What is refused, and as which error it arrives: items 4, 10, 13 and 18."""
+"""Refusals, and the errors as which they arrive: items 4, 10, 13 and 18."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who said what: item 4."""
+"""Speakers: item 4."""
 
 from __future__ import annotations
 

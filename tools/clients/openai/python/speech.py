@@ -19,7 +19,7 @@ _KNOWN = inspect.signature(openai.resources.audio.Speech.create).parameters
 
 
 def _arguments(**fields: Any) -> dict[str, Any]:
-    """What `create` is called with. A field that this version has no parameter for goes into `extra_body`."""
+    """Return the arguments of `create`. A field that this version has no parameter for goes into `extra_body`."""
     extra = {name: fields.pop(name) for name in set(fields) - set(_KNOWN)}
     return {"input": TEXT, "model": "tts-1", "voice": "alloy", **fields, **({"extra_body": extra} if extra else {})}
 

@@ -1,4 +1,4 @@
-"""What the scenarios stand on: the servers they were told of, clients for them, and the table of cases.
+"""Fixtures of the scenarios: the servers they were told of, clients for them, and the table of cases.
 
 Works with every version of the client; where versions differ, the difference is stated at its place.
 """
@@ -71,7 +71,7 @@ def client(server: str = "main", **options: Any) -> openai.OpenAI:
 
 
 def async_client(server: str = "main", **options: Any) -> openai.AsyncOpenAI:
-    """The same over asyncio."""
+    """Return a client over asyncio."""
     return openai.AsyncOpenAI(**_options(server, options))
 
 
@@ -92,7 +92,7 @@ def create(at: openai.OpenAI | None = None, file: Any = None, **fields: Any) -> 
 
 
 def arguments(file: Any = None, **fields: Any) -> dict[str, Any]:
-    """What `create` is called with. A field that this version has no parameter for goes into `extra_body`."""
+    """Return the arguments of `create`. A field that this version has no parameter for goes into `extra_body`."""
     known = inspect.signature(openai.resources.audio.Transcriptions.create).parameters
     extra = {name: fields.pop(name) for name in set(fields) - set(known)}
     if extra:
@@ -101,7 +101,7 @@ def arguments(file: Any = None, **fields: Any) -> dict[str, Any]:
 
 
 def idle(server: str) -> bool:
-    """Whether the server holds no audio, and nothing waits or runs."""
+    """Return True if the server holds no audio, and nothing waits or runs."""
     with urllib.request.urlopen(TOLD["health"][server]) as answer:
         queue = json.load(answer)["queue"]
     return not any(queue[name] for name in ("final", "partial", "interactive", "bulk", "running", "audio_held_s"))
@@ -143,7 +143,7 @@ def name_request() -> tuple[str, dict[str, str]]:
 
 
 def outcomes(server: str, name: str, *, after_s: float = 0.3) -> list[str]:
-    """How the attempts of a named request ended, as the server's log says `after_s` later."""
+    """Return the outcomes of the attempts of a named request, as the server's log has them `after_s` later."""
     time.sleep(after_s)
     log = Path(TOLD["logs"][server]).read_text(encoding="utf-8")
     return re.findall(rf" id={name} .* outcome=(\S+)", log)

@@ -1,1 +1,1 @@
-"""The speakers of a recording or a live session: when each speaks, and with what voice."""
+"""Finds the speakers of a recording or a live session: the times and the voice of each."""

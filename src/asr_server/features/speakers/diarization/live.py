@@ -1,8 +1,8 @@
 """The speakers of a live session, while it goes on.
 
-Every second, a window that ends now says who speaks. The pieces of the session are clustered anew, and each cluster
-keeps the number of the speaker with whom it shares most speech. So a first guess can be wrong, and is corrected as more
-is heard, until it is older than the horizon.
+Every second, the network finds who speaks in a window that ends now. The pieces of the session are clustered anew, and
+each cluster keeps the number of the speaker with whom it shares most speech. So a first guess can be wrong, and is
+corrected as more speech comes, until it is older than the horizon.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _HORIZON_SAMPLES = int(HORIZON_S * SAMPLE_RATE)
 _STEP_SAMPLES = SAMPLE_RATE
 # The network is unsure about the last moments of a window.
 _EDGE_SAMPLES = SAMPLE_RATE // 2
-# How much speech of a speaker there is when their voice is told, first and then more exactly. At 2 s a person is taken
-# for somebody else seven times as often as at 4 s (see speakers.md). After 12 s more speech changes little, and the
-# beginning of a turn that goes on so long is about to pass the horizon, behind which no name is given any more.
+# How much speech of a speaker there is when their voice is compared with names, first and then more exactly. At 2 s a
+# person is taken for somebody else seven times as often as at 4 s (see speakers.md). After 12 s more speech changes
+# little, and the beginning of a turn that long is about to pass the horizon, after which no name is given any more.
 VOICE_PRINT_S = (3.0, 6.0, 12.0)
-# A voice that is not yet known becomes a speaker with so much speech. A sound that is no voice rarely lasts as long.
+# A voice that is not yet known becomes a speaker with this much speech. A sound that is no voice rarely lasts as long.
 _NEW_SPEAKER_S = 1.0
 # Speech without a voice of its own waits this long for what follows, before the nearest speaker gets it.
 _WAIT_SAMPLES = 3 * SAMPLE_RATE // 2
-# More pieces would make the clustering take longer than the speech. Of the speaker with most of them, the oldest goes.
+# More pieces would make the clustering take longer than the speech. The speaker with most pieces loses the oldest one.
 _MOST_PIECES = 240
 _MOST_SPEAKERS = 20
 _UNKNOWN = -1
@@ -52,7 +52,7 @@ class LiveDiarizer:
         self._done = 0  # the sample up to which there are pieces
         self._settled = 0  # the sample up to which no label changes
         self._windows = 0
-        self._speakers: dict[Piece, int] = {}  # pieces in order, and whose they are
+        self._speakers: dict[Piece, int] = {}  # pieces in order, and their speakers
         self._overlaps: list[Overlap] = []
         self._final: set[int] = set()  # speakers with settled speech, whose numbers never mean anybody else
         self._told: tuple[Turn, ...] = ()
@@ -65,7 +65,7 @@ class LiveDiarizer:
         return samples_to_ms(self._settled)
 
     def push(self, samples: Samples) -> tuple[Turn, ...]:
-        """The next samples, at most 2 s -> all turns behind `settled_ms`, if any of them is new or has changed."""
+        """Add at most 2 s of samples. Returns all turns after `settled_ms`, if any of them is new or has changed."""
         self._sound = np.concatenate([self._sound, samples])[-WINDOW_SAMPLES:]
         self._end += len(samples)
         if self._end - _EDGE_SAMPLES - self._done < _STEP_SAMPLES:
@@ -82,7 +82,7 @@ class LiveDiarizer:
         """Return the mean voices of all speakers who were heard enough; None if none is new or gone since the last
         call.
 
-        A speaker is gone who was taken for another for a moment: the number may then be that of somebody else.
+        A speaker is gone if two numbers meant the same person for a moment: the number may then mean somebody else.
         """
         spoken: dict[int, list[Piece]] = {}
         for piece in spans.clear(list(self._speakers)):
@@ -200,5 +200,5 @@ def _mean_voice(pieces: list[Piece]) -> VoicePrint:
 
 
 def _most(counts: Counter[int]) -> int:
-    """Return what occurs most often. `Counter.most_common` would import a module, which the confined process cannot."""
+    """Return the most frequent key. `Counter.most_common` would import a module, which the confined process cannot."""
     return max(counts, key=counts.__getitem__)

@@ -16,20 +16,20 @@ class LiveSpeakers(Protocol):
 
     @property
     def settled_ms(self) -> int:
-        """Turns that end before this time of the session never change any more."""
+        """The time of the session before which no turn changes any more."""
 
     @property
     def voice_prints(self) -> Mapping[int, VoicePrint]:
         """Return the voices of the speakers who were heard enough. Another mapping takes its place when any changes."""
 
     async def push(self, samples: NDArray[np.float32]) -> tuple[Turn, ...]:
-        """The next audio, mono at 16 kHz -> the turns that are new or have changed, in milliseconds of the session.
+        """Add audio, mono at 16 kHz. Returns the turns that are new or have changed, in milliseconds of the session.
 
-        They replace what was said before about their time. Raises `SpeakersUnavailable`.
+        They replace all earlier turns in their time. Raises `SpeakersUnavailable`.
         """
 
     async def close(self) -> None:
-        """End: no more audio comes."""
+        """End the analysis: no more audio comes."""
 
 
 class LiveSpeakerSource(Protocol):
@@ -37,10 +37,10 @@ class LiveSpeakerSource(Protocol):
 
     @property
     def voice_model(self) -> str:
-        """Return the name of what makes the voice prints. Those of different models cannot be compared."""
+        """Return the name of the model that makes the voice prints. Prints of different models cannot be compared."""
 
     def check_live(self) -> None:
-        """Raise `UnsupportedValue`, with the reason, where this server cannot tell live speakers apart."""
+        """Raise `UnsupportedValue`, with the reason, if this server cannot distinguish live speakers."""
 
     async def live(self) -> LiveSpeakers:
         """Return the speakers of a new session. Raises `SpeakersUnavailable`."""

@@ -48,7 +48,7 @@ _MOST_CHARACTERS = 300  # of another library's error
 
 
 def load(source: str) -> Models:
-    """`source`: `embedded` or a directory. Raises `WeightsError`."""
+    """Load the models. `source`: `embedded` or a directory. Raises `WeightsError`."""
     if source == EMBEDDED:
         weights = embedded_weights.read()
         return Models(
@@ -136,7 +136,7 @@ def _network(path: str, last: tuple[int | None, int | None]) -> onnxruntime.Infe
 
 
 def _expect(path: str, network: onnxruntime.InferenceSession, expected: dict[str, int | str]) -> None:
-    """Refuse a model whose metadata say otherwise. What they do not say is taken to be so."""
+    """Refuse a model whose metadata contradict `expected`. Missing metadata count as fulfilled."""
     known = network.get_modelmeta().custom_metadata_map
     for key, value in expected.items():
         if known.get(key) and known[key] != str(value):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.features.speech_output.encoding.sentences import Frame, Samples
+from asr_server.features.speech_output.encoding.sentences import Samples, SentenceFrame
 
 # Tables 1 and 2 of BS.1770-5: numerators and denominators of the two filters of the K-weighting, for 48 kHz.
 _FILTERS = (
@@ -44,10 +44,10 @@ class LoudnessNormalizer:
     def __init__(self, target_lufs: float) -> None:
         self._target_lufs = target_lufs
         self._gain: float | None = None
-        self._waiting: list[Frame] = []  # from the first speech on, until the gain is known
+        self._waiting: list[SentenceFrame] = []  # from the first speech on, until the gain is known
         self._delayed: Samples | None = None  # the last frame, which ends with the gain of the next one
 
-    def push(self, frame: Frame) -> Iterator[Samples]:
+    def push(self, frame: SentenceFrame) -> Iterator[Samples]:
         """Yield the frames that are ready."""
         if self._gain is not None:
             yield from self._scaled(frame.samples)

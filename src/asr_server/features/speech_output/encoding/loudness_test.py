@@ -9,7 +9,7 @@ import pytest
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.features.speech_output.encoding.conftest import silence, tone
 from asr_server.features.speech_output.encoding.loudness import LoudnessNormalizer, loudness_lufs
-from asr_server.features.speech_output.encoding.sentences import Frame, SentenceJoiner
+from asr_server.features.speech_output.encoding.sentences import SentenceFrame, SentenceJoiner
 
 
 def normalized(sound, target_lufs):
@@ -93,6 +93,6 @@ def test_pauses_in_the_first_speech_do_not_count():
 def test_speech_waits_two_seconds_at_most_for_its_gain():
     """A word and a long silence: not more than that is held back."""
     normalizer, sound = LoudnessNormalizer(-20.0), tone(200, 0.01)
-    ready = [len(list(normalizer.push(Frame(sound, is_speech=number < 5)))) for number in range(300)]
+    ready = [len(list(normalizer.push(SentenceFrame(sound, is_speech=number < 5)))) for number in range(300)]
     assert ready[:199] == [0] * 199
     assert sum(ready) >= 299

@@ -20,7 +20,7 @@ _KEPT_FRAMES = 3
 _MAX_HELD_FRAMES = 1_000  # a longer pause within a sentence is cut to 10 s, because it is held back until it ends
 
 
-class Frame(NamedTuple):
+class SentenceFrame(NamedTuple):
     """A part of a sentence."""
 
     samples: Samples  # at most 10 ms; only the last frame of a sentence is shorter
@@ -39,7 +39,7 @@ class SentenceJoiner:
         self._follows_another = False
         self._loudest = 0.0
 
-    def push(self, samples: Samples, *, ends_sentence: bool) -> Iterator[Frame]:
+    def push(self, samples: Samples, *, ends_sentence: bool) -> Iterator[SentenceFrame]:
         """Yield the frames of the next samples, but for silence that may turn out to be the sentence's end."""
         samples = np.concatenate((self._rest, samples))
         until = len(samples) if ends_sentence else len(samples) - len(samples) % FRAME_SAMPLES
@@ -49,7 +49,7 @@ class SentenceJoiner:
         if ends_sentence:
             yield from self._end()
 
-    def _frames(self, samples: Samples) -> Iterator[Frame]:
+    def _frames(self, samples: Samples) -> Iterator[SentenceFrame]:
         is_speech = self._is_speech(samples)
         if self._trim and not is_speech:
             if not self._has_begun:
@@ -61,21 +61,21 @@ class SentenceJoiner:
             yield from self._pause()
         self._has_begun = True
         yield from self._silence(self._held)
-        yield Frame(samples, is_speech)
+        yield SentenceFrame(samples, is_speech)
 
-    def _end(self) -> Iterator[Frame]:
+    def _end(self) -> Iterator[SentenceFrame]:
         if self._has_begun:
             yield from self._silence(self._held[:_KEPT_FRAMES])
             self._follows_another = True
         self._has_begun, self._held = False, []
 
-    def _silence(self, held: list[Samples]) -> Iterator[Frame]:
+    def _silence(self, held: list[Samples]) -> Iterator[SentenceFrame]:
         self._held = []
-        return (Frame(samples, is_speech=False) for samples in held)
+        return (SentenceFrame(samples, is_speech=False) for samples in held)
 
-    def _pause(self) -> Iterator[Frame]:
+    def _pause(self) -> Iterator[SentenceFrame]:
         for begin in range(0, self._pause_samples, FRAME_SAMPLES):
-            yield Frame(np.zeros(min(FRAME_SAMPLES, self._pause_samples - begin), np.float32), is_speech=False)
+            yield SentenceFrame(np.zeros(min(FRAME_SAMPLES, self._pause_samples - begin), np.float32), is_speech=False)
 
     def _is_speech(self, samples: Samples) -> bool:
         level = float(np.sqrt(np.dot(samples, samples) / len(samples)))

@@ -11,7 +11,7 @@ import numpy as np
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.features.speech_output.encoding.formats import EncodingOptions
 from asr_server.features.speech_output.encoding.loudness import LoudnessNormalizer
-from asr_server.features.speech_output.encoding.sentences import Frame, Samples, SentenceJoiner
+from asr_server.features.speech_output.encoding.sentences import Samples, SentenceFrame, SentenceJoiner
 from asr_server.features.speech_output.encoding.writers import writer
 
 # The filter gives out blocks as long as those that it gets, and where they begin changes its samples a little.
@@ -45,7 +45,7 @@ class SpeechFile:
         frames = self._joiner.push(np.zeros(0, np.float32), ends_sentence=True)
         return self._encoded(frames, is_last=True) + self._writer.finish()
 
-    def _encoded(self, frames: Iterator[Frame], *, is_last: bool) -> bytes:
+    def _encoded(self, frames: Iterator[SentenceFrame], *, is_last: bool) -> bytes:
         samples = _joined(self._leveled(frames, is_last=is_last))
         if self._tempo is not None:
             samples = _joined(self._tempo.push(samples))
@@ -53,7 +53,7 @@ class SpeechFile:
                 samples = _joined([samples, *self._tempo.finish()])
         return self._writer.write(samples)
 
-    def _leveled(self, frames: Iterator[Frame], *, is_last: bool) -> Iterator[Samples]:
+    def _leveled(self, frames: Iterator[SentenceFrame], *, is_last: bool) -> Iterator[Samples]:
         for frame in frames:
             if self._normalizer is None:
                 yield frame.samples

@@ -1,4 +1,4 @@
-"""What a client of `WS /ws/speech` may send."""
+"""The messages that a client of `WS /ws/speech` may send."""
 
 from __future__ import annotations
 
@@ -16,49 +16,49 @@ MAX_MESSAGE_CHARS = 256 * 1024
 
 
 class Start(SpeechOptions):
-    """How the texts of the socket are spoken."""
+    """Set the options of speaking for the texts of the socket."""
 
     type: Literal["start"] = "start"
     response_format: StreamedFormat = SpeechFormat.PCM
 
 
-class Piece(BaseModel):
+class TextPiece(BaseModel):
     """The next piece of the text."""
 
     type: Literal["text"]
     text: Text
 
 
-class Flush(BaseModel):
-    """Speak what has arrived."""
+class FlushText(BaseModel):
+    """Speak the text that has arrived."""
 
     type: Literal["flush"]
 
 
 class Cancel(BaseModel):
-    """Stop speaking and forget what has arrived."""
+    """Stop speaking and forget the text that has arrived."""
 
     type: Literal["cancel"]
 
 
 class End(BaseModel):
-    """Speak what has arrived, then close."""
+    """Speak the text that has arrived, then close."""
 
     type: Literal["end"]
 
 
-ClientMessage = Start | Piece | Flush | Cancel | End
+ClientMessage = Start | TextPiece | FlushText | Cancel | End
 MODELS: dict[str, type[ClientMessage]] = {
     "start": Start,
-    "text": Piece,
-    "flush": Flush,
+    "text": TextPiece,
+    "flush": FlushText,
     "cancel": Cancel,
     "end": End,
 }
 
 
 def parse(text: str | None) -> ClientMessage:
-    """The message in a text frame; None for a binary frame.
+    """Return the message in a text frame. `text` is None for a binary frame.
 
     Raises `MalformedBody` for what is no JSON object, `InvalidValue` with the field at fault.
     """

@@ -16,9 +16,9 @@ from asr_server.features.speech_output.text_socket.client_messages import (
     Cancel,
     ClientMessage,
     End,
-    Flush,
-    Piece,
+    FlushText,
     Start,
+    TextPiece,
     parse,
 )
 from asr_server.features.speech_output.text_socket.server_messages import error_message, render
@@ -57,7 +57,7 @@ async def _run(socket: WebSocket, services: Services) -> None:
 
 
 async def _read(socket: WebSocket, session: SpeechSession, catalog: Catalog) -> bool:
-    """Hand every message to the session. True when the client has left."""
+    """Hand every message to the session. Returns True when the client has left."""
     while True:
         frame = await socket.receive()
         if frame["type"] == "websocket.disconnect":
@@ -76,9 +76,9 @@ async def _act(session: SpeechSession, message: ClientMessage, catalog: Catalog)
     if not session.started:
         await session.start(request_for(_DEFAULTS, "", catalog))
     match message:
-        case Piece(text=text):
+        case TextPiece(text=text):
             await session.push(text)
-        case Flush():
+        case FlushText():
             session.flush()
         case Cancel():
             await session.cancel()

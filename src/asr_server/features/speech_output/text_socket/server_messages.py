@@ -1,4 +1,4 @@
-"""What `WS /ws/speech` sends besides binary frames."""
+"""The messages that `WS /ws/speech` sends besides binary frames."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Telling = SessionStarted | SentenceStarted | SentenceEnded | Flushed | SpeechCan
 
 
 def render(event: Telling) -> Json:
-    """The message for an event."""
+    """Return the message for an event."""
     match event:
         case SessionStarted(id=identity, format=audio_format, ignored=ignored):
             options = {"sample_rate": SPEECH_RATE, "format": audio_format.value, "ignored": list(ignored)}
@@ -35,7 +35,7 @@ def render(event: Telling) -> Json:
 
 
 def error_message(error: CodedError) -> Json:
-    """An error."""
+    """Return the message for an error."""
     return {"type": "error", **error_body(error)}
 
 

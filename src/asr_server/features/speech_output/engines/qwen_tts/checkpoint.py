@@ -23,7 +23,7 @@ _VOICE_DESIGN = "voice_design"
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class SpeechCheckpoint:
     """A directory that was checked, and what is in it."""
 
     directory: Path
@@ -31,7 +31,7 @@ class Checkpoint:
     generation: dict[str, Any]  # content of generation_config.json
 
 
-def locate(wanted: Wanted, on_download: Callable[[int], None] = lambda size_bytes: None) -> Checkpoint:
+def locate(wanted: Wanted, on_download: Callable[[int], None] = lambda size_bytes: None) -> SpeechCheckpoint:
     """Return the checkpoint of a directory or a hub id, fetched if need be. Raises `ModelUnavailable`."""
     if os.path.isdir(wanted.value):
         return checked(Path(wanted.value), wanted)
@@ -40,7 +40,7 @@ def locate(wanted: Wanted, on_download: Callable[[int], None] = lambda size_byte
     return checked(fetch(wanted, on_download, _check), wanted)
 
 
-def local(wanted: Wanted) -> Checkpoint | None:
+def local(wanted: Wanted) -> SpeechCheckpoint | None:
     """Return the checkpoint if it is on this machine and whole; None if not. Asks no hub."""
     try:
         if os.path.isdir(wanted.value):
@@ -51,7 +51,7 @@ def local(wanted: Wanted) -> Checkpoint | None:
         return None
 
 
-def checked(directory: Path, wanted: Wanted) -> Checkpoint:
+def checked(directory: Path, wanted: Wanted) -> SpeechCheckpoint:
     """Check what is in `directory`. Raises `ModelUnavailable` unless it is a whole checkpoint that this engine runs."""
     if not (directory / "config.json").is_file():
         raise ModelUnavailable(f"{wanted}: not a checkpoint, it has no config.json.")
@@ -64,7 +64,7 @@ def checked(directory: Path, wanted: Wanted) -> Checkpoint:
             f"{wanted}: the checkpoint is incomplete, it lacks {', '.join(missing)}. Download it again."
         )
     _check_codec(read_json(directory / CODEC / "config.json", wanted), wanted)
-    return Checkpoint(directory, Abilities.of_config(config), read_json(directory / GENERATION, wanted))
+    return SpeechCheckpoint(directory, Abilities.of_config(config), read_json(directory / GENERATION, wanted))
 
 
 def _check(directory: Path, wanted: Wanted) -> None:

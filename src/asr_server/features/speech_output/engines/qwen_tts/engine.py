@@ -29,7 +29,7 @@ from asr_server.features.speech_output.engines.qwen_tts.voices import Abilities
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:
-    from asr_server.features.speech_output.engines.qwen_tts.runtime import Prepared, Runtime, SpokenRow
+    from asr_server.features.speech_output.engines.qwen_tts.runtime import PreparedSentence, SpeechRuntime, SpokenRow
 
 QWEN3_TTS = "qwen3-tts"
 # At the end of a load: the prompt, the frames of the first samples, and one more.
@@ -41,7 +41,7 @@ class _Work:
     """One admitted sentence."""
 
     key: int
-    prepared: Prepared
+    prepared: PreparedSentence
     urgent: bool  # it goes before work that is not
     row: SpokenRow | None = None  # None while it has no slot
 
@@ -62,7 +62,7 @@ class QwenSpeechEngine:
         self._model = model
         self._wanted = Wanted(model.setting, model.model_id, revision=model.revision)
         self._on_progress, self._on_load_progress = on_progress, on_load_progress
-        self._runtime: Runtime | None = None
+        self._runtime: SpeechRuntime | None = None
         self._work: dict[int, _Work] = {}
         self._found = checkpoint.local(self._wanted)
         self._info = self._bare_info()
@@ -118,11 +118,11 @@ class QwenSpeechEngine:
             raise ModelUnavailable(f"{self._wanted}: {reason}.")
         self._found = checkpoint.locate(self._wanted, self._on_download)
         logger.info("speech checkpoint", model=self._model.model_id, revision=revision_of(self._found.directory))
-        from asr_server.features.speech_output.engines.qwen_tts.runtime import Runtime
+        from asr_server.features.speech_output.engines.qwen_tts.runtime import SpeechRuntime
 
         self._on_load_progress()  # the libraries are in memory: on a slow disk they take as long as the weights
         heap.share_arenas()
-        self._runtime = Runtime.load(self._found, self._model)
+        self._runtime = SpeechRuntime.load(self._found, self._model)
         self._runtime.report_to(self._on_progress)
         gc.collect()
         gc.freeze()
@@ -150,7 +150,7 @@ class QwenSpeechEngine:
                     raise outcome.error
         self.drop(0)
 
-    def _record(self, runtime: Runtime) -> None:
+    def _record(self, runtime: SpeechRuntime) -> None:
         failure = runtime.attempt(lambda: runtime.record(self._on_load_progress))
         if isinstance(failure, SpeechFailed):
             raise ModelUnavailable("Frames cannot be recorded on this GPU; set USE_CUDA_GRAPHS=false.") from failure
@@ -189,7 +189,7 @@ class QwenSpeechEngine:
         if work is not None and work.row is not None and self._runtime is not None:
             self._runtime.drop(work.row)
 
-    def _frames(self, runtime: Runtime, works: Sequence[_Work]) -> Iterator[Outcome]:
+    def _frames(self, runtime: SpeechRuntime, works: Sequence[_Work]) -> Iterator[Outcome]:
         yield from self._run(runtime, works, runtime.step)
         for work in self._seated(runtime):
             if work.row is not None and work.row.talker.overflowed:
@@ -198,7 +198,7 @@ class QwenSpeechEngine:
                 yield RowFailed(work.key, error)
 
     def _run(
-        self, runtime: Runtime, works: Sequence[_Work], run: Callable[[Sequence[SpokenRow]], None]
+        self, runtime: SpeechRuntime, works: Sequence[_Work], run: Callable[[Sequence[SpokenRow]], None]
     ) -> Iterator[Outcome]:
         """Run a pass for neighbours; where it fails each by itself, so that one is told to be at fault."""
         rows = [work.row for work in works if work.row is not None]
@@ -212,10 +212,10 @@ class QwenSpeechEngine:
             self.drop(works[0].key)
             yield RowFailed(works[0].key, failure)
 
-    def _seated(self, runtime: Runtime) -> list[_Work]:
+    def _seated(self, runtime: SpeechRuntime) -> list[_Work]:
         return [self._work[row.key] for row in runtime.talker.rows]
 
-    def _samples(self, runtime: Runtime) -> Iterator[Outcome]:
+    def _samples(self, runtime: SpeechRuntime) -> Iterator[Outcome]:
         """Hand out the samples that are due, and sentences that are finished."""
 
         def due(work: _Work) -> int:
@@ -233,7 +233,7 @@ class QwenSpeechEngine:
                 self.drop(work.key)
                 yield RowDone(work.key, _spoken(work, work.row))
 
-    def _begin(self, runtime: Runtime, begin_s: float | None) -> Iterator[Outcome]:
+    def _begin(self, runtime: SpeechRuntime, begin_s: float | None) -> Iterator[Outcome]:
         """Seat what waits, urgent ones first and else in the order of admission, while it fits; run the prompts."""
         left, begun = runtime.prefill_policy.tokens(begin_s), list[_Work]()
         waiting = [work for work in self._work.values() if work.row is None]
@@ -264,7 +264,7 @@ class QwenSpeechEngine:
         )
 
 
-def _seat(runtime: Runtime, work: _Work) -> None:
+def _seat(runtime: SpeechRuntime, work: _Work) -> None:
     work.row = runtime.seat(work.key, work.prepared)
 
 

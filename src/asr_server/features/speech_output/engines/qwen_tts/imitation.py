@@ -14,7 +14,7 @@ from asr_server.engine.torch import memory
 from asr_server.features.speech_output.engines.protocol import VoiceSample
 from asr_server.features.speech_output.engines.qwen_tts.budget import FRAME_SAMPLES
 from asr_server.features.speech_output.engines.qwen_tts.codec import StreamingDecoder, StreamState
-from asr_server.features.speech_output.engines.qwen_tts.loading import Parts
+from asr_server.features.speech_output.engines.qwen_tts.loading import SpeechModelParts
 from asr_server.features.speech_output.engines.qwen_tts.prompt import VoicePrompt
 from asr_server.features.speech_output.engines.qwen_tts.sdk import mel_spectrogram
 
@@ -57,7 +57,7 @@ def frames(sample: VoiceSample) -> int:
 class Imitations:
     """Imitations by `VoiceSample.key`; the least recently used go where there are more than `limit_bytes`."""
 
-    def __init__(self, parts: Parts, decoder: StreamingDecoder, limit_bytes: int) -> None:
+    def __init__(self, parts: SpeechModelParts, decoder: StreamingDecoder, limit_bytes: int) -> None:
         self._parts, self._decoder, self._limit_bytes = parts, decoder, limit_bytes
         self._held: OrderedDict[str, Imitation] = OrderedDict()
         # Called before each part of the work on a recording, which on a CPU takes seconds.

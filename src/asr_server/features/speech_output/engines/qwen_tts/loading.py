@@ -10,7 +10,7 @@ import torch
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
 from asr_server.engine.torch import faults
-from asr_server.features.speech_output.engines.qwen_tts.checkpoint import CODEC, Checkpoint
+from asr_server.features.speech_output.engines.qwen_tts.checkpoint import CODEC, SpeechCheckpoint
 from asr_server.features.speech_output.engines.qwen_tts.sdk import (
     PreTrainedModel,
     Qwen2TokenizerFast,
@@ -20,7 +20,7 @@ from asr_server.features.speech_output.engines.qwen_tts.sdk import (
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Parts:
+class SpeechModelParts:
     """The parts of a loaded checkpoint."""
 
     config: Any
@@ -42,7 +42,7 @@ class Parts:
         return found
 
 
-def load(found: Checkpoint, *, device: str, dtype: torch.dtype) -> Parts:
+def load(found: SpeechCheckpoint, *, device: str, dtype: torch.dtype) -> SpeechModelParts:
     """Load a checked checkpoint onto `device`, which is prepared, in `dtype`.
 
     Samples stay in float32: in bfloat16 their rounding is 48 dB below the signal, which can be heard. Raises
@@ -65,7 +65,7 @@ def load(found: Checkpoint, *, device: str, dtype: torch.dtype) -> Parts:
             f"The checkpoint in {directory.name} cannot be loaded ({type(error).__name__}); it is damaged or of "
             "another version. Download it again."
         ) from error
-    return Parts(model.config, model.talker, model.speaker_encoder, codec, tokenizer)
+    return SpeechModelParts(model.config, model.talker, model.speaker_encoder, codec, tokenizer)
 
 
 def _load(kind: Any, directory: Path, dtype: torch.dtype) -> Any:

@@ -16,7 +16,7 @@ from asr_server.core.errors import InvalidValue, MissingParameter, UnsupportedLa
 from asr_server.engine.qwen_asr.prompt import clean, control_tokens
 from asr_server.engine.torch import memory
 from asr_server.features.speech_output.engines.protocol import Sentence
-from asr_server.features.speech_output.engines.qwen_tts.loading import Parts
+from asr_server.features.speech_output.engines.qwen_tts.loading import SpeechModelParts
 from asr_server.features.speech_output.engines.qwen_tts.voices import BASE, LANGUAGES, Abilities
 
 # "<|im_start|>", "assistant" and a newline before a text; "<|im_end|>" and a newline after it, and the former again.
@@ -45,17 +45,17 @@ class VoicePrompt:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prompt:
+class SpeechPrompt:
     """A prompt in embeddings."""
 
     embeds: torch.Tensor  # (n, d), run before the first frame
     trailing: torch.Tensor  # (m, d), text that is added to the frames, one by one
 
 
-class PromptBuilder:
+class SpeechPromptBuilder:
     """Turns sentences into ids on any machine, and ids into embeddings on the model's device."""
 
-    def __init__(self, parts: Parts, abilities: Abilities, frame_embeds: Any) -> None:
+    def __init__(self, parts: SpeechModelParts, abilities: Abilities, frame_embeds: Any) -> None:
         """`frame_embeds`: frames (n, codebooks) to the sums of their embeddings (n, d)."""
         self._tokenizer = parts.tokenizer
         self._control = control_tokens(parts.tokenizer)
@@ -111,7 +111,7 @@ class PromptBuilder:
         named = (codes.codec_think_id, codes.codec_think_bos_id, codes.codec_language_id[language])
         return (*named, codes.codec_think_eos_id, speaker, codes.codec_pad_id, codes.codec_bos_id)
 
-    def build(self, ids: PromptIds, voice: VoicePrompt | None) -> Prompt:
+    def build(self, ids: PromptIds, voice: VoicePrompt | None) -> SpeechPrompt:
         """Return the embeddings; `voice` where the sentence has a voice to imitate."""
         header = self._header_embeds(ids.header, voice)
         before = [self._text((*ids.instructions, *ids.role))]
@@ -123,7 +123,7 @@ class PromptBuilder:
             embeds, trailing = text[:1] + header[-1:], text[1:]
         else:
             embeds, trailing = self._side_by_side(ids, voice.frames, header[-1:])
-        return Prompt(torch.cat([*before, embeds]), trailing)
+        return SpeechPrompt(torch.cat([*before, embeds]), trailing)
 
     def _header_embeds(self, header: tuple[int | None, ...], voice: VoicePrompt | None) -> torch.Tensor:
         embeds = self._code(tuple(code or 0 for code in header))

@@ -26,10 +26,10 @@ from asr_server.engine.torch.step_graphs import CudaCapture
 from asr_server.features.speech_output.engines.protocol import Sentence
 from asr_server.features.speech_output.engines.qwen_tts import imitation, loading
 from asr_server.features.speech_output.engines.qwen_tts.budget import frame_budget
-from asr_server.features.speech_output.engines.qwen_tts.checkpoint import Checkpoint
+from asr_server.features.speech_output.engines.qwen_tts.checkpoint import SpeechCheckpoint
 from asr_server.features.speech_output.engines.qwen_tts.codec import StreamingDecoder, StreamState
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
-from asr_server.features.speech_output.engines.qwen_tts.prompt import PromptBuilder, PromptIds
+from asr_server.features.speech_output.engines.qwen_tts.prompt import PromptIds, SpeechPromptBuilder
 from asr_server.features.speech_output.engines.qwen_tts.sampling import SamplingPair
 from asr_server.features.speech_output.engines.qwen_tts.talker import Talker, TalkerRow
 from asr_server.features.speech_output.engines.qwen_tts.voices import LANGUAGES
@@ -45,7 +45,7 @@ _AROUND = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
+class PreparedSentence:
     """A sentence in ids."""
 
     sentence: Sentence
@@ -77,10 +77,10 @@ class SpokenRow:
         return waiting if waiting >= enough or self.talker.finished else 0
 
 
-class Runtime:
+class SpeechRuntime:
     """Weights with a talker, a codec and prompts over them. Every call runs in inference mode."""
 
-    def __init__(self, parts: loading.Parts, found: Checkpoint, model: SpeechModel) -> None:
+    def __init__(self, parts: loading.SpeechModelParts, found: SpeechCheckpoint, model: SpeechModel) -> None:
         self._parts = parts
         config = parts.talker.model.config
         token_bytes = capacity.token_bytes(
@@ -98,13 +98,13 @@ class Runtime:
         layers = quantization.layers(model.quantize, parts.device.type)
         self.talker = Talker(parts.talker, sampling, self.capacity, layers.language_model)
         self._decoder = StreamingDecoder(parts.codec.decoder)
-        self._prompts = PromptBuilder(parts, found.abilities, self.talker.frame_embeds)
+        self._prompts = SpeechPromptBuilder(parts, found.abilities, self.talker.frame_embeds)
         self.talker.pad = self._prompts.pad
         self._imitations = imitation.Imitations(parts, self._decoder, _IMITATIONS_BYTES)
         self.prefill_policy = PrefillPolicy()
 
     @classmethod
-    def load(cls, found: Checkpoint, model: SpeechModel) -> Runtime:
+    def load(cls, found: SpeechCheckpoint, model: SpeechModel) -> SpeechRuntime:
         """Load a checked checkpoint. Raises `ModelUnavailable`, `EngineOutOfMemory`, `EngineFailed`."""
         try:
             if model.cpu_threads:
@@ -155,12 +155,12 @@ class Runtime:
             return spoken
         return failure
 
-    def prepare(self, sentence: Sentence) -> Prepared:
+    def prepare(self, sentence: Sentence) -> PreparedSentence:
         """Raises what is wrong with the sentence, and `EngineOutOfMemory` where there is never room for it."""
         ids = self._prompts.ids(sentence)
         if sentence.sample is not None:
             imitation.check(sentence.sample)
-        prepared = Prepared(sentence, ids, frame_budget(sentence.text, LANGUAGES[sentence.language].title()))
+        prepared = PreparedSentence(sentence, ids, frame_budget(sentence.text, LANGUAGES[sentence.language].title()))
         positions = self._parts.talker.model.config.max_position_embeddings - prepared.tokens
         least = min(prepared.budget, _LEAST_FRAMES)
         if positions < least:
@@ -168,13 +168,13 @@ class Runtime:
         room = min(positions, self.capacity.tokens - 1 - prepared.tokens)
         if room < least:
             raise EngineOutOfMemory("The text and the voice take more memory than KV_BUDGET_MB allows.")
-        return Prepared(sentence, ids, min(prepared.budget, room))
+        return PreparedSentence(sentence, ids, min(prepared.budget, room))
 
-    def fits(self, prepared: Prepared) -> bool:
+    def fits(self, prepared: PreparedSentence) -> bool:
         """True if the sentence can be seated now."""
         return self.talker.fits(prepared.tokens + prepared.budget)
 
-    def seat(self, key: int, prepared: Prepared) -> SpokenRow:
+    def seat(self, key: int, prepared: PreparedSentence) -> SpokenRow:
         """Give a sentence that fits a slot."""
         sample = prepared.sentence.sample
         voice = self._imitations.of(sample) if sample is not None else None

@@ -22,7 +22,7 @@ from asr_server.engine.torch.linear import MakeLinear, plain
 from asr_server.engine.torch.passes import Layout, Pass, Span
 from asr_server.engine.torch.step_graphs import Capture, Computed
 from asr_server.features.speech_output.engines.qwen_tts.code_predictor import CodePredictor
-from asr_server.features.speech_output.engines.qwen_tts.prompt import Prompt
+from asr_server.features.speech_output.engines.qwen_tts.prompt import SpeechPrompt
 from asr_server.features.speech_output.engines.qwen_tts.sampling import SamplingPair
 
 # As in the SDK: no sentence ends before its second frame, and the end is the only code after the codebook that is used.
@@ -36,7 +36,7 @@ class TalkerRow:
 
     key: int
     budget: int  # the most frames
-    prompt: Prompt
+    prompt: SpeechPrompt
     generator: torch.Generator  # its source of chance, on the host
     length: int = 0  # tokens in the arena
     hidden: torch.Tensor | None = None  # (d,), the state that `code` follows from
