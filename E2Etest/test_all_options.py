@@ -1,4 +1,4 @@
-"""All options that a CPU has, at once: so every pair of them has run. plan_pairs_test has those that exclude others.
+"""All options that a CPU has, at once: so every pair of them has run. feature_list_test has those that exclude others.
 
 CUDA graphs, 8 bits on GPUs and TensorRT need a card: `make gpu` runs them.
 """

@@ -146,7 +146,7 @@ def _imports(nodes):
 
 
 def _may_import(package, other):
-    if other == package or LAYERS[package] == _HIGHEST or other == "features":
+    if other == package or LAYERS[package] == _HIGHEST or (other == "features" and package != "engine"):
         return True
     return LAYERS[other] < LAYERS[package] or (package, other) in SAME_LAYER
 

@@ -84,7 +84,7 @@ def _with_shared(asked: Asked, plan: Plan) -> Plan:
     found: dict[str, SharedModel] = {}
     for feature in asked.features:
         if feature.shared is not None:
-            found |= feature.shared.resolve(asked, placement(asked))
+            found |= feature.shared.resolve(asked, placement(asked, []))
     shares = 1 if plan.remote is not None else 1 + len(plan.others) + len(found)
     return replace(
         plan,
@@ -104,8 +104,7 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
     dtype, dtype_reason = machine_options.dtype(settings, device, capabilities) if torch else ONLY_DTYPE
     model = model_option(settings.model_id, device)
     quantize = machine_options.quantize(settings, device, capabilities, conflicts, torch=torch)
-    place = placement(asked)
-    conflicts += filter(None, [place.conflict])
+    place = placement(asked, conflicts)
     threads = machine_options.threads(settings.cpu_threads, capabilities, place.share, torch=torch)
     of_torch = _torch_options(asked, device, quantize, conflicts, torch=torch)
     conflicts += _conflicts(asked, engine, model.value)
@@ -148,10 +147,12 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
     )
 
 
-def placement(asked: Asked) -> Placement:
+def placement(asked: Asked, conflicts: list[str]) -> Placement:
     """Return where the engine's threads run, as a feature says."""
     placed = (feature.placement(asked) for feature in asked.features if feature.placement is not None)
-    return next(placed, Placement())
+    place = next(placed, Placement())
+    conflicts += filter(None, [place.conflict])
+    return place
 
 
 def _engine(asked: Asked, model_id: str) -> tuple[str, ModelFeature | None]:

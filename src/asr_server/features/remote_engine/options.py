@@ -61,8 +61,8 @@ def resolve(asked: Asked, only_here: Collection[str]) -> Plan:
     model = plan.model_option(settings.model_id, device)
     if settings.model_id == AUTO_MODEL and not settings.use_vllm:
         model = Option("model", True, ENGINE, f"MODEL_ID={AUTO_MODEL}: the first that the remote engine lists")
-    place = plan.placement(asked)
-    refused += [*filter(None, [place.conflict]), *_misfits(asked, only_here)]
+    place = plan.placement(asked, refused)
+    refused += _misfits(asked, only_here)
     if refused:
         raise plan.PlanError("\n".join(refused))
     max_batch = settings.max_batch or CONNECTIONS
