@@ -38,6 +38,9 @@ class SharedStore:
         self._counts: Counter[JobState] = Counter()
         self._feed = RecordFeed(rows.records)
         self._tasks: list[asyncio.Task[None]] = []
+        # Statements and the feed are these methods as they stand.
+        self.get, self.release, self.expire = rows.get, rows.release, rows.sweep
+        self.changes, self.wake = self._feed.changes, self._feed.wake
 
     @property
     def counts(self) -> Mapping[JobState, int]:
@@ -57,10 +60,6 @@ class SharedStore:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self.rows.database.close()
-
-    def wake(self) -> None:
-        """Make all `changes` yield once more."""
-        self._feed.wake()
 
     async def unfinished(self) -> Counter[str]:
         """Count the jobs of all servers that arrive, wait or run, by owner."""
@@ -82,17 +81,9 @@ class SharedStore:
             raise
         self._counts[JobState.QUEUED] += 1
 
-    async def get(self, identity: str, owner: str) -> JobRecord | None:
-        """Return the record of the owner's job, None if there is none."""
-        return await self.rows.get(identity, owner)
-
     async def content(self, identity: str) -> Content:
         """Return the content of a job's result."""
         return _StoredContent(self.rows, identity, await self.rows.size_bytes(identity, RESULT))
-
-    def changes(self, record: JobRecord) -> AsyncGenerator[JobRecord, None]:
-        """Yield the job's record, and again when it was read, until the job is removed."""
-        return self._feed.changes(record)
 
     async def claim(self, running: Collection[JobRecord]) -> Claim | None:
         """Take the job whose turn it is among those of all servers."""
@@ -108,14 +99,17 @@ class SharedStore:
         await self.rows.renew(claim)
         self._feed.wake()
 
-    async def release(self, claim: Claim, *, lost: bool) -> None:
-        """Let the job wait again, for any server."""
-        await self.rows.release(claim, lost=lost)
-
     @asynccontextmanager
     async def files(self, claim: Claim) -> AsyncIterator[JobFiles]:
         """Hold copies of the job's files. Raises `OSError`."""
-        with await asyncio.to_thread(RunningFiles, self.rows, claim, self._directory) as files:
+        opening = asyncio.create_task(asyncio.to_thread(RunningFiles, self.rows, claim, self._directory))
+        try:
+            opened = await asyncio.shield(opening)
+        except asyncio.CancelledError:  # the thread goes on, and the files that it opens have to be closed
+            with suppress(OSError), await opening:
+                pass
+            raise
+        with opened as files:
             await when_answered(files.fetch)
             yield files
 
@@ -135,10 +129,6 @@ class SharedStore:
             await stop()
             self._feed.wake()
         return removed
-
-    async def expire(self) -> None:
-        """Remove jobs whose time is over, and those that never arrived."""
-        await self.rows.sweep()
 
     def _check(self, owner: str, size_bytes: int, shares: Shares) -> None:
         self._limits.check_jobs(shares.unfinished, owner)
