@@ -15,6 +15,7 @@ from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings
 from asr_server.engine import capabilities
 from asr_server.engine.protocol import Utterance
+from asr_server.jobs.stored_record import RecordFormat
 from asr_server.schedule.heartbeat import Heartbeat
 from asr_server.schedule.job import Job, Priority
 
@@ -81,7 +82,7 @@ def test_a_user_without_a_home_has_no_jobs_and_a_server_all_the_same(monkeypatch
         "pathlib.Path.expanduser", lambda _: _raise(RuntimeError("Could not determine home directory."))
     )
     with pytest.raises(JobsUnavailable, match="no home"):
-        raise server._job_store(Settings(_env_file=None, model_id="demo"))
+        raise server._job_folders(Settings(_env_file=None, model_id="demo"), RecordFormat((dict,)))
 
 
 def _raise(fault):

@@ -42,9 +42,11 @@ _SERVER_OPTIONS = (
 )
 
 
-def resolve(settings: Settings, machine: Capabilities | None = None, features: tuple[Feature, ...] = FEATURES) -> Plan:
-    """Return the plan for these settings on this machine, or on another one. Raises `PlanError`."""
-    resolved = plan.resolve(settings, machine or capabilities.probe(), features)
+def resolve(
+    settings: Settings, machine: Capabilities | None = None, features: tuple[Feature, ...] | None = None
+) -> Plan:
+    """Return the plan for these settings on this machine, or on another one, with all features. Raises `PlanError`."""
+    resolved = plan.resolve(settings, machine or capabilities.probe(), FEATURES if features is None else features)
     places = {name: place for place, name in enumerate(_SERVER_OPTIONS)}
     return replace(resolved, options=tuple(sorted(resolved.options, key=lambda option: places.get(option.name, -1))))
 
