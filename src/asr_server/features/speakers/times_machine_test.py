@@ -225,5 +225,9 @@ class Times(RuleBasedStateMachine):
 
 TestTimes = Times.TestCase
 TestTimes.settings = settings(
-    max_examples=150, stateful_step_count=25, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate]
+    max_examples=150,
+    stateful_step_count=25,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
 )
