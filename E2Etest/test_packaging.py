@@ -219,7 +219,7 @@ def test_every_requirement_is_pinned_and_installed():
 
 @pytest.mark.parametrize("name", ["asr-server-ray", "asr-server-sizing"])
 def test_an_extra_distribution_has_the_servers_version(name):
-    """It uses the server's modules, so it requires exactly this one."""
+    """The distribution uses the server's modules, so it requires exactly this version."""
     project = tomllib.loads(_read(f"extras/{name}/pyproject.toml"))["project"]
     assert (project["name"], project["version"]) == (name, __version__)
     assert project["dependencies"][0] == f"asr-server=={__version__}"

@@ -215,7 +215,7 @@ def test_beside_jobs_that_nobody_reads(attacked, neighbour):
 
 
 def _state(server):
-    """Of a session of the attacker's that is left behind."""
+    """Return the state of a session that the attacker leaves."""
     with open_session(server, handover="true", turn_events="true") as session:
         session.send(data(recordings.samples()[:8_000]))
         return session.hello["session_id"], session.hello["continuation"]["state"]

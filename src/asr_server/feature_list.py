@@ -1,6 +1,7 @@
 """The features of this server, each in a folder of its own with its code, its tests and its page of the docs.
 
-Delete a folder and its line in `FEATURES`, and the tests of everything else still pass.
+All but `speakers` and `speech_output`, which `app.py` names too, can be deleted with their line in `FEATURES`, and the
+tests of everything else still pass. Features that the engine does not know are named in `app.py` and `http_app.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the routes need: built once by `app.py`, kept in the state of the app."""
+"""The services that routes call: built once by `app.py`, kept in the state of the app."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def get_services(request: Request) -> Services:
 
 
 async def get_caller(request: Request) -> Caller:
-    """Who makes this request, as the access check found."""
+    """Return the caller of this request, as the access check found it."""
     found: Caller = request.state.caller
     return found
 

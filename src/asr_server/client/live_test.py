@@ -196,7 +196,7 @@ def test_a_line_comes_again_when_its_speakers_change_until_they_are_settled():
 
 
 def test_labels_are_settled_when_another_server_does_not_know_the_voices():
-    """Those of finals that were not settled yet: their lines come again."""
+    """Lines of finals that were not settled yet come again."""
 
     def script(side):
         side.hello(speakers=True)
@@ -233,7 +233,7 @@ def test_a_reset_leaves_the_finals_that_came_before():
 
 
 def test_where_a_flush_alone_ends_an_utterance_there_is_always_room(monkeypatch):
-    """Who waits for room would wait for a final that comes after the flush alone."""
+    """A client that waits for room would wait for a final that comes after the flush alone."""
     monkeypatch.setattr(live, "_BUFFER_BYTES", 100)
 
     def script(side):

@@ -354,7 +354,7 @@ def test_an_aligner_that_is_used_again_and_again_stays(engine, words, clock):
 
 
 def test_alignments_of_a_whole_pass_keep_others_out(engine, transcriber):
-    """What comes then would wait behind them, however many places there are."""
+    """Later requests would wait for them, however many places there are."""
     _ready(engine)
     engine.admit(1, _item("60"))
     assert engine.free_slots == transcriber.free_slots - 1

@@ -1,4 +1,4 @@
-"""Whose job is next, and how many jobs and bytes a key may have."""
+"""The order of jobs of several keys, and limits of the jobs and bytes of a key."""
 
 from collections import Counter
 
@@ -73,7 +73,7 @@ def test_owners_take_turns():
 
 
 def test_a_job_that_is_taken_out_is_not_next():
-    """Whether others of its owner wait or not."""
+    """Other waiting jobs of its owner make no difference."""
     waiting = WaitingJobs(2)
     for owner, job in (("ann", "a1"), ("ann", "a2"), ("ben", "b1"), ("cem", "c1")):
         waiting.put(owner, job)

@@ -39,7 +39,7 @@ class SessionBegin:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a client of `WS /ws/transcribe` asks for, as read so far."""
+    """The options of a client of `WS /ws/transcribe`, as read so far."""
 
     query: Query
     begin: SessionBegin | None = None  # where a session of another server goes on
@@ -74,7 +74,7 @@ class LiveSessionOptions:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What all sessions of the process share."""
+    """The resources that all sessions of the process share."""
 
     engines: Engines
     timeout_s: float  # limit of each answer of an engine

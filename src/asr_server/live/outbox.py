@@ -149,7 +149,7 @@ class Outbox:
 
 
 def missed(kept: Outgoing, received: int) -> Outgoing | None:
-    """What a client needs of a final: nothing but the present details, if it has the finals up to `received`."""
+    """Return what a client needs of a final: the present details alone, if it has the finals up to `received`."""
     if isinstance(kept.message, Final) and kept.message.utterance > received:
         return kept
     return Outgoing(kept.details) if kept.details is not None and not kept.details.is_empty else None

@@ -277,7 +277,7 @@ def test_the_last_file_of_a_name_counts():
 
 @pytest.mark.parametrize("text", [b'{"input": "\\ud800"}', b'{"\\udfff": 1}', b'["\\ud83d"]'])
 async def test_half_a_character_is_no_json(text):
-    """It could be neither stored nor sent back."""
+    """Such a text could be neither stored nor sent back."""
 
     async def receive():
         return {"type": "http.request", "body": text, "more_body": False}

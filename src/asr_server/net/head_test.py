@@ -40,7 +40,7 @@ async def test_a_stream_without_an_end_is_left_after_its_head(version):
 
 
 async def test_a_route_that_thinks_before_its_head_is_not_told_that_the_reader_left():
-    """It would give up its work, and there would be no head."""
+    """The app would give up its work, and there would be no head."""
     left = asyncio.Event()
 
     async def thinking(scope, receive, send):

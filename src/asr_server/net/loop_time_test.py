@@ -94,7 +94,7 @@ def test_the_callers_own_requests_are_not_work_of_others(times):
 
 
 def test_many_connections_of_a_caller_share_one_bucket(times, busy):
-    """What one of them took, the others wait for."""
+    """All of them wait for the time that one of them took."""
     first, second = ConnectionTime(times), ConnectionTime(times)
     first.caller = second.caller = busy
     second.take(module._BEGIN_S)
@@ -149,7 +149,7 @@ def test_an_idle_connection_can_still_answer_pings(times, busy, clock):
 
 
 def test_few_callers_are_remembered(times, monkeypatch):
-    """Those that were asked for last."""
+    """The callers that were asked for last are kept."""
     monkeypatch.setattr(module, "_MAX_CALLERS", 3)
     kept = times.of("a")
     for name in "bcad":

@@ -264,7 +264,7 @@ async def test_a_caller_that_owes_time_is_read_later(protocol, owing, monkeypatc
 
 
 async def test_the_end_of_a_connection_is_told_though_its_caller_owes_time(offered, owing):
-    """What it holds is free at once."""
+    """Everything that the connection holds is free at once."""
     offered.queue.put_nowait({"type": "websocket.receive", "bytes": b"x"})
     received = asyncio.create_task(offered.receive())
     await asyncio.sleep(0.01)

@@ -105,7 +105,7 @@ class RunOptions:
 
 
 class RecordingStep:
-    """What a feature does with one recording while it is transcribed. By itself it does nothing."""
+    """The work of a feature on one recording while it is transcribed. These methods do nothing."""
 
     async def push(self, block: Samples) -> None:
         """Take the next samples of the signal, which are not scaled: they may be louder than 1."""
@@ -135,7 +135,7 @@ async def mixed_signal(decoder: Decoder, source: Source, request: RecordingReque
 
 @dataclass(frozen=True, slots=True)
 class PipelineResources:
-    """What all recordings share."""
+    """The resources that all recordings share."""
 
     decoder: Decoder
     engine: EngineClient  # of the default model

@@ -117,7 +117,7 @@ async def test_a_channel_has_a_main_language_of_its_own():
 
 
 def test_spans_wait_at_the_same_time_and_their_work_adds_up():
-    """Of the waits the longest counts."""
+    """The longest of the waits counts."""
     assembly = _Assembly(ignore, lambda done_s: None, deltas=False)
     for queue_s, infer_s, load_s in ((1.0, 0.25, 4.0), (3.0, 0.5, 2.0), (2.0, 0.25, 0.0)):
         assembly._add_times(SimpleNamespace(queue_s=queue_s, infer_s=infer_s, load_s=load_s))

@@ -343,7 +343,7 @@ def test_a_long_text_of_one_caller_keeps_no_short_one_of_another_out():
 
 
 def test_many_texts_of_one_caller_count_with_a_turn_each():
-    """What another caller asks for would come too late behind so many."""
+    """Another caller's text would come too late after all of them."""
     admission, begun = Admission(limit_s=14_400, time_limit_s=300, first_guess_speed=1), ExitStack()
     with begun:
         for _ in range(4):

@@ -1,1 +1,1 @@
-"""What engines on torch share: memory of rows, passes, layers, 8 bits, recorded steps and sampling."""
+"""Parts that engines on torch share: memory of rows, passes, layers, 8 bits, recorded steps and sampling."""

@@ -149,7 +149,7 @@ def test_a_worker_starts_at_once_for_jobs_that_an_earlier_one_left(gateway_with,
 
 
 def test_work_is_taken_while_load_balancers_notice_that_the_server_ends(workers, gateway_with):
-    """It is unready from the beginning, and refuses only when that time is over."""
+    """The gateway is unready from the beginning, and refuses only when that time is over."""
 
     async def answered(process, request, send):
         await answer(send, 200, b"done")
@@ -168,7 +168,7 @@ def test_work_is_taken_while_load_balancers_notice_that_the_server_ends(workers,
 
 
 def test_what_a_worker_counted_since_the_last_scrape_is_not_lost_when_it_sleeps(workers, gateway_with):
-    """It is asked once more before it is ended for idleness."""
+    """The worker is asked once more before it is ended for idleness."""
     counted = [1.0]
 
     async def answered(process, request, send):

@@ -391,7 +391,7 @@ def _restarted(**hello):
 
 
 def test_the_lag_counts_from_when_the_audio_first_arrived():
-    """Of what the worker was sent again. What came behind that has the worker's own lag."""
+    """Audio that the worker was sent again has it. Later audio has the worker's own lag."""
     replay = _restarted()
     replay.add_audio(bytes(2 * SAMPLE_RATE), 50.0)
     partial = _TEXT | {"is_final": False, "lag_ms": 5}
@@ -400,7 +400,7 @@ def test_the_lag_counts_from_when_the_audio_first_arrived():
 
 
 def test_a_worker_is_asked_by_its_own_numbers():
-    """What its client has of the workers before it is nothing of its own."""
+    """Finals that the client has of earlier workers are not counted as the worker's own."""
     replay = _restarted()
     assert [replay.worker_utterance(received) for received in (0, 1, 2, 3)] == [0, 0, 0, 1]
 

@@ -16,7 +16,7 @@ Run = Mapping[str, str | None]  # {"speaker", "text"}: text of one speaker
 
 @dataclass(frozen=True, slots=True)
 class TurnSettings:
-    """What a client may configure in the middle of a session."""
+    """The settings that a client may change in the middle of a session."""
 
     language: str = ""  # the model's name of it, "" for none
     hotwords: str = ""
@@ -43,7 +43,7 @@ class Continuation(SessionBegin):
 
 @dataclass(frozen=True, slots=True)
 class ShownUtterance:
-    """What the client has been shown of an utterance without a final."""
+    """The text that the client has been shown of an utterance without a final."""
 
     utterance: int = 0  # its number; 0 for none
     committed: str = ""

@@ -78,12 +78,12 @@ class Server:
         self.live = LiveSessions(values, Engines(self.client, self.client), self.admission)
 
     async def answer(self, samples):
-        """What the engine says of this audio."""
+        """Return the engine's answer on this audio."""
         asked = Utterance(np.frombuffer(samples, "<i2").astype(np.float32) / 32_768)
         return (await self.client.transcribe(asked, priority=Priority.FINAL)).hypothesis.text
 
     async def check(self):
-        """What is held is what the open sessions hold; nothing is where there is none."""
+        """Assert that open sessions alone hold places, leases and audio."""
         count = len(self.live)
         assert (self.quota.live, self.thread._live_leases) == (count, count)
         if count == 0:
@@ -187,7 +187,7 @@ class Client:
         await self.connection.send(event)
 
     async def send_again(self):
-        """What this server says that it has not."""
+        """Send what this server says that it lacks."""
         at, actions = self.session.received_bytes, self.session.received_actions
         for position, event in self.actions[actions:]:
             if position > at:
@@ -352,7 +352,7 @@ class Sessions(RuleBasedStateMachine):
 
     @rule()
     def end_server(self):
-        """It asks the client to move, which does."""
+        """The server asks the client to move, which does."""
         self.run(self.drained())
 
     async def drained(self):

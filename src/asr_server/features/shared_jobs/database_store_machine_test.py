@@ -62,7 +62,7 @@ class SharedJobsMachine(RuleBasedStateMachine):
         return job is not None and job.number == claim.number and job.state in states
 
     def _written(self, work, claim, *states):
-        """Whether it is written, which has to be so for the last claim alone."""
+        """Only the last claim may write."""
         if self._is_current(claim, *states):
             self._do(work)
             self.jobs[claim.id].until_s = self.server.now_s + LEASE_S
@@ -190,7 +190,7 @@ class SharedJobsMachine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self):
-        """What is over its time goes."""
+        """Jobs past their time are removed."""
         self._do(self.store.sweep())
         over = [name for name, job in self.jobs.items() if job.state in ("arriving", "over") and self._is_over(job)]
         for identity in over:

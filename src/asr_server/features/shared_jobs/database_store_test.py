@@ -30,7 +30,7 @@ async def store(connect):
 
 @pytest.fixture
 def keeping(store):
-    """The same with claims that last."""
+    """Make a store whose claims last."""
     return DatabaseStore(store.database, LEASE_S, RECORDS)
 
 
@@ -79,7 +79,7 @@ async def test_who_lost_the_claim_writes_nothing(store):
 
 
 async def test_a_server_does_not_take_over_what_it_runs(store):
-    """It was late with renewing; the job waits for other servers alone."""
+    """A server that was late with renewing leaves the job to others."""
     await accepted(store)
     runs = await store.claim([], 2.0, take_over=True)
     assert await store.claim([runs.record], 3.0, take_over=True) is None

@@ -103,7 +103,7 @@ class Speaking:
 
 @pytest.fixture(autouse=True)
 def short_times(monkeypatch):
-    """What takes seconds takes tenths."""
+    """Seconds become tenths of a second."""
     for module, name, value in (
         (shared_store, "LEASE_S", LEASE_S),
         (shared_store, "_COUNT_S", 0.2),
@@ -271,7 +271,7 @@ async def test_a_key_does_not_hold_up_another(run):
 
 
 async def test_limits_hold_over_all_servers(run):
-    """Of all jobs, of a key's jobs, of a key's bytes and of all bytes; what was removed is free again."""
+    """All jobs, a key's jobs, a key's bytes and all bytes have limits; removing a job frees its part."""
     limits = {"max_jobs": 4, "key_max_jobs": 2, "key_max_bytes": 40_000, "max_bytes": 60_000}
     async with run(Work(*[None] * 9), **limits) as one, run(Work(*[None] * 9), **limits) as other:
         first = await one.add(REQUEST, io.BytesIO(b"audio"), "ann")
@@ -358,7 +358,7 @@ async def test_a_record_that_cannot_be_read_holds_nobody_up(run, server):
 
 
 async def test_a_stopped_server_that_goes_on_ends_its_run(run, pass_time):
-    """It renews its claim, learns that it has none, and gives up; the result is that of the other server."""
+    """The server renews its claim, learns that it has none, and gives up; the result is the other server's."""
     frozen, work = Work(None), Work()
     async with run(frozen) as one:
         taken = await one.add(REQUEST, io.BytesIO(b"audio"))
@@ -462,7 +462,7 @@ async def test_a_failure_says_why_and_how_far_the_job_came(run, fault, tmp_path)
 
 
 async def test_speech_of_another_voice_takes_the_place_of_what_was_stored(run, server, pass_time):
-    """What a server has stored before is no part of it."""
+    """Files that a server has stored before are no part of it."""
     first, second = Speaking(), Speaking(voice=1)
     async with run(Work(), first) as dead:
         await dead.add(SpeechJobRequest(), io.BytesIO(b"[]"), text=TextSize(5, 8 * MIB))

@@ -1,4 +1,4 @@
-"""Who speaks: speakers of recordings and live sessions, and voices that have names."""
+"""Speakers of recordings and live sessions, and voices that have names."""
 
 from __future__ import annotations
 

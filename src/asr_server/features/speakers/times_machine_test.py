@@ -173,7 +173,7 @@ class Times(RuleBasedStateMachine):
 
     @rule(manual=st.booleans(), silence_ms=st.sampled_from([300, 500, 1_200]))
     def configure(self, manual, silence_ms):
-        """Who ends an utterance."""
+        """Change who ends an utterance."""
         self.feed(Configure(TurnConfig(Detection.MANUAL if manual else Detection.VOICE, min_silence_ms=silence_ms)))
 
     @rule(count=st.integers(1, 8))

@@ -1,4 +1,4 @@
-"""What operators see of speech output: its metrics, its part of `/health`, and why it has failed."""
+"""Speech output for operators: its metrics, its part of `/health`, and why it has failed."""
 
 from __future__ import annotations
 

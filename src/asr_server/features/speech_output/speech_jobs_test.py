@@ -245,6 +245,6 @@ async def test_a_text_says_what_it_will_take():
 
 
 async def test_the_language_is_found_by_a_bounded_beginning():
-    """Of however many chapters."""
+    """The number of chapters makes no difference."""
     text = beginning(REQUEST, tuple(Chapter("", letter * 8_000) for letter in "abcd")).text
     assert text == "a" * 8_000 + "b" * 8_000 + "c" * 4_000
