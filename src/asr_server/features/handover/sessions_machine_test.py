@@ -2,7 +2,8 @@
 
 Promised are: no audio is lost and none is transcribed twice; a committed word is never taken back; numbers and times
 only grow; every action has its answer; a final is what the engine says of its audio; the finals are those of a session
-that was never interrupted; and a session that is over leaves no place, no lease, no audio and no request.
+that was never interrupted, where it has not moved; and a session that is over leaves no place, no lease, no audio and
+no request.
 """
 
 import asyncio
@@ -51,10 +52,7 @@ from asr_server.text import joining
 
 _OWNER = "ann"
 _LIMIT_S = 30.0
-# The voice detection of another server begins without history, so that a border may lie so many samples elsewhere.
-_BORDER_SAMPLES = 3 * 512
 _PIECES = st.lists(st.sampled_from([1, 3, 640, 4_095, 30_000]), min_size=1, max_size=3)
-_HARMLESS = GetCheckpoint | RefusedAction
 _ANSWERS = {GetCheckpoint: Checkpoint, Reset: ResetDone, Configure: Configured}
 
 
@@ -391,9 +389,8 @@ class Sessions(RuleBasedStateMachine):
         endings = [ending for _, _, _, ending in client.finals.values()]
         assert flushes <= endings.count(Ending.FLUSH) <= flushes + self.clean_ends
         await client.leave(clean=True, resumable=False)
-        # Behind an utterance that ended in the middle of speech another voice detection may find another onset.
-        is_whole = Ending.CUT not in endings and all(isinstance(event, _HARMLESS) for _, event in client.actions[:-1])
-        if not self.clean_ends and (is_whole or not client.moves):
+        # The voice detection of another server begins without history, so that its borders may lie elsewhere.
+        if not self.clean_ends and not client.moves:
             await self.compare(client)
 
     async def compare(self, client):
@@ -403,15 +400,7 @@ class Sessions(RuleBasedStateMachine):
         await calm.send_again()
         await calm.settle()
         await calm.leave(clean=True, resumable=False)
-        if client.moves and Ending.CUT in [ending for _, _, _, ending in calm.finals.values()]:
-            return  # where the longest utterance is cut depends on its onset, which may lie a frame elsewhere
-        assert list(calm.finals) == list(client.finals)
-        for (start, end, text, ending), found in zip(calm.finals.values(), client.finals.values(), strict=True):
-            if client.moves:
-                assert ending == found[3]
-                assert max(abs(start - found[0]), abs(end - found[1])) <= _BORDER_SAMPLES
-            else:
-                assert (start, end, text, ending) == found
+        assert calm.finals == client.finals
 
     @invariant()
     def nothing_is_held_by_nobody(self):
