@@ -2,7 +2,6 @@
 
 import os
 import signal
-import time
 
 import numpy as np
 import pytest
@@ -29,6 +28,12 @@ def engine():
     made.unload()
 
 
+def kill(child):
+    """End a child, and return when it has ended; it is still to be waited for by its owner."""
+    os.kill(child, signal.SIGKILL)
+    os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+
+
 def outcomes(engine, steps=200):
     """Return the outcomes of the rows that are inside."""
     found = []
@@ -50,10 +55,9 @@ def test_who_has_heard_least_is_next(engine):
 def test_a_lost_process_costs_one_sentence(engine, monkeypatch):
     """Sentences that have their phonemes go on, and the next one starts a process again."""
     (first,) = samples(engine, SHORT)
-    os.kill(engine.info.pid, signal.SIGKILL)
-    time.sleep(0.2)
+    kill(engine.info.pid)
     np.testing.assert_array_equal(samples(engine, SHORT)[0], first)
-    os.kill(engine.info.pid, signal.SIGKILL)
+    kill(engine.info.pid)
     with monkeypatch.context() as patched:
         patched.setattr(EspeakProcess, "is_running", True)  # it is lost while it is asked
         engine.admit(1, SHORT)
