@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 _DRAIN_TIMEOUT_S = 20.0
 _GOODBYE_TIMEOUT_S = 2.0
 _LEAVE_GRACE_S = 0.25
+# Voice detection that begins in the middle of speech hears it after 0.16 s at the median and 2.3 s at most, measured at
+# 530 places of 32 recordings.
+_LATEST_ONSET_SAMPLES = s_to_samples(2.5)
 
 
 @dataclass(slots=True)
@@ -274,6 +277,7 @@ class LiveSessions:
             resampler=_resampler,
             rules=options.rules,
             input_rate_hz=options.input_rate_hz,
+            first_prefix_samples=_LATEST_ONSET_SAMPLES if options.begin is not None else 0,
             partial_every_samples=s.ws_buffer_size // 2,
             tail_samples=s_to_samples(s.vad_suffix_ms / 1000),
             max_utterance_samples=s_to_samples(self.max_utterance_s),

@@ -301,11 +301,18 @@ class LiveMachine:
         self._trim(self._kept_frames + self._endpointer.onset_frames)
 
     @property
-    def _kept_frames(self) -> int:
+    def _kept_frames(self) -> float:
         """The frames of audio before an onset that belong to the utterance or part that begins there."""
-        return self._prefix_frames if self._utterance is None else self._margin_frames
+        if self._utterance is not None:
+            return self._margin_frames
+        return math.inf if self._holds_all else self._prefix_frames
 
-    def _trim(self, frames: int) -> None:
+    @property
+    def _holds_all(self) -> bool:
+        """True at the beginning of a session whose first utterance takes all audio before it."""
+        return self._number == 0 and self._clock <= self._config.first_prefix_samples
+
+    def _trim(self, frames: float) -> None:
         while len(self._prefix_audio) > frames:
             self._in_silence += len(self._prefix_audio.popleft().samples)
 
@@ -413,6 +420,11 @@ class LiveMachine:
         part.utterance.end_samples = max(part.utterance.end_samples, part.end_samples)
 
     def _answer_flush(self) -> None:
+        if self._prefix_audio and self._holds_all:  # it may be speech that is not heard as such yet
+            self._start(list(self._prefix_audio))
+            self._prefix_audio.clear()
+            self._finish()
+            return
         self._number += 1
         self._utterance = OpenUtterance(self._number, self._clock, self._rules, end_samples=self._clock)
         self._close_utterance()

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.live.machine.conftest import WORDS, Run, config, play, recognize, result_for, silence, speech
 from asr_server.live.machine.events import (
     Audio,
@@ -32,6 +32,7 @@ from asr_server.live.machine.events import (
 )
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.table import TABLE, Signal, State
+from asr_server.live.machine.utterance import Frame
 
 
 def _run(**changes):
@@ -72,6 +73,31 @@ def test_the_prefix_before_the_onset_belongs_to_the_utterance(talk):
     """The audio begins 300 ms before the first voiced frame, or at the end of the one before."""
     first = play(talk).of(UtteranceStarted)[0]
     assert 900 - 300 - 64 <= first.start_samples / 16 <= 900 - 300
+
+
+def _heard_late(late_frames, **changes):
+    """A machine after 640 ms of speech, of which the first frames were not heard as such."""
+    machine = LiveMachine(config(**changes))
+    frames = machine.frames(_pcm(speech([1, 2, 3], word_ms=320, gap_ms=0)[: 20 * FRAME_SAMPLES]))
+    scored = [Frame(samples, float(place >= late_frames)) for place, samples in enumerate(frames)]
+    return machine, machine.receive(Audio(b""), scored)
+
+
+def test_speech_in_which_a_session_goes_on_is_whole_however_late_it_is_heard():
+    """Only at the beginning: what comes later has the usual prefix."""
+    _, (started, *_) = _heard_late(14, first_prefix_samples=SAMPLE_RATE)
+    assert started.start_samples == 0
+    _, (started, *_) = _heard_late(14, first_prefix_samples=SAMPLE_RATE // 4)
+    assert started.start_samples > 0
+
+
+def test_a_flush_takes_the_speech_that_is_not_heard_yet():
+    """The session goes on there from another server, which may have heard it."""
+    machine, actions = _heard_late(20, first_prefix_samples=SAMPLE_RATE)
+    assert not actions
+    ended = next(one for one in machine.receive(Flush()) if isinstance(one, UtteranceEnded))
+    assert (ended.start_samples, ended.end_samples) == (0, 20 * FRAME_SAMPLES)
+    assert machine.account.in_utterances == machine.account.received
 
 
 def test_the_final_comes_with_the_endpoint_frame_when_the_pause_was_already_heard(talk):
