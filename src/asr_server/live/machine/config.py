@@ -23,8 +23,8 @@ class LiveMachineConfig:
     first_prefix_samples: int = 0
     partial_every_samples: int = 7_200  # of new speech between two partials
     tail_samples: int = 2_400  # of audio behind the speech that belong to the utterance
-    # The length of a part without a long pause at which the utterance is cut. One that is longer in all ends in its next
-    # long pause.
+    # The length at which a part without a long pause is cut. An utterance that is longer in all ends in its next long
+    # pause.
     max_utterance_samples: int = 30 * SAMPLE_RATE
     # An utterance with a longer pause is transcribed in parts, each with the margin before and behind its speech.
     max_pause_samples: int = 36_800
