@@ -103,6 +103,7 @@ def test_words_have_times_from_the_audio(english, kennedy):
     assert ("not", "what") in pauses
 
 
+@pytest.mark.nightly
 def test_what_the_model_cannot_do_is_said(english, kennedy):
     """Another language is refused, a prompt is ignored with a warning, and /v1/models has the model's name first."""
     audio = kennedy.path.read_bytes()
@@ -198,6 +199,7 @@ def _text_of(events):
     return " ".join(transcript for _, transcript in realtime.texts(events).values())
 
 
+@pytest.mark.nightly
 def test_a_manual_utterance_with_a_long_pause_is_one_final_with_its_word_times(english, with_a_hole):
     """Over the server's own protocol: both sentences once, and no word lies in the pause."""
     with open_session(english, endpointing="manual", words="accurate") as socket:

@@ -86,22 +86,31 @@ class AccessControl:
             try:
                 place = held.enter_context(self._admit(connection))
             except AsrError as error:
-                await loop_time().refusal(_address(connection))
+                await loop_time().refusal(f"refused {_address(connection)}")
                 await _reject(scope, receive, send, error)
                 return
             scope.setdefault("state", {})["place"] = place
+            caller = scope["state"].get("caller")
+            share, times = caller.share if caller is not None else _address(connection), loop_time()
             if place is not None and scope["type"] == "http":
-                times = loop_time()
-                held.enter_context(times.working(times.of(scope["state"]["caller"].share)))
+                held.enter_context(times.working(times.of(share)))
+            # What asks for no recording, text or job takes the loop's time alone, and has a part of it. What has work
+            # for the engine waits in its queue; what is wrong with it is said at a bounded rate.
+            is_short = scope.get("method") in _SAFE_METHODS
 
             async def send_and_release(message: Message) -> None:
+                if not is_short and message["type"] == "http.response.start" and 400 <= message["status"] < 500:
+                    await times.refusal(share)
                 # The end of a response is sent when all of it is written, so one that nobody reads keeps its place. The
                 # place is free again before the event loop can receive the caller's next request.
                 await send(message)
                 if _ends(message):
                     held.close()
 
-            await self._app(scope, receive, send_and_release)
+            async def answer() -> None:
+                await self._app(scope, receive, send_and_release)
+
+            await (times.counted(share, answer()) if is_short else answer())
 
     def _admit(self, connection: HTTPConnection) -> AbstractContextManager[Place | None]:
         """Check everything and take a place of the caller's quota. Raises the error for the caller."""

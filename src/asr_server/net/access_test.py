@@ -12,6 +12,7 @@ from asr_server import web
 from asr_server.core.errors import Overloaded
 from asr_server.core.settings import Settings
 from asr_server.net.access import PROBES, AccessControl, AccessRules
+from asr_server.net.loop_time import loop_time
 
 KEYS = "sk-first,sk-second"
 
@@ -297,6 +298,31 @@ async def test_a_place_is_taken_until_the_answer_is_written():
     scope = {"type": "http", "method": "GET", "path": "/v1/models", "headers": headers, "client": ("me", 1)}
     await AccessControl(app, rules)(scope, None, write)
     assert free == {b"head": False, b"a": False, b"b": False, "after the answer": True}
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "waits"), [("GET", 200, True), ("POST", 400, True), ("POST", 200, False), ("POST", 503, False)]
+)
+async def test_a_caller_that_takes_too_much_of_the_loop_gets_short_answers_later(method, status, waits):
+    """What has work for the engine waits in its queue alone, and a fault of the server's is nobody's debt."""
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def ignore(message):
+        pass
+
+    times = loop_time()
+    headers = [(b"host", b"127.0.0.1")]
+    scope = {"type": "http", "method": method, "path": "/v1/x", "headers": headers, "client": ("me", 1)}
+    asked = AccessControl(app, AccessRules.of(Settings(_env_file=None)))(scope, None, ignore)
+    with times.working(times.of("other")):
+        times.of("me").take(1.0)
+        answer = asyncio.create_task(asked)
+        await asyncio.sleep(0.05)
+        assert answer.done() is not waits
+    answer.cancel()
 
 
 async def test_a_fault_of_ours_has_id_and_headers_and_gives_its_place_back():

@@ -32,8 +32,10 @@ _IDLE_SHARE, _BEGIN_S = 0.0002, 0.01
 _AT_WORK_S = 1.0
 # The pause between two connections of a caller that waited: the time of one is known before the next is read.
 _BETWEEN_S = 0.002
-# The time of a refused request or handshake, from the connection to the answer, and how many of an address wait.
-_REFUSAL_S, _MOST_REFUSALS = 0.0015, 1_000
+# The time of a refused request or handshake, from the connection to the answer.
+_REFUSAL_S = 0.0015
+# Requests and connections of a caller that wait at once.
+_MOST_WAITING = 1_000
 _MAX_CALLERS = 10_000
 
 
@@ -133,14 +135,29 @@ class LoopTime:
         other = self._before if caller is self._latest else self._latest
         return other is not None and self.now_s() < other.worked_s + _AT_WORK_S
 
-    async def refusal(self, address: str) -> None:
-        """Return when one more request from the address may be refused."""
-        refused = self.of(f"refused {address}")
-        if (refused.waiting or refused.wait_s()) and refused.waiting < _MOST_REFUSALS:
-            turn = asyncio.get_running_loop().create_future()
-            refused.later(lambda: None if turn.done() else turn.set_result(None))
-            await turn
+    async def refusal(self, caller: str) -> None:
+        """Return when one more request of the caller may be refused."""
+        refused = self.of(caller)
+        await _turn(refused)
         refused.take(_REFUSAL_S)
+
+    async def counted(self, caller: str, steps: Coroutine[Any, Any, None]) -> None:
+        """Run the steps when the caller may have more of the loop's time, and count what they take of it."""
+        found = self.of(caller)
+        try:
+            await _turn(found)
+        except BaseException:
+            steps.close()  # or Python would warn that they were never run
+            raise
+        await _Measured(steps, found)
+
+
+async def _turn(caller: CallerTime) -> None:
+    """Wait until the caller may have more time. Where too many wait already, this one does not."""
+    if (caller.waiting or caller.wait_s()) and caller.waiting < _MOST_WAITING:
+        turn = asyncio.get_running_loop().create_future()
+        caller.later(lambda: None if turn.done() else turn.set_result(None))
+        await turn
 
 
 class ConnectionTime:
@@ -208,8 +225,8 @@ def measure(connection: ConnectionTime) -> None:
 class _Measured(Coroutine[Any, Any, Any]):
     """A coroutine whose steps are counted. Processor time, since a step may wait for the interpreter."""
 
-    def __init__(self, steps: Coroutine[Any, Any, Any], connection: ConnectionTime) -> None:
-        self._steps, self._connection = steps, connection
+    def __init__(self, steps: Coroutine[Any, Any, Any], taker: ConnectionTime | CallerTime) -> None:
+        self._steps, self._taker = steps, taker
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._steps, name)  # `cr_frame` and others, for tools that show where a task is
@@ -219,20 +236,28 @@ class _Measured(Coroutine[Any, Any, Any]):
         try:
             return self._steps.send(value)
         finally:
-            self._connection.take(time.thread_time() - began_s)
+            self._taker.take(time.thread_time() - began_s)
 
     def throw(self, *error: Any) -> Any:
         began_s = time.thread_time()
         try:
             return self._steps.throw(*error)
         finally:
-            self._connection.take(time.thread_time() - began_s)
+            self._taker.take(time.thread_time() - began_s)
 
     def close(self) -> None:
         self._steps.close()
 
+    # What awaits it asks for its steps one by one, as a task does.
+
     def __await__(self) -> Generator[Any, Any, Any]:
-        return self._steps.__await__()
+        return self  # type: ignore[return-value]  # it has all that `await` uses of a generator
+
+    def __iter__(self) -> Generator[Any, Any, Any]:
+        return self  # type: ignore[return-value]
+
+    def __next__(self) -> Any:
+        return self.send(None)
 
 
 def _measured_task(loop: asyncio.AbstractEventLoop, steps: Any, **options: Any) -> asyncio.Task[Any]:

@@ -179,11 +179,49 @@ async def test_refusals_of_an_address_have_a_rate_and_do_not_hold_up_another():
     times = LoopTime()
     with times.working(times.of("b")):
         await asyncio.wait_for(times.refusal("192.0.2.1"), 1)
-        times.of("refused 192.0.2.1").take(SAVED_S + 0.2 * SHARE)
+        times.of("192.0.2.1").take(SAVED_S + 0.2 * SHARE)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(times.refusal("192.0.2.1"), 0.02)
         await asyncio.wait_for(times.refusal("192.0.2.2"), 0.1)
         await times.refusal("192.0.2.1")
+
+
+async def test_who_asks_without_end_is_answered_later():
+    """What an answer takes of the loop is counted, also behind a wait, and what it waits for is not."""
+    times, done = LoopTime(), []
+
+    async def answer(name):
+        await asyncio.sleep(0.05)
+        until_s = time.thread_time() + 0.01
+        while time.thread_time() < until_s:
+            pass
+        done.append(name)
+
+    busy = times.of("busy")
+    with times.working(times.of("other")):
+        await times.counted("busy", answer("first"))
+        assert SAVED_S - 0.03 < busy._left_s < SAVED_S - 0.005
+        busy.take(SAVED_S + 0.1 * SHARE)
+        later = asyncio.create_task(times.counted("busy", answer("second")))
+        await times.counted("other", answer("other"))
+        assert done == ["first", "other"]
+        await later
+    assert done == ["first", "other", "second"]
+
+
+async def test_an_answer_that_fails_or_is_given_up_is_so_for_who_waits_for_it():
+    """Also before its time has come."""
+    times = LoopTime()
+
+    async def answer():
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await times.counted("busy", answer())
+    with times.working(times.of("other")):
+        times.of("busy").take(SAVED_S + OWED_S)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(times.counted("busy", answer()), 0.02)
 
 
 async def test_the_time_of_all_tasks_of_a_connection_is_counted():

@@ -60,6 +60,7 @@ def test_drafts_and_reuse_together_never_change_an_id(make_engine, run, recordin
         draft = got.ids
 
 
+@pytest.mark.nightly
 def test_sessions_side_by_side_do_not_mix(make_engine, run, recording, fresh):
     """Three sessions at different places in one batch, in changing order, each as if alone."""
     engine, parts = make_engine(8), _partials(recording)

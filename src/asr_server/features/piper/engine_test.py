@@ -79,6 +79,7 @@ def test_a_text_without_phonemes_is_a_silence(engine):
     assert not found.any()
 
 
+@pytest.mark.nightly
 def test_no_piece_of_work_is_long(engine):
     """A hostile text is many pieces: the rows next to it go on."""
     engine.admit(1, Sentence("9" * 400, VOICE))

@@ -39,6 +39,7 @@ def test_the_parts_make_the_samples_of_the_whole(divided):
     assert np.abs(whole).max() > 0.05
 
 
+@pytest.mark.nightly
 def test_the_random_numbers_are_inputs(divided):
     """Each of the two changes the answer, and the same ones give the same."""
     first = run(divided.acoustic, **values(0.7))
@@ -50,6 +51,7 @@ def test_the_random_numbers_are_inputs(divided):
         assert other.shape != first.shape or np.abs(other - first).max() > 0.1
 
 
+@pytest.mark.nightly
 def test_numbers_beyond_those_that_are_needed_change_nothing(divided):
     """The number of frames is not known before."""
     more = values(0.7)

@@ -65,6 +65,7 @@ def _resident_mb():
         return int(file.read().split()[1]) * 4 / 1024
 
 
+@pytest.mark.nightly
 def test_a_voice_that_is_dropped_gives_its_memory_back(packaged):
     """The weights are 63 MB."""
     loaded = PiperNetwork(packaged)

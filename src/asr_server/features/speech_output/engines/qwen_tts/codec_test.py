@@ -13,7 +13,14 @@ def codec(engine):
     return engine._runtime._parts.codec.decoder, engine._runtime._decoder
 
 
-@pytest.mark.parametrize("parts", [(40,), (1,) * 40, (4, 12, 12, 12), (7, 1, 30, 2)], ids=str)
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (7, 1, 30, 2),
+        *(pytest.param(parts, marks=pytest.mark.nightly) for parts in [(40,), (1,) * 40, (4, 12, 12, 12)]),
+    ],
+    ids=str,
+)
 def test_parts_of_any_length_give_the_samples_of_the_whole(codec, parts):
     """Two streams together. The SDK's own chunks, which begin anew, do not with this window."""
     whole, stream = codec

@@ -69,6 +69,7 @@ def test_named_voices_are_those_of_the_sdk(greedy, sdk, speak, sentence, instruc
     np.testing.assert_allclose(got.audio, expected, atol=CLOSE)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("words", ["the words of it", ""])
 def test_imitated_voices_are_those_of_the_sdk(greedy, sdk, speak, voice, words):
     """A voice is imitated with the words of its recording, which the sentence continues, or by its embedding alone."""
@@ -137,6 +138,7 @@ def test_samples_come_while_the_sentence_is_made(engine, speak):
     assert np.abs(spoken.audio).max() <= 1
 
 
+@pytest.mark.nightly
 def test_a_sentence_that_does_not_end_is_stopped_and_says_so(engine, speak):
     """The sentence ends at its budget, others before."""
     budget, finishes = frame_budget("Hi.", "English"), set()
