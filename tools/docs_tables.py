@@ -56,11 +56,13 @@ def error_table() -> str:
 
 
 def live_table() -> str:
-    """Every transition of a live session."""
-    rows = ["| state | signal | action | next state |", "| --- | --- | --- | --- |"]
-    rows += [
-        f"| {a.value} | {b.value} | {step.action.value} | {step.next.value} |" for (a, b), step in TRANSITIONS.items()
-    ]
+    """Every transition of a live session; states that answer a signal alike share a row."""
+    states: dict[tuple[str, str, str], list[str]] = {}
+    for (state, signal), step in TRANSITIONS.items():
+        after = "the same" if step.next is state else step.next.value
+        states.setdefault((signal.value, step.action.value, after), []).append(state.value)
+    rows = ["| signal | state | action | next state |", "| --- | --- | --- | --- |"]
+    rows += [f"| {sig} | {', '.join(found)} | {action} | {after} |" for (sig, action, after), found in states.items()]
     return "\n".join(rows)
 
 
