@@ -22,15 +22,6 @@ from asr_server.net.errors import TABLE
 from asr_server_sizing import files
 from tools import chart_schema
 
-# What sets the options that have not the name of their setting.
-_SET_BY = {
-    "model": "MODEL_ID",
-    "batching": "MAX_BATCH",
-    "aligner": "FORCED_ALIGNER_ID",
-    "translation": "OPENAI_BASE_URL, TRANSLATE_MODEL",
-    "dual_model": "DUAL_MODEL, FAST_MODEL_ID",
-    "use_speculative": "USE_SPECULATIVE, FAST_MODEL_ID",
-}
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -50,8 +41,8 @@ def error_table() -> str:
     """Every error code with its meaning and its place on the wire."""
     meanings = {leaf.code: (leaf.__doc__ or "").splitlines()[0] for leaf in errors.leaves()}
     meanings[errors.AsrError.code] = "The server failed unexpectedly; the log has the details."
-    rows = ["| code | HTTP | type | meaning | WebSocket |", "| --- | --- | --- | --- | --- |"]
-    rows += [f"| `{c}` | {w.status} | `{w.type}` | {meanings[c]} | {w.ws_close} |" for c, w in TABLE.items()]
+    rows = ["| code | HTTP | WebSocket | meaning |", "| --- | --- | --- | --- |"]
+    rows += [f"| `{c}` | {w.status} | {w.ws_close} | {meanings[c]} |" for c, w in TABLE.items()]
     return "\n".join(rows)
 
 
@@ -71,19 +62,17 @@ ENGINE_FEATURES = tuple(feature for feature in feature_list.FEATURES if feature.
 
 
 def options_table() -> str:
-    """The plan with default settings on a server without a GPU, and what setting an absent option says."""
+    """The plan with default settings on a server without a GPU."""
     machine = Capabilities(
         gpu=False,
         torch_cuda=False,
         cpu_flags=frozenset(("avx512_vnni", "avx512_bf16")),
         cpu=CpuShare(4, "the control group's quota is 4 CPUs"),
     )
-    rows = ["| option | now | setting it |", "| --- | --- | --- |"]
+    rows = ["| option | now |", "| --- | --- |"]
     for option in feature_list.resolve(Settings(_env_file=None), machine, ENGINE_FEATURES).options:
         state = f"active, `{option.value}`" if option.active else "inactive"
-        setting = _SET_BY.get(option.name) or (option.name.upper() if option.name in Settings.model_fields else "")
-        there = f"`{setting}`" if setting else "no setting"
-        rows.append(f"| `{option.name}` | {state}: {option.reason} | {there} |")
+        rows.append(f"| `{option.name}` | {state}: {option.reason} |")
     return "\n".join(rows)
 
 
