@@ -107,12 +107,11 @@ def _messages(meanings: dict[str, str]) -> str:
 
 
 def metrics_table() -> str:
-    """Every metric with its labels and its meaning."""
-    rows = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
-    rows += [
-        f"| `{m.name}` | {m.kind.value} | {', '.join(f'`{label}`' for label in m.labels)} | {m.meaning} |"
-        for m in METRICS
-    ]
+    """Every metric with its labels, as PromQL writes them, and its meaning."""
+    rows = ["| metric | kind | meaning |", "| --- | --- | --- |"]
+    for metric in METRICS:
+        labels = f"{{{','.join(metric.labels)}}}" if metric.labels else ""
+        rows.append(f"| `{metric.name}{labels}` | {metric.kind.value} | {metric.meaning} |")
     return "\n".join(rows)
 
 
