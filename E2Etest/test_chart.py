@@ -171,7 +171,7 @@ def test_the_chart_has_the_version_of_the_server():
 def test_the_page_sets_something():
     """Its blocks are values, a claim, and the rules of the adapter."""
     assert len(OF_THE_PAGE) > 10
-    assert [block.get("kind", "rules") for block in OTHERS] == ["PersistentVolumeClaim", "rules"]
+    assert [block.get("kind", "rules") for block in OTHERS] == ["rules"]
 
 
 @pytest.mark.nightly

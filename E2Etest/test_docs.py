@@ -26,7 +26,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCS = ROOT / "docs"
 # The entries of the log say what was true on their day.
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if DOCS / "log" not in page.parents]
-PAGES += [ROOT / "README.md", ROOT / "examples" / "README.md"]
+PAGES += [ROOT / "README.md"]
 SOURCES = [path for folder in ("src", "extras") for path in sorted((ROOT / folder).rglob("*"))]
 CODE = "".join(path.read_text("utf-8") for path in SOURCES if path.suffix in {".py", ".js"})
 # Names of other programs (terminals, Prometheus, pip, uvicorn, LiteLLM, SpeechRecognition), and of these tests.
@@ -58,8 +58,10 @@ def test_the_tables_are_those_of_the_code(name):
 
 
 def test_the_env_example_names_real_settings_with_their_defaults():
-    """Every line of .env.example is a setting; uncommented as it stands, only the model would change."""
-    rows = re.findall(r"^# ([A-Z_]+)=(.*)$", (ROOT / ".env.example").read_text(encoding="utf-8"), re.MULTILINE)
+    """Every line of deploy/example.env is a setting; uncommented as it stands, only the model would change."""
+    rows = re.findall(
+        r"^# ([A-Z_]+)=(.*)$", (ROOT / "deploy" / "example.env").read_text(encoding="utf-8"), re.MULTILINE
+    )
     assert len(rows) > 5
     values = Settings(_env_file=None, **{name.lower(): value for name, value in rows})
     changed = {n for n in Settings.model_fields if getattr(values, n) != Settings.model_fields[n].default}
@@ -74,7 +76,14 @@ def test_the_changelog_has_this_version():
 
 def _links():
     found = re.compile(r"\]\(((?!https?:)[^)]+)\)")
-    names = ("CHANGELOG.md", "CLAUDE.md", "CONTRIBUTING.md", "LEARNING_LOG.md", "ROADMAP.md", "SECURITY.md")
+    names = (
+        "CHANGELOG.md",
+        "CLAUDE.md",
+        "LEARNING_LOG.md",
+        "ROADMAP.md",
+        ".github/CONTRIBUTING.md",
+        ".github/SECURITY.md",
+    )
     pages = [*PAGES, *(ROOT / name for name in names)]
     return [(page, target) for page in pages for target in found.findall(page.read_text("utf-8"))]
 
@@ -113,11 +122,11 @@ def test_what_the_docs_name_exists():
 
     The other way round is held by the tables, and for commands by E2Etest/cli/test_docs.py.
     """
-    settings, unknown = {name.upper() for name in Settings.model_fields}, set()
-    words = set(re.findall(r"\w+", CODE))
+    there = {name.upper() for name in Settings.model_fields} | ELSEWHERE | set(re.findall(r"\w+", CODE))
+    unknown = set()
     for page in PAGES:
         named = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+|[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`", page.read_text("utf-8")))
-        unknown |= {(_named(page), n) for n in named - settings - ELSEWHERE if n not in words}
+        unknown |= {(_named(page), name) for name in named - there}
     assert unknown == set()
 
 

@@ -1,4 +1,4 @@
-"""Every file under examples/ runs against a real server, and its words come out. What cannot run here is named."""
+"""Every file under docs/examples/ runs against a real server, and its words come out. What cannot run here is named."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from tools.clients.catalogue import CLIENTS
 
 pytestmark = pytest.mark.integration
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+EXAMPLES = Path(__file__).parents[1] / "docs" / "examples"
 RECORDING = str(recordings.demo.sample().recording)
 WORDS = recordings.sample()[1]
 # Their packages, half a gigabyte each, are no part of the development environment.
@@ -127,7 +127,7 @@ def test_what_is_only_compiled_says_so(name, tmp_path):
 
 
 def test_the_list_of_examples_is_whole():
-    """examples/README.md names every file, and says of each what the tests do with it."""
+    """docs/examples/README.md names every file, and says of each what the tests do with it."""
     listed = dict(
         re.findall(r"^\| \[.*?\]\((.*?)\) \|.*\| (.*?) \|$", (EXAMPLES / "README.md").read_text(), re.MULTILINE)
     )

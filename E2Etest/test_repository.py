@@ -73,7 +73,7 @@ def test_the_help_explains_every_target():
     assert sorted(explained) == sorted(TARGETS)
 
 
-@pytest.mark.parametrize("page", ["CLAUDE.md", "CONTRIBUTING.md", ".github/pull_request_template.md"])
+@pytest.mark.parametrize("page", ["CLAUDE.md", ".github/CONTRIBUTING.md", ".github/pull_request_template.md"])
 def test_a_page_for_contributors_names_targets_that_exist(page):
     """Every `make something`, in backticks or at the beginning of a line of a shell block."""
     named = set(re.findall(r"(?:`|^)make ([a-z0-9]+)", (ROOT / page).read_text("utf-8"), re.MULTILINE))
@@ -83,7 +83,7 @@ def test_a_page_for_contributors_names_targets_that_exist(page):
 
 def test_the_hooks_run_what_make_check_runs():
     """Nothing is fetched; every command is a tool of the virtual environment and is installed."""
-    repositories = _yaml(ROOT / ".pre-commit-config.yaml")["repos"]
+    repositories = _yaml(ROOT / ".github" / "pre-commit.yaml")["repos"]
     assert [repository["repo"] for repository in repositories] == ["local"]
     hooks = repositories[0]["hooks"]
     assert {hook["language"] for hook in hooks} == {"system"}

@@ -22,15 +22,6 @@ from asr_server.net.errors import TABLE
 from asr_server_sizing import files
 from tools import chart_schema
 
-# What sets the options that have not the name of their setting.
-_SET_BY = {
-    "model": "MODEL_ID",
-    "batching": "MAX_BATCH",
-    "aligner": "FORCED_ALIGNER_ID",
-    "translation": "OPENAI_BASE_URL, TRANSLATE_MODEL",
-    "dual_model": "DUAL_MODEL, FAST_MODEL_ID",
-    "use_speculative": "USE_SPECULATIVE, FAST_MODEL_ID",
-}
 DOCS = Path(__file__).parents[1] / "docs"
 
 
@@ -50,17 +41,19 @@ def error_table() -> str:
     """Every error code with its meaning and its place on the wire."""
     meanings = {leaf.code: (leaf.__doc__ or "").splitlines()[0] for leaf in errors.leaves()}
     meanings[errors.AsrError.code] = "The server failed unexpectedly; the log has the details."
-    rows = ["| code | HTTP | type | meaning | WebSocket |", "| --- | --- | --- | --- | --- |"]
-    rows += [f"| `{c}` | {w.status} | `{w.type}` | {meanings[c]} | {w.ws_close} |" for c, w in TABLE.items()]
+    rows = ["| code | HTTP | WebSocket | meaning |", "| --- | --- | --- | --- |"]
+    rows += [f"| `{c}` | {w.status} | {w.ws_close} | {meanings[c]} |" for c, w in TABLE.items()]
     return "\n".join(rows)
 
 
 def live_table() -> str:
-    """Every transition of a live session."""
-    rows = ["| state | signal | action | next state |", "| --- | --- | --- | --- |"]
-    rows += [
-        f"| {a.value} | {b.value} | {step.action.value} | {step.next.value} |" for (a, b), step in TRANSITIONS.items()
-    ]
+    """Every transition of a live session; states that answer a signal alike share a row."""
+    states: dict[tuple[str, str, str], list[str]] = {}
+    for (state, signal), step in TRANSITIONS.items():
+        after = "the same" if step.next is state else step.next.value
+        states.setdefault((signal.value, step.action.value, after), []).append(state.value)
+    rows = ["| signal | state | action | next state |", "| --- | --- | --- | --- |"]
+    rows += [f"| {sig} | {', '.join(found)} | {action} | {after} |" for (sig, action, after), found in states.items()]
     return "\n".join(rows)
 
 
@@ -69,19 +62,17 @@ ENGINE_FEATURES = tuple(feature for feature in feature_list.FEATURES if feature.
 
 
 def options_table() -> str:
-    """The plan with default settings on a server without a GPU, and what setting an absent option says."""
+    """The plan with default settings on a server without a GPU."""
     machine = Capabilities(
         gpu=False,
         torch_cuda=False,
         cpu_flags=frozenset(("avx512_vnni", "avx512_bf16")),
         cpu=CpuShare(4, "the control group's quota is 4 CPUs"),
     )
-    rows = ["| option | now | setting it |", "| --- | --- | --- |"]
+    rows = ["| option | now |", "| --- | --- |"]
     for option in feature_list.resolve(Settings(_env_file=None), machine, ENGINE_FEATURES).options:
         state = f"active, `{option.value}`" if option.active else "inactive"
-        setting = _SET_BY.get(option.name) or (option.name.upper() if option.name in Settings.model_fields else "")
-        there = f"`{setting}`" if setting else "no setting"
-        rows.append(f"| `{option.name}` | {state}: {option.reason} | {there} |")
+        rows.append(f"| `{option.name}` | {state}: {option.reason} |")
     return "\n".join(rows)
 
 
@@ -116,12 +107,11 @@ def _messages(meanings: dict[str, str]) -> str:
 
 
 def metrics_table() -> str:
-    """Every metric with its labels and its meaning."""
-    rows = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
-    rows += [
-        f"| `{m.name}` | {m.kind.value} | {', '.join(f'`{label}`' for label in m.labels)} | {m.meaning} |"
-        for m in METRICS
-    ]
+    """Every metric with its labels, as PromQL writes them, and its meaning."""
+    rows = ["| metric | kind | meaning |", "| --- | --- | --- |"]
+    for metric in METRICS:
+        labels = f"{{{','.join(metric.labels)}}}" if metric.labels else ""
+        rows.append(f"| `{metric.name}{labels}` | {metric.kind.value} | {metric.meaning} |")
     return "\n".join(rows)
 
 

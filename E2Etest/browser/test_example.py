@@ -1,4 +1,4 @@
-"""examples/browser: a page of another site, allowed to call or not."""
+"""docs/examples/browser: a page of another site, allowed to call or not."""
 
 import functools
 import http.server
@@ -15,7 +15,7 @@ from E2Etest.process import running
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
-FOLDER = Path(__file__).parents[2] / "examples" / "browser"
+FOLDER = Path(__file__).parents[2] / "docs" / "examples" / "browser"
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

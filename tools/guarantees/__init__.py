@@ -80,32 +80,25 @@ This page lists how the server behaves under load, failures and invalid input, a
 of them except the soak test, and `make test` the short ones. The figures were measured on two CPU cores without a GPU,
 with the demonstration model.
 
-| guarantee | bound | observed | measured on | tests |
-| --- | --- | --- | --- | --- |"""
-
-_FIGURES = """
-## Figures
-
 A test fails when a count or an amount of memory exceeds its bound. The time that an operation takes depends on what
-else the machine is doing, so the tests assert a more generous limit for times. This page is only written when every
-figure is within its bound, and a test of every run compares the figures with the bounds again.
+else the machine is doing, so the tests assert a more generous limit for times (`tools/guarantees/table.py`). This page
+is only written when every figure is within its bound, and a test of every run compares them again. What else was seen,
+such as how many requests ran, is in [guarantees.json](../../tools/guarantees/guarantees.json).
 
-| guarantee | quantity | kind | bound | limit in the tests | measured |
-| --- | --- | --- | --- | --- | --- |"""
+| guarantee | bound | measured | on | tests |
+| --- | --- | --- | --- | --- |"""
 
 
 def page(records: Mapping[str, Record]) -> str:
     """docs/change/guarantees.md."""
-    rows, figures = [], []
+    rows = []
     for name, guarantee in GUARANTEES.items():
         record = records[name]
         links = ", ".join(f"[{Path(file).stem}](../../{file})" for file in record.files)
-        rows.append(f"| {guarantee.title} | {guarantee} | {'; '.join(record.notes)} | {record.day} | {links} |")
-        figures += [
-            f"| `{name}` | {b.quantity} | {b.kind} | {b} | {b.shown(b.asserted)} | {b.shown(record.values[key])} |"
-            for key, b in guarantee.bounds.items()
-        ]
-    return "\n".join([_HEAD, *rows, _FIGURES, *figures, ""])
+        figures = [f"{b.quantity}: {b.shown(record.values[key])}" for key, b in guarantee.bounds.items()]
+        measured = "; ".join(figures or record.notes)
+        rows.append(f"| {guarantee.title} | {guarantee} | {measured} | {record.day} | {links} |")
+    return "\n".join([_HEAD, *rows, ""])
 
 
 def load() -> dict[str, Record]:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from tools.mutants import ROOT, Mutant, catalogue, omitted
 
-_COPIED = ("src", "tools", "extras", "E2Etest", "docs", "examples", "pyproject.toml")
+_COPIED = ("src", "tools", "extras", "E2Etest", "docs", "pyproject.toml")
 _LIMIT_S = 600.0  # a fault that makes the tests hang is caught
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 
