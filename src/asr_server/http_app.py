@@ -25,7 +25,7 @@ from asr_server.jobs import route as jobs
 from asr_server.live import route as live
 from asr_server.net import errors
 from asr_server.net.access import PROBES, AccessRules
-from asr_server.net.install import install_middleware
+from asr_server.net.edge import Edge
 from asr_server.ops import health, metric_table, page
 from asr_server.ops import metrics_route as metrics
 from asr_server.ops import models_route as models
@@ -89,7 +89,7 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
     app.state.gauges, app.state.health_sections = GAUGES, HEALTH_SECTIONS
     app.router.default = errors.not_found
     errors.install_handlers(app)
-    install_middleware(app, rules)
+    app.add_middleware(Edge, rules=rules)
     _document_what_is_ours(app, keyed=bool(rules.api_keys))
     return app
 

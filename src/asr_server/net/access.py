@@ -1,45 +1,26 @@
-"""Access control: ASGI middleware that checks every request and every socket before its route.
-
-It checks, in this order, the name that the server was called by, the page that calls, the key, and the caller's quota.
-A request that passes carries a `Caller` in its state. A new route is protected without doing anything for it.
-"""
+"""Access control: the rules of a server, the caller of a request, and the refusal of a socket. `net.edge` checks."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, replace
-from ipaddress import IPv4Address, ip_address, ip_network
+from dataclasses import dataclass
 from typing import Any
 
-from loguru import logger
-from starlette.requests import HTTPConnection
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from asr_server import web
-from asr_server.core.api_keys import ApiKeys, fingerprint
-from asr_server.core.errors import AsrError, ForeignHost, ForeignOrigin, InvalidKey, MissingKey
+from asr_server.core.api_keys import ApiKeys
+from asr_server.core.errors import AsrError, ForeignHost, ForeignOrigin
 from asr_server.core.hosts import is_loopback
 from asr_server.core.settings import Settings
 from asr_server.net import credentials, websocket_io
 from asr_server.net.ephemeral_keys import EphemeralKeys
 from asr_server.net.errors import TABLE, http_response, realtime_error
-from asr_server.net.loop_time import loop_time
 from asr_server.net.origins import Origins
-from asr_server.schedule.quota import Place, Quota
+from asr_server.schedule.quota import Quota
 
-# Probes come from machines without a key, and the page must load so that a key can be entered. Neither holds data.
+# Probes come from machines without a key. They hold no data.
 PROBES = frozenset({"/livez", "/readyz"})
-_PAGE = "/web/"
-# The page asks for it every few seconds, which must not use up its user's quota.
-_HEALTH = "/health"
-_SAFE_METHODS = frozenset({"GET", "HEAD"})
-_REALTIME = "/v1/realtime"
-_RESUMABLE = "/ws/transcribe"
-_LIVE = frozenset({_REALTIME, _RESUMABLE, "/ws/speech"})
-_SUBSCRIBER_BITS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,86 +50,6 @@ class AccessRules:
         return cls(api_keys, EphemeralKeys(settings.keys), origins, quota)
 
 
-class AccessControl:
-    """ASGI middleware: rejects with the response of a domain error, or passes the request on."""
-
-    def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
-        self._app = app
-        self._rules = rules
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check the request, then pass it on."""
-        if scope["type"] == "lifespan" or (scope["type"] == "http" and scope["path"] in PROBES):
-            await self._app(scope, receive, send)
-            return
-        connection = HTTPConnection(scope)
-        with ExitStack() as held:
-            try:
-                place = held.enter_context(self._admit(connection))
-            except AsrError as error:
-                await loop_time().refusal(_address(connection))
-                await _reject(scope, receive, send, error)
-                return
-            scope.setdefault("state", {})["place"] = place
-            if place is not None and scope["type"] == "http":
-                times = loop_time()
-                held.enter_context(times.working(times.of(scope["state"]["caller"].share)))
-
-            async def send_and_release(message: Message) -> None:
-                # The end of a response is sent when all of it is written, so one that nobody reads keeps its place. The
-                # place is free again before the event loop can receive the caller's next request.
-                await send(message)
-                if _ends(message):
-                    held.close()
-
-            await self._app(scope, receive, send_and_release)
-
-    def _admit(self, connection: HTTPConnection) -> AbstractContextManager[Place | None]:
-        """Check everything and take a place of the caller's quota. Raises the error for the caller."""
-        scope, headers = connection.scope, connection.headers
-        self._rules.origins.check_host(headers.get("host"))
-        if scope.get("method") not in _SAFE_METHODS:
-            self._rules.origins.check_origin(headers.get("origin"), headers.get("host"))
-        if _is_page(scope):
-            return nullcontext()
-        state = scope.setdefault("state", {})
-        caller = self._caller(connection)
-        state["caller"] = caller = replace(caller, share=caller.owner or _address(connection))
-        if caller.owner:
-            state.setdefault("log", {})["key"] = fingerprint(caller.owner)
-        if scope["path"] == _HEALTH:
-            return nullcontext()
-        is_live = scope["type"] == "websocket" and scope["path"] in _LIVE
-        # Other live sockets have no session that could be resumed: one that names a session counts as a new one.
-        resumes = connection.query_params.get("session_id", "") if is_live and scope["path"] == _RESUMABLE else ""
-        return self._rules.quota.taken(caller.share, live=is_live, resumes=resumes)
-
-    def _caller(self, connection: HTTPConnection) -> Caller:
-        presented = credentials.presented(connection)
-        if presented and presented.startswith(credentials.EPHEMERAL) and _is_realtime_socket(connection.scope):
-            opened = self._rules.ephemeral_keys.open(presented)
-            return Caller(opened.owner, opened.session)
-        if not self._rules.api_keys:
-            return Caller()
-        if presented is None:
-            raise MissingKey("You didn't provide an API key: send it as 'Authorization: Bearer KEY'.")
-        owner = self._rules.api_keys.owner(presented)
-        if owner is None:
-            raise InvalidKey("Incorrect API key provided.")
-        return Caller(owner)
-
-
-async def _reject(scope: Scope, receive: Receive, send: Send, error: AsrError) -> None:
-    if scope["type"] == "http":
-        scope["state"]["outcome"] = error.code
-        await http_response(error)(scope, receive, send)
-        return
-    logger.info("socket refused", code=error.code, reason=error.message)
-    socket = WebSocket(scope, receive, send)
-    websocket_io.count_error(socket, error)
-    await reject_websocket(socket, error)
-
-
 async def reject_websocket(socket: WebSocket, error: AsrError) -> None:
     """Refuse the handshake with an HTTP status.
 
@@ -162,33 +63,3 @@ async def reject_websocket(socket: WebSocket, error: AsrError) -> None:
     event = {"type": "error", "event_id": f"event_{secrets.token_hex(6)}", "error": realtime_error(error)}
     mapping = TABLE[error.code]
     await websocket_io.close(socket, mapping.ws_close, f"{mapping.type}.{error.code}", event)
-
-
-def _ends(message: Message) -> bool:
-    kind: str = message["type"]
-    return kind == "websocket.close" or (kind.endswith("http.response.body") and not message.get("more_body"))
-
-
-def _is_page(scope: Scope) -> bool:
-    path: str = scope["path"]
-    method = scope.get("method")
-    if path == "/" and method == "OPTIONS":  # load balancers ask for it to see whether the server is there
-        return True
-    page = path == "/" or (path.startswith(_PAGE) and web.name_in(path.removeprefix(_PAGE)) != "")
-    return method in _SAFE_METHODS and page
-
-
-def _is_realtime_socket(scope: Scope) -> bool:
-    return (scope["type"], scope["path"]) == ("websocket", _REALTIME)
-
-
-def _address(connection: HTTPConnection) -> str:
-    """Return the name of a caller without a key: an IPv4 address, or the IPv6 network of one subscriber."""
-    host = connection.client.host if connection.client else ""
-    try:
-        address = ip_address(host)
-    except ValueError:
-        return host
-    if isinstance(address, IPv4Address) or address.ipv4_mapped:
-        return host
-    return str(ip_network((address.packed, _SUBSCRIBER_BITS), strict=False))

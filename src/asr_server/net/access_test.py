@@ -11,7 +11,8 @@ from asr_server import app as server
 from asr_server import web
 from asr_server.core.errors import Overloaded
 from asr_server.core.settings import Settings
-from asr_server.net.access import PROBES, AccessControl, AccessRules
+from asr_server.net.access import PROBES, AccessRules
+from asr_server.net.edge import Edge
 
 KEYS = "sk-first,sk-second"
 
@@ -295,7 +296,8 @@ async def test_a_place_is_taken_until_the_answer_is_written():
     rules = AccessRules.of(Settings(_env_file=None, key_max_requests=1))
     headers = [(b"host", b"127.0.0.1")]
     scope = {"type": "http", "method": "GET", "path": "/v1/models", "headers": headers, "client": ("me", 1)}
-    await AccessControl(app, rules)(scope, None, write)
+    scope["app"] = KEYED
+    await Edge(app, rules)(scope, None, write)
     assert free == {b"head": False, b"a": False, b"b": False, "after the answer": True}
 
 
@@ -363,7 +365,7 @@ async def _charged(rules, headers, address, path="/v1/realtime"):
     listed = [(b"host", b"127.0.0.1"), *headers]
     scope = {"type": "websocket", "path": path, "query_string": b"", "headers": listed, "client": (address, 5)}
     scope |= {"subprotocols": [], "extensions": {"websocket.http.response": {}}, "state": {}, "app": KEYED}
-    await AccessControl(app, rules)(scope, ignore, ignore)
+    await Edge(app, rules)(scope, ignore, ignore)
     return shares[0] if shares else None
 
 

@@ -7,7 +7,11 @@ from starlette.applications import Starlette
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from asr_server.net.head import HeadRequests
+from asr_server.core.settings import Settings
+from asr_server.net.access import AccessRules
+from asr_server.net.edge import Edge
+
+RULES = AccessRules.of(Settings(_env_file=None))
 
 
 @pytest.mark.parametrize("version", ["2.3", "2.4"])
@@ -23,7 +27,8 @@ async def test_a_stream_without_an_end_is_left_after_its_head(version):
         finally:
             closed.set()
 
-    app = HeadRequests(Starlette(routes=[Route("/", lambda _: StreamingResponse(ticks(), media_type="text/plain"))]))
+    app = Starlette(routes=[Route("/", lambda _: StreamingResponse(ticks(), media_type="text/plain"))])
+    app.add_middleware(Edge, rules=RULES)
     sent = []
     scope = {"type": "http", "method": "HEAD", "path": "/", "headers": [], "query_string": b""}
     scope["asgi"] = {"version": "3.0", "spec_version": version}  # Starlette notices by it who has left
@@ -56,7 +61,7 @@ async def test_a_route_that_thinks_before_its_head_is_not_told_that_the_reader_l
     async def send(message):
         sent.append(message["type"])
 
-    scope = {"type": "http", "method": "HEAD", "path": "/", "headers": []}
-    await asyncio.wait_for(HeadRequests(thinking)(scope, asyncio.Event().wait, send), 5)
+    scope = {"type": "http", "method": "HEAD", "path": "/", "headers": [], "app": Starlette()}
+    await asyncio.wait_for(Edge(thinking, RULES)(scope, asyncio.Event().wait, send), 5)
     assert not left.is_set()
     assert sent == ["http.response.start", "http.response.body"]
