@@ -1,4 +1,4 @@
-"""The head of a response alone, also of one that has no end."""
+"""`HEAD` at the edge of a server: the head of a response alone, also of one that has no end."""
 
 import asyncio
 
