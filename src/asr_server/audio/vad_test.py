@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from asr_server import demo
 from asr_server.audio import vad
-from asr_server.audio.segmentation.quietest import frame_power
+from asr_server.audio.segmentation import frame_power
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.core.errors import ModelUnavailable

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from asr_server.audio.segmentation.quietest import cut_cost, quietest_frame
+from asr_server.audio.segmentation import cut_cost, quietest_frame
 from asr_server.core.transcript import Token
 from asr_server.live.machine.agreement import Agreement, CommitRules, following
 from asr_server.live.machine.events import (
