@@ -14,7 +14,7 @@ from loguru import logger
 from asr_server import engine_core, feature_list
 from asr_server import http_app as api
 from asr_server.audio.decode import Decoder
-from asr_server.audio.limits import DecodeLimits
+from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core import heap
 from asr_server.core import settings as settings_module
 from asr_server.core.errors import JobsUnavailable

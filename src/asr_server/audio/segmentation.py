@@ -8,8 +8,8 @@ probability reaches `threshold`, and ends where it fell below `off_threshold(thr
 while they fit into `max_span_s` and follow soon; a region that is itself too long is cut where its last third is
 quietest.
 
-Invariants: spans are ordered and disjoint; all speech lies in spans; how the frames are divided
-into calls does not matter.
+Invariants: spans are ordered and disjoint; all speech lies in spans; how the frames are divided into calls does not
+matter.
 """
 
 from __future__ import annotations
