@@ -16,8 +16,8 @@ from asr_server.core.settings import Settings
 from asr_server.engine import capabilities
 from asr_server.engine.protocol import Utterance
 from asr_server.jobs.stored_record import RecordFormat
-from asr_server.schedule.heartbeat import Heartbeat
 from asr_server.schedule.job import Job, Priority
+from asr_server.schedule.ports import Heartbeat
 
 
 @pytest.mark.parametrize(("free_mb", "trims"), [(10, False), (100, True)])

@@ -24,8 +24,7 @@ from asr_server.ops.schemas import (
     QueueBody,
 )
 from asr_server.schedule.job import DEFAULT
-from asr_server.schedule.model import ModelState
-from asr_server.schedule.snapshot import EngineSnapshot
+from asr_server.schedule.model import EngineSnapshot, ModelState
 from asr_server.services import Services, ServicesDep
 from asr_server.text import languages
 

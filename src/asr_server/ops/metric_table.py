@@ -16,7 +16,7 @@ from asr_server.ops.metric_labels import OTHER, Transport
 from asr_server.ops.metric_spec import MetricKind, MetricSpec, WorkerEnd
 from asr_server.schedule.job import Priority
 from asr_server.schedule.model import ModelState
-from asr_server.schedule.observer import JobEnd
+from asr_server.schedule.ports import JobEnd
 
 METHODS = ("GET", "POST", "DELETE", "HEAD", "OPTIONS", "PUT", "PATCH", OTHER)
 STATUSES = ("1xx", "2xx", "3xx", "4xx", "5xx")

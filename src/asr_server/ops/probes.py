@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from asr_server.engine.protocol import AlignerState
-from asr_server.schedule.model import ModelState
-from asr_server.schedule.snapshot import EngineSnapshot
+from asr_server.schedule.model import EngineSnapshot, ModelState
 
 if TYPE_CHECKING:
     from asr_server.services import Services

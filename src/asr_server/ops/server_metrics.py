@@ -15,7 +15,7 @@ from asr_server.ops.metric_labels import OTHER, Transport
 from asr_server.ops.metric_spec import MetricKind, MetricSpec
 from asr_server.schedule.job import AnyJob
 from asr_server.schedule.model import ModelState
-from asr_server.schedule.observer import JobEnd, SchedulerObserver
+from asr_server.schedule.ports import JobEnd, SchedulerObserver
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

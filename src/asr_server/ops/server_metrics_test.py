@@ -14,7 +14,7 @@ from asr_server.ops.metric_spec import MetricKind
 from asr_server.ops.server_metrics import Metrics
 from asr_server.schedule.job import Job, Priority
 from asr_server.schedule.model import ModelState
-from asr_server.schedule.observer import JobEnd
+from asr_server.schedule.ports import JobEnd
 
 
 def _series(metrics):

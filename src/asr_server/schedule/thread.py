@@ -25,16 +25,11 @@ from contextvars import Context
 
 from asr_server.core.errors import DeadlineExceeded, EngineFailed, ShuttingDown
 from asr_server.core.idle import IdleTimer
-from asr_server.schedule.capacity import EngineWork
-from asr_server.schedule.engine_time import RecordingsShare, StepTime
-from asr_server.schedule.heartbeat import Heartbeat
-from asr_server.schedule.job import DEFAULT, AnyJob, Job, Priority, R
-from asr_server.schedule.model import Model, Models, OnState
-from asr_server.schedule.observer import JobEnd, SchedulerObserver
-from asr_server.schedule.ports import Batch, Outcome, RowDelta, RowDone, RowFailed
-from asr_server.schedule.queue import JobQueue
+from asr_server.schedule.capacity import EngineWork, RecordingsShare, StepTime
+from asr_server.schedule.job import DEFAULT, AnyJob, Job, JobQueue, Priority, R
+from asr_server.schedule.model import EngineSnapshot, Model, Models, OnState
+from asr_server.schedule.ports import Batch, Heartbeat, JobEnd, Outcome, RowDelta, RowDone, RowFailed, SchedulerObserver
 from asr_server.schedule.request_clock import RequestClock
-from asr_server.schedule.snapshot import EngineSnapshot
 
 # `Condition.wait` cannot wait for longer than the system's clock can count; longer waits are made of several.
 _LONGEST_WAIT_S = 86_400.0
@@ -48,8 +43,7 @@ class EngineThread:
     After `idle_timeout_s` without a job or a lease a model is unloaded; 0 keeps it for ever. Where memory is short for
     one, others that have no rows are unloaded, the least recently used first. `live_reserve` slots of each batch are
     kept free for live jobs, so that they start with the next step however much else waits; recordings in turn keep a
-    share of the time (`engine_time`). `on_state` and `watch` are called on the engine thread and must return at once.
-    `poll_idle` is called there once a turn, for what batches unload by themselves: it returns the seconds until it is
+    share of the time. `on_state` and `watch` are called on the engine thread and must return at once. `poll_idle` is called there once a turn, for what batches unload by themselves: it returns the seconds until it is
     due again, or None. `request_clock` is what the deadlines of jobs are measured by. `clock` is monotonic seconds.
     Without `start` nothing runs until `turn` is called: for tests.
 

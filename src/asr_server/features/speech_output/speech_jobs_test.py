@@ -33,7 +33,7 @@ from asr_server.jobs.stored_record import RecordFormat
 from asr_server.jobs.work import JobRun
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority
-from asr_server.schedule.observer import SchedulerObserver
+from asr_server.schedule.ports import SchedulerObserver
 from asr_server.schedule.thread import EngineThread
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -26,7 +26,7 @@ from asr_server.features.speech_output.script import SpeechEngines
 from asr_server.features.speech_output.synthesis import SentenceInProgress, SpeechProcessor, SpeechRun
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority
-from asr_server.schedule.observer import JobEnd
+from asr_server.schedule.ports import JobEnd
 from asr_server.schedule.request_clock import RequestClock
 from asr_server.schedule.thread import EngineThread
 
