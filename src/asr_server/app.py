@@ -53,7 +53,7 @@ from asr_server.jobs.work import JobKind, RecordingJobs
 from asr_server.live.inference import Engines
 from asr_server.live.sessions import LiveSessions
 from asr_server.net.access import AccessRules
-from asr_server.net.ephemeral_keys import EphemeralKeys
+from asr_server.net.credentials import EphemeralKeys
 from asr_server.ops.probes import not_live
 from asr_server.ops.server_metrics import Metrics
 from asr_server.processes import sandbox

@@ -19,8 +19,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 
-from asr_server.net.loop_time import ConnectionTime, loop_time, measure
-from asr_server.net.slices import SLICE_S, TimeSlice, turns
+from asr_server.net.loop_time import SLICE_S, ConnectionTime, TimeSlice, loop_time, measure, slice_queue
 
 # A peer that has not read the close frame after this time never will. The connection is then aborted.
 _ABORT_AFTER_S = 4.0
@@ -103,7 +102,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """Parse bytes from the peer."""
         if self.handshake_initiated:
             self._unparsed += data
-            if self._is_greedy and turns().are_awaited:
+            if self._is_greedy and slice_queue().are_awaited:
                 self._parse_soon()
             self._parse_and_count()
             return
@@ -193,7 +192,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def _parse_soon(self) -> None:
         if not self._is_turn_due:
             self._is_greedy = self._is_turn_due = True
-            turns().soon(self._parse_in_turn)
+            slice_queue().soon(self._parse_in_turn)
 
     def _parse_in_turn(self) -> None:
         self._is_turn_due = False

@@ -1,8 +1,9 @@
-"""Functions for all WebSocket routes: read and write at once, send an error, close. Knows no protocol's messages."""
+"""Functions for all WebSocket routes: parse JSON, read and write at once, send an error, close. Knows no protocol."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -16,6 +17,31 @@ from starlette.websockets import WebSocketDisconnect
 from asr_server.core.errors import AsrError, ShuttingDown, WebSocketOnly
 from asr_server.net.errors import TABLE, Json
 from asr_server.ops.metric_labels import Transport
+
+# Far more than a message needs that makes sense: it has one long text, or a list of up to 1000 words. Counted before
+# parsing, and also where they are part of a text, which may have 16 000 characters.
+_MAX_CONTAINERS = 2_000
+_MAX_VALUES = 20_000
+_MAX_DIGITS = 20  # of a whole number; the time for more grows with their square
+
+
+def parse_json(message: str | bytes) -> Any:
+    """Return the value of a client's message, in bounded time: meanwhile no other client is served.
+
+    Raises `ValueError` if it is not JSON in UTF-8 or has too many values, and `RecursionError` if it is nested too
+    deeply.
+    """
+    text = message if isinstance(message, str) else message.decode()
+    if text.count("[") + text.count("{") > _MAX_CONTAINERS or text.count(",") > _MAX_VALUES:
+        raise ValueError("too many values")
+    return json.loads(text, parse_int=_whole_number)
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError("the number is too long")
+    return int(digits)
+
 
 _CLOSE_TIMEOUT_S = 5.0  # for a close frame to a client that does not read
 _CLEAN_CLOSES = {1000, 1001}

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from asr_server.core.errors import AsrError, Cancelled
 from asr_server.core.transcript import Segment, Transcript
-from asr_server.net.disconnect import while_connected
+from asr_server.net.body import while_connected
 from asr_server.net.errors import error_body, internal_error_body
 from asr_server.net.request_log import log_fields
 from asr_server.recordings.pipeline import Event, Finished, SegmentDone, SegmentLabelled, Started, TextDelta

@@ -5,9 +5,9 @@
 A stream costs the engine seconds that live work took, for each second of speech that it answered. Rows share the time
 of a pass, so another stream costs only the part that grows with the rows: the slope of a line through the rows and the
 seconds of passes. While recordings wait or run they keep a fifth of the engine's time (`RECORDINGS_SHARE`), however
-much live work there is. Live work may take the rest, and no more than leaves partials in time: an answer takes as long as alone, divided by the share of the engine that is left. This gives
-how many may speak at once. Where partials are late nevertheless, the number is lower in that ratio: sessions then ask
-less often, and so seem to cost less.
+much live work there is. Live work may take the rest, and no more than leaves partials in time: an answer takes as long
+as alone, divided by the share of the engine that is left. This gives how many may speak at once. Where partials are
+late nevertheless, the number is lower in that ratio: sessions then ask less often, and so seem to cost less.
 
 A session that is silent costs nothing, but may begin to speak: from the share of their time that people speak follows
 how many sessions fit, so that rarely more than may speak at once do.

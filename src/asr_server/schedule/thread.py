@@ -43,9 +43,10 @@ class EngineThread:
     After `idle_timeout_s` without a job or a lease a model is unloaded; 0 keeps it for ever. Where memory is short for
     one, others that have no rows are unloaded, the least recently used first. `live_reserve` slots of each batch are
     kept free for live jobs, so that they start with the next step however much else waits; recordings in turn keep a
-    share of the time. `on_state` and `watch` are called on the engine thread and must return at once. `poll_idle` is called there once a turn, for what batches unload by themselves: it returns the seconds until it is
-    due again, or None. `request_clock` is what the deadlines of jobs are measured by. `clock` is monotonic seconds.
-    Without `start` nothing runs until `turn` is called: for tests.
+    share of the time. `on_state` and `watch` are called on the engine thread and must return at once. `poll_idle` is
+    called there once a turn, for what batches unload by themselves: it returns the seconds until it is due again, or
+    None. `request_clock` is what the deadlines of jobs are measured by. `clock` is monotonic seconds. Without `start`
+    nothing runs until `turn` is called: for tests.
 
     `work`: what was done so far. `on_failure` is called once, on the engine thread and before any job gets the error,
     when the engine has failed: the process has to end.

@@ -7,7 +7,7 @@ from starlette.applications import Starlette
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from asr_server.net.head import HeadRequests
+from asr_server.net.install import HeadRequests
 
 
 @pytest.mark.parametrize("version", ["2.3", "2.4"])
