@@ -16,7 +16,7 @@ from asr_server.cli.parser import did_you_mean
 from asr_server.client.forms import MODES
 from asr_server.core.errors import InvalidInput
 from asr_server.recordings.requests import ChannelMode
-from asr_server.subtitle.cue_config import SpeakerStyle
+from asr_server.subtitle.cues import SpeakerStyle
 from asr_server.text import languages
 
 DEFAULT_SERVER = "http://127.0.0.1:8100"

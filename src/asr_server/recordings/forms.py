@@ -43,7 +43,7 @@ from asr_server.recordings.requests import (
 )
 from asr_server.recordings.schemas import ErrorBody
 from asr_server.recordings.speaker_fields import channel_mode, speaker_options
-from asr_server.subtitle.cue_config import SpeakerStyle
+from asr_server.subtitle.cues import SpeakerStyle
 from asr_server.text import languages, target_languages
 
 if TYPE_CHECKING:

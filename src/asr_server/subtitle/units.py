@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from asr_server.core.transcript import TimeSource, Word
-from asr_server.subtitle.cue_config import CueConfig, SpeakerStyle
-from asr_server.subtitle.cues import named, text_lines
+from asr_server.subtitle.cues import CueConfig, SpeakerStyle, named, text_lines
 from asr_server.text import boundary, line_break_models, words
 from asr_server.text.boundary import Boundary
 from asr_server.text.columns import measure

@@ -19,9 +19,8 @@ from asr_server.features.translation.translator import Translator
 from asr_server.ops.metric_spec import MetricKind, MetricSample, MetricSpec
 from asr_server.recordings import render
 from asr_server.recordings.requests import ResponseFormat, Result, TranslationRequest
-from asr_server.subtitle.cue_config import CueConfig
-from asr_server.subtitle.cues import Cue
-from asr_server.subtitle.layout import relayout
+from asr_server.subtitle.cue_segmentation import relayout
+from asr_server.subtitle.cues import Cue, CueConfig
 from asr_server.text import joining, languages, target_languages
 from asr_server.text.target_languages import LanguageTag
 

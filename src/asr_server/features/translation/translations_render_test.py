@@ -19,8 +19,7 @@ from asr_server.features.translation.translations import (
     render_transcript,
 )
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranslationRequest
-from asr_server.subtitle.cue_config import CueConfig
-from asr_server.subtitle.cues import Cue
+from asr_server.subtitle.cues import Cue, CueConfig
 from asr_server.text import target_languages
 
 SEGMENTS = tuple(Segment(1000 * i, 1000 * i + 900, f"word {i}", "English", (i,), -0.2, 0.1) for i in range(2))
