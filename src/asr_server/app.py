@@ -54,7 +54,7 @@ from asr_server.live.inference import Engines
 from asr_server.live.sessions import LiveSessions
 from asr_server.net.access import AccessRules
 from asr_server.net.credentials import EphemeralKeys
-from asr_server.ops.probes import not_live
+from asr_server.ops.health import not_live
 from asr_server.ops.server_metrics import Metrics
 from asr_server.processes import sandbox
 from asr_server.recordings.pipeline import PipelineResources, PrepareStep, RecordingPipeline

@@ -265,10 +265,10 @@ def language(text: str) -> str | None:
 
 def target_language(text: str) -> str:
     """Return the tag of a language to translate into."""
-    from asr_server.text import target_languages
+    from asr_server.text import languages
 
     try:
-        return target_languages.find(text).tag
+        return languages.find(text).tag
     except InvalidInput as error:
         raise _language_error(text, error) from None
 

@@ -22,8 +22,7 @@ from starlette.websockets import WebSocket
 
 from asr_server import web
 from asr_server.core.errors import AsrError, ForeignHost, ForeignOrigin, InvalidKey, MissingKey
-from asr_server.core.hosts import is_loopback
-from asr_server.core.settings import Settings
+from asr_server.core.settings import Settings, is_loopback
 from asr_server.net import credentials, websocket_io
 from asr_server.net.credentials import ApiKeys, EphemeralKeys, fingerprint
 from asr_server.net.errors import TABLE, http_response, realtime_error

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from asr_server.core.errors import AsrError
 from asr_server.core.transcript import Transcript
 from asr_server.net.access import PROBES
-from asr_server.ops.metric_labels import NO_ROUTE, OTHER, Transport
+from asr_server.ops.metric_spec import NO_ROUTE, OTHER, Transport
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

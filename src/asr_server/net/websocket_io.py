@@ -16,7 +16,7 @@ from starlette.websockets import WebSocketDisconnect
 
 from asr_server.core.errors import AsrError, ShuttingDown, WebSocketOnly
 from asr_server.net.errors import TABLE, Json
-from asr_server.ops.metric_labels import Transport
+from asr_server.ops.metric_spec import Transport
 
 # Far more than a message needs that makes sense: it has one long text, or a list of up to 1000 words. Counted before
 # parsing, and also where they are part of a text, which may have 16 000 characters.

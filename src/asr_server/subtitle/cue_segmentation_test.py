@@ -11,8 +11,8 @@ from asr_server.subtitle.conftest import VOCABULARY, text, transcript, transcrip
 from asr_server.subtitle.cues import CueConfig, SpeakerStyle, with_names
 from asr_server.subtitle.lint import LintRule, check
 from asr_server.subtitle.units import Passage, units
-from asr_server.text import line_break_models, words
-from asr_server.text.columns import measure
+from asr_server.text import words
+from asr_server.text.words import measure
 
 RULES = CueConfig()
 # Six scripts: over 10,000 transcripts in the nightly run.
@@ -186,7 +186,7 @@ def test_phrases_without_spaces_are_not_torn():
             f"{subject}昨日は市場で古い友達に会ってとても長い話を聞きながら東京タワーの近くまで歩いて行って飲みました"
         )
         timed = [Word(w, 200 * i, 200 * i + 200, TimeSource.ALIGNED) for i, w in enumerate(words.split(text))]
-        ends, offset = line_break_models.ends(text), 0
+        ends, offset = words.phrase_ends(text), 0
         for line in (line for cue in cue_segmentation.cues([Passage(text, timed)], RULES) for line in cue.lines):
             offset += len(line)
             assert offset in ends

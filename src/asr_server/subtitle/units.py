@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from asr_server.core.transcript import TimeSource, Word
 from asr_server.subtitle.cues import CueConfig, SpeakerStyle, named, text_lines
-from asr_server.text import boundary, line_break_models, words
+from asr_server.text import boundary, words
 from asr_server.text.boundary import Boundary
-from asr_server.text.columns import measure
 from asr_server.text.joining import joint
 from asr_server.text.scripts import is_unspaced
+from asr_server.text.words import measure
 
 _BREAKABLE_SPACE = re.compile(r"[^\S\u00a0\u2007\u202f]+")
 
@@ -123,7 +123,7 @@ def _groups(run: Sequence[Unit], rules: CueConfig) -> Iterator[list[Unit]]:
     if len(run) == 1:
         yield list(run)
         return
-    ends = line_break_models.ends("".join(unit.text for unit in run))
+    ends = words.phrase_ends("".join(unit.text for unit in run))
     group: list[Unit] = []
     offset = 0
     for unit in run:

@@ -1,8 +1,9 @@
-"""The characters of scripts that are written without spaces, by the blocks of Unicode 16."""
+"""The characters of scripts that are written without spaces, by the blocks of Unicode 16, and the letters of others."""
 
 from __future__ import annotations
 
 import re
+import unicodedata
 
 # Each is the inside of a character class of a regular expression.
 THAI = "\u0e01-\u0e2e\u0e30-\u0e3a\u0e40-\u0e45\u0e47-\u0e59"  # without the marks of abbreviation and repetition
@@ -21,3 +22,40 @@ _UNSPACED = re.compile(f"[{LETTERS}{PUNCTUATION}]")
 def is_unspaced(char: str) -> bool:
     """True if `char`, a letter or punctuation, belongs to a script that puts no spaces between words."""
     return bool(_UNSPACED.match(char))
+
+
+# For each ISO 15924 code the first word of the Unicode names of its letters.
+LETTER_NAMES: dict[str, frozenset[str]] = {
+    "Latn": frozenset({"LATIN"}),
+    "Cyrl": frozenset({"CYRILLIC"}),
+    "Grek": frozenset({"GREEK"}),
+    "Arab": frozenset({"ARABIC"}),
+    "Hebr": frozenset({"HEBREW"}),
+    "Deva": frozenset({"DEVANAGARI"}),
+    "Beng": frozenset({"BENGALI"}),
+    "Guru": frozenset({"GURMUKHI"}),
+    "Gujr": frozenset({"GUJARATI"}),
+    "Taml": frozenset({"TAMIL"}),
+    "Telu": frozenset({"TELUGU"}),
+    "Knda": frozenset({"KANNADA"}),
+    "Mlym": frozenset({"MALAYALAM"}),
+    "Sinh": frozenset({"SINHALA"}),
+    "Thai": frozenset({"THAI"}),
+    "Laoo": frozenset({"LAO"}),
+    "Mymr": frozenset({"MYANMAR"}),
+    "Khmr": frozenset({"KHMER"}),
+    "Geor": frozenset({"GEORGIAN"}),
+    "Armn": frozenset({"ARMENIAN"}),
+    "Ethi": frozenset({"ETHIOPIC"}),
+    "Kore": frozenset({"HANGUL", "CJK"}),
+    "Hans": frozenset({"CJK", "BOPOMOFO"}),
+    "Hant": frozenset({"CJK", "BOPOMOFO"}),
+    # The last two are the marks of length (ー) and of repetition (々).
+    "Jpan": frozenset({"HIRAGANA", "KATAKANA", "CJK", "KATAKANA-HIRAGANA", "IDEOGRAPHIC"}),
+}
+
+
+def letter_names(text: str) -> list[str]:
+    """Return for each letter the first word of its name: LATIN, CYRILLIC, CJK."""
+    letters = (c for c in unicodedata.normalize("NFKC", text) if c.isalpha())
+    return [unicodedata.name(c, "UNKNOWN").split(" ")[0] for c in letters]

@@ -12,7 +12,7 @@ import soundfile
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import DeadlineExceeded, SpeechFailed
-from asr_server.core.speech_settings import SpeechSettings
+from asr_server.core.settings import SpeechSettings
 from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpeechScript
 from asr_server.features.speech_output import text_parts
 from asr_server.features.speech_output.cache import SpeechCache

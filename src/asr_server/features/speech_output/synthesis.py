@@ -14,7 +14,7 @@ import numpy as np
 
 from asr_server.audio.shares import FairShares
 from asr_server.core.errors import DeadlineExceeded, ShuttingDown, SpeechUnavailable
-from asr_server.core.speech_settings import SpeechSettings
+from asr_server.core.settings import SpeechSettings
 from asr_server.engine.client import until
 from asr_server.features.speech_output import script
 from asr_server.features.speech_output.cache import SpeechCache, SpokenAnswer

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import DeadlineExceeded, Overloaded, ShuttingDown, SpeechFailed, SpeechUnavailable
-from asr_server.core.speech_settings import SpeechSettings
+from asr_server.core.settings import SpeechSettings
 from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpeechScript
 from asr_server.features.speech_output import synthesis
 from asr_server.features.speech_output.cache import SpeechCache

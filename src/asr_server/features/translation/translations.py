@@ -21,8 +21,8 @@ from asr_server.recordings import render
 from asr_server.recordings.requests import ResponseFormat, Result, TranslationRequest
 from asr_server.subtitle.cue_segmentation import relayout
 from asr_server.subtitle.cues import Cue, CueConfig
-from asr_server.text import joining, languages, target_languages
-from asr_server.text.target_languages import LanguageTag
+from asr_server.text import joining, languages
+from asr_server.text.languages import LanguageTag
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
@@ -178,8 +178,8 @@ class Translations:
 
         Raises as `cues`, and `InvalidLanguage` or `UnsupportedLanguage` before anything is sent.
         """
-        target = target_languages.find(target_language, param="target_language")
-        source = target_languages.find(source_language, param="source_language") if source_language.strip() else None
+        target = languages.find(target_language, param="target_language")
+        source = languages.find(source_language, param="source_language") if source_language.strip() else None
         self.check()
         order = TranslationConfig(target, self._settings.translate_temperature, limit_s)
         return await self._translated([Line(text, source) for text in texts], order), target
@@ -194,7 +194,7 @@ class Translations:
         await self._endpoint.close()
 
     def _order(self, request: TranslationRequest, temperature: float, limit_s: float) -> TranslationConfig:
-        target = target_languages.find(request.target_language)
+        target = languages.find(request.target_language)
         return TranslationConfig(target, temperature, limit_s, request.glossary)
 
     async def _translate(
@@ -232,7 +232,7 @@ def _config(settings: Settings) -> EndpointConfig:
 def _language(name: str) -> LanguageTag | None:
     """Return the language of that name, or None if it is unknown: the endpoint then detects it."""
     try:
-        return target_languages.find(name) if name else None
+        return languages.find(name) if name else None
     except (InvalidLanguage, UnsupportedLanguage):
         return None
 
