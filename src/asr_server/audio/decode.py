@@ -54,8 +54,7 @@ from asr_server.core.errors import (
 )
 from asr_server.core.idle import IdleTimer
 from asr_server.core.temporary import restore_directory
-from asr_server.processes.environment import is_stopped
-from asr_server.processes.worker_process import ForkServer, ForkServerLost
+from asr_server.processes.launcher import ForkServer, ForkServerLost, is_stopped
 
 # Short WAV files of mono 16-bit PCM at 16 kHz, which many clients send, need no decoder: their samples lie in the file
 # as they are. No library reads these bytes, every loop is bounded, and what is in any way unusual is left to the

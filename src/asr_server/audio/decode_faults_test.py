@@ -25,7 +25,7 @@ from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import DecoderUnavailable, InvalidAudio, ShuttingDown, UploadsUnavailable
 from asr_server.core.idle import end_expired
-from asr_server.processes import worker_process
+from asr_server.processes import launcher
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -208,7 +208,7 @@ async def test_a_decoder_that_never_starts_is_not_the_files_fault(
 ) -> None:
     """A fork server that hangs from its start, ends at once or is not there gives `DecoderUnavailable` after three
     attempts, and the next file is served when it starts again."""
-    monkeypatch.setattr(worker_process, "_FIRST_ANSWER_S", 0.5)
+    monkeypatch.setattr(launcher, "_FIRST_ANSWER_S", 0.5)
     decoder = Decoder(DecodeLimits(max_audio_s=600.0))
     with monkeypatch.context() as broken:
         (tmp_path / "python").write_text(program)

@@ -28,7 +28,7 @@ from asr_server.core.setting_types import LogLevel
 from asr_server.core.settings import Settings
 from asr_server.net.http_protocol import HttpProtocol
 from asr_server.net.socket_protocol import SocketProtocol
-from asr_server.processes.environment import raise_file_limit
+from asr_server.processes.launcher import raise_file_limit
 
 if TYPE_CHECKING:
     from asr_server.features.host.granian_server import GranianServer

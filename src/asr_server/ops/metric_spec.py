@@ -1,4 +1,4 @@
-"""The description of a metric, the labels of requests, and the metrics of a gateway, which imports nothing else here."""
+"""The description of a metric, the labels of requests, and the metrics of a gateway, which imports no other of ours."""
 
 from __future__ import annotations
 
