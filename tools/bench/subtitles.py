@@ -8,9 +8,9 @@ from typing import Any
 
 from asr_server.subtitle import cue_segmentation, files
 from asr_server.subtitle.alignment import estimate
+from asr_server.subtitle.cue_segmentation import Passage
 from asr_server.subtitle.cues import CueConfig
 from asr_server.subtitle.lint import check
-from asr_server.subtitle.units import Passage
 
 COUNT = 10_000
 ROUNDS = 3

@@ -1,4 +1,4 @@
-"""Where speech begins and ends, and where audio is cut, from the speech probability and the loudness of its frames.
+"""Finds where speech begins and ends, and where to cut, from the speech probability and the loudness of frames.
 
 `Endpointer` finds the utterances of a live session, `SpanCutter` the spans of at most 30 s of a recording.
 

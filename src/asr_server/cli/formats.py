@@ -15,7 +15,7 @@ from asr_server.cli.parser import unknown_name
 from asr_server.recordings.requests import OutputOptions, ResponseFormat
 from asr_server.subtitle import files
 from asr_server.subtitle.cues import Cue
-from asr_server.text import joining, languages
+from asr_server.text import languages, scripts
 
 
 class Format(StrEnum):
@@ -122,7 +122,7 @@ def _text_format(content: dict[str, Any], wanted: Format) -> str:
     """Return a format without cues, of the content of verbose_json."""
     if wanted is Format.TEXT:
         turns = [(segment.get("speaker", ""), segment["text"]) for segment in content["segments"]]
-        return joining.dialogue(turns) if any(speaker for speaker, _ in turns) else str(content["text"])
+        return scripts.dialogue(turns) if any(speaker for speaker, _ in turns) else str(content["text"])
     if wanted is Format.DIARIZED_JSON:
         return json.dumps(_diarized(content), ensure_ascii=False)
     if wanted is Format.JSON:

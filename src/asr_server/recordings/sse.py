@@ -26,7 +26,7 @@ from asr_server.net.request_log import log_fields
 from asr_server.recordings.pipeline import Event, Finished, SegmentDone, SegmentLabelled, Started, TextDelta
 from asr_server.recordings.render import diarized_segment, language_codes, logprobs, token_usage, verbose, words
 from asr_server.recordings.requests import OutputOptions, ResponseFormat
-from asr_server.text.joining import joint
+from asr_server.text.scripts import joint
 
 # Proxies and Node's fetch give up on a silent connection; they do so after 60 s and more.
 PING_S = 15.0

@@ -38,7 +38,7 @@ class Priority(IntEnum):
 
 @dataclass(slots=True, eq=False)
 class Job(Generic[R]):
-    """Work for the engine thread with a result of type `R`. To cancel it, cancel `future`: there is no other flag."""
+    """Work for the engine thread with a result of type `R`."""
 
     item: object  # what the batch of `model` takes in; with None the job is done when that model is loaded
     priority: Priority = Priority.INTERACTIVE
@@ -54,7 +54,7 @@ class Job(Generic[R]):
     load_s: float = 0.0  # set by the engine thread: the part of its wait that was for the model to be loaded
     begun: bool = False  # set by the engine thread: the batch had an outcome for it
     key: int = field(default_factory=lambda: next(_numbers))  # the row's key in the batch
-    future: Future[R] = field(default_factory=Future)
+    future: Future[R] = field(default_factory=Future)  # cancelled to cancel the job: there is no other flag
     # that of the code that made the job: what the engine thread logs for this job alone has the id of its request
     context: Context = field(default_factory=copy_context)
 

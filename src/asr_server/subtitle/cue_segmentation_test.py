@@ -8,9 +8,9 @@ import pytest
 from asr_server.core.transcript import TimeSource, Word
 from asr_server.subtitle import cue_segmentation
 from asr_server.subtitle.conftest import VOCABULARY, text, transcript, transcripts
+from asr_server.subtitle.cue_segmentation import Passage, units
 from asr_server.subtitle.cues import CueConfig, SpeakerStyle, with_names
 from asr_server.subtitle.lint import LintRule, check
-from asr_server.subtitle.units import Passage, units
 from asr_server.text import words
 from asr_server.text.words import measure
 

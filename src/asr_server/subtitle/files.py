@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import takewhile
 
 from asr_server.subtitle.cues import Cue, with_names
-from asr_server.text.joining import unbroken
+from asr_server.text.scripts import unbroken
 
 JOINER = "\u2060"
 

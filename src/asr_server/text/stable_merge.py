@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from asr_server.text.joining import joint
-from asr_server.text.scripts import is_unspaced
+from asr_server.text.scripts import is_unspaced, joint
 
 _RUN = re.compile(r"\s*\S+")
 

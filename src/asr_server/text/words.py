@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import wcwidth
 
 from asr_server.text import scripts
-from asr_server.text.joining import joint
+from asr_server.text.scripts import joint
 
 if TYPE_CHECKING:
     from budoux.parser import Parser

@@ -21,7 +21,7 @@ from asr_server.recordings import render
 from asr_server.recordings.requests import ResponseFormat, Result, TranslationRequest
 from asr_server.subtitle.cue_segmentation import relayout
 from asr_server.subtitle.cues import Cue, CueConfig
-from asr_server.text import joining, languages
+from asr_server.text import languages, scripts
 from asr_server.text.languages import LanguageTag
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class TranslatedTranscript:
             else segment
             for segment, line in zip(self.source.segments, self.lines, strict=True)
         )
-        text = joining.join(segment.text for segment in segments)
+        text = scripts.join(segment.text for segment in segments)
         return replace(self.source, text=text, language=self.target.name, segments=segments)
 
 
@@ -157,7 +157,7 @@ class Translations:
         closes the connections to the endpoint.
         """
         known = languages or [""] * len(cues)
-        texts = [(joining.unbroken(cue.text), name) for cue, name in zip(cues, known, strict=True)]
+        texts = [(scripts.unbroken(cue.text), name) for cue, name in zip(cues, known, strict=True)]
         order = self._order(request, self._settings.translate_srt_temperature, limit_s)
         lines, failure = await self._translate(texts, request, order)
         return TranslatedCues(tuple(cues), lines, order.target, failure)
@@ -296,7 +296,7 @@ def _facts(found: TranslatedTranscript) -> dict[str, Any]:
 def _pairs(found: TranslatedTranscript) -> str:
     """A block for each segment: the source, behind its speaker if that is known, and the translation below it if there
     is one."""
-    sources = (joining.dialogue([(segment.speaker or "", segment.text)]) for segment in found.source.segments)
+    sources = (scripts.dialogue([(segment.speaker or "", segment.text)]) for segment in found.source.segments)
     blocks = [
         f"{source}\n{line.text}\n" if line.translated else f"{source}\n"
         for source, line in zip(sources, found.lines, strict=True)
