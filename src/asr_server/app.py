@@ -332,7 +332,7 @@ async def _trim_heap() -> None:
 
 
 def _log_safety(settings: Settings) -> None:
-    """What an operator should know before others find out."""
+    """Log what an operator should know before others find out."""
     logger.info("access", keys=len(settings.keys), anonymous=not settings.keys, host=settings.host)
     if any(len(key) < _LEAST_KEY_LENGTH for key in settings.keys):
         logger.warning("a key is short enough to be guessed", least=_LEAST_KEY_LENGTH)
