@@ -210,11 +210,11 @@ async def _readable(fd: int) -> None:
     try:
         await ready
     finally:
-        loop.remove_reader(fd)
+        loop.remove_reader(fd)  # before the descriptor is closed: the loop would watch the next file of that number
 
 
 def _resolve(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
+    if not ready.done():  # the waiter may have been cancelled in the same round of the loop
         ready.set_result(None)
 
 

@@ -353,6 +353,7 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, R]) -> R:
     finally:
         for waiter in (task, gone):
             waiter.cancel()
+        # The caller frees what the work uses as soon as this returns, so the work has to be over.
         await asyncio.gather(task, gone, return_exceptions=True)
 
 

@@ -245,6 +245,7 @@ def _measured_task(loop: asyncio.AbstractEventLoop, steps: Any, **options: Any) 
     return asyncio.Task(steps if connection is None else _Measured(steps, connection), loop=loop, **options)
 
 
+# As long as a slice lasts, all other tasks of the loop wait.
 SLICE_S = 0.0005
 # A request takes several rounds of the event loop.
 _ROUND_S = 0.001
@@ -272,6 +273,7 @@ class SliceQueue:
     async def next(self, cost_s: float = SLICE_S) -> None:
         """Return when it is the caller's turn. `cost_s`: how long it then keeps the event loop."""
         turn = asyncio.get_running_loop().create_future()
+        # Whoever is cancelled while it waits leaves its callback behind, which then does nothing.
         self.soon(lambda: None if turn.done() else turn.set_result(None), cost_s)
         await turn
 
@@ -292,6 +294,7 @@ class SliceQueue:
                 asyncio.get_running_loop().call_soon(self._run)
 
 
+# By loop, as tests have several: what waits on one cannot be called on another.
 _slice_queues: WeakKeyDictionary[asyncio.AbstractEventLoop, SliceQueue] = WeakKeyDictionary()
 
 

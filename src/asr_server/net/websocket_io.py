@@ -93,12 +93,13 @@ async def close(socket: WebSocket, code: int, reason: str, message: Json | None 
             if message is not None:
                 await socket.send_json(message)
             await socket.close(code, reason)
-    except (TimeoutError, WebSocketDisconnect, OSError, RuntimeError):
+    except (TimeoutError, WebSocketDisconnect, OSError, RuntimeError):  # the last where it is closed already
         return
 
 
 async def read_and_write(read: Coroutine[Any, Any, T], write: Coroutine[Any, Any, None]) -> T | None:
     """Read and write until either ends or fails. Returns the reader's result, or None if the writer ended first."""
+    # Two tasks, as a client that does not read must not keep its own messages from being read.
     reader, writer = asyncio.create_task(read), asyncio.create_task(write)
     try:
         done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
@@ -109,6 +110,7 @@ async def read_and_write(read: Coroutine[Any, Any, T], write: Coroutine[Any, Any
     finally:
         for task in (reader, writer):
             task.cancel()
+        # Awaited, so that neither uses the socket when the caller closes it; errors of the other one say nothing new.
         await asyncio.gather(reader, writer, return_exceptions=True)
 
 

@@ -151,6 +151,7 @@ class ForkServer:
     def _started(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
         if self._process is not None and self._control is not None and self.alive():
             return self._process, self._control
+        # Packets keep a request and its descriptors together. Our end never blocks: it belongs to the event loop.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         try:
@@ -165,7 +166,7 @@ class ForkServer:
             ours.close()
             raise ForkServerLost from error
         finally:
-            theirs.close()
+            theirs.close()  # only when no copy is left here does the process's end show at ours
         self._process, self._control, self._has_answered = process, ours, False
         return process, ours
 
