@@ -524,14 +524,10 @@ def process_environment(**changes: str) -> dict[str, str]:
 def environment_of(settings: Settings, **changes: Any) -> dict[str, str]:
     """Return the environment for a child process with the same settings, except for `changes`."""
     shown = settings.model_dump(mode="json", include=settings.model_fields_set)
-    values = {name: _revealed(getattr(settings, name), value) for name, value in shown.items()}
-    values |= changes
+    # The dump has asterisks in place of secrets, which the other process needs.
+    secrets = {name: value for name in shown if isinstance(value := getattr(settings, name), SecretStr)}
+    values = {**shown, **{name: value.get_secret_value() for name, value in secrets.items()}, **changes}
     return process_environment(**{name.upper(): _spelled(value) for name, value in values.items()})
-
-
-def _revealed(value: Any, shown: Any) -> Any:
-    """Return the value itself where the dump shows asterisks: the other process needs it."""
-    return value.get_secret_value() if isinstance(value, SecretStr) else shown
 
 
 def _spelled(value: Any) -> str:

@@ -60,8 +60,8 @@ class Origins:
         """Raise `ForeignHost` for a name that somebody else's DNS may have made to resolve to this server."""
         if not self.keyless or host is None or _ANY in self.allowed:
             return
-        name = _name(host)
-        if not (_is_address(name) or self._is_own(name) or name in map(_name_of_origin, self.allowed)):
+        name, own_origins = _name(host), {_name(origin.partition("://")[2]) for origin in self.allowed}
+        if not (_is_address(name) or self._is_own(name) or name in own_origins):
             raise ForeignHost(
                 "A server without keys answers to addresses and to names that no stranger can register only."
                 + (f" To add this one, set ALLOWED_ORIGINS=http://{host.lower()}" if _HOST.fullmatch(host) else "")
@@ -86,10 +86,6 @@ def _name(host: str) -> str:
     with suppress(ValueError):
         return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
     return ""
-
-
-def _name_of_origin(origin: str) -> str:
-    return _name(origin.partition("://")[2])
 
 
 def _is_address(name: str) -> bool:
@@ -194,7 +190,8 @@ class AccessControl:
 
     def _caller(self, connection: HTTPConnection) -> Caller:
         presented = credentials.presented(connection)
-        if presented and presented.startswith(credentials.EPHEMERAL) and _is_realtime_socket(connection.scope):
+        is_realtime = (connection.scope["type"], connection.scope["path"]) == ("websocket", _REALTIME)
+        if is_realtime and presented and presented.startswith(credentials.EPHEMERAL):
             opened = self._rules.ephemeral_keys.open(presented)
             return Caller(opened.owner, opened.session)
         if not self._rules.api_keys:
@@ -245,10 +242,6 @@ def _is_page(scope: Scope) -> bool:
         return True
     page = path == "/" or (path.startswith(_PAGE) and web.name_in(path.removeprefix(_PAGE)) != "")
     return method in _SAFE_METHODS and page
-
-
-def _is_realtime_socket(scope: Scope) -> bool:
-    return (scope["type"], scope["path"]) == ("websocket", _REALTIME)
 
 
 def _address(connection: HTTPConnection) -> str:

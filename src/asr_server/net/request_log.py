@@ -49,7 +49,8 @@ class RequestLog:
             await self._app(scope, receive, send)
             return
         state = scope.setdefault("state", {})
-        state["id"] = request_id = _request_id(Headers(scope=scope).get("x-request-id"))
+        given = Headers(scope=scope).get("x-request-id", "")
+        state["id"] = request_id = given if _VALID_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
         state["log"] = {}
         state["began_s"], status = time.perf_counter(), 0
 
@@ -96,10 +97,6 @@ def _parts(timings: DataclassInstance) -> list[tuple[str, float]]:
 
 def _took_ms(scope: Scope) -> float:
     return 1000 * (time.perf_counter() - float(scope["state"]["began_s"]))
-
-
-def _request_id(given: str | None) -> str:
-    return given if given and _VALID_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
 
 
 def _log(scope: Scope, request_id: str, status: int) -> None:

@@ -260,7 +260,8 @@ class StreamCapacity:
         measured = self._work.speech_s >= _LEAST_SPEECH_S and since_s >= _LEAST_SPAN_S
         _, live_s, speech_s, *_ = self._live.sums
         share = min(1.0, max(_LEAST_SHARE, self._speaking.ratio))
-        speakers = self._speakers() if measured else self._guessed_speakers()
+        guess = max(self._least_streams, _LIVE_SHARE * self._audio.ratio / _TIMES_HEARD)
+        speakers = self._speakers() if measured else guess
         streams = min(self._most(room), math.floor(_sessions(speakers, share if measured else 1.0)))
         audio_s_per_s, free_audio_s_per_s = self._audio_s_per_s()
         return FreeCapacity(
@@ -301,9 +302,6 @@ class StreamCapacity:
     @property
     def _least_streams(self) -> int:
         return LEAST_STREAMS
-
-    def _guessed_speakers(self) -> float:
-        return max(self._least_streams, _LIVE_SHARE * self._audio.ratio / _TIMES_HEARD)
 
     def _audio_s_per_s(self) -> tuple[float, float]:
         """Return the seconds of recordings in a second that the engine does while live work goes on, and how many are
