@@ -59,7 +59,7 @@ class Unit:
     end_ms: int
     spaced: bool  # the text has a space before it
     speaker: str
-    columns: int  # see `columns.Width`; the name of the speaker counts too, where it will be shown before the unit
+    columns: int  # see `words.Width`; the name of the speaker counts too, where it will be shown before the unit
     wide: int  # as `columns`
     ends: Boundary  # the boundary at its end
 
