@@ -102,6 +102,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """Parse bytes from the peer."""
         if self.handshake_initiated:
             self._unparsed += data
+            # Whoever has been greedy queues behind those that wait, and parses nothing at once.
             if self._is_greedy and slice_queue().are_awaited:
                 self._parse_soon()
             self._parse_and_count()
@@ -132,7 +133,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def _parse_and_count(self) -> None:
         """Parse, outside of the tasks whose time is counted anyway."""
-        began_s = time.thread_time()
+        began_s = time.thread_time()  # of the processor: this thread may wait for the interpreter meanwhile
         self._parse()
         self._loop_time.take(time.thread_time() - began_s)
 
@@ -149,7 +150,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._unparsed.clear()
             self._unfinished.end()
         elif self._unparsed:
-            self.transport.pause_reading()
+            self.transport.pause_reading()  # the kernel's buffer fills up, and TCP makes the peer wait
         elif not self.read_paused:
             self.transport.resume_reading()
 

@@ -102,6 +102,7 @@ class EngineThread:
 
         Raises `ShuttingDown` when no new work is taken, `EngineFailed` when none can be done.
         """
+        # Checked and queued under one lock: after the last drain of `_end` no job may come any more.
         with self._wake:
             if self._failure is not None:
                 raise EngineFailed(self._failure.message)
@@ -155,7 +156,7 @@ class EngineThread:
         """Take no more work, finish the present step, fail all jobs with `ShuttingDown`, unload, end the thread."""
         with self._wake:
             self._stopping = True
-            self._wake.notify()
+            self._wake.notify()  # not missed: the thread reads `_stopping` under this lock before it sleeps
         try:
             self._ended.result(timeout=timeout_s)
         except TimeoutError:
@@ -178,7 +179,7 @@ class EngineThread:
 
     def turn(self) -> None:
         """Run one round: drop cancelled rows, admit the most urgent jobs, run one step, unload what is idle."""
-        self._drop_cancelled()
+        self._drop_cancelled()  # first: their slots are for the jobs that are admitted next
         self._admit()
         self._step()
         self._unload_idle()
