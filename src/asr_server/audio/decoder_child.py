@@ -417,11 +417,11 @@ def decode(request: DecodeRequest, source_fd: int, out_fd: int) -> FrameType:
     written = 0
     for block in demuxer.blocks():
         written += output.write(block)
-        sandbox.limit_cpu_from_now(request.block_cpu_s)
+        sandbox.limit_cpu_from_now(request.block_cpu_s)  # anew, so that a long file does not end for its length
         if written > max_samples:
             return FrameType.AUDIO_TOO_LONG
         if written > (trusted_s + _COUNT_SLACK_S) * request.rate_hz:
-            trusted_s = float("inf")
+            trusted_s = float("inf")  # the packets are counted once
             if Demuxer(source_fd, request.file_bytes).is_longer_than(request.max_audio_s + _COUNT_SLACK_S):
                 return FrameType.AUDIO_TOO_LONG
     written += output.flush()

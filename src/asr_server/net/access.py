@@ -151,6 +151,7 @@ class AccessControl:
             try:
                 place = held.enter_context(self._admit(connection))
             except AsrError as error:
+                # Whoever is refused again and again waits here, and takes no more of the loop than its share.
                 await loop_time().refusal(_address(connection))
                 await _reject(scope, receive, send, error)
                 return

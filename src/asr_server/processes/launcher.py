@@ -98,9 +98,9 @@ class ForkServer:
         give_up_s = time.monotonic() + self.answer_s
         while True:
             try:
-                socket.send_fds(control, [request], [source_fd, out_fd])
+                socket.send_fds(control, [request], [source_fd, out_fd])  # whole or not at all: it is one packet
                 return process
-            except BlockingIOError:
+            except BlockingIOError:  # the requests that it has not read fill the socket
                 if time.monotonic() > give_up_s:
                     self.end(process)
                     raise ForkServerLost from None
@@ -116,7 +116,7 @@ class ForkServer:
 
     def answered(self, process: subprocess.Popen[bytes]) -> None:
         """A request that was sent to `process` has reached a child."""
-        self._has_answered |= process is self._process
+        self._has_answered |= process is self._process  # not one that another has replaced meanwhile
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
         """Kill that process and every request in it; a later `send` starts another."""

@@ -124,7 +124,7 @@ class WorkerProcess:
         return Message(content, await answers.readexactly(data_bytes))
 
     async def _kill(self) -> None:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):  # it has ended by itself
             self._child.kill()
         await self._child.wait()
 
@@ -282,7 +282,7 @@ class RequestOrder:
         is_live = bool(live) and not (recordings and self._live_in_a_row >= _LIVE_IN_A_ROW)
         self._live_in_a_row = self._live_in_a_row + 1 if is_live else 0
         queue = live if is_live else recordings
-        self._is_taken = bool(queue)
+        self._is_taken = bool(queue)  # handed on without a gap, in which whoever comes now would overtake
         if queue:
             queue.popleft().set_result(None)
 

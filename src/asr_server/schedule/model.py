@@ -105,7 +105,7 @@ class Model:
         self._change(state, self._clock() - began_s)
 
     def _change(self, state: ModelState, took_s: float) -> None:
-        self.state = state
+        self.state = state  # before others are told: they may look at it
         self._on_state(self.name, state, took_s)
 
 

@@ -354,12 +354,13 @@ class EngineThread:
     def _fail_waiting(self, first: AnyJob, error: Exception) -> None:
         with self._wake:
             waiting = self._queue.drain((first.model,))
+        # Without the lock, which other threads need meanwhile: callbacks of the jobs' futures run right here.
         for job in (first, *waiting):
             self._fail(job, error)
 
     def _remove(self, job: AnyJob) -> None:
         job.ended_s = self.clock()
-        with self._wake:
+        with self._wake:  # `snapshot` reads the rows on other threads
             self._models[job.model].rows.pop(job.key, None)
 
     def _idle_touch(self, model: str) -> None:
