@@ -96,18 +96,18 @@ async def test_without_a_timeout_nothing_waits():
 # 64 MB in blocks too small to be mapped on their own, one of 64 kept: what is freed lies between what stays.
 _HOLES = """
 from pathlib import Path
-from asr_server.core import heap
+from asr_server.core import idle
 
 def resident_mb():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
 
 blocks = [bytes([1]) * 16_000 for _ in range(4_000)]
 kept = blocks[::64]
-before = heap.free_bytes()
+before = idle.free_heap_bytes()
 del blocks
-print((heap.free_bytes() - before) / 2**20)
+print((idle.free_heap_bytes() - before) / 2**20)
 before = resident_mb()
-heap.trim()
+idle.trim_heap()
 print(before - resident_mb())
 """
 
