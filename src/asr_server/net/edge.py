@@ -28,10 +28,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from asr_server import web
-from asr_server.core.api_keys import fingerprint
 from asr_server.core.errors import AsrError, InvalidKey, MissingKey
 from asr_server.net import credentials, websocket_io
 from asr_server.net.access import PROBES, AccessRules, Caller, reject_websocket
+from asr_server.net.credentials import fingerprint
 from asr_server.net.errors import http_response, internal_error_body
 from asr_server.net.loop_time import loop_time
 from asr_server.net.request_log import logged
@@ -123,6 +123,7 @@ class Edge:
             try:
                 place = held.enter_context(self._admit(connection))
             except AsrError as error:
+                # Whoever is refused again and again waits here, and takes no more of the loop than its share.
                 await loop_time().refusal(_address(connection))
                 await _reject(scope, receive, send, error)
                 return
@@ -162,7 +163,8 @@ class Edge:
 
     def _caller(self, connection: HTTPConnection) -> Caller:
         presented = credentials.presented(connection)
-        if presented and presented.startswith(credentials.EPHEMERAL) and _is_realtime_socket(connection.scope):
+        is_realtime = (connection.scope["type"], connection.scope["path"]) == ("websocket", _REALTIME)
+        if is_realtime and presented and presented.startswith(credentials.EPHEMERAL):
             opened = self._rules.ephemeral_keys.open(presented)
             return Caller(opened.owner, opened.session)
         if not self._rules.api_keys:
@@ -234,10 +236,6 @@ def _is_page(scope: Scope) -> bool:
         return True
     page = path == "/" or (path.startswith(_PAGE) and web.name_in(path.removeprefix(_PAGE)) != "")
     return method in _SAFE_METHODS and page
-
-
-def _is_realtime_socket(scope: Scope) -> bool:
-    return (scope["type"], scope["path"]) == ("websocket", _REALTIME)
 
 
 def _address(connection: HTTPConnection) -> str:

@@ -18,7 +18,7 @@ from starlette.types import Message, Scope, Send
 from asr_server.core.errors import AsrError
 from asr_server.core.transcript import Transcript
 from asr_server.net.access import PROBES
-from asr_server.ops.metric_labels import NO_ROUTE, OTHER, Transport
+from asr_server.ops.metric_spec import NO_ROUTE, OTHER, Transport
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -44,7 +44,8 @@ def logged(scope: Scope, send: Send) -> Iterator[Send]:
     stream sets `first_text_s` when it sends its first text.
     """
     state = scope.setdefault("state", {})
-    state["id"] = request_id = _request_id(Headers(scope=scope).get("x-request-id"))
+    given = Headers(scope=scope).get("x-request-id", "")
+    state["id"] = request_id = given if _VALID_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
     state["log"] = {}
     state["began_s"], status = time.perf_counter(), 0
 
@@ -91,10 +92,6 @@ def _parts(timings: DataclassInstance) -> list[tuple[str, float]]:
 
 def _took_ms(scope: Scope) -> float:
     return 1000 * (time.perf_counter() - float(scope["state"]["began_s"]))
-
-
-def _request_id(given: str | None) -> str:
-    return given if given and _VALID_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
 
 
 def _log(scope: Scope, request_id: str, status: int) -> None:
