@@ -12,7 +12,7 @@ import pytest
 from asr_server import web
 from asr_server.audio.conftest import film, open_bytes
 from asr_server.audio.decode import Decoder
-from asr_server.audio.limits import DecodeLimits
+from asr_server.audio.decoder_wire import DecodeLimits
 from E2Etest import recordings
 
 SCRIPT = """

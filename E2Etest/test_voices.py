@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from asr_server.audio.decode import Decoder
-from asr_server.audio.limits import DecodeLimits
+from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.errors import InvalidReference
 from asr_server.features.speakers.diarization import package
 from asr_server.features.speakers.diarization.client import SpeakerClient

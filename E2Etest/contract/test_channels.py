@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from asr_server.subtitle import srt, vtt
+from asr_server.subtitle.files import parse_srt, parse_vtt
 from E2Etest import recordings
 
 pytestmark = pytest.mark.demo_server
@@ -51,11 +51,11 @@ def test_streams_have_the_same(server, call):
     assert [(one["speaker"], one["text"]) for one in segments] == [(s["speaker"], s["text"]) for s in whole["segments"]]
 
 
-@pytest.mark.parametrize("parse", [srt, vtt])
-def test_subtitles_of_speech_at_the_same_time(server, call, sample, parse):
+@pytest.mark.parametrize(("kind", "parse"), [("srt", parse_srt), ("vtt", parse_vtt)])
+def test_subtitles_of_speech_at_the_same_time(server, call, sample, kind, parse):
     """Cues are in order and do not overlap, although their words do, and no word is lost."""
-    file = server.transcribe(call, response_format=parse.__name__.rpartition(".")[2], **SPLIT).text
-    cues = parse.parse(file)
+    file = server.transcribe(call, response_format=kind, **SPLIT).text
+    cues = parse(file)
     times = [at for cue in cues for at in (cue.start_ms, cue.end_ms)]
     assert times == sorted(times)
     text = " ".join(cue.text for cue in cues).replace("A: ", "").replace("B: ", "")

@@ -11,8 +11,7 @@ import pytest
 
 from asr_server.engine.fake_script import FakeScript, Fault, Rule
 from asr_server.http_app import LABEL_VALUES, METRICS
-from asr_server.ops.metric_labels import NO_ROUTE
-from asr_server.ops.metric_spec import OF_GATEWAY, MetricKind
+from asr_server.ops.metric_spec import NO_ROUTE, OF_GATEWAY, MetricKind
 from E2Etest import recordings
 from E2Etest.chaos import uploads
 from E2Etest.exposition import moved, scrape, total, value

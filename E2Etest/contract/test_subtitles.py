@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from asr_server.engine.fake_script import FakeScript
-from asr_server.subtitle import lint, srt, vtt
-from asr_server.subtitle.cue_config import CueConfig
+from asr_server.subtitle import lint
+from asr_server.subtitle.cues import CueConfig
+from asr_server.subtitle.files import parse_srt, parse_vtt
 from E2Etest import recordings
 
 pytestmark = pytest.mark.demo_server
@@ -56,15 +57,15 @@ def test_accurate_times_are_aligned(server, talk, sample):
     assert 0 <= times[0] < times[-1] <= body["duration"]
 
 
-@pytest.mark.parametrize(("kind", "reader"), [("srt", srt), ("vtt", vtt)])
+@pytest.mark.parametrize(("kind", "parse"), [("srt", parse_srt), ("vtt", parse_vtt)])
 @pytest.mark.parametrize(("mode", "timing"), [("fast", {"estimated"}), ("accurate", {"aligned", "mixed"})])
-def test_a_subtitle_file_keeps_the_rules(server, talk, sample, kind, reader, mode, timing):
+def test_a_subtitle_file_keeps_the_rules(server, talk, sample, kind, parse, mode, timing):
     """A file to be saved, whose cues hold every word, in narrow lines if so wanted, and break no rule."""
     answer = subtitles(server, talk, mode=mode, format=kind, max_line_chars="24")
     assert answer.status_code == 200, answer.text
     assert answer.headers["content-disposition"] == f'attachment; filename="subtitles.{kind}"'
     assert answer.headers["x-subtitle-timing"] in timing
-    cues = reader.parse(answer.text)
+    cues = parse(answer.text)
     assert " ".join(" ".join(cue.lines) for cue in cues).split() == 3 * sample[1].split()
     broken = lint.check(cues, CueConfig(max_line_columns=24))
     # Speech may be faster than one can read; everything else can be kept here.

@@ -14,8 +14,8 @@ from loguru import logger
 from asr_server import engine_core, feature_list
 from asr_server import http_app as api
 from asr_server.audio.decode import Decoder
-from asr_server.audio.limits import DecodeLimits
-from asr_server.core import heap
+from asr_server.audio.decoder_wire import DecodeLimits
+from asr_server.core import idle
 from asr_server.core import settings as settings_module
 from asr_server.core.errors import JobsUnavailable
 from asr_server.core.idle import IdleOwner, end_when_idle
@@ -53,8 +53,8 @@ from asr_server.jobs.work import JobKind, RecordingJobs
 from asr_server.live.inference import Engines
 from asr_server.live.sessions import LiveSessions
 from asr_server.net.access import AccessRules
-from asr_server.net.ephemeral_keys import EphemeralKeys
-from asr_server.ops.probes import not_live
+from asr_server.net.credentials import EphemeralKeys
+from asr_server.ops.health import not_live
 from asr_server.ops.server_metrics import Metrics
 from asr_server.processes import sandbox
 from asr_server.recordings.pipeline import PipelineResources, PrepareStep, RecordingPipeline
@@ -139,16 +139,13 @@ def _tell(metrics: Metrics) -> OnState:
 
 @dataclass(frozen=True, slots=True)
 class Machinery:
-    """What turns recordings into text and texts into speech, without a wire: the server's core, and all of a command
-    that runs alone.
+    """The parts that turn recordings into text and texts into speech, without a wire: the server's core, and all of a
+    command that runs alone."""
 
-    `engines` and `clients`: of each model by name, "" for the default. `drafting`: None where nothing is drafted.
-    """
-
-    engines: Mapping[str, Engine]
+    engines: Mapping[str, Engine]  # by the names of their models, "" for the default
     thread: EngineThread
-    clients: Mapping[str, EngineClient]
-    drafting: Drafting | None
+    clients: Mapping[str, EngineClient]  # by the same names
+    drafting: Drafting | None  # None where nothing is drafted
     admission: Admission
     decoder: Decoder
     speakers: SpeakerClient | None
@@ -330,12 +327,12 @@ async def _trim_heap() -> None:
     again with the next batch, so it stays."""
     while True:
         await asyncio.sleep(_TRIM_EVERY_S)
-        if await asyncio.to_thread(heap.free_bytes) > _KEPT_FREE_BYTES:
-            await asyncio.to_thread(heap.trim)
+        if await asyncio.to_thread(idle.free_heap_bytes) > _KEPT_FREE_BYTES:
+            await asyncio.to_thread(idle.trim_heap)
 
 
 def _log_safety(settings: Settings) -> None:
-    """What an operator should know before others find out."""
+    """Log what an operator should know before others find out."""
     logger.info("access", keys=len(settings.keys), anonymous=not settings.keys, host=settings.host)
     if any(len(key) < _LEAST_KEY_LENGTH for key in settings.keys):
         logger.warning("a key is short enough to be guessed", least=_LEAST_KEY_LENGTH)

@@ -10,14 +10,14 @@ from loguru import logger
 from asr_server import app as server
 from asr_server import demo, feature_list
 from asr_server import services as dependencies
-from asr_server.core import heap
+from asr_server.core import idle
 from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings
 from asr_server.engine import capabilities
 from asr_server.engine.protocol import Utterance
 from asr_server.jobs.stored_record import RecordFormat
-from asr_server.schedule.heartbeat import Heartbeat
 from asr_server.schedule.job import Job, Priority
+from asr_server.schedule.ports import Heartbeat
 
 
 @pytest.mark.parametrize(("free_mb", "trims"), [(10, False), (100, True)])
@@ -31,8 +31,8 @@ async def test_free_heap_goes_back_when_it_is_much(monkeypatch, tmp_path, free_m
         return free_mb * 2**20
 
     monkeypatch.setattr(server, "_TRIM_EVERY_S", 0.001)
-    monkeypatch.setattr(heap, "free_bytes", free_bytes)
-    monkeypatch.setattr(heap, "trim", lambda: trimmed.append(True))
+    monkeypatch.setattr(idle, "free_heap_bytes", free_bytes)
+    monkeypatch.setattr(idle, "trim_heap", lambda: trimmed.append(True))
     app = server.create_app(Settings(_env_file=None, model_id="demo", state_dir=str(tmp_path)))
     async with app.router.lifespan_context(app):
         for _ in range(3):

@@ -14,11 +14,9 @@ from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.protocol import Engine
 from asr_server.live.stream_rules import stream_rules
 from asr_server.schedule.capacity import StreamCapacity
-from asr_server.schedule.heartbeat import Heartbeat
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState, OnState
-from asr_server.schedule.observer import SchedulerObserver
-from asr_server.schedule.ports import Batch
+from asr_server.schedule.ports import Batch, Heartbeat, SchedulerObserver
 from asr_server.schedule.request_clock import RequestClock
 from asr_server.schedule.thread import EngineThread
 
@@ -36,10 +34,10 @@ def log_state(model: str, state: ModelState, took_s: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Who is told what the engines do. `on_state`: of the models for recordings."""
+    """The receivers of reports about the engines."""
 
     engine: SchedulerObserver = field(default_factory=SchedulerObserver)
-    on_state: OnState = log_state
+    on_state: OnState = log_state  # of the models for recordings
     on_failure: OnFailure = lambda error: None
 
 
@@ -49,20 +47,19 @@ NOBODY = Watch()
 @dataclass(frozen=True, slots=True)
 class ElsewhereEngines:
     """Engines that send their rows to other processes. These load the models, and divide their time between live work
-    and recordings. `plan`: that of these processes. `build`: makes the engines by the names of their models, given what
-    to call in every step. `capacity`: makes what counts the streams that these processes can take."""
+    and recordings."""
 
-    plan: plan.Plan
-    build: Callable[[Callable[[], None]], Mapping[str, Engine]]
-    capacity: Callable[..., StreamCapacity] = StreamCapacity
+    plan: plan.Plan  # of these processes
+    build: Callable[[Callable[[], None]], Mapping[str, Engine]]  # by the names of models, given what each step calls
+    capacity: Callable[..., StreamCapacity] = StreamCapacity  # counts the streams that these processes can take
 
 
 @dataclass(frozen=True, slots=True)
 class EngineCore:
-    """`engines`: those that hear, by the names of their models. `speaking`: those that speak, by their options."""
+    """The engines and their thread."""
 
-    engines: Mapping[str, Engine]
-    speaking: Mapping[str, Batch]
+    engines: Mapping[str, Engine]  # those that hear, by the names of their models
+    speaking: Mapping[str, Batch]  # those that speak, by their options
     thread: EngineThread
     streams: StreamCapacity
 

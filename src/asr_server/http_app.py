@@ -25,20 +25,19 @@ from asr_server.jobs import route as jobs
 from asr_server.live import route as live
 from asr_server.net import errors
 from asr_server.net.access import PROBES, AccessRules
-from asr_server.net.install import install_middleware
-from asr_server.ops import health, metric_table, page
+from asr_server.net.edge import Edge
+from asr_server.ops import health, page, server_metrics
 from asr_server.ops import metrics_route as metrics
-from asr_server.ops import models_route as models
 from asr_server.recordings import route as transcriptions
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
-METRICS = (*metric_table.METRICS, *speaking.METRICS, translating.TRANSLATION_QUESTIONS)
+METRICS = (*server_metrics.METRICS, *speaking.METRICS, translating.TRANSLATION_QUESTIONS)
 # The values of every label come from a closed set, so the number of series is bounded whatever callers send.
 LABEL_VALUES: Mapping[str, tuple[str, ...]] = {
-    **metric_table.VALUES,
+    **server_metrics.VALUES,
     "format": speaking.FORMATS,
-    "outcome": tuple(dict.fromkeys((*metric_table.VALUES["outcome"], *PromptOutcome))),
+    "outcome": tuple(dict.fromkeys((*server_metrics.VALUES["outcome"], *PromptOutcome))),
 }
 GAUGES: tuple[metrics.ReadGauges, ...] = (
     metrics.engine_gauges,
@@ -69,27 +68,27 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         redirect_slashes=False,  # the address in a redirect would be the one behind a proxy
         lifespan=lifespan,
     )
-    for module in (
-        health,
-        metrics,
-        models,
-        transcriptions,
-        translations,
-        jobs,
-        speakers,
-        speech,
-        speech_jobs,
-        speech_socket,
-        secrets,
-        realtime,
-        page,
+    for router in (
+        health.router,
+        metrics.router,
+        health.models_router,
+        transcriptions.router,
+        translations.router,
+        jobs.router,
+        speakers.router,
+        speech.router,
+        speech_jobs.router,
+        speech_socket.router,
+        secrets.router,
+        realtime.router,
+        page.router,
     ):
-        app.include_router(module.router)
+        app.include_router(router)
     app.include_router(live.router(two_channels.endpoint(live.transcribe)))
     app.state.gauges, app.state.health_sections = GAUGES, HEALTH_SECTIONS
     app.router.default = errors.not_found
     errors.install_handlers(app)
-    install_middleware(app, rules)
+    app.add_middleware(Edge, rules=rules)
     _document_what_is_ours(app, keyed=bool(rules.api_keys))
     return app
 

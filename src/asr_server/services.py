@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from asr_server.jobs.runner import JobRunner
     from asr_server.live.options import OpeningReader
     from asr_server.live.sessions import LiveSessions
-    from asr_server.net.ephemeral_keys import EphemeralKeys
+    from asr_server.net.credentials import EphemeralKeys
     from asr_server.ops.server_metrics import Metrics
     from asr_server.recordings.pipeline import RecordingPipeline
     from asr_server.recordings.processor import RequestProcessor

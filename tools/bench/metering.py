@@ -10,7 +10,7 @@ from prometheus_client import generate_latest
 from asr_server.engine.protocol import Finish, Hypothesis
 from asr_server.ops.server_metrics import Metrics
 from asr_server.schedule.job import Job
-from asr_server.schedule.observer import JobEnd
+from asr_server.schedule.ports import JobEnd
 
 CALLS, ROUNDS = 2_000, 15
 

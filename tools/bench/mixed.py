@@ -28,7 +28,7 @@ from asr_server.live.machine.events import Audio
 from asr_server.live.options import LiveSessionOptions
 from asr_server.live.sessions import LiveSessions
 from asr_server.schedule.job import AnyJob, Priority
-from asr_server.schedule.observer import JobEnd, SchedulerObserver
+from asr_server.schedule.ports import JobEnd, SchedulerObserver
 from tools.bench import engines
 from tools.bench.engines import percentiles
 from tools.training.released_layout import random_checkpoint

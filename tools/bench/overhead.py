@@ -17,9 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from asr_server import feature_list
-from asr_server.audio.segmentation.config import SegmentationConfig
-from asr_server.audio.segmentation.quietest import frame_power
-from asr_server.audio.segmentation.spans import cut
+from asr_server.audio.segmentation import SegmentationConfig, cut, frame_power
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core import settings
 from asr_server.engine import capabilities, registry

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from asr_server.subtitle import cue_segmentation, srt, vtt
-from asr_server.subtitle.cue_config import CueConfig
+from asr_server.subtitle import cue_segmentation, files
+from asr_server.subtitle.alignment import estimate
+from asr_server.subtitle.cue_segmentation import Passage
+from asr_server.subtitle.cues import CueConfig
 from asr_server.subtitle.lint import check
-from asr_server.subtitle.timing import estimate
-from asr_server.subtitle.units import Passage
 
 COUNT = 10_000
 ROUNDS = 3
@@ -47,8 +47,8 @@ def _measure(language: str) -> dict[str, object]:
         "words": sum(len(passage.words) for passage in passages),
         "estimate_s": estimate_s,
         "break_s": break_s,
-        "srt_s": _best(lambda: srt.render(cues))[0],
-        "vtt_s": _best(lambda: vtt.render(cues))[0],
+        "srt_s": _best(lambda: files.render_srt(cues))[0],
+        "vtt_s": _best(lambda: files.render_vtt(cues))[0],
         "check_s": _best(lambda: check(cues, rules))[0],
     }
 

@@ -15,7 +15,7 @@ from asr_server.engine.client import EngineClient
 from asr_server.engine.fake_script import FakeScript, Fault, Rule
 from asr_server.engine.protocol import AlignItem, EngineInfo, Utterance
 from asr_server.schedule.job import Priority
-from asr_server.schedule.observer import JobEnd
+from asr_server.schedule.ports import JobEnd
 from asr_server.schedule.thread import EngineThread
 from asr_server_ray.engine import ClusterEngine, Fleet
 from asr_server_ray.messages import ReplicaStats, RowCall

@@ -22,7 +22,7 @@ from asr_server.engine.protocol import AlignItem, Alignment, Hypothesis, Tokens,
 from asr_server.engine_core import Watch
 from asr_server.schedule.capacity import FreeCapacity
 from asr_server.schedule.job import AnyJob, Job, Priority
-from asr_server.schedule.observer import JobEnd, SchedulerObserver
+from asr_server.schedule.ports import JobEnd, SchedulerObserver
 from asr_server_ray.engine import MAX_ROWS
 from asr_server_ray.messages import Answer, Described, ReplicaStats, RowCall
 from asr_server_ray.row_server import RowServer

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from asr_server.audio.segmentation.config import MIN_SPEECH_MS
+from asr_server.audio.segmentation import MIN_SPEECH_MS
 from asr_server.core.audio import FRAME_MS, SAMPLE_RATE, ms_to_frames
 
 if TYPE_CHECKING:

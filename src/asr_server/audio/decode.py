@@ -1,31 +1,44 @@
 """Any audio file to float32, at 16 kHz unless a caller asks for another rate, under limits, in a child process. This
-process reads no byte of the file, unless it is a short WAV whose samples need no decoding (see `plain_wav`).
+process reads no byte of the file, unless it is a short WAV whose samples need no decoding.
 
 Formats, by content: WAV (also RF64 and W64), AIFF, AU, CAF, FLAC, MP3, AAC (ADTS), AMR, Ogg (Opus, Vorbis, FLAC,
-Speex), and the first audio track of MP4, MOV, M4A, Matroska and WebM. See `channels` for the mixing of channels,
-`resample` for the filter, `sandbox` for the limits.
+Speex), and the first audio track of MP4, MOV, M4A, Matroska and WebM. See `decoder_child.mix` for the mixing of
+channels, `resample` for the filter, `sandbox` for the limits. `FrameReader` is the server's side of the child's pipe.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import json
 import os
+import struct
 import subprocess
+import time
 from collections import Counter
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import asdict, dataclass
+from types import TracebackType
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.audio import plain_wav
-from asr_server.audio.channels import MAX_CHANNELS, kept_channels
-from asr_server.audio.decoder_wire import CHANNELS, CLAIM, MAX_PCM_BYTES, MIN_DURATION_S, DecodeRequest, FrameType
-from asr_server.audio.frame_reader import FrameReader, IncompleteReply
-from asr_server.audio.limits import DecodeLimits, FileLimits
+from asr_server.audio.decoder_wire import (
+    CHANNELS,
+    CLAIM,
+    HEADER,
+    MAX_CHANNELS,
+    MAX_PCM_BYTES,
+    MIN_DURATION_S,
+    DecodeLimits,
+    DecodeRequest,
+    FileLimits,
+    FrameType,
+    kept_channels,
+)
 from asr_server.audio.shares import FairShares
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import (
@@ -41,8 +54,169 @@ from asr_server.core.errors import (
 )
 from asr_server.core.idle import IdleTimer
 from asr_server.core.temporary import restore_directory
-from asr_server.processes.environment import is_stopped
-from asr_server.processes.launcher import ForkServer, ForkServerLost
+from asr_server.processes.launcher import ForkServer, ForkServerLost, is_stopped
+
+# Short WAV files of mono 16-bit PCM at 16 kHz, which many clients send, need no decoder: their samples lie in the file
+# as they are. No library reads these bytes, every loop is bounded, and what is in any way unusual is left to the
+# decoder's child process: another format, a chunk that is not known here, a size that is wrong.
+MAX_PLAIN_BYTES = 1024 * 1024  # 32 s: what is read at once
+_MAX_CHUNKS = 8
+_FORMAT = struct.pack("<HHIIHH", 1, 1, SAMPLE_RATE, 2 * SAMPLE_RATE, 2, 16)  # PCM, mono, 16 bits
+_FORMATS = (_FORMAT, _FORMAT + bytes(2))  # the size of an extension may follow, which PCM has not
+_IGNORED = (b"LIST", b"JUNK", b"fact")  # texts, padding, and a number of samples that the data chunk tells better
+
+
+class Readable(Protocol):
+    """A file as `BinaryIO`, temporary files and uploads have it."""
+
+    def read(self, size: int, /) -> bytes: ...
+
+    def seek(self, offset: int, whence: int = ..., /) -> int: ...
+
+    def tell(self) -> int: ...
+
+
+def read_plain_wav(source: Readable) -> NDArray[np.int16] | None:
+    """Return the samples of a whole file, whose position stays as it was: int16 (n,).
+
+    None for a file that the decoder has to read. Raises OSError.
+    """
+    before = source.tell()
+    try:
+        if source.seek(0, os.SEEK_END) > MAX_PLAIN_BYTES:
+            return None
+        source.seek(0)
+        return plain_samples(source.read(MAX_PLAIN_BYTES))
+    finally:
+        source.seek(before)
+
+
+def plain_samples(content: bytes) -> NDArray[np.int16] | None:
+    """Return the samples of the bytes of a file; None if the decoder has to read it."""
+    if content[:4] != b"RIFF" or content[8:12] != b"WAVE":
+        return None
+    at, is_plain = 12, False
+    for _ in range(_MAX_CHUNKS):
+        name, size = content[at : at + 4], int.from_bytes(content[at + 4 : at + 8], "little")
+        at, end = at + 8, at + 8 + size
+        if name == b"data":
+            # After the end of the samples there may be other chunks, but no more samples.
+            is_whole = is_plain and size % 2 == 0 and end <= len(content) and b"data" not in content[end:]
+            return np.frombuffer(content, "<i2", size // 2, at) if is_whole else None
+        if name == b"fmt " and not is_plain and content[at:end] in _FORMATS:
+            is_plain = True
+        elif name not in _IGNORED:
+            return None
+        at = end + size % 2
+    return None
+
+
+# 4 s of audio: the child never waits for the reader of a short clip; 64 KiB, the default, costs wake-ups.
+_PIPE_BYTES = 262_144
+_STEP_S = 0.5
+_KINDS = {int(kind): kind for kind in FrameType}
+_EXACT_BYTES = {FrameType.CLAIM: CLAIM.size, FrameType.CHANNELS: CHANNELS.size}
+
+
+class IncompleteReply(Exception):
+    """The pipe ended without an outcome, or does not follow the protocol."""
+
+
+class FrameReader:
+    """The frames of one decode. A context manager that owns both ends of the pipe.
+
+    The child gets a duplicate of `write_fd`. `close_write_end` then closes the server's own copy: only when no copy is
+    left in another process does the pipe report its end. When the read end is closed, the fork server sees an error
+    on its copy of the write end and kills the child.
+    """
+
+    def __init__(self, limits: FileLimits) -> None:
+        self._read_fd, self.write_fd = os.pipe()
+        os.set_blocking(self._read_fd, False)
+        with contextlib.suppress(OSError):  # over the user's quota for pipes: the default size works too
+            fcntl.fcntl(self.write_fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self._left_s = limits.timeout_s
+        self._next_s, self._block_s = limits.first_timeout_s, limits.block_timeout_s
+
+    def __enter__(self) -> FrameReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close_write_end()
+        os.close(self._read_fd)
+
+    def close_write_end(self) -> None:
+        """Close the server's copy; the pipe then ends when the child does. Harmless if done before."""
+        if self.write_fd >= 0:
+            os.close(self.write_fd)
+            self.write_fd = -1
+
+    async def has_more(self, within_s: float, is_vain: Callable[[], bool]) -> bool:
+        """True if the next frame begins, or the pipe ends, within that time, and before `is_vain` says that none will.
+
+        The time is counted in steps, so that a pause of the whole machine or of this process is not taken for one of
+        the child.
+        """
+        for _ in range(max(1, round(within_s / _STEP_S))):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_STEP_S):
+                    await _readable(self._read_fd)
+                    return True
+            if is_vain():
+                break
+        return False
+
+    async def next(self) -> tuple[FrameType, bytearray]:
+        """Return the next frame: its kind and payload (PCM, CLAIM and CHANNELS: as `decoder_wire` says).
+
+        Raises `TimeoutError` once the wait for this block, or all waits for this file, take longer than the limits
+        allow, and `IncompleteReply`. Time between two calls does not count.
+        """
+        started_s = time.monotonic()
+        async with asyncio.timeout(max(0.0, min(self._next_s, self._left_s))):
+            number, size = HEADER.unpack(await self._exactly(HEADER.size))
+            kind = _KINDS.get(number)
+            is_pcm = kind is FrameType.PCM and size <= MAX_PCM_BYTES and size % 4 == 0
+            if kind is None or not (is_pcm or size == _EXACT_BYTES.get(kind, 0)):
+                raise IncompleteReply
+            payload = await self._exactly(size)
+        self._left_s -= time.monotonic() - started_s
+        if kind is FrameType.PCM:
+            self._next_s = self._block_s
+        return kind, payload
+
+    async def _exactly(self, size: int) -> bytearray:
+        whole = bytearray(size)
+        with memoryview(whole) as rest:
+            at = 0
+            while at < size:
+                try:
+                    count = os.readv(self._read_fd, [rest[at:]])
+                except BlockingIOError:
+                    await _readable(self._read_fd)
+                    continue
+                if not count:
+                    raise IncompleteReply
+                at += count
+        return whole
+
+
+async def _readable(fd: int) -> None:
+    loop = asyncio.get_running_loop()
+    ready: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(fd, _resolve, ready)
+    try:
+        await ready
+    finally:
+        loop.remove_reader(fd)  # before the descriptor is closed: the loop would watch the next file of that number
+
+
+def _resolve(ready: asyncio.Future[None]) -> None:
+    if not ready.done():  # the waiter may have been cancelled in the same round of the loop
+        ready.set_result(None)
+
 
 Samples = NDArray[np.float32]
 
@@ -75,7 +249,7 @@ class Progress:
         return 4 * self.channels
 
 
-class Source(plain_wav.Readable, Protocol):
+class Source(Readable, Protocol):
     """A file with a real descriptor, and a buffer that is flushed into it."""
 
     def fileno(self) -> int: ...
@@ -187,7 +361,7 @@ class Decoder:
         """Decode a file without counting it: in this process if that needs no decoder."""
         if self._closed:
             raise ShuttingDown("The server is stopping.")
-        async with self._memory.taken(caller, plain_wav.MAX_BYTES):
+        async with self._memory.taken(caller, MAX_PLAIN_BYTES):
             samples = await self._plain(source) if progress.rate_hz == SAMPLE_RATE else None
             if samples is not None:
                 progress.claimed_s = samples_to_s(len(samples))
@@ -204,7 +378,7 @@ class Decoder:
         """Return the samples of a file that needs no decoder, None for others and for those whose length is not
         allowed."""
         try:
-            samples = await asyncio.to_thread(plain_wav.read, source)  # it may lie on a slow disk
+            samples = await asyncio.to_thread(read_plain_wav, source)  # it may lie on a slow disk
         except OSError:
             return None
         is_allowed = samples is not None and MIN_DURATION_S <= samples_to_s(len(samples)) <= self._limits.max_audio_s

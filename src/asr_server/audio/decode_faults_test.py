@@ -18,10 +18,10 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from asr_server.audio import limits
+from asr_server.audio import decoder_wire
 from asr_server.audio.conftest import encode, open_bytes, read_all, slow_film, tone, wav
 from asr_server.audio.decode import Decoder
-from asr_server.audio.limits import DecodeLimits
+from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import DecoderUnavailable, InvalidAudio, ShuttingDown, UploadsUnavailable
 from asr_server.core.idle import end_expired
@@ -131,15 +131,15 @@ async def test_memory_limit() -> None:
 
 async def test_each_block_has_cpu_time_of_its_own(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A long file may take much longer than one block may."""
-    monkeypatch.setattr(limits, "_BLOCK_CPU_S", (0.1, 0.0))
+    monkeypatch.setattr(decoder_wire, "_BLOCK_CPU_S", (0.1, 0.0))
     with wav(bytes(600 * 48_000 * 2), 48_000) as file:
         assert len(await decoder.decode(file)) == 600 * SAMPLE_RATE
 
 
 async def test_the_first_block_has_little_cpu_time(decoder: Decoder, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that gives nothing within that time is `InvalidAudio`, long before all its time is up."""
-    monkeypatch.setattr(limits, "_FIRST_CPU_S", (0.01, 0.0))
-    monkeypatch.setattr(limits, "_WAIT_PER_CPU_S", 1_000.0)
+    monkeypatch.setattr(decoder_wire, "_FIRST_CPU_S", (0.01, 0.0))
+    monkeypatch.setattr(decoder_wire, "_WAIT_PER_CPU_S", 1_000.0)
     with slow_film() as file, pytest.raises(InvalidAudio, match="damaged"):
         await decoder.decode(file)
 

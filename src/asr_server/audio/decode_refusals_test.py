@@ -12,8 +12,8 @@ import pytest_asyncio
 
 from asr_server.audio.conftest import encode, film, is_tone, open_bytes, read_all, slow_film, tone, wav
 from asr_server.audio.decode import Decoder
-from asr_server.audio.demuxer import Demuxer
-from asr_server.audio.limits import DecodeLimits
+from asr_server.audio.decoder_child import Demuxer
+from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AudioTooLong, AudioTooShort, EmptyFile, InvalidAudio, InvalidInput, NoAudioTrack
 

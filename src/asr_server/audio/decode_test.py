@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from asr_server.audio.conftest import encode, film, is_tone, open_bytes, pcm16, read_all, tone, wav
 from asr_server.audio.decode import Decoder, Progress
-from asr_server.audio.limits import DecodeLimits
+from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import ShuttingDown
 

@@ -57,7 +57,8 @@ class SpeechProbability:
 
     def push(self, frames: Samples) -> Probabilities:
         """The next samples, (k * 512,) float32 -> (k,) float32 in [0, 1]. ValueError for other lengths."""
-        _check(frames)
+        if frames.ndim != 1 or len(frames) % FRAME_SAMPLES:
+            raise ValueError(f"expected a multiple of {FRAME_SAMPLES} samples, got shape {frames.shape}")
         if not len(frames):
             return np.zeros(0, np.float32)
         session = _session(self._model_path or _bundled_model())
@@ -90,11 +91,6 @@ class SpeechProbability:
         windows[1:, :_CONTEXT_SAMPLES] = windows[:-1, -_CONTEXT_SAMPLES:]
         self._context = windows[-1, -_CONTEXT_SAMPLES:].copy()
         return windows
-
-
-def _check(frames: Samples) -> None:
-    if frames.ndim != 1 or len(frames) % FRAME_SAMPLES:
-        raise ValueError(f"expected a multiple of {FRAME_SAMPLES} samples, got shape {frames.shape}")
 
 
 @functools.cache  # looking for a package takes a fifth of the time of a short push

@@ -16,7 +16,7 @@ from asr_server.cli.parser import did_you_mean
 from asr_server.client.forms import MODES
 from asr_server.core.errors import InvalidInput
 from asr_server.recordings.requests import ChannelMode
-from asr_server.subtitle.cue_config import SpeakerStyle
+from asr_server.subtitle.cues import SpeakerStyle
 from asr_server.text import languages
 
 DEFAULT_SERVER = "http://127.0.0.1:8100"
@@ -265,10 +265,10 @@ def language(text: str) -> str | None:
 
 def target_language(text: str) -> str:
     """Return the tag of a language to translate into."""
-    from asr_server.text import target_languages
+    from asr_server.text import languages
 
     try:
-        return target_languages.find(text).tag
+        return languages.find(text).tag
     except InvalidInput as error:
         raise _language_error(text, error) from None
 

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING
 from asr_server import __version__
 from asr_server.cli.backend import BackendResult, Duration
 from asr_server.cli.failure import Exit, Failure, NoServer, UsageError
+from asr_server.cli.listening import address_error, certificate_error
 from asr_server.core.errors import AsrError
-from asr_server.net.listening import address_error, certificate_error
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import Any
 from asr_server.cli.failure import UsageError
 from asr_server.cli.parser import unknown_name
 from asr_server.recordings.requests import OutputOptions, ResponseFormat
-from asr_server.subtitle import other_formats, srt, vtt
+from asr_server.subtitle import files
 from asr_server.subtitle.cues import Cue
-from asr_server.text import joining, languages
+from asr_server.text import languages, scripts
 
 
 class Format(StrEnum):
@@ -39,11 +39,11 @@ class Format(StrEnum):
 
 _SUFFIXES = {Format.TEXT: ".txt", Format.VERBOSE_JSON: ".json", Format.DIARIZED_JSON: ".json"}
 _RENDER = {
-    Format.SRT: srt.render,
-    Format.VTT: vtt.render,
-    Format.TSV: other_formats.render_tsv,
-    Format.LRC: other_formats.render_lrc,
-    Format.ASS: other_formats.render_ass,
+    Format.SRT: files.render_srt,
+    Format.VTT: files.render_vtt,
+    Format.TSV: files.render_tsv,
+    Format.LRC: files.render_lrc,
+    Format.ASS: files.render_ass,
 }
 CUE_FORMATS = tuple(_RENDER)
 # The formats that Whisper's command writes for `all`. Its json lists the segments.
@@ -102,7 +102,7 @@ def convert(answer: str, given: OutputOptions, wanted: Sequence[Format]) -> dict
     if [given.response_format.value] == list(wanted):
         return {wanted[0]: _ended(answer)}
     if given.response_format.is_subtitles:
-        parse_cues = vtt.parse if given.response_format is ResponseFormat.VTT else srt.parse
+        parse_cues = files.parse_vtt if given.response_format is ResponseFormat.VTT else files.parse_srt
         content, cues = {}, parse_cues(answer)
     else:
         content = json.loads(answer)
@@ -115,14 +115,14 @@ def convert(answer: str, given: OutputOptions, wanted: Sequence[Format]) -> dict
 
 def render(cues: Sequence[Cue], wanted: Format, first: int = 1) -> str:
     """Return a file of cues; `first`: the number of its first cue, if it numbers them."""
-    return srt.render(cues, first) if wanted is Format.SRT else _RENDER[wanted](cues)
+    return files.render_srt(cues, first) if wanted is Format.SRT else _RENDER[wanted](cues)
 
 
 def _text_format(content: dict[str, Any], wanted: Format) -> str:
     """Return a format without cues, of the content of verbose_json."""
     if wanted is Format.TEXT:
         turns = [(segment.get("speaker", ""), segment["text"]) for segment in content["segments"]]
-        return joining.dialogue(turns) if any(speaker for speaker, _ in turns) else str(content["text"])
+        return scripts.dialogue(turns) if any(speaker for speaker, _ in turns) else str(content["text"])
     if wanted is Format.DIARIZED_JSON:
         return json.dumps(_diarized(content), ensure_ascii=False)
     if wanted is Format.JSON:

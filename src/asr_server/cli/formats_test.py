@@ -12,7 +12,7 @@ from asr_server.cli.formats import CUE_FORMATS, Format
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.recordings.render import render
 from asr_server.recordings.requests import OutputOptions, ResponseFormat
-from asr_server.subtitle.cue_config import CueConfig
+from asr_server.subtitle.cues import CueConfig
 
 WORDS = tuple(
     Word(text, 1000 * i, 1000 * i + 700, TimeSource.ALIGNED)

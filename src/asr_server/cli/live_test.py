@@ -16,7 +16,7 @@ from asr_server.cli.live_view import FinalsWriter, InOrder, LineView, View, has_
 from asr_server.cli.main import main
 from asr_server.client.live import Line, LiveOptions
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
-from asr_server.subtitle import srt, vtt
+from asr_server.subtitle import files
 
 
 class _Terminal(io.StringIO):
@@ -72,7 +72,7 @@ def _timed(number, text="turn on the lights"):
     return final, replace(final, words=words)
 
 
-@pytest.mark.parametrize(("wanted", "read"), [(Format.SRT, srt.parse), (Format.VTT, vtt.parse)])
+@pytest.mark.parametrize(("wanted", "read"), [(Format.SRT, files.parse_srt), (Format.VTT, files.parse_vtt)])
 def test_finals_become_cues_one_behind_the_other(wanted, read):
     """Cues come as soon as the times of the words are there. Numbers go on, and the file has one head."""
     out = io.StringIO()
@@ -99,7 +99,7 @@ def test_a_final_without_times_is_a_cue_of_its_own():
         writer.show(line)
     writer.show(_timed(2, "the last")[0])
     writer.close()
-    cues = srt.parse(out.getvalue())
+    cues = files.parse_srt(out.getvalue())
     assert [cue.text for cue in cues] == ["lost times", "turn on the lights", "the last"]
     assert (cues[0].start_ms, cues[0].end_ms) == (0, 2_500)
 
@@ -308,4 +308,4 @@ def test_a_cue_has_the_words_of_one_speaker():
     line = replace(_timed(0)[1], utterance=1)
     writer = FinalsWriter(out, Format.SRT)
     writer.show(replace(line, speakers=(SpeakerRun("A", "turn on"), SpeakerRun("B", " the lights"))))
-    assert len(srt.parse(out.getvalue())) == 2
+    assert len(files.parse_srt(out.getvalue())) == 2

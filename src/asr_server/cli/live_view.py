@@ -13,10 +13,8 @@ from asr_server.cli import formats
 from asr_server.cli.formats import Format
 from asr_server.client.live import Line
 from asr_server.core.transcript import Word
-from asr_server.subtitle.cue_config import CueConfig
-from asr_server.subtitle.cue_segmentation import cues
-from asr_server.subtitle.cues import Cue
-from asr_server.subtitle.units import Passage
+from asr_server.subtitle.cue_segmentation import Passage, cues
+from asr_server.subtitle.cues import Cue, CueConfig
 from asr_server.text import words
 
 _BOLD, _PLAIN, _CLEAR = "\x1b[1m", "\x1b[0m", "\r\x1b[2K"

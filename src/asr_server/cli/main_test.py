@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from asr_server.cli.conftest import tls
+from asr_server.cli.listening import certificate_error
 from asr_server.cli.main import COMMANDS, EXTRAS, command_module, main
 from asr_server.core.settings import Settings
-from asr_server.net.listening import certificate_error
 
 HEAVY = ("torch", "httpx", "uvicorn", "websockets", "rich", "pydantic", "numpy", "huggingface_hub")
 

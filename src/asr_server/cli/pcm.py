@@ -25,7 +25,7 @@ async def decoded(path: Path, channels: int = 1) -> bytes:
     Raises `Failure`, also where a recording has not two channels, and `OSError` where the file cannot be opened.
     """
     from asr_server.audio.decode import Decoder
-    from asr_server.audio.limits import DecodeLimits
+    from asr_server.audio.decoder_wire import DecodeLimits
     from asr_server.core.errors import InvalidInput
 
     decoder = Decoder(DecodeLimits(max_audio_s=_MAX_AUDIO_S))

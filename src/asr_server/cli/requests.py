@@ -22,7 +22,7 @@ from asr_server.recordings.requests import (
     TranscriptionRequest,
     TranslationRequest,
 )
-from asr_server.subtitle.cue_config import SpeakerStyle
+from asr_server.subtitle.cues import SpeakerStyle
 
 
 def transcription_request(parsed: argparse.Namespace, wanted: Sequence[Format]) -> TranscriptionRequest:

@@ -20,15 +20,15 @@ import uvicorn
 from asr_server.cli import models
 from asr_server.cli.failure import UsageError
 from asr_server.cli.healthcheck import connectable
+from asr_server.cli.listening import address_error, certificate_error
 from asr_server.core import logger
 from asr_server.core import settings as settings_module
 from asr_server.core.errors import EngineFailed, ModelUnavailable
 from asr_server.core.setting_types import LogLevel
 from asr_server.core.settings import Settings
 from asr_server.net.http_protocol import HttpProtocol
-from asr_server.net.listening import address_error, certificate_error
 from asr_server.net.socket_protocol import SocketProtocol
-from asr_server.processes.environment import raise_file_limit
+from asr_server.processes.launcher import raise_file_limit
 
 if TYPE_CHECKING:
     from asr_server.features.host.granian_server import GranianServer

@@ -11,7 +11,7 @@ from asr_server.cli.batch import STANDARD_OUTPUT, Run
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
 from asr_server.cli.formats import CUE_FORMATS, Format
 from asr_server.recordings.requests import OutputOptions
-from asr_server.subtitle.cue_config import CueConfig
+from asr_server.subtitle.cues import CueConfig
 
 EXAMPLES = (
     "asr-server subtitles talk.mp4",

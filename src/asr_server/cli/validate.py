@@ -10,12 +10,11 @@ from asr_server.cli.failure import Failure, shown
 from asr_server.cli.formats import Format
 from asr_server.cli.sinks import Contents, Existing, FileSink, Targets
 from asr_server.cli.sources import Source
-from asr_server.subtitle import lint, srt, timecodes, vtt
-from asr_server.subtitle.cue_config import CueConfig
-from asr_server.subtitle.cues import Cue
+from asr_server.subtitle import files, lint
+from asr_server.subtitle.cues import Cue, CueConfig
 from asr_server.subtitle.lint import LintRule
 
-_PARSERS = {Format.SRT: srt.parse, Format.VTT: vtt.parse}
+_PARSERS = {Format.SRT: files.parse_srt, Format.VTT: files.parse_vtt}
 _UNITS = {
     LintRule.EMPTY: " lines",
     LintRule.LINES: " lines",
@@ -59,7 +58,7 @@ def of_file(path: Path, config: CueConfig) -> list[str]:
         raise Failure("cannot_read", f"{error.strerror}.") from None
     except UnicodeDecodeError:
         raise Failure("cannot_read", "It is not UTF-8.") from None
-    cues, unreadable = _PARSERS[kind](content), timecodes.unread(content)
+    cues, unreadable = _PARSERS[kind](content), files.unread_time_lines(content)
     if not cues and not unreadable:
         raise Failure("no_cues", "There is no cue in it.")
     lost = [f"line {number}: times that cannot be read, so no cue" for number in unreadable]
@@ -69,7 +68,7 @@ def of_file(path: Path, config: CueConfig) -> list[str]:
 def violations(cues: list[Cue], config: CueConfig) -> list[str]:
     """Return a line for each violation: number and start of the cue, the rule, figure and limit."""
     return [
-        f"cue {violation.cue} at {timecodes.timestamp(cues[violation.cue - 1].start_ms, '.')}: {_figure(violation)}"
+        f"cue {violation.cue} at {files.timestamp(cues[violation.cue - 1].start_ms, '.')}: {_figure(violation)}"
         for violation in lint.check(cues, config)
     ]
 

@@ -6,9 +6,8 @@ import pytest
 
 from asr_server.cli.failure import Failure
 from asr_server.cli.validate import is_subtitles, of_file, violations
-from asr_server.subtitle import srt, vtt
-from asr_server.subtitle.cue_config import CueConfig
-from asr_server.subtitle.cues import Cue
+from asr_server.subtitle import files
+from asr_server.subtitle.cues import Cue, CueConfig
 
 RULES = CueConfig(max_line_columns=20)
 GOOD = [Cue(0, 2000, "turn on the lights"), Cue(2200, 4000, "and play music")]
@@ -31,11 +30,11 @@ def test_a_violation_has_cue_time_figure_and_limit():
         assert line in violations(cues, RULES)
 
 
-@pytest.mark.parametrize(("kind", "name"), [(srt, "a.srt"), (vtt, "a.VTT")])
-def test_a_file_is_read_by_its_name_and_its_lines_named_after_it(tmp_path, kind, name):
+@pytest.mark.parametrize(("render", "name"), [(files.render_srt, "a.srt"), (files.render_vtt, "a.VTT")])
+def test_a_file_is_read_by_its_name_and_its_lines_named_after_it(tmp_path, render, name):
     """Both formats."""
     path = tmp_path / name
-    path.write_text(kind.render([*GOOD, Cue(4000, 5000, "late")]), encoding="utf-8")
+    path.write_text(render([*GOOD, Cue(4000, 5000, "late")]), encoding="utf-8")
     assert is_subtitles(path)
     assert of_file(path, RULES) == [f"{path}: cue 3 at 00:00:04.000: min_gap 0 ms (limit 83 ms)"]
 
@@ -57,7 +56,7 @@ def test_an_unreadable_time_line_is_a_violation(tmp_path):
     """Players drop its cue: the others being well, nothing else would tell."""
     for times in ["00:00:01,000 -> 00:00:02,000", "00:00:01 --> 00:00:02", "0:01,5-->0:02,5"]:
         path = tmp_path / "a.srt"
-        path.write_text(f"1\n{times}\nlost\n\n" + srt.render(GOOD), encoding="utf-8")
+        path.write_text(f"1\n{times}\nlost\n\n" + files.render_srt(GOOD), encoding="utf-8")
         assert of_file(path, RULES) == [f"{path}: line 2: times that cannot be read, so no cue"]
 
 

@@ -16,7 +16,7 @@ from asr_server.recordings.requests import (
     TranslationRequest,
     WordTimes,
 )
-from asr_server.subtitle.cue_config import SpeakerStyle
+from asr_server.subtitle.cues import SpeakerStyle
 
 Form = dict[str, str | list[str]]
 

@@ -28,7 +28,7 @@ from asr_server.recordings.requests import (
     TranslationRequest,
     WordTimes,
 )
-from asr_server.subtitle.cue_config import SpeakerStyle
+from asr_server.subtitle.cues import SpeakerStyle
 from asr_server.text import languages
 
 # The server strips all texts, and a form ends its lines with CR LF.

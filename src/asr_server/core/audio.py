@@ -12,6 +12,10 @@ SPEECH_RATE = 24_000
 FRAME_SAMPLES = 512
 FRAME_MS = 1000 * FRAME_SAMPLES / SAMPLE_RATE
 
+# How a recording is cut, unless the model asks for another way.
+PAD_MS = 300  # margin around speech: onsets and trailing consonants score low
+MAX_GAP_S = 2.0  # a longer silence is left out, between two spans
+
 
 def samples_to_s(samples: int) -> float:
     """Seconds, unrounded."""

@@ -2,13 +2,17 @@
 
 One task ends all child processes that are idle. Models are not on it: only the engine thread may touch them, between
 two of its steps, and it sleeps until the first of them is due anyway (`schedule/thread.py`).
+
+Free memory of glibc's heap goes back to the system; its defaults suit short programs. Other C libraries are left alone.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 _LEAST_S = 0.01  # between two rounds of `end_when_idle`
@@ -81,3 +85,40 @@ async def end_expired(owners: Sequence[IdleOwner]) -> None:
         if owner.idle.expired:
             await owner.close_idle()
             owner.idle.touch()  # asked again after another timeout: it may have had a reason to go on
+
+
+_LIBRARY = "libc.so.6"
+_M_ARENA_MAX = -8  # malloc.h
+_OTHER_LIBRARY = (OSError, AttributeError)  # raised where the C library is not glibc
+
+
+def share_heaps() -> None:
+    """Let the threads of the process share two heaps.
+
+    By default each thread gets its own, whose free blocks no other uses: 48 min of spans of all lengths then left
+    260 MiB behind instead of 205 (demo model, 2 cores).
+    """
+    with suppress(*_OTHER_LIBRARY):
+        ctypes.CDLL(_LIBRARY).mallopt(_M_ARENA_MAX, 2)
+
+
+def free_heap_bytes() -> int:
+    """Bytes of the heaps that are free; 0 if the library does not report them."""
+    with suppress(*_OTHER_LIBRARY):
+        mallinfo2 = ctypes.CDLL(_LIBRARY).mallinfo2
+        mallinfo2.restype = _Info
+        return int(mallinfo2().fordblks)
+    return 0
+
+
+def trim_heap() -> None:
+    """Return free pages of the heaps to the system. Takes milliseconds, during which allocations wait."""
+    with suppress(*_OTHER_LIBRARY):
+        ctypes.CDLL(_LIBRARY).malloc_trim(0)
+
+
+class _Info(ctypes.Structure):
+    """`struct mallinfo2` of malloc.h, sums over all heaps."""
+
+    _names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+    _fields_ = [(name, ctypes.c_size_t) for name in _names.split()]

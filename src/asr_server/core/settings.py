@@ -1,8 +1,8 @@
 """Settings from the environment (and a `.env` file), checked once at start. The only reader of the environment.
 
 Every field is an environment variable with the same name in upper case; `docs/run/configuration.md` is generated from
-this class and its bases. No setting is silently ignored: one that this machine cannot do
-stops the start with the reason (see `engine/plan.py`).
+this class and its bases. No setting is silently ignored: one that this machine cannot do stops the start with the
+reason (see `engine/plan.py`).
 """
 
 from __future__ import annotations
@@ -10,18 +10,158 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import urlsplit
 
 from dotenv import dotenv_values
 from pydantic import AnyHttpUrl, BaseModel, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from asr_server.core.engine_settings import EngineSettings
-from asr_server.core.hosts import is_loopback
-from asr_server.core.setting_types import Endpointing, LogLevel
-from asr_server.core.speech_settings import SpeechSettings
+from asr_server.core.setting_types import Dtype, Endpointing, LogLevel, Quantization
+
+
+def is_loopback(host: str) -> bool:
+    """True if only this machine can connect to a server that listens there."""
+    with suppress(ValueError):
+        return ip_address(host).is_loopback
+    return host == "localhost"
+
+
+class EngineSettings(BaseModel):
+    """The settings that the plan of the engine is resolved from."""
+
+    model_id: str = Field(
+        "auto",
+        min_length=1,
+        description="Model: a hub id, a directory, `moonshine-tiny-en` (English, bundled), or `demo` (a bundled "
+        "checkpoint for tests); `auto` is `Qwen/Qwen3-ASR-1.7B` on a GPU and `Qwen/Qwen3-ASR-0.6B` on a CPU.",
+    )
+    model_revision: str = Field(
+        "",
+        description="Commit, tag or branch of a model of the hub; empty: the one in the local cache, or the newest.",
+    )
+    model_aliases: str = Field(
+        "",
+        description="Comma-separated names that clients may send for the model, beside those that are built in; `*` "
+        "stands for any characters.",
+    )
+    forced_aligner_id: str = Field(
+        "Qwen/Qwen3-ForcedAligner-0.6B",
+        min_length=1,
+        description="Forced aligner for word times: a hub id, a directory, or `demo` (the default with MODEL_ID=demo). "
+        "With MODEL_ID=moonshine-tiny-en the default is that model's own attention.",
+    )
+    forced_aligner_revision: str = Field("", description="The same for the forced aligner.")
+    device: str = Field(
+        "auto",
+        pattern=r"^(auto|cpu|cuda(:\d+)?)$",
+        description="`auto`, `cpu`, `cuda` or `cuda:N`.",
+    )
+    dtype: Dtype = Field(
+        Dtype.AUTO,
+        description="float32, bfloat16, float16; `auto`: bfloat16 where it is fast, else float16 (GPU) or float32.",
+    )
+    quantize: Quantization = Field(
+        Quantization.AUTO,
+        description="Linear layers in 8 bits: `int8`, `none`, or `auto`: on CPUs that have instructions for it.",
+    )
+    cpu_threads: int = Field(
+        0, ge=0, le=1024, description="Threads that compute; 0: one for each core, within a container's quota."
+    )
+    numa_node: Annotated[int, Field(ge=0)] | Literal["auto"] | None = Field(
+        None, description="NUMA node whose CPUs and memory the engine uses; `auto`: that of the GPU."
+    )
+    use_cuda_graphs: bool | Literal["auto"] = Field("auto", description="CUDA graphs for steps; `auto`: NVIDIA only.")
+    use_torch_compile: bool = Field(False, description="Fuse small operations of the layers by torch.compile.")
+    max_batch: int = Field(0, ge=0, le=256, description="Most spans in one batch; 0: 8 on a CPU, 32 on a GPU.")
+    kv_budget_mb: int = Field(
+        0, ge=0, description="MiB for keys and values; 0: derived from the free memory after loading."
+    )
+    vllm_base_url: AnyHttpUrl | None = Field(
+        None,
+        description="URL, with its `/v1`, of a server with OpenAI's transcriptions that runs the model, such as "
+        "`vllm serve` or another asr-server. `MODEL_ID` is the model's name there; `auto`: the first that it lists.",
+    )
+    vllm_api_key: SecretStr | None = Field(None, description="Key of that server, if it needs one.")
+    use_vllm: bool = Field(False, description="Start `vllm serve`, which must be installed, and let it run the model.")
+    models: str = Field(
+        "",
+        description="Comma-separated models that stay beside `MODEL_ID`, by the names that requests pick them with; "
+        "without `MODEL_ID` the first is the default.",
+    )
+    fast_model_id: str = Field("", description="A smaller model, for `DUAL_MODEL` and `USE_SPECULATIVE`.")
+    dual_model: bool = Field(
+        False, description="`FAST_MODEL_ID` writes live partials, `MODEL_ID` finals and recordings."
+    )
+    use_speculative: bool = Field(
+        False, description="`FAST_MODEL_ID` drafts recordings and finals, and `MODEL_ID` verifies the draft."
+    )
+    onnx_encoder_path: str = Field("", description="Run the audio encoder from a file of `asr-server export onnx`.")
+    trt_encoder_path: str = Field("", description="Run the audio encoder from a file of `asr-server export tensorrt`.")
+    use_causal_encoder: bool = Field(
+        False, description="For checkpoints tuned for it: encode live audio once, causally."
+    )
+
+    fake_engine_script: Path | None = Field(
+        None,
+        description="For tests: file with the script of `MODEL_ID=fake` and `SPEECH=fake`, engines with scripted "
+        "answers and faults.",
+    )
+
+    @field_validator("vllm_api_key")
+    @classmethod
+    def _fits_into_a_header(cls, value: SecretStr | None) -> SecretStr | None:
+        key = value.get_secret_value() if value else ""
+        if not (key.isascii() and key.isprintable()):
+            raise ValueError("a key may have printable ASCII characters only: it must fit into a header")
+        return value
+
+
+class SpeechSettings(BaseModel):
+    """The engines that speak, and their limits."""
+
+    speech: str = Field(
+        "auto",
+        min_length=1,
+        description="What speaks: `espeak` (small), `piper`, `piper/VOICE` or a path of voices of Piper, a directory "
+        "or hub id of Qwen3-TTS, `off`, or `auto`: Piper in English and eSpeak NG in other languages.",
+    )
+    speech_clone_model: str = Field(
+        "", description="A Base checkpoint of Qwen3-TTS (directory or hub id), which imitates voices."
+    )
+    speech_language: str = Field(
+        "en", min_length=2, max_length=20, description="Language of texts in Latin letters whose request names none."
+    )
+    speech_loudness_lufs: float | None = Field(
+        None,
+        ge=-40,
+        le=-10,
+        description="Loudness of speech by ITU-R BS.1770, in LUFS, such as -18. Not set: as the engine makes it.",
+    )
+    max_speech_chars: int = Field(
+        20_000,
+        ge=1,
+        le=200_000,
+        description="Longest text of a request, in characters; longer ones are jobs. `WS /ws/speech`: the most that "
+        "may wait to be spoken.",
+    )
+    speech_socket_idle_s: float = Field(
+        300.0,
+        gt=0,
+        le=86_400,
+        description="`WS /ws/speech`: seconds without a message from the client and without speech, after which the "
+        "socket is closed.",
+    )
+    max_queue_speech_s: float = Field(
+        14_400.0, gt=0, description="Limit of accepted but unspoken seconds of speech; more work gets 429."
+    )
+    audio_cache_mb: float = Field(
+        64.0, ge=0, description="MiB of spoken answers that are kept for the same request; 0: none."
+    )
+
 
 _KEY = re.compile(r"[A-Za-z0-9._~+/=-]+")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s?#@,]+", re.IGNORECASE)
@@ -384,14 +524,10 @@ def process_environment(**changes: str) -> dict[str, str]:
 def environment_of(settings: Settings, **changes: Any) -> dict[str, str]:
     """Return the environment for a child process with the same settings, except for `changes`."""
     shown = settings.model_dump(mode="json", include=settings.model_fields_set)
-    values = {name: _revealed(getattr(settings, name), value) for name, value in shown.items()}
-    values |= changes
+    # The dump has asterisks in place of secrets, which the other process needs.
+    secrets = {name: value for name in shown if isinstance(value := getattr(settings, name), SecretStr)}
+    values = {**shown, **{name: value.get_secret_value() for name, value in secrets.items()}, **changes}
     return process_environment(**{name.upper(): _spelled(value) for name, value in values.items()})
-
-
-def _revealed(value: Any, shown: Any) -> Any:
-    """Return the value itself where the dump shows asterisks: the other process needs it."""
-    return value.get_secret_value() if isinstance(value, SecretStr) else shown
 
 
 def _spelled(value: Any) -> str:

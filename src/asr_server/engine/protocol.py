@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from asr_server.audio.segmentation.config import SegmentationConfig
+from asr_server.core.audio import MAX_GAP_S, PAD_MS
 from asr_server.core.errors import AsrError
 from asr_server.schedule.ports import Batch
 from asr_server.text.languages import model_languages
@@ -20,8 +20,6 @@ from asr_server.text.languages import model_languages
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-_SEGMENTATION = SegmentationConfig()
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +197,8 @@ class EngineTraits:
 
     languages: tuple[str, ...] = model_languages()  # the model's names of those it knows
     max_audio_s: float = 120.0  # the most audio that a row should have
-    max_pause_s: float = _SEGMENTATION.max_gap_s  # the longest pause in it
-    margin_ms: int = _SEGMENTATION.pad_ms  # silence that should be kept before and after its speech
+    max_pause_s: float = MAX_GAP_S  # the longest pause in it
+    margin_ms: int = PAD_MS  # silence that should be kept before and after its speech
     uses_context: bool = True  # a prompt and hotwords change its answers
     aligns: bool = True  # it has an aligner
     scores: bool = True  # its answers have log-probabilities and count their passes; drafts help those engines only

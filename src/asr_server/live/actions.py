@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from asr_server.core.errors import InvalidValue, MalformedBody
-from asr_server.net import json_message
+from asr_server.net import websocket_io
 from asr_server.recordings.fields import MAX_TEXT_CHARS
 
 TURN_LIKELY = "turn.likely"  # the type of the message that tells that a speaker has probably finished
@@ -89,7 +89,7 @@ def parse_action(text: str) -> Action:
     if len(text) > _MAX_TEXT_BYTES:
         raise MalformedBody("The message is too long; audio belongs into binary frames.")
     try:
-        values = json_message.load(text)
+        values = websocket_io.parse_json(text)
         json.dumps(values, ensure_ascii=False).encode()  # JSON may hold halves of characters, which no model can read
     except (ValueError, RecursionError):
         raise MalformedBody("The message is not valid JSON in UTF-8, or has too many values.") from None

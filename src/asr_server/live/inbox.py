@@ -8,8 +8,8 @@ from collections import deque
 from dataclasses import dataclass, replace
 
 from asr_server.live.machine.events import Audio, Configure, Event
+from asr_server.net.loop_time import TimeSlice
 from asr_server.net.shared_bytes import SharedBytes
-from asr_server.net.slices import TimeSlice
 
 _PIECE_BYTES = 8 * 1024  # smaller pieces of audio wait as one: each alone would take many times its size
 _EVENT_BYTES = 8 * 1024  # what an event counts besides its audio: far more than it is, so that few of them wait

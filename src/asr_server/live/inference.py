@@ -11,7 +11,7 @@ from asr_server.live.machine.events import ResultKind, Transcribe, TranscribeRes
 from asr_server.live.session_stats import LiveObserver
 from asr_server.recordings.retry import retry
 from asr_server.schedule.job import Priority
-from asr_server.text import joining
+from asr_server.text import scripts
 
 if TYPE_CHECKING:
     from asr_server.engine.client import EngineClient, Transcription
@@ -126,6 +126,6 @@ def _result(request: Transcribe, hypothesis: Hypothesis) -> TranscribeResult:
 
 
 def _joined(request: Transcribe, halves: Sequence[Hypothesis]) -> TranscribeResult:
-    text = joining.join(half.text for half in halves)
+    text = scripts.join(half.text for half in halves)
     language = next((half.language for half in halves if half.language), "")
     return TranscribeResult(request.ticket, text, language, detached=True)

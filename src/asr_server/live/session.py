@@ -52,8 +52,8 @@ from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
 from asr_server.live.outbox import Message, Outbox, Outgoing, PartMessage, TextDetails, missed
 from asr_server.live.session_stats import SessionOutcome, SessionStats
 from asr_server.live.voice_detection import VoiceDetector
+from asr_server.net.loop_time import slice_queue
 from asr_server.net.shared_bytes import PIECE_BYTES
-from asr_server.net.slices import turns
 from asr_server.schedule.admission import AdmissionTicket
 from asr_server.schedule.job import Priority
 
@@ -279,7 +279,7 @@ class LiveSession:
 
     async def _process_slice(self, audio: Audio, arrived_s: float) -> None:
         frames = await self._detector.frames(self.machine, audio)
-        await turns().next()
+        await slice_queue().next()
         actions = self.machine.receive(audio, frames)
         # Before the actions: their lag is counted from here.
         self._arrivals.add(self.machine.clock_samples, arrived_s)

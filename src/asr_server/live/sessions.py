@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from loguru import logger
 
-from asr_server.core.api_keys import fingerprint
 from asr_server.core.audio import SAMPLE_RATE, s_to_samples
 from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown, UnsupportedValue
 from asr_server.core.setting_types import Endpointing
@@ -26,6 +25,7 @@ from asr_server.live.machine.framing import Resample
 from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
 from asr_server.live.session import Connection, LiveSession
 from asr_server.live.session_stats import SessionOutcome
+from asr_server.net.credentials import fingerprint
 from asr_server.recordings.requests import CONTEXT_IGNORED
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 
 from asr_server.core.errors import Cancelled, FileTooLarge, MalformedBody, UploadStalled, UploadsUnavailable
 from asr_server.net import body
-from asr_server.net.form_parser import FormParser
+from asr_server.net.body import FormParser
 
 NAMES = frozenset({"model", "language", "stream"})
 

@@ -1,9 +1,30 @@
 """Where a request or a socket carries its key."""
 
+import base64
+import hashlib
+import hmac
+import random
+import zlib
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from starlette.requests import HTTPConnection
 
-from asr_server.net.credentials import presented
+from asr_server.core.errors import InvalidKey, InvalidValue
+from asr_server.net import credentials
+from asr_server.net.credentials import (
+    MAX_KEY_CHARS,
+    MAX_LIFETIME_S,
+    ApiKeys,
+    EphemeralKeys,
+    OpenedSession,
+    _mac,
+    _secret,
+    fingerprint,
+    owner_of,
+    presented,
+)
 
 BEARER, API_KEY = (b"authorization", b"Bearer sk-bearer"), (b"api-key", b"sk-azure")
 PROTOCOLS = ["realtime", "openai-insecure-api-key.sk-protocol"]
@@ -34,3 +55,159 @@ def _connection(kind, headers=(), query=b"", subprotocols=()):
 def test_a_key_is_found_where_clients_put_it(kind, how, key):
     """A socket's own place comes before the headers, and these before its address; a page knows no other."""
     assert presented(_connection(kind, **how)) == key
+
+
+KEYS = st.lists(st.text(min_size=1), min_size=1, max_size=6, unique=True)
+
+
+@given(KEYS, st.text())
+def test_a_key_is_known_exactly_if_it_is_listed(keys, presented):
+    """Whatever text is presented, also one that no header could carry."""
+    ring = ApiKeys(keys)
+    assert (ring.owner(presented) is not None) == (presented in keys)
+    assert all(ring.owner(key) for key in keys)
+
+
+@pytest.mark.parametrize("place", [0, 12, 24, -1])
+def test_every_character_of_a_key_counts(place):
+    """Keys of one operator often begin alike: one that differs in a single place is another key."""
+    key = "sk-2f7c1de8a90b4c55-9e3d6b1c40aa4b0fb2c8-87d1"
+    characters = list(key)
+    characters[place] = "x"
+    other = "".join(characters)
+    assert ApiKeys([key]).owner(other) is None
+    assert ApiKeys([key, other]).owner(other) != ApiKeys([key, other]).owner(key)
+
+
+@given(KEYS)
+def test_owners_are_as_different_as_their_keys(keys):
+    """Owners are the same after a restart, in any order of the keys."""
+    owners = {ApiKeys(keys).owner(key) for key in keys}
+    assert len(owners) == len(keys)
+    assert owners == {ApiKeys(reversed(keys)).owner(key) for key in keys}
+
+
+@pytest.mark.parametrize("presented", ["sk-first", "sk-last", "sk-other"])
+def test_every_key_is_compared_whichever_is_presented(monkeypatch, presented):
+    """The comparison has no early end: the time taken does not say which key it was, or that it was none."""
+    compared = []
+    monkeypatch.setattr(
+        credentials.hmac,
+        "compare_digest",
+        lambda a, b, compare=hmac.compare_digest: compared.append(a) or compare(a, b),
+    )
+    ApiKeys(["sk-first", "sk-middle", "sk-last"]).owner(presented)
+    assert len(compared) == 3
+
+
+def test_the_fingerprint_is_the_start_of_the_sha256():
+    """An operator finds the key of a log line with `printf %s KEY | sha256sum`."""
+    owner = ApiKeys(["sk-one"]).owner("sk-one")
+    assert fingerprint(owner) == hashlib.sha256(b"sk-one").hexdigest()[:8]
+
+
+def test_no_keys_are_false():
+    """No request needs a key then."""
+    assert not ApiKeys([])
+    assert ApiKeys(["k"])
+
+
+SESSION = {"type": "transcription", "audio": {"input": {"transcription": {"prompt": "Zoë, 北京"}}}}
+ANN, BEN = "sk-ann", "sk-ben"
+
+
+class Clock:
+    """A time that is set."""
+
+    now_s = 5_000.5
+
+    def __call__(self):
+        return self.now_s
+
+
+def _issued(*api_keys):
+    return EphemeralKeys(api_keys, Clock()).issue(SESSION, 10, owner_of(ANN))
+
+
+def _forged(session, secret):
+    content = (5_010).to_bytes(8, "big") + zlib.compress(session)
+    return "ek_" + base64.urlsafe_b64encode(_mac(secret, content) + content).decode().rstrip("=")
+
+
+def test_every_server_with_the_same_keys_opens_it():
+    """Wherever it was issued, in whatever order the keys stand; the owner is that of the key that asked for it."""
+    key = _issued(ANN, BEN)
+    assert key.expires_at == 5_010
+    assert EphemeralKeys([BEN, ANN], Clock()).open(key.value) == OpenedSession(owner_of(ANN), SESSION)
+
+
+def test_it_ends_with_the_key_that_it_was_requested_with():
+    """Another key may come or go while servers are replaced."""
+    key = _issued(ANN, BEN)
+    assert EphemeralKeys([ANN, "sk-new"], Clock()).open(key.value).owner == owner_of(ANN)
+    with pytest.raises(InvalidKey):
+        EphemeralKeys([BEN], Clock()).open(key.value)
+
+
+def test_it_is_good_until_it_expires():
+    """As often as it is shown. One that would be good for longer than any is issued for was issued by a wrong clock."""
+    clock = Clock()
+    keys = EphemeralKeys([ANN], clock)
+    value = keys.issue(SESSION, MAX_LIFETIME_S, owner_of(ANN)).value
+    for now_s in (5_000.5, 5_000 + MAX_LIFETIME_S - 0.5):
+        clock.now_s = now_s
+        assert keys.open(value) == keys.open(value)
+    for now_s in (5_000 + MAX_LIFETIME_S, 9e9, 5_000 - 61):
+        clock.now_s = now_s
+        with pytest.raises(InvalidKey):
+            keys.open(value)
+
+
+def test_nothing_in_it_can_be_changed():
+    """Each character counts, but for bits that base64 does not use."""
+    keys, value = EphemeralKeys([ANN], Clock()), _issued(ANN).value
+    for at in range(3, len(value) - 1):
+        other = value[:at] + ("A" if value[at] != "A" else "B") + value[at + 1 :]
+        with pytest.raises(InvalidKey):
+            keys.open(other)
+
+
+@pytest.mark.parametrize("presented", ["ek_", "ek_unknown", "ek_" + "0" * 48, "ek_\u00e9", "ek_" + "A" * 100_000])
+def test_what_was_not_issued_is_refused(presented):
+    """Whatever it looks like."""
+    with pytest.raises(InvalidKey):
+        EphemeralKeys([ANN], Clock()).open(presented)
+
+
+def test_the_digest_of_a_key_signs_nothing():
+    """The name of an owner is in paths and, in part, in the log: it and an absent key must not do as secrets."""
+    for secret in (owner_of(ANN).encode(), _secret(""), _secret(owner_of(ANN))):
+        with pytest.raises(InvalidKey):
+            EphemeralKeys([ANN], Clock()).open(_forged(b"{}", secret))
+
+
+@pytest.mark.parametrize("session", [b"[]", b"{", b"\xff", b'{"a":' * 9_999, b" " * 1_000_000 + b"{}"])
+def test_without_api_keys_a_made_up_session_is_bounded(session):
+    """Anybody can sign there; what unpacks to a megabyte, is nested without end or no object is refused."""
+    keys = EphemeralKeys([], Clock())
+    assert keys.open(_forged(b'{"a":1}', _secret(""))) == OpenedSession("", {"a": 1})
+    with pytest.raises(InvalidKey):
+        keys.open(_forged(session, _secret("")))
+
+
+def test_it_fits_into_a_header_and_a_subprotocol():
+    """By its characters and its length; a session that is too long for that is refused."""
+    keys = EphemeralKeys([ANN], Clock())
+    value = keys.issue({"prompt": "a" * 16_000}, 10, owner_of(ANN)).value
+    assert value.replace("_", "").replace("-", "").isalnum()
+    assert len(value) <= MAX_KEY_CHARS
+    noise = random.Random(1).randbytes(4_000).hex()
+    with pytest.raises(InvalidValue, match=r"session\.update"):
+        keys.issue({"prompt": noise}, 10, owner_of(ANN))
+
+
+def test_a_session_that_is_huge_unpacked_gets_no_key():
+    """It would be small enough as a key, and could not be opened."""
+    keys = EphemeralKeys([ANN], Clock())
+    with pytest.raises(InvalidValue, match="does not fit"):
+        keys.issue({"prompt": "a" * 300_000}, 10, owner_of(ANN))

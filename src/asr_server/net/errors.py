@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import Match
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from asr_server.core import errors
@@ -264,33 +264,3 @@ def _hint(path: str) -> str:
     if (at := path.find("/v1/", 1)) > 0:
         return f" Did you mean {path[at:]}?"
     return ""
-
-
-class UnexpectedErrors:
-    """ASGI middleware: answers with 500 where an error has no handler, inside the middleware that adds ids and headers.
-
-    Once a response has begun the connection is cut instead: the caller must not take half a response for the whole.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        begun = False
-
-        async def send_and_note(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_and_note)
-        except Exception as error:
-            if begun:
-                raise
-            logger.opt(exception=error).error("unexpected error", id=scope["state"]["id"])
-            await JSONResponse(internal_error_body(), 500)(scope, receive, send)

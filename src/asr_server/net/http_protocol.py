@@ -19,7 +19,7 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.utils import is_ssl
 
-from asr_server.net.slices import SLICE_S, turns
+from asr_server.net.loop_time import SLICE_S, slice_queue
 
 # Limits for the head of a request, as in other servers, and for the framing between two chunks of a body.
 _HEAD_BYTES, _HEADERS = 64 * 1024, 256
@@ -156,14 +156,14 @@ class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes from the peer."""
         self._unparsed += data
-        if self._is_greedy and turns().are_awaited:
+        if self._is_greedy and slice_queue().are_awaited:
             self._parse_soon()
         self._parse()
 
     def _parse_soon(self) -> None:
         if not self._is_turn_due:
             self._is_greedy = self._is_turn_due = True
-            self.loop.call_later(_SLICE_REST_S, turns().soon, self._parse_in_turn)
+            self.loop.call_later(_SLICE_REST_S, slice_queue().soon, self._parse_in_turn)
 
     def _parse_in_turn(self) -> None:
         self._is_turn_due = False
@@ -282,7 +282,7 @@ class HttpProtocol(HttpToolsProtocol):
             try:
                 if is_pipelined:
                     await asyncio.sleep(_REQUEST_REST_S)
-                    await turns().next(_REQUEST_S)
+                    await slice_queue().next(_REQUEST_S)
                 await app(scope, receive, _Answer(cycle, send).send)
             finally:
                 # The client ended its side, and the app did not answer: no fault of the app. An app that returns in the

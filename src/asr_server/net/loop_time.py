@@ -3,6 +3,10 @@
 The loop and the engine's thread share one interpreter, so that a busy loop makes everybody's recordings slow. The
 processor time that the loop spends on a caller's sockets is measured in all their tasks. Audio at the pace of speech
 pays for itself. All else is taken from a token bucket of the caller, over all of its connections.
+
+Connections that send as fast as they can share the loop in slices, with each other and with the rest. Whoever has more
+to do than fits into a slice waits for the next. Slices are given in order, and in each round of the loop only as many
+as take `_ROUND_S` together. So a round takes no longer for many such connections than for one.
 """
 
 from __future__ import annotations
@@ -264,3 +268,79 @@ def _measured_task(loop: asyncio.AbstractEventLoop, steps: Any, **options: Any) 
     context = options.get("context")
     connection = _connection.get() if context is None else context.get(_connection)
     return asyncio.Task(steps if connection is None else _Measured(steps, connection), loop=loop, **options)
+
+
+# As long as a slice lasts, all other tasks of the loop wait.
+SLICE_S = 0.0005
+# A request takes several rounds of the event loop.
+_ROUND_S = 0.001
+# A task that has not used the event loop for this long need not wait.
+_RESTED_S = 0.05
+
+
+class SliceQueue:
+    """The callbacks that wait for a slice of one event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[tuple[float, Callable[[], None]]] = deque()
+
+    @property
+    def are_awaited(self) -> bool:
+        """True if anybody waits. A task that has not begun yet then has to wait too."""
+        return bool(self._waiting)
+
+    def soon(self, callback: Callable[[], None], cost_s: float = 0.0) -> None:
+        """Call the callback in a later round. `cost_s`: its time beyond the call itself, which is measured."""
+        self._waiting.append((cost_s, callback))
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._run)
+
+    async def next(self, cost_s: float = SLICE_S) -> None:
+        """Return when it is the caller's turn. `cost_s`: how long it then keeps the event loop."""
+        turn = asyncio.get_running_loop().create_future()
+        # Whoever is cancelled while it waits leaves its callback behind, which then does nothing.
+        self.soon(lambda: None if turn.done() else turn.set_result(None), cost_s)
+        await turn
+
+    def _run(self) -> None:
+        ends_s = time.monotonic() + _ROUND_S
+        left = len(self._waiting)  # callbacks that are added meanwhile wait for the next round
+        try:
+            while left and time.monotonic() < ends_s:
+                # Removed after the call, so that `soon`, called meanwhile, does not find the queue empty.
+                cost_s, callback = self._waiting[0]
+                left, ends_s = left - 1, ends_s - cost_s
+                try:
+                    callback()
+                finally:
+                    self._waiting.popleft()
+        finally:
+            if self._waiting:
+                asyncio.get_running_loop().call_soon(self._run)
+
+
+# By loop, as tests have several: what waits on one cannot be called on another.
+_slice_queues: WeakKeyDictionary[asyncio.AbstractEventLoop, SliceQueue] = WeakKeyDictionary()
+
+
+def slice_queue() -> SliceQueue:
+    """Return the queue of the running event loop."""
+    loop = asyncio.get_running_loop()
+    if loop not in _slice_queues:
+        _slice_queues[loop] = SliceQueue()
+    return _slice_queues[loop]
+
+
+class TimeSlice:
+    """Limits a loop whose `await`s return at once while there is more to do: it awaits `next_round` in each round."""
+
+    def __init__(self) -> None:
+        self._ends_s = 0.0
+
+    async def next_round(self) -> None:
+        """Wait for a turn if the slice has ended."""
+        now_s = time.monotonic()
+        if now_s >= self._ends_s:
+            if now_s < self._ends_s + _RESTED_S:
+                await slice_queue().next()
+            self._ends_s = time.monotonic() + SLICE_S

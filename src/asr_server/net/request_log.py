@@ -1,22 +1,24 @@
-"""The request log: an id for every request and one log line at its end. Plain ASGI, so streams are not buffered."""
+"""The request log: an id for every request and one log line at its end. Streams are not buffered."""
 
 from __future__ import annotations
 
 import re
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from loguru import logger
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Scope, Send
 
 from asr_server.core.errors import AsrError
 from asr_server.core.transcript import Transcript
 from asr_server.net.access import PROBES
-from asr_server.ops.metric_labels import NO_ROUTE, OTHER, Transport
+from asr_server.ops.metric_spec import NO_ROUTE, OTHER, Transport
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -30,49 +32,43 @@ _OPENAI_PATHS, _OPENAI_VERSION = "/v1/", "2020-10-01"
 _QUIET_PREFIX = "/web/"
 
 
-class RequestLog:
-    """Gives each HTTP request an id (the caller's, if it is valid), returns it, and logs the outcome.
+@contextmanager
+def logged(scope: Scope, send: Send) -> Iterator[Send]:
+    """Give a request an id (the caller's, if it is valid), and log and count its outcome at the end of the block.
 
-    Every line that is logged meanwhile has the id, those of libraries too.
+    The block sends its response with the `send` that it gets, which returns the id. Every line that is logged meanwhile
+    has the id, those of libraries too.
 
     Handlers put further fields of the line into `request.state.log` (a dict), and set `request.state.logged_elsewhere`
     when another process has written the line. `request.state.began_s` is the start of the request (`perf_counter`); a
     stream sets `first_text_s` when it sends its first text.
     """
+    state = scope.setdefault("state", {})
+    given = Headers(scope=scope).get("x-request-id", "")
+    state["id"] = request_id = given if _VALID_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
+    state["log"] = {}
+    state["began_s"], status = time.perf_counter(), 0
 
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    async def send_with_id(message: Message) -> None:
+        nonlocal status
+        if message["type"] == "http.response.start":
+            status = message["status"]
+            headers = MutableHeaders(scope=message)
+            headers["X-Request-ID"] = request_id
+            if scope["path"].startswith(_OPENAI_PATHS):
+                headers["openai-version"] = _OPENAI_VERSION
+                headers["openai-processing-ms"] = str(round(_took_ms(scope)))
+        await send(message)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        state = scope.setdefault("state", {})
-        state["id"] = request_id = _request_id(Headers(scope=scope).get("x-request-id"))
-        state["log"] = {}
-        state["began_s"], status = time.perf_counter(), 0
-
-        async def send_with_id(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                headers = MutableHeaders(scope=message)
-                headers["X-Request-ID"] = request_id
-                if scope["path"].startswith(_OPENAI_PATHS):
-                    headers["openai-version"] = _OPENAI_VERSION
-                    headers["openai-processing-ms"] = str(round(_took_ms(scope)))
-            await send(message)
-
-        try:
-            with logger.contextualize(id=request_id):
-                await self._app(scope, receive, send_with_id)
-        except Exception:
-            status = status or 500  # the response is sent by the middleware around this one
-            raise
-        finally:
-            _log(scope, request_id, status)
-            _count(scope, status)
+    try:
+        with logger.contextualize(id=request_id):
+            yield send_with_id
+    except Exception:
+        status = status or 500  # the response is sent by the middleware around this one
+        raise
+    finally:
+        _log(scope, request_id, status)
+        _count(scope, status)
 
 
 def log_fields(transcript: Transcript) -> dict[str, object]:
@@ -96,10 +92,6 @@ def _parts(timings: DataclassInstance) -> list[tuple[str, float]]:
 
 def _took_ms(scope: Scope) -> float:
     return 1000 * (time.perf_counter() - float(scope["state"]["began_s"]))
-
-
-def _request_id(given: str | None) -> str:
-    return given if given and _VALID_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
 
 
 def _log(scope: Scope, request_id: str, status: int) -> None:

@@ -10,17 +10,19 @@ from loguru import logger
 from starlette.testclient import TestClient
 
 from asr_server.core.errors import InvalidValue
+from asr_server.core.settings import Settings
 from asr_server.net import errors
-from asr_server.net.request_log import RequestLog
+from asr_server.net.access import AccessRules
+from asr_server.net.edge import Edge
 from asr_server.ops.server_metrics import Metrics
 
 
 @pytest.fixture
 def app():
-    """The log around nothing: a test adds its routes."""
+    """An app without routes: a test adds its own."""
     app = FastAPI()
     errors.install_handlers(app)
-    app.add_middleware(RequestLog)
+    app.add_middleware(Edge, rules=AccessRules.of(Settings(_env_file=None, host="0.0.0.0", allow_anonymous=True)))
     app.state.services = SimpleNamespace(metrics=Metrics())
     return app
 

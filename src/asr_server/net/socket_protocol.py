@@ -19,8 +19,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 
-from asr_server.net.loop_time import ConnectionTime, loop_time, measure
-from asr_server.net.slices import SLICE_S, TimeSlice, turns
+from asr_server.net.loop_time import SLICE_S, ConnectionTime, TimeSlice, loop_time, measure, slice_queue
 
 # A peer that has not read the close frame after this time never will. The connection is then aborted.
 _ABORT_AFTER_S = 4.0
@@ -103,7 +102,8 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         """Parse bytes from the peer."""
         if self.handshake_initiated:
             self._unparsed += data
-            if self._is_greedy and turns().are_awaited:
+            # Whoever has been greedy queues behind those that wait, and parses nothing at once.
+            if self._is_greedy and slice_queue().are_awaited:
                 self._parse_soon()
             self._parse_and_count()
             return
@@ -133,7 +133,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def _parse_and_count(self) -> None:
         """Parse, outside of the tasks whose time is counted anyway."""
-        began_s = time.thread_time()
+        began_s = time.thread_time()  # of the processor: this thread may wait for the interpreter meanwhile
         self._parse()
         self._loop_time.take(time.thread_time() - began_s)
 
@@ -150,7 +150,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
             self._unparsed.clear()
             self._unfinished.end()
         elif self._unparsed:
-            self.transport.pause_reading()
+            self.transport.pause_reading()  # the kernel's buffer fills up, and TCP makes the peer wait
         elif not self.read_paused:
             self.transport.resume_reading()
 
@@ -193,7 +193,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def _parse_soon(self) -> None:
         if not self._is_turn_due:
             self._is_greedy = self._is_turn_due = True
-            turns().soon(self._parse_in_turn)
+            slice_queue().soon(self._parse_in_turn)
 
     def _parse_in_turn(self) -> None:
         self._is_turn_due = False

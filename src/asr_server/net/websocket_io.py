@@ -1,8 +1,9 @@
-"""Functions for all WebSocket routes: read and write at once, send an error, close. Knows no protocol's messages."""
+"""Functions for all WebSocket routes: parse JSON, read and write at once, send an error, close. Knows no protocol."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import traceback
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -15,7 +16,32 @@ from starlette.websockets import WebSocketDisconnect
 
 from asr_server.core.errors import AsrError, ShuttingDown, WebSocketOnly
 from asr_server.net.errors import TABLE, Json
-from asr_server.ops.metric_labels import Transport
+from asr_server.ops.metric_spec import Transport
+
+# Far more than a message needs that makes sense: it has one long text, or a list of up to 1000 words. Counted before
+# parsing, and also where they are part of a text, which may have 16 000 characters.
+_MAX_CONTAINERS = 2_000
+_MAX_VALUES = 20_000
+_MAX_DIGITS = 20  # of a whole number; the time for more grows with their square
+
+
+def parse_json(message: str | bytes) -> Any:
+    """Return the value of a client's message, in bounded time: meanwhile no other client is served.
+
+    Raises `ValueError` if it is not JSON in UTF-8 or has too many values, and `RecursionError` if it is nested too
+    deeply.
+    """
+    text = message if isinstance(message, str) else message.decode()
+    if text.count("[") + text.count("{") > _MAX_CONTAINERS or text.count(",") > _MAX_VALUES:
+        raise ValueError("too many values")
+    return json.loads(text, parse_int=_whole_number)
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError("the number is too long")
+    return int(digits)
+
 
 _CLOSE_TIMEOUT_S = 5.0  # for a close frame to a client that does not read
 _CLEAN_CLOSES = {1000, 1001}
@@ -67,12 +93,13 @@ async def close(socket: WebSocket, code: int, reason: str, message: Json | None 
             if message is not None:
                 await socket.send_json(message)
             await socket.close(code, reason)
-    except (TimeoutError, WebSocketDisconnect, OSError, RuntimeError):
+    except (TimeoutError, WebSocketDisconnect, OSError, RuntimeError):  # the last where it is closed already
         return
 
 
 async def read_and_write(read: Coroutine[Any, Any, T], write: Coroutine[Any, Any, None]) -> T | None:
     """Read and write until either ends or fails. Returns the reader's result, or None if the writer ended first."""
+    # Two tasks, as a client that does not read must not keep its own messages from being read.
     reader, writer = asyncio.create_task(read), asyncio.create_task(write)
     try:
         done, _ = await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
@@ -83,6 +110,7 @@ async def read_and_write(read: Coroutine[Any, Any, T], write: Coroutine[Any, Any
     finally:
         for task in (reader, writer):
             task.cancel()
+        # Awaited, so that neither uses the socket when the caller closes it; errors of the other one say nothing new.
         await asyncio.gather(reader, writer, return_exceptions=True)
 
 

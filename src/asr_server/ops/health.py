@@ -1,4 +1,7 @@
-"""`/health` and the probes `/livez` and `/readyz`. They show published state and never wait for the engine."""
+"""`/health`, the probes `/livez` and `/readyz`, and `/v1/models`: the server's state and the names of its models.
+
+They show published state and never wait for the engine.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,8 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from asr_server import __version__
-from asr_server.engine.protocol import Option
-from asr_server.ops import probes
+from asr_server.engine.catalog import Model
+from asr_server.engine.protocol import AlignerState, Option
 from asr_server.ops.schemas import (
     CapacityBody,
     HealthBody,
@@ -23,9 +26,9 @@ from asr_server.ops.schemas import (
     ProbeBody,
     QueueBody,
 )
+from asr_server.recordings.schemas import ErrorBody, ModelBody, ModelList
 from asr_server.schedule.job import DEFAULT
-from asr_server.schedule.model import ModelState
-from asr_server.schedule.snapshot import EngineSnapshot
+from asr_server.schedule.model import EngineSnapshot, ModelState
 from asr_server.services import Services, ServicesDep
 from asr_server.text import languages
 
@@ -132,7 +135,7 @@ def _live_times(services: Services) -> str:
 def _status(services: Services, snapshot: EngineSnapshot) -> Literal["ok", "degraded", "draining"]:
     if services.draining:
         return "draining"
-    return "degraded" if snapshot.state is ModelState.FAILED or probes.not_live(services, snapshot) else "ok"
+    return "degraded" if snapshot.state is ModelState.FAILED or not_live(services, snapshot) else "ok"
 
 
 def _live(services: Services) -> LiveBody:
@@ -158,15 +161,60 @@ def _queue(services: Services, snapshot: EngineSnapshot) -> QueueBody:
 @router.get("/livez", responses={503: {"model": ProbeBody}})
 async def livez(services: ServicesDep) -> JSONResponse:
     """Whether the event loop and the engine thread make progress: if not, restart the process."""
-    return _probe(probes.not_live(services))
+    return _probe(not_live(services))
 
 
 @router.get("/readyz", responses={503: {"model": ProbeBody}})
 async def readyz(services: ServicesDep) -> JSONResponse:
     """Whether new work is accepted now: if not, send it elsewhere."""
-    return _probe(probes.not_ready(services))
+    return _probe(not_ready(services))
 
 
 def _probe(reason: str) -> JSONResponse:
     body = ProbeBody(status="failed" if reason else "ok", reason=reason)
     return JSONResponse(body.model_dump(), 503 if reason else 200)
+
+
+models_router = APIRouter(prefix="/v1/models", tags=["models"])
+
+
+@models_router.get("")
+async def list_models(services: ServicesDep) -> ModelList:
+    """Every served name, aliases included."""
+    return ModelList(data=[_model_body(model) for model in services.catalog.all()])
+
+
+# `:path`, because clients send the slash of a hub id both encoded and plain.
+@models_router.get("/{model_id:path}", responses={404: {"model": ErrorBody}})
+async def retrieve_model(model_id: str, services: ServicesDep) -> ModelBody:
+    """One name."""
+    return _model_body(services.catalog.retrieve(model_id))
+
+
+def _model_body(model: Model) -> ModelBody:
+    return ModelBody(id=model.id, created=model.created, owned_by=model.owned_by, task=model.task)
+
+
+def not_live(services: Services, snapshot: EngineSnapshot | None = None) -> str:
+    """Return why the process should be restarted; "" if it should not. Loading a model may take minutes: no hang."""
+    engine = snapshot or services.thread.snapshot()
+    aligners = (each.info.aligner_state for each in services.engines.values())
+    loading = engine.loading or AlignerState.LOADING in aligners
+    stuck = engine.busy and engine.heartbeat_age_s > services.settings.engine_hang_s and not loading
+    reason = engine.failure or ("the engine thread does not move" if stuck or not engine.alive else "")
+    return reason or next((found for failure in services.failures if (found := failure())), "")
+
+
+def not_ready(services: Services) -> str:
+    """Return why new work should go elsewhere; "" if it is accepted."""
+    if services.draining:
+        return "draining"
+    if not services.ready:
+        return "the model is being loaded"
+    # A server that is full for recordings alone stays ready, or a load balancer would send live sessions nowhere.
+    if services.admission.full and not services.admission.capacity().free_streams:
+        return "saturated"
+    snapshot = services.thread.snapshot()
+    if snapshot.state is ModelState.FAILED:
+        return "the model could not be loaded"
+    return not_live(services, snapshot)

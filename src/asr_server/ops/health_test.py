@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from asr_server.core.settings import Settings
 from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import EngineInfo
-from asr_server.ops import health, probes
+from asr_server.ops import health
 from asr_server.ops.schemas import SpeechQueueBody
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Job
@@ -133,9 +133,9 @@ def test_a_server_that_is_full_for_recordings_alone_is_ready(app):
     with services.admission.hold(time_limit_s=1.0) as ticket:
         services.admission.measure(ticket, 95.0)
         assert services.admission.full
-        assert probes.not_ready(services) == "saturated"
+        assert health.not_ready(services) == "saturated"
     services.admission = Admission(1_000.0, time_limit_s=1.0)
     with services.admission.hold(time_limit_s=600.0) as ticket:
         services.admission.measure(ticket, 95.0)
         assert services.admission.full
-        assert probes.not_ready(services) == ""
+        assert health.not_ready(services) == ""

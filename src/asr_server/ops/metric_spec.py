@@ -1,10 +1,22 @@
-"""The description of a metric, and the metrics of a gateway, which imports nothing else of this package."""
+"""The description of a metric, the labels of requests, and the metrics of a gateway, which imports no other of ours."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+
+
+class Transport(StrEnum):
+    """The transport of a request."""
+
+    HTTP = "http"
+    SOCKET = "socket"
+
+
+# The label for unknown routes, methods and codes: text of a caller never becomes a label.
+OTHER = "other"
+NO_ROUTE = "-"
 
 
 class MetricKind(StrEnum):

@@ -12,8 +12,8 @@ from fastapi.responses import Response
 
 from asr_server import __version__
 from asr_server.jobs.record import JobState
-from asr_server.ops import metric_table as table
-from asr_server.ops import probes
+from asr_server.ops import health
+from asr_server.ops import server_metrics as table
 from asr_server.ops.metric_spec import FREE_AUDIO, FREE_STREAMS, READY, MetricKind, MetricSample, single
 from asr_server.schedule.model import ModelState
 from asr_server.services import Services, ServicesDep
@@ -82,7 +82,7 @@ def engine_gauges(services: Services) -> Iterable[MetricSample]:
     engine = services.thread.snapshot()
     yield single(table.ENGINE_ROWS, engine.running)
     yield single(table.ENGINE_BEAT, engine.heartbeat_age_s if engine.busy else 0.0)
-    yield single(table.ENGINE_HUNG, bool(probes.not_live(services, engine)))
+    yield single(table.ENGINE_HUNG, bool(health.not_live(services, engine)))
     yield MetricSample(table.MODEL_STATE, {(state,): state is engine.state for state in ModelState})
     names = {name: name or services.plan.model_id for name in engine.models}
     states: dict[tuple[str, ...], float] = {
@@ -117,7 +117,7 @@ def live_gauges(services: Services) -> Iterable[MetricSample]:
 
 def server_gauges(services: Services) -> Iterable[MetricSample]:
     """Yield what the server is, and for how long."""
-    yield single(READY, not probes.not_ready(services))
+    yield single(READY, not health.not_ready(services))
     yield single(table.UPTIME, time.monotonic() - services.started_s)
     plan = services.plan
     yield MetricSample(table.BUILD, {(__version__, plan.engine, plan.device, plan.dtype): 1})

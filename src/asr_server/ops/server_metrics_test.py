@@ -8,13 +8,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from asr_server.engine.protocol import Finish, Hypothesis
 from asr_server.http_app import LABEL_VALUES, METRICS
-from asr_server.ops import metric_table as table
-from asr_server.ops.metric_labels import Transport
-from asr_server.ops.metric_spec import MetricKind
+from asr_server.ops import server_metrics as table
+from asr_server.ops.metric_spec import MetricKind, Transport
 from asr_server.ops.server_metrics import Metrics
 from asr_server.schedule.job import Job, Priority
 from asr_server.schedule.model import ModelState
-from asr_server.schedule.observer import JobEnd
+from asr_server.schedule.ports import JobEnd
 
 
 def _series(metrics):

@@ -91,6 +91,7 @@ class ChildPool:
         while True:
             if self._spare is None and not self._out_fds:
                 self._spare = self._fork()
+            # Ends without an event when it is quiet enough to fork a spare, or due to look at how long children take.
             events = self._poll.poll(_QUIET_MS if self._spare is None else _LOOK_MS if self._short else None)
             if not events and self._spare is None:
                 self._spare = self._fork()
@@ -130,7 +131,7 @@ class ChildPool:
         pid = self._send_to_child(message, fds)
         self._out_fds[pid] = out_fd
         self._short.add(pid)
-        os.close(source_fd)
+        os.close(source_fd)  # the child has a copy
         self._poll.register(out_fd, 0)  # an empty mask still reports POLLERR: the read end is closed
         return True
 
@@ -161,6 +162,7 @@ class ChildPool:
     def _reap(self) -> None:
         with contextlib.suppress(BlockingIOError):
             self._ended.recv(4096)
+        # Until none is left: one byte may stand for several children, whose signals were merged.
         with contextlib.suppress(ChildProcessError):
             while pid := os.waitpid(-1, os.WNOHANG)[0]:
                 self._forget(pid)

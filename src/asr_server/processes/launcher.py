@@ -1,14 +1,61 @@
-"""The fork server as seen from the server: start it when it is needed, send it requests, end it."""
+"""Starts Python processes with a bare environment, among them the fork server: sends it requests, ends it."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import resource
 import socket
 import subprocess
+import sys
 import time
+from pathlib import Path
 
-from asr_server.processes.environment import child_environment, python_command
+_MOST_FILES = 65_536
+
+
+def is_stopped(pid: int) -> bool:
+    """True if a signal such as SIGSTOP has stopped the process (state T in proc(5)). False where that is unknown."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")
+    except OSError:  # it has just ended, or there is no /proc
+        return False
+
+
+def raise_file_limit() -> None:
+    """Let the process open as many files and connections as the system allows it, but no more than `_MOST_FILES`.
+
+    The limit that it begins with is made for programs that call `select`: 1,100 idle connections would shut out
+    everybody else.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+
+
+def python_command(module: str, *arguments: str) -> tuple[str, ...]:
+    """Return the command that runs a module of this package."""
+    return (sys.executable, "-P", "-m", module, *arguments)
+
+
+def python_path() -> str:
+    """Return the PYTHONPATH by which another process imports what this one does."""
+    package_root = str(Path(__file__).parents[2])
+    return os.pathsep.join([package_root, *(entry for entry in sys.path if entry)])
+
+
+def child_environment() -> dict[str, str]:
+    """Return the environment of a Python process that confines itself: keys and tokens stay in the server, and numpy
+    starts no threads, which forks would lose."""
+    return {
+        "PYTHONPATH": python_path(),
+        "OPENBLAS_NUM_THREADS": "1",
+        "OMP_NUM_THREADS": "1",
+        "LC_ALL": "C.UTF-8",
+    }
+
 
 _RETRY_S = 0.005  # between attempts to send a request while the socket is full
 # How long a request may wait for its child. A new process first imports its module, from a slow disk in many seconds.
@@ -51,9 +98,9 @@ class ForkServer:
         give_up_s = time.monotonic() + self.answer_s
         while True:
             try:
-                socket.send_fds(control, [request], [source_fd, out_fd])
+                socket.send_fds(control, [request], [source_fd, out_fd])  # whole or not at all: it is one packet
                 return process
-            except BlockingIOError:
+            except BlockingIOError:  # the requests that it has not read fill the socket
                 if time.monotonic() > give_up_s:
                     self.end(process)
                     raise ForkServerLost from None
@@ -69,7 +116,7 @@ class ForkServer:
 
     def answered(self, process: subprocess.Popen[bytes]) -> None:
         """A request that was sent to `process` has reached a child."""
-        self._has_answered |= process is self._process
+        self._has_answered |= process is self._process  # not one that another has replaced meanwhile
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
         """Kill that process and every request in it; a later `send` starts another."""
@@ -104,6 +151,7 @@ class ForkServer:
     def _started(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
         if self._process is not None and self._control is not None and self.alive():
             return self._process, self._control
+        # Packets keep a request and its descriptors together. Our end never blocks: it belongs to the event loop.
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.setblocking(False)
         try:
@@ -118,7 +166,7 @@ class ForkServer:
             ours.close()
             raise ForkServerLost from error
         finally:
-            theirs.close()
+            theirs.close()  # only when no copy is left here does the process's end show at ours
         self._process, self._control, self._has_answered = process, ours, False
         return process, ours
 

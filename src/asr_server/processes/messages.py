@@ -22,7 +22,7 @@ def packed(content: dict[str, Any], data: bytes = b"") -> bytes:
     """Pack a message. Raises ValueError if it is over the limits."""
     text = json.dumps(content, separators=(",", ":")).encode()
     header = HEADER.pack(len(text), len(data))
-    sizes(header)
+    sizes(header)  # here, as a message over the limits would end the process that reads it
     return header + text + data
 
 
@@ -32,7 +32,7 @@ def read(exactly: Callable[[int], bytes], most_bytes: int = MAX_JSON_BYTES + MAX
     header = exactly(HEADER.size)
     if not header:
         return None
-    text_bytes, data_bytes = sizes(header, most_bytes)
+    text_bytes, data_bytes = sizes(header, most_bytes)  # checked before anything is read: the sender is not trusted
     return Message(content(exactly(text_bytes)), exactly(data_bytes))
 
 

@@ -29,7 +29,7 @@ def prepare() -> None:
 
 def confine(memory_bytes: int) -> None:
     """Confine the process once everything is imported and loaded. `memory_bytes` comes on top of what that takes."""
-    sandbox.freeze()
+    sandbox.freeze()  # the collections of `serve` need not look through what is loaded by now
     sandbox.prepare((0, 1, 2), os.getppid())
     sandbox.lock(memory_bytes, _NO_LIMIT_S)
 
@@ -45,6 +45,7 @@ def serve(
     kept: dict[int, T] = {}
     while request := messages.read(requests.read):
         content, data = request
+        # Each request anew: the limit of one that hangs is not used up by those before it.
         sandbox.limit_cpu_from_now(cpu_s)
         if dropped := content.pop("dropped"):
             for number in dropped:

@@ -21,7 +21,7 @@ from loguru import logger
 from asr_server.core.errors import EngineError, ShuttingDown
 from asr_server.core.idle import IdleTimer
 from asr_server.processes import messages
-from asr_server.processes.environment import child_environment, python_command
+from asr_server.processes.launcher import child_environment, python_command
 from asr_server.processes.messages import Message
 
 # Loading takes a second, from a slow disk many. An answer takes that long where it has little to do and other processes
@@ -32,18 +32,15 @@ _LIVE_IN_A_ROW = 4
 
 
 class WorkerProcess:
-    """A running process, or one that has ended. For one event loop. The subclasses say what it runs.
-
-    `purpose` is a verb with its object, for messages. `unavailable` is what all who use a lost process are told.
-    """
+    """A running process, or one that has ended. For one event loop. The subclasses say what it runs."""
 
     module: ClassVar[str]
-    purpose: ClassVar[str]
-    unavailable: ClassVar[type[EngineError]]
+    purpose: ClassVar[str]  # a verb with its object, for messages
+    unavailable: ClassVar[type[EngineError]]  # told to all who use a lost process
 
     def __init__(self, child: asyncio.subprocess.Process) -> None:
         self._child = child
-        self._turns = Turns()
+        self._order = RequestOrder()
         self._has_answered = False
         self._dropped: list[int] = []  # what is not needed any more; the next request says so
         self._exchange: asyncio.Task[Message] | None = None
@@ -79,7 +76,8 @@ class WorkerProcess:
 
         Cancelling returns at once. A request that was sent is still answered before the next one is.
         """
-        await self._turns.take(is_live=is_live)
+        await self._order.take(is_live=is_live)
+        # A task of its own, which no caller can cancel: an answer that nobody reads would be taken for the next one's.
         self._exchange = exchange = asyncio.create_task(self._exchanged(content, data, work_s))
         exchange.add_done_callback(self._on_exchanged)
         return await asyncio.shield(exchange)
@@ -95,12 +93,12 @@ class WorkerProcess:
             await asyncio.wait([self._exchange])
 
     def _on_exchanged(self, exchange: asyncio.Task[Message]) -> None:
-        self._turns.give_back()
+        self._order.give_back()
         if not exchange.cancelled():
             exchange.exception()  # whoever asked may have gone
 
     async def _exchanged(self, content: dict[str, Any], data: bytes, work_s: float) -> Message:
-        dropped, self._dropped = self._dropped, []
+        dropped, self._dropped = self._dropped, []  # taken before the first `await`, so that no other request has them
         message = messages.packed({**content, "dropped": dropped}, data)
         try:
             if not self.is_running:
@@ -126,7 +124,7 @@ class WorkerProcess:
         return Message(content, await answers.readexactly(data_bytes))
 
     async def _kill(self) -> None:
-        with suppress(ProcessLookupError):
+        with suppress(ProcessLookupError):  # it has ended by itself
             self._child.kill()
         await self._child.wait()
 
@@ -224,6 +222,7 @@ class WorkerClient(ABC, Generic[P]):
         return self._process.pid if self._process is not None and self._process.is_running else None
 
     async def close_idle(self) -> None:
+        # Forgotten before it is ended: who comes meanwhile starts a new one.
         process, self._process = self._process, None
         if process is not None:
             logger.info(f"the process that {process.purpose} was ended", idle_s=round(self.idle.idle_s))
@@ -237,7 +236,7 @@ class WorkerClient(ABC, Generic[P]):
             await process.end()
 
     async def _running(self) -> P:
-        async with self._starting:
+        async with self._starting:  # else callers that come at once would start a process each
             self._check_open()
             if self._process is None or not self._process.is_running:
                 process = await self._start()
@@ -254,7 +253,7 @@ class WorkerClient(ABC, Generic[P]):
             raise ShuttingDown("The server is stopping.")
 
 
-class Turns:
+class RequestOrder:
     """The order of requests: live work first, but recordings are not kept waiting for ever."""
 
     def __init__(self) -> None:
@@ -283,7 +282,7 @@ class Turns:
         is_live = bool(live) and not (recordings and self._live_in_a_row >= _LIVE_IN_A_ROW)
         self._live_in_a_row = self._live_in_a_row + 1 if is_live else 0
         queue = live if is_live else recordings
-        self._is_taken = bool(queue)
+        self._is_taken = bool(queue)  # handed on without a gap, in which whoever comes now would overtake
         if queue:
             queue.popleft().set_result(None)
 

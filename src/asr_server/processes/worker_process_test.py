@@ -15,7 +15,7 @@ import pytest
 
 from asr_server.core.errors import SpeakersUnavailable
 from asr_server.processes import worker_process
-from asr_server.processes.worker_process import Turns, WorkerProcess
+from asr_server.processes.worker_process import RequestOrder, WorkerProcess
 
 # Answers with the number of the request, what is dropped, and how many requests came so far. A number below 0 ends it,
 # 99 gets no answer, and 55 gets one that is no message.
@@ -115,7 +115,7 @@ async def test_a_process_that_cannot_be_started(monkeypatch):
 
 async def test_live_sessions_go_first_and_recordings_are_not_starved():
     """All callers wait for their next turn as soon as they have had one, so that all always wait."""
-    turns, order = Turns(), []
+    turns, order = RequestOrder(), []
 
     async def take(name, *, is_live):
         while len(order) < 60:
@@ -133,7 +133,7 @@ async def test_live_sessions_go_first_and_recordings_are_not_starved():
 
 async def test_a_turn_of_somebody_who_has_gone_is_passed_on():
     """The turn may come in the moment in which its caller went."""
-    turns = Turns()
+    turns = RequestOrder()
     await turns.take(is_live=False)
     waiting = [asyncio.create_task(turns.take(is_live=is_live)) for is_live in (True, False, False)]
     await asyncio.sleep(0)

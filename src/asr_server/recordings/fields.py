@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from asr_server.core.transcript import MAX_SPEAKERS
 from asr_server.net.body import NOT_JSON
 from asr_server.recordings.requests import MAX_KNOWN_SPEAKERS, ChannelMode, ResponseFormat
-from asr_server.subtitle.cue_config import SpeakerStyle
+from asr_server.subtitle.cues import SpeakerStyle
 
 _MODEL = "A name from /v1/models; empty: the model that is loaded. Names of OpenAI's models mean that too."
 # Of a prompt, and of all hotwords together: the engine reads them again for each span.

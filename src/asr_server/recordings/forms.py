@@ -43,8 +43,8 @@ from asr_server.recordings.requests import (
 )
 from asr_server.recordings.schemas import ErrorBody
 from asr_server.recordings.speaker_fields import channel_mode, speaker_options
-from asr_server.subtitle.cue_config import SpeakerStyle
-from asr_server.text import languages, target_languages
+from asr_server.subtitle.cues import SpeakerStyle
+from asr_server.text import languages
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -202,7 +202,7 @@ def translation_request(form: FormData) -> TranslationRequest:
             max_lines=fields.max_lines,
             speaker_style=fields.speaker_style,
         ),
-        target_language=target_languages.find(fields.language).tag,
+        target_language=languages.find(fields.language).tag,
         glossary=fields.glossary,
         bilingual=fields.bilingual,
         source_on_failure=fields.source_on_failure,

@@ -25,7 +25,7 @@ from asr_server.recordings.requests import CONTEXT_IGNORED
 from asr_server.recordings.segmenter import RecordingSignal, segmentation_config
 from asr_server.recordings.span import SpanContext, SpanTask
 from asr_server.schedule.job import Priority
-from asr_server.text import joining
+from asr_server.text import scripts
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples, Source
@@ -338,7 +338,7 @@ class _Assembly:
         """Return all segments as one transcript. Without speech the language is the one of the request."""
         spoken = tuple(segment for segment in self._segments if segment.text)
         return Transcript(
-            text=self._text if self._deltas else joining.join(segment.text for segment in spoken),
+            text=self._text if self._deltas else scripts.join(segment.text for segment in spoken),
             language=_main_language(spoken) or asked_language or "",
             duration_ms=duration_ms,
             segments=spoken,
@@ -373,7 +373,7 @@ class _Assembly:
 
     async def _add_text(self, text: str, *, opens: bool) -> None:
         """Emit a piece of text. `opens`: it is the first of a segment."""
-        delta = joining.joint(self._text, text) + text if opens else text
+        delta = scripts.joint(self._text, text) + text if opens else text
         self._text += delta
         await self._emit(TextDelta(delta))
 

@@ -12,7 +12,7 @@ import pytest
 
 from asr_server import demo
 from asr_server.audio.decode import Decoder
-from asr_server.audio.limits import DecodeLimits
+from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.errors import DeadlineExceeded, InvalidAudio, Overloaded, TranscriptionFailed
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import DEFAULT_TRAITS, Finish, Hypothesis, Tokens

@@ -16,7 +16,7 @@ from asr_server.recordings.requests import (
     TranscriptionRequest,
     TranslationRequest,
 )
-from asr_server.subtitle.cue_config import CueConfig
+from asr_server.subtitle.cues import CueConfig
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Source

@@ -11,11 +11,10 @@ from asr_server.core.audio import s_to_ms
 from asr_server.core.settings import Settings
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, Result
-from asr_server.subtitle import cue_segmentation, srt, vtt
-from asr_server.subtitle.cue_config import CueConfig
-from asr_server.subtitle.cues import Cue
-from asr_server.subtitle.units import Passage
-from asr_server.text import joining, languages
+from asr_server.subtitle import cue_segmentation, files
+from asr_server.subtitle.cue_segmentation import Passage
+from asr_server.subtitle.cues import Cue, CueConfig
+from asr_server.text import languages, scripts
 
 JSON = "application/json"
 # OpenAI's clients parse anything that looks like JSON; the text formats must not.
@@ -67,7 +66,7 @@ def time_source(segments: Iterable[Segment]) -> str:
 
 def render_cues(cues: Sequence[Cue], response_format: ResponseFormat) -> bytes:
     """Return the cues as an SRT or VTT file."""
-    write = vtt.render if response_format is ResponseFormat.VTT else srt.render
+    write = files.render_vtt if response_format is ResponseFormat.VTT else files.render_srt
     return write(cues).encode()
 
 
@@ -75,7 +74,7 @@ def text(transcript: Transcript) -> str:
     """Return the text; with speakers, a line for each of their segments."""
     if not any(segment.speaker for segment in transcript.segments):
         return transcript.text
-    return joining.dialogue((segment.speaker or "", segment.text) for segment in transcript.segments)
+    return scripts.dialogue((segment.speaker or "", segment.text) for segment in transcript.segments)
 
 
 def plain(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:

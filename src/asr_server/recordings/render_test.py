@@ -11,8 +11,8 @@ from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.recordings import render as rendering
 from asr_server.recordings.render import render
 from asr_server.recordings.requests import OutputOptions, ResponseFormat
-from asr_server.subtitle import srt, vtt
-from asr_server.subtitle.cue_config import CueConfig, SpeakerStyle
+from asr_server.subtitle import files
+from asr_server.subtitle.cues import CueConfig, SpeakerStyle
 
 WORDS = tuple(
     Word(text, start, end, TimeSource.ESTIMATED, confidence)
@@ -107,7 +107,7 @@ def test_silence_renders_in_every_format():
 def test_cues_of_verbose_json_are_those_of_srt():
     """With the limits of the server, and the line breaks."""
     listed = _json(SPEECH, ResponseFormat.VERBOSE_JSON, cues=True)["cues"]
-    shown = [(cue.start_ms / 1000, cue.end_ms / 1000, cue.text) for cue in srt.parse(_srt(SPEECH))]
+    shown = [(cue.start_ms / 1000, cue.end_ms / 1000, cue.text) for cue in files.parse_srt(_srt(SPEECH))]
     assert [(cue["start"], cue["end"], cue["text"]) for cue in listed] == shown
     assert len(shown) == 2
     assert "cues" not in _json(SPEECH, ResponseFormat.VERBOSE_JSON)
@@ -172,9 +172,9 @@ def test_text_has_a_line_for_each_turn():
 
 def test_subtitles_show_speakers():
     """A change of speaker ends a cue; vtt names the speaker of each, srt where it changes."""
-    cues = vtt.parse(_render(DIALOGUE, ResponseFormat.VTT).content.decode())
+    cues = files.parse_vtt(_render(DIALOGUE, ResponseFormat.VTT).content.decode())
     assert [cue.speaker for cue in cues] == ["Ann", "B", "B", "Ann"]
-    names = [cue.text.partition(":")[0] for cue in srt.parse(_srt(DIALOGUE)) if ":" in cue.text]
+    names = [cue.text.partition(":")[0] for cue in files.parse_srt(_srt(DIALOGUE)) if ":" in cue.text]
     assert names == ["Ann", "B", "Ann"]
 
 

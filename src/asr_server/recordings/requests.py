@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from asr_server.subtitle.cue_config import SpeakerStyle
+from asr_server.subtitle.cues import SpeakerStyle
 
 # OpenAI's name for a transcription model. Every server takes it for the model that is loaded.
 DEFAULT_MODEL = "whisper-1"

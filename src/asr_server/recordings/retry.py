@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from asr_server.audio.segmentation.quietest import quietest_middle
+from asr_server.audio.segmentation import quietest_middle
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.protocol import Finish, Utterance
 

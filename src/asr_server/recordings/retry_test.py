@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from asr_server.audio.segmentation.quietest import quietest_middle
+from asr_server.audio.segmentation import quietest_middle
 from asr_server.engine.client import Transcription
 from asr_server.engine.protocol import Finish, Hypothesis, Utterance
 from asr_server.recordings.retry import retry

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from starlette.datastructures import UploadFile
 
 from asr_server.core.errors import UnsupportedValue
-from asr_server.net.disconnect import while_connected
+from asr_server.net.body import while_connected
 from asr_server.net.request_log import log_fields, server_timing
 from asr_server.recordings import forms, sse
 from asr_server.recordings.fields import SubtitleForm, TranscriptionForm

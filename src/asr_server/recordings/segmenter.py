@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from asr_server.audio.segmentation.config import SegmentationConfig
-from asr_server.audio.segmentation.quietest import frame_power
-from asr_server.audio.segmentation.spans import Span, SpanCutter
+from asr_server.audio.segmentation import SegmentationConfig, Span, SpanCutter, frame_power
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
 

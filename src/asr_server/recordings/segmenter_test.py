@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from asr_server import demo
-from asr_server.audio.segmentation.config import SegmentationConfig
+from asr_server.audio.segmentation import SegmentationConfig
 from asr_server.engine.protocol import EngineTraits
 from asr_server.recordings.requests import ServerVad
 from asr_server.recordings.segmenter import Segmenter, SpeechSpan, segmentation_config

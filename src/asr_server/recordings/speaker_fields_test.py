@@ -10,7 +10,7 @@ from asr_server.core.errors import InvalidInput
 from asr_server.recordings import forms
 from asr_server.recordings.fields import JobForm
 from asr_server.recordings.requests import MAX_CLIPS_BYTES, ChannelMode, KnownSpeaker, SpeakerOptions
-from asr_server.subtitle.cue_config import SpeakerStyle
+from asr_server.subtitle.cues import SpeakerStyle
 
 DIARIZED = ("response_format", "diarized_json")
 SPEAKERS = ("speakers", "true")

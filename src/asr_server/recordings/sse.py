@@ -20,13 +20,13 @@ from starlette.types import Receive, Scope, Send
 
 from asr_server.core.errors import AsrError, Cancelled
 from asr_server.core.transcript import Segment, Transcript
-from asr_server.net.disconnect import while_connected
+from asr_server.net.body import while_connected
 from asr_server.net.errors import error_body, internal_error_body
 from asr_server.net.request_log import log_fields
 from asr_server.recordings.pipeline import Event, Finished, SegmentDone, SegmentLabelled, Started, TextDelta
 from asr_server.recordings.render import diarized_segment, language_codes, logprobs, token_usage, verbose, words
 from asr_server.recordings.requests import OutputOptions, ResponseFormat
-from asr_server.text.joining import joint
+from asr_server.text.scripts import joint
 
 # Proxies and Node's fetch give up on a silent connection; they do so after 60 s and more.
 PING_S = 15.0

@@ -11,7 +11,7 @@ from asr_server.core.errors import DeadlineExceeded, EngineError, InvalidInput
 from asr_server.core.transcript import Word
 from asr_server.engine.protocol import AlignItem
 from asr_server.recordings.requests import WordTimes
-from asr_server.subtitle import alignment, timing
+from asr_server.subtitle import alignment
 
 if TYPE_CHECKING:
     from asr_server.engine.client import EngineClient
@@ -35,7 +35,7 @@ async def words(
             return found
     regions_ms = [(samples_to_ms(a), samples_to_ms(b)) for a, b in span.speech_regions or ((span.start, span.end),)]
     # A region that rounds to no length at all could not hold a word.
-    return timing.estimate(text, language, [(start, max(end, start + 1)) for start, end in regions_ms])
+    return alignment.estimate(text, language, [(start, max(end, start + 1)) for start, end in regions_ms])
 
 
 async def _aligned(

@@ -9,8 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from asr_server.core.errors import Overloaded
-from asr_server.schedule.capacity import FIRST_GUESS_SPEED, EngineWork, FreeCapacity, StreamCapacity, StreamRules
-from asr_server.schedule.engine_time import RECORDINGS_SHARE
+from asr_server.schedule.capacity import (
+    FIRST_GUESS_SPEED,
+    RECORDINGS_SHARE,
+    EngineWork,
+    FreeCapacity,
+    StreamCapacity,
+    StreamRules,
+)
 
 # The first guess weighs as much as this many seconds of work, and what was measured longer ago than `_MEMORY_S`
 # fades.

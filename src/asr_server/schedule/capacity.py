@@ -4,10 +4,10 @@
 
 A stream costs the engine seconds that live work took, for each second of speech that it answered. Rows share the time
 of a pass, so another stream costs only the part that grows with the rows: the slope of a line through the rows and the
-seconds of passes. Live work may take what recordings do not keep (`engine_time.RECORDINGS_SHARE`), and no more than
-leaves partials in time: an answer takes as long as alone, divided by the share of the engine that is left. This gives
-how many may speak at once. Where partials are late nevertheless, the number is lower in that ratio: sessions then ask
-less often, and so seem to cost less.
+seconds of passes. While recordings wait or run they keep a fifth of the engine's time (`RECORDINGS_SHARE`), however
+much live work there is. Live work may take the rest, and no more than leaves partials in time: an answer takes as long
+as alone, divided by the share of the engine that is left. This gives how many may speak at once. Where partials are
+late nevertheless, the number is lower in that ratio: sessions then ask less often, and so seem to cost less.
 
 A session that is silent costs nothing, but may begin to speak: from the share of their time that people speak follows
 how many sessions fit, so that rarely more than may speak at once do.
@@ -18,11 +18,78 @@ from __future__ import annotations
 import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from asr_server.schedule.engine_time import RECORDINGS_SHARE, StepTime
 from asr_server.schedule.job import AnyJob, Priority
+
+# The share of the engine's time that recordings keep while there is live work.
+RECORDINGS_SHARE = 0.2
+# How far either side may fall behind before it is forgotten. It bounds how long one side can keep the other waiting:
+# live work for 2.5 s, recordings for 10 s.
+_FORGOTTEN_S = 2.0
+
+
+class StepTime:
+    """Divides the time of one step between live work and recordings.
+
+    A step first moves all rows that have had an outcome before, then begins new ones, live work first. So the time
+    until an outcome of the former is shared by all of them, and what is spent until a new row has its first outcome is
+    that row's own. `jobs`: the rows of the batch. `clock` is monotonic seconds.
+    """
+
+    def __init__(self, jobs: Collection[AnyJob], clock: Callable[[], float]) -> None:
+        self.live_s = self.recordings_s = 0.0
+        self.has_recordings = any(not job.priority.is_live for job in jobs)
+        self._begun = [job for job in jobs if job.begun]
+        self.moved_rows, self.moved_s = len(self._begun), 0.0  # the rows that had begun before, and their time
+        self.begun_rows, self.begun_s = 0, 0.0  # the others
+        self._new = {job for job in jobs if not job.begun}
+        self._clock = clock
+        self._last_s = clock()
+
+    def on_outcome(self, job: AnyJob) -> None:
+        """A row has an outcome now."""
+        if job not in self._new:
+            self._charge(self._begun)
+            return
+        self._charge([job])
+        self._new.remove(job)
+        self.begun_rows += 1
+
+    def end(self) -> None:
+        """The step is over. What it did since the last outcome was for rows that have not got so far."""
+        self._charge([job for job in self._new if job.priority.is_live] or self._new or self._begun)
+
+    def _charge(self, jobs: Collection[AnyJob]) -> None:
+        now_s = self._clock()
+        took_s, self._last_s = now_s - self._last_s, now_s
+        if jobs is self._begun:
+            self.moved_s += took_s
+        else:
+            self.begun_s += took_s
+        if jobs:
+            live = sum(job.priority.is_live for job in jobs) / len(jobs)
+            self.live_s += took_s * live
+            self.recordings_s += took_s * (1 - live)
+
+
+class RecordingsShare:
+    """The time that recordings are behind their share."""
+
+    def __init__(self) -> None:
+        self._behind_s = 0.0
+
+    @property
+    def behind(self) -> bool:
+        """True if recordings have had less than their share."""
+        return self._behind_s > 0
+
+    def charge(self, step: StepTime, *, has_recordings: bool) -> None:
+        """A step is over. `has_recordings`: whether any wait or run; if not, nothing is owed to them."""
+        behind_s = self._behind_s + RECORDINGS_SHARE * (step.live_s + step.recordings_s) - step.recordings_s
+        self._behind_s = max(-_FORGOTTEN_S, min(_FORGOTTEN_S, behind_s)) if has_recordings else 0.0
+
 
 # Seconds of audio in a second, before anything was measured: what two cores do with the 0.6B.
 FIRST_GUESS_SPEED = 4.0
@@ -193,7 +260,8 @@ class StreamCapacity:
         measured = self._work.speech_s >= _LEAST_SPEECH_S and since_s >= _LEAST_SPAN_S
         _, live_s, speech_s, *_ = self._live.sums
         share = min(1.0, max(_LEAST_SHARE, self._speaking.ratio))
-        speakers = self._speakers() if measured else self._guessed_speakers()
+        guess = max(self._least_streams, _LIVE_SHARE * self._audio.ratio / _TIMES_HEARD)
+        speakers = self._speakers() if measured else guess
         streams = min(self._most(room), math.floor(_sessions(speakers, share if measured else 1.0)))
         audio_s_per_s, free_audio_s_per_s = self._audio_s_per_s()
         return FreeCapacity(
@@ -234,9 +302,6 @@ class StreamCapacity:
     @property
     def _least_streams(self) -> int:
         return LEAST_STREAMS
-
-    def _guessed_speakers(self) -> float:
-        return max(self._least_streams, _LIVE_SHARE * self._audio.ratio / _TIMES_HEARD)
 
     def _audio_s_per_s(self) -> tuple[float, float]:
         """Return the seconds of recordings in a second that the engine does while live work goes on, and how many are

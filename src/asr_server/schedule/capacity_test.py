@@ -5,8 +5,14 @@ import random
 
 import pytest
 
-from asr_server.schedule.capacity import FIRST_GUESS_SPEED, EngineWork, StreamCapacity, StreamRules
-from asr_server.schedule.engine_time import RECORDINGS_SHARE, StepTime
+from asr_server.schedule.capacity import (
+    FIRST_GUESS_SPEED,
+    RECORDINGS_SHARE,
+    EngineWork,
+    StepTime,
+    StreamCapacity,
+    StreamRules,
+)
 from asr_server.schedule.job import Job, Priority
 
 EVERY_S = 0.5

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from asr_server.schedule.engine_time import RECORDINGS_SHARE
+from asr_server.schedule.capacity import RECORDINGS_SHARE
 from asr_server.schedule.job import Job, Priority
 from asr_server.schedule.ports import RowDelta, RowDone
 from asr_server.schedule.thread import LIVE_BEGIN_S, EngineThread

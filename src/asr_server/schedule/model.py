@@ -5,15 +5,14 @@ Used on the engine thread. The idle timer is guarded by that thread's own lock, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from asr_server.core.errors import AsrError, EngineOutOfMemory
 from asr_server.core.idle import IdleTimer
-from asr_server.schedule.heartbeat import Heartbeat
-from asr_server.schedule.job import AnyJob
-from asr_server.schedule.ports import Batch
+from asr_server.schedule.job import DEFAULT, AnyJob
+from asr_server.schedule.ports import Batch, Heartbeat
 from asr_server.schedule.request_clock import RequestClock
 
 
@@ -106,7 +105,7 @@ class Model:
         self._change(state, self._clock() - began_s)
 
     def _change(self, state: ModelState, took_s: float) -> None:
-        self.state = state
+        self.state = state  # before others are told: they may look at it
         self._on_state(self.name, state, took_s)
 
 
@@ -160,3 +159,32 @@ class Models:
                     if not others:
                         raise
             min(others, key=lambda other: other.idle.used_s).unload()
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSnapshot:
+    """The state of the engine thread at one moment, for others to read."""
+
+    models: Mapping[str, ModelStatus]  # by name
+    running: int  # rows in all batches
+    depth: dict[str, int]  # waiting jobs by class
+    waiting_s: float  # their seconds of audio
+    heartbeat_age_s: float  # seconds since the thread last made progress
+    busy: bool  # the thread is in a turn, and so should make progress
+    alive: bool  # it has not ended
+    failure: str = ""  # why it ends, "" if the engine has not failed
+
+    @property
+    def state(self) -> ModelState:
+        """Return the state of the default model."""
+        return self.models[DEFAULT].state
+
+    @property
+    def load_error(self) -> str:
+        """Return the load error of the default model."""
+        return self.models[DEFAULT].load_error
+
+    @property
+    def loading(self) -> bool:
+        """True if a load is under way: no other batch moves meanwhile."""
+        return any(model.state is ModelState.LOADING for model in self.models.values())

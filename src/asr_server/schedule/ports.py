@@ -1,10 +1,14 @@
-"""The interface between the engine thread and the batch that it drives."""
+"""The interfaces of the engine thread: the batch that it drives, and what it reports to others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any, Protocol
+
+from asr_server.schedule.job import AnyJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,3 +79,47 @@ class Batch(Protocol):
 
     def drop(self, key: int) -> None:
         """Take a row out between steps; unknown keys are ignored."""
+
+
+class JobEnd(StrEnum):
+    """The way in which a job ended."""
+
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "left"  # by its caller
+    EXPIRED = "late"  # its deadline passed
+
+
+class SchedulerObserver:
+    """Ignores everything; to be overridden. Its methods are called on the engine thread and must return at once."""
+
+    def started(self, job: AnyJob) -> None:
+        """A job became a row of the batch."""
+
+    def ended(self, job: AnyJob, end: JobEnd, value: Any = None) -> None:
+        """A job ended, perhaps before it started. `value`: its result if it is `DONE`."""
+
+    def stepped(self, rows: int, took_s: float) -> None:
+        """The batch made one step with that many rows, or failed in it."""
+
+
+class Heartbeat:
+    """The time of the engine thread's last progress. `clock` is monotonic seconds.
+
+    It ticks with every outcome, and inside of steps where the batch reports progress.
+    """
+
+    # One thread writes and any reads: the time is one reference, which is replaced as a whole, so there is no lock.
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.tick()
+
+    def tick(self) -> None:
+        """Note that the thread makes progress now."""
+        self._ticked_s = self._clock()
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since the last tick."""
+        return self._clock() - self._ticked_s

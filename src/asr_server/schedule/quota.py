@@ -113,7 +113,7 @@ class Quota:
                     raise refusal
                 evict()
             place = Place(live, usage, self)
-        usage.full_at_s = full_at_s
+        usage.full_at_s = full_at_s  # only now, as what is refused costs nothing
         with place.held():
             yield place
 
@@ -143,6 +143,7 @@ class Quota:
         found = self._usage.pop(caller) if caller in self._usage else _CallerUsage()
         self._usage[caller] = found
         if len(self._usage) > _MAX_CALLERS:
+            # Those with places stay: a place changes the usage that it was taken from.
             idle = next((name for name, other in self._usage.items() if not other.places), caller)
             if idle != caller:
                 del self._usage[idle]

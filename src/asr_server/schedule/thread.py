@@ -25,16 +25,11 @@ from contextvars import Context
 
 from asr_server.core.errors import DeadlineExceeded, EngineFailed, ShuttingDown
 from asr_server.core.idle import IdleTimer
-from asr_server.schedule.capacity import EngineWork
-from asr_server.schedule.engine_time import RecordingsShare, StepTime
-from asr_server.schedule.heartbeat import Heartbeat
-from asr_server.schedule.job import DEFAULT, AnyJob, Job, Priority, R
-from asr_server.schedule.model import Model, Models, OnState
-from asr_server.schedule.observer import JobEnd, SchedulerObserver
-from asr_server.schedule.ports import Batch, Outcome, RowDelta, RowDone, RowFailed
-from asr_server.schedule.queue import JobQueue
+from asr_server.schedule.capacity import EngineWork, RecordingsShare, StepTime
+from asr_server.schedule.job import DEFAULT, AnyJob, Job, JobQueue, Priority, R
+from asr_server.schedule.model import EngineSnapshot, Model, Models, OnState
+from asr_server.schedule.ports import Batch, Heartbeat, JobEnd, Outcome, RowDelta, RowDone, RowFailed, SchedulerObserver
 from asr_server.schedule.request_clock import RequestClock
-from asr_server.schedule.snapshot import EngineSnapshot
 
 # `Condition.wait` cannot wait for longer than the system's clock can count; longer waits are made of several.
 _LONGEST_WAIT_S = 86_400.0
@@ -48,10 +43,10 @@ class EngineThread:
     After `idle_timeout_s` without a job or a lease a model is unloaded; 0 keeps it for ever. Where memory is short for
     one, others that have no rows are unloaded, the least recently used first. `live_reserve` slots of each batch are
     kept free for live jobs, so that they start with the next step however much else waits; recordings in turn keep a
-    share of the time (`engine_time`). `on_state` and `watch` are called on the engine thread and must return at once.
-    `poll_idle` is called there once a turn, for what batches unload by themselves: it returns the seconds until it is
-    due again, or None. `request_clock` is what the deadlines of jobs are measured by. `clock` is monotonic seconds.
-    Without `start` nothing runs until `turn` is called: for tests.
+    share of the time. `on_state` and `watch` are called on the engine thread and must return at once. `poll_idle` is
+    called there once a turn, for what batches unload by themselves: it returns the seconds until it is due again, or
+    None. `request_clock` is what the deadlines of jobs are measured by. `clock` is monotonic seconds. Without `start`
+    nothing runs until `turn` is called: for tests.
 
     `work`: what was done so far. `on_failure` is called once, on the engine thread and before any job gets the error,
     when the engine has failed: the process has to end.
@@ -107,6 +102,7 @@ class EngineThread:
 
         Raises `ShuttingDown` when no new work is taken, `EngineFailed` when none can be done.
         """
+        # Checked and queued under one lock: after the last drain of `_end` no job may come any more.
         with self._wake:
             if self._failure is not None:
                 raise EngineFailed(self._failure.message)
@@ -160,7 +156,7 @@ class EngineThread:
         """Take no more work, finish the present step, fail all jobs with `ShuttingDown`, unload, end the thread."""
         with self._wake:
             self._stopping = True
-            self._wake.notify()
+            self._wake.notify()  # not missed: the thread reads `_stopping` under this lock before it sleeps
         try:
             self._ended.result(timeout=timeout_s)
         except TimeoutError:
@@ -183,7 +179,7 @@ class EngineThread:
 
     def turn(self) -> None:
         """Run one round: drop cancelled rows, admit the most urgent jobs, run one step, unload what is idle."""
-        self._drop_cancelled()
+        self._drop_cancelled()  # first: their slots are for the jobs that are admitted next
         self._admit()
         self._step()
         self._unload_idle()
@@ -358,12 +354,13 @@ class EngineThread:
     def _fail_waiting(self, first: AnyJob, error: Exception) -> None:
         with self._wake:
             waiting = self._queue.drain((first.model,))
+        # Without the lock, which other threads need meanwhile: callbacks of the jobs' futures run right here.
         for job in (first, *waiting):
             self._fail(job, error)
 
     def _remove(self, job: AnyJob) -> None:
         job.ended_s = self.clock()
-        with self._wake:
+        with self._wake:  # `snapshot` reads the rows on other threads
             self._models[job.model].rows.pop(job.key, None)
 
     def _idle_touch(self, model: str) -> None:

@@ -12,11 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.core.errors import DeadlineExceeded, EngineFailed, ModelUnavailable, ShuttingDown, TranscriptionFailed
-from asr_server.schedule.heartbeat import Heartbeat
 from asr_server.schedule.job import Job, Priority
 from asr_server.schedule.model import ModelState
-from asr_server.schedule.observer import JobEnd, SchedulerObserver
-from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
+from asr_server.schedule.ports import Heartbeat, JobEnd, RowDelta, RowDone, RowFailed, SchedulerObserver
 from asr_server.schedule.thread import EngineThread
 
 WAIT_S = 10

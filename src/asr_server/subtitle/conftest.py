@@ -4,7 +4,7 @@ import random
 from dataclasses import dataclass
 
 from asr_server.core.transcript import TimeSource, Word
-from asr_server.subtitle.units import Passage
+from asr_server.subtitle.cue_segmentation import Passage
 from asr_server.text import words
 
 _WORDS = {

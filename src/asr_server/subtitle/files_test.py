@@ -1,8 +1,10 @@
 """SRT and VTT as other people's programs read them, and as we do."""
 
+import csv
 import html
 import io
 import random
+import re
 
 import av
 import pysubs2
@@ -12,11 +14,12 @@ import webvtt
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.subtitle import srt, vtt
+from asr_server.subtitle import files
 from asr_server.subtitle.conftest import VOCABULARY, text
 from asr_server.subtitle.cues import Cue
 
 JOINER = "\u2060"
+KINDS = [(files.render_srt, files.parse_srt), (files.render_vtt, files.parse_vtt)]
 NASTY = [
     "plain",
     "two\nlines",
@@ -99,7 +102,7 @@ CUES = {"nasty": _cues(NASTY), "random": _random_cues()}
 @pytest.mark.parametrize("read", [_with_srt, _with_pysubs2, _with_webvtt, _with_ffmpeg])
 def test_others_read_our_srt(read, cues):
     """Every program finds the cues that were written, at their millisecond, with their text."""
-    found = [(start, end, _seen(text)) for start, end, text in read(srt.render(cues))]
+    found = [(start, end, _seen(text)) for start, end, text in read(files.render_srt(cues))]
     assert [times[:2] for times in found] == [(cue.start_ms, cue.end_ms) for cue in cues]
     for cue, (_, _, seen) in zip(cues, found, strict=True):
         # webvtt-py drops whatever stands between angle brackets: SubRip has no way to say that it is text.
@@ -110,24 +113,24 @@ def test_others_read_our_srt(read, cues):
 @pytest.mark.parametrize("read", [_with_pysubs2, _with_webvtt, _with_ffmpeg])
 def test_others_read_our_vtt(read, cues):
     """WebVTT has escapes."""
-    found = [(start, end, html.unescape(_seen(text))) for start, end, text in read(vtt.render(cues))]
+    found = [(start, end, html.unescape(_seen(text))) for start, end, text in read(files.render_vtt(cues))]
     assert found == [(cue.start_ms, cue.end_ms, _shown(cue)) for cue in cues]
 
 
 @pytest.mark.parametrize("cues", CUES.values(), ids=CUES)
-@pytest.mark.parametrize("kind", [srt, vtt], ids=["srt", "vtt"])
-def test_we_read_our_own(kind, cues):
+@pytest.mark.parametrize(("render", "parse"), KINDS)
+def test_we_read_our_own(render, parse, cues):
     """parse(render(cues)) are the cues, but for what no line of a file can hold."""
     expected = [Cue(cue.start_ms, cue.end_ms, _shown(cue)) for cue in cues]
-    assert kind.parse(kind.render(cues)) == expected
+    assert parse(render(cues)) == expected
 
 
 @given(st.lists(st.text(min_size=1).filter(lambda text: text.strip() and JOINER not in text), max_size=5))
 def test_any_text_comes_back(texts):
     """No text breaks a file: there are as many cues as before, and their text is what it was."""
     cues = [cue for cue in _cues(texts) if cue.lines]
-    for kind in (srt, vtt):
-        assert [cue.text for cue in kind.parse(kind.render(cues))] == [_shown(cue) for cue in cues]
+    for render, parse in KINDS:
+        assert [cue.text for cue in parse(render(cues))] == [_shown(cue) for cue in cues]
 
 
 def test_others_files_are_read():
@@ -136,41 +139,41 @@ def test_others_files_are_read():
         "\ufeffWEBVTT - title\r\n\r\nNOTE a\r\nnote\r\n\r\nintro\r\n"
         "01:02.500 --> 01:04.000 line:0 align:start\r\n<v Anna>one &amp; <i>two</i>\r\nthree\r\n\r\n"
     )
-    assert vtt.parse(foreign) == [Cue(62_500, 64_000, "one & two\nthree", speaker="Anna")]
-    assert srt.parse("1\r\n0:00:01,000 --> 0:00:02,500  X1:0\r\na\r\n") == [Cue(1000, 2500, "a")]
+    assert files.parse_vtt(foreign) == [Cue(62_500, 64_000, "one & two\nthree", speaker="Anna")]
+    assert files.parse_srt("1\r\n0:00:01,000 --> 0:00:02,500  X1:0\r\na\r\n") == [Cue(1000, 2500, "a")]
 
 
 def test_others_markup_is_no_text():
     """Italics, colours and places of SubRip take no columns; what only looks like them does."""
-    (cue,) = srt.parse('1\n00:00:01,000 --> 00:00:02,000\n{\\an8}<i>up</i> <font color="#fff">a < b</font> {b}\n')
+    (cue,) = files.parse_srt('1\n00:00:01,000 --> 00:00:02,000\n{\\an8}<i>up</i> <font color="#fff">a < b</font> {b}\n')
     assert cue.text == "up a < b {b}"
 
 
 def test_a_cue_ends_where_the_next_begins():
     """The cue ends also where nobody left a blank line between them: players see two, and so must a check."""
-    for kind, number in [(srt, "2\n"), (srt, " 2 \n"), (vtt, "")]:
+    for parse, number in [(files.parse_srt, "2\n"), (files.parse_srt, " 2 \n"), (files.parse_vtt, "")]:
         file = f"00:00:01.000 --> 00:00:02.000\n7\n{number}00:00:01.500 --> 00:00:03.000\nb\n"
-        assert kind.parse(file)[1:] == [Cue(1500, 3000, "b")], (kind, number)
-        assert kind.parse(file)[0] == Cue(1000, 2000, "7" if number else ""), (kind, number)
+        assert parse(file)[1:] == [Cue(1500, 3000, "b")], (parse, number)
+        assert parse(file)[0] == Cue(1000, 2000, "7" if number else ""), (parse, number)
 
 
 def test_signs_that_open_nothing_are_read_in_one_go():
     """A tag that is never closed goes to the end of the text, and is not looked for again from each of its signs."""
-    assert vtt.parse("00:01.000 --> 00:02.000\nbefore " + "<" * 500_000)[0].text == "before "
+    assert files.parse_vtt("00:01.000 --> 00:02.000\nbefore " + "<" * 500_000)[0].text == "before "
 
 
 def test_a_bilingual_cue_has_both_texts():
     """The translation stands below, in both formats."""
     cue = Cue(0, 1000, "one\ntwo", "eins\n\nzwei")
-    for kind in (srt, vtt):
-        assert kind.parse(kind.render([cue])) == [Cue(0, 1000, "one\ntwo\neins\nzwei")]
+    for render, parse in KINDS:
+        assert parse(render([cue])) == [Cue(0, 1000, "one\ntwo\neins\nzwei")]
 
 
 def test_text_that_runs_to_the_left_is_untouched():
     """No direction marks are added or moved: players order it themselves."""
     line = "مرحبا (بك) 2024؟"
-    assert f"\n{line}\n" in srt.render([Cue(0, 1000, line)])
-    assert f"\n{line}\n" in vtt.render([Cue(0, 1000, line)])
+    assert f"\n{line}\n" in files.render_srt([Cue(0, 1000, line)])
+    assert f"\n{line}\n" in files.render_vtt([Cue(0, 1000, line)])
 
 
 SPEAKERS = ["Anna", "Anna", "", "B", "Smith & <Sons>, Ltd. --> x", "张三"]
@@ -179,8 +182,8 @@ SPOKEN = [Cue(2000 * i, 2000 * i + 1500, f"text {i}\nmore", speaker=who) for i, 
 
 def test_vtt_has_the_speaker_of_every_cue():
     """The speaker is a voice span, which another program reads, and we read back; the name is no text."""
-    file = vtt.render(SPOKEN)
-    assert vtt.parse(file) == SPOKEN
+    file = files.render_vtt(SPOKEN)
+    assert files.parse_vtt(file) == SPOKEN
     assert "\n<v Smith &amp; &lt;Sons&gt;, Ltd. --&gt; x>text 4\nmore\n" in file
     captions = webvtt.from_buffer(io.StringIO(file))
     assert [html.unescape(caption.voice or "") for caption in captions] == SPEAKERS
@@ -189,10 +192,103 @@ def test_vtt_has_the_speaker_of_every_cue():
 
 def test_srt_names_a_speaker_where_it_changes():
     """The name is text: SubRip has no other place. After a cue without a speaker the name stands again."""
-    texts = [cue.text.split("\n")[0].replace(JOINER, "") for cue in srt.parse(srt.render([*SPOKEN[:3], SPOKEN[1]]))]
+    texts = [
+        cue.text.split("\n")[0].replace(JOINER, "")
+        for cue in files.parse_srt(files.render_srt([*SPOKEN[:3], SPOKEN[1]]))
+    ]
     assert texts == ["Anna: text 0", "text 1", "text 2", "Anna: text 1"]
 
 
 def test_a_voice_span_that_is_never_closed_is_looked_at_once():
     """A name goes to its bracket, and is not looked for again from each of the others."""
-    assert vtt.parse("00:01.000 --> 00:02.000\n" + "<v a" * 200_000)[0].speaker == ""
+    assert files.parse_vtt("00:01.000 --> 00:02.000\n" + "<v a" * 200_000)[0].speaker == ""
+
+
+TEXTS = [*map(" ".join, VOCABULARY.values()), "two\nlines", r"{\an8}not a command", r"a\Nb", "a,b", "tab\there"]
+CUES_OF_TEXTS = [Cue(3_600_000 * i + 2_340, 3_600_000 * i + 4_560, text) for i, text in enumerate(TEXTS)]
+
+
+def test_another_program_reads_our_ass():
+    """Times are in hundredths of a second; every line of a cue is one, and markup in speech is text."""
+    read = pysubs2.SSAFile.from_string(files.render_ass(CUES_OF_TEXTS))
+    assert [(event.start, event.end) for event in read] == [(cue.start_ms, cue.end_ms) for cue in CUES_OF_TEXTS]
+    seen = [e.text.replace("\\N", "\n").replace("\\{", "{").replace("\\}", "}").replace(JOINER, "") for e in read]
+    assert seen == ["\n".join(cue.lines) for cue in CUES_OF_TEXTS]
+
+
+def test_ffmpeg_reads_our_ass():
+    """FFmpeg finds as many events as cues."""
+    with av.open(io.BytesIO(files.render_ass(CUES_OF_TEXTS).encode()), format="ass") as container:
+        assert sum(1 for packet in container.demux() if packet.size) == len(CUES_OF_TEXTS)
+
+
+def test_tsv_is_whispers():
+    """Whole milliseconds, and a text without tabs and line breaks; Chinese lines are joined without a space."""
+    rows = list(csv.reader(io.StringIO(files.render_tsv(CUES_OF_TEXTS)), delimiter="\t", quoting=csv.QUOTE_NONE))
+    assert rows[0] == ["start", "end", "text"]
+    assert [(int(start), int(end)) for start, end, _ in rows[1:]] == [
+        (cue.start_ms, cue.end_ms) for cue in CUES_OF_TEXTS
+    ]
+    assert [row[2] for row in rows[1:]][-1] == "tab here"
+    assert files.render_tsv([Cue(0, 1, "今天\n天气")]).endswith("\t今天天气\n")
+
+
+@pytest.mark.parametrize(("ms", "written"), [(0, "[00:00.00]"), (59_996, "[01:00.00]"), (6_000_010, "[100:00.01]")])
+def test_lrc_has_a_line_for_each_cue(ms, written):
+    """Minutes, seconds and hundredths, rounded as one number."""
+    assert files.render_lrc([Cue(ms, ms + 1, "two\nlines")]) == f"{written}two lines\n"
+
+
+@given(st.lists(st.text()))
+def test_whatever_is_said_stays_on_its_line(texts):
+    """Each cue is one row, whatever characters are in it."""
+    cues = [Cue(0, 1, text) for text in texts]
+    for written, head in ((files.render_lrc(cues), 0), (files.render_tsv(cues), 1)):
+        assert len(written.split("\n")) == len(texts) + head + 1
+    assert files.render_ass(cues).count("\nDialogue: ") == len(texts)
+
+
+def test_speakers_are_names_in_ass_and_text_in_lines():
+    """A comma in a name does not end its field; tsv and lrc name a speaker where it changes."""
+    cues = [Cue(0, 1000, "one", speaker="Smith, A"), Cue(1000, 2000, "two", speaker="Smith, A"), Cue(2000, 3000, "no")]
+    read = pysubs2.SSAFile.from_string(files.render_ass(cues))
+    assert [(event.name, event.text) for event in read] == [("Smith  A", "one"), ("Smith  A", "two"), ("", "no")]
+    assert [row.split("\t")[2] for row in files.render_tsv(cues).splitlines()[1:]] == [
+        "Smith, A: one",
+        "two",
+        "no",
+    ]
+    assert files.render_lrc(cues).startswith("[00:00.00]Smith, A: one\n[00:01.00]two\n")
+
+
+@pytest.mark.parametrize(("ms", "written"), [(1_994, "0:00:01.99"), (1_996, "0:00:02.00"), (3_599_999, "1:00:00.00")])
+def test_a_time_of_ass_has_two_digits_of_centiseconds(ms, written):
+    """The last milliseconds of a second are the beginning of the next."""
+    assert f"Dialogue: 0,{written}," in files.render_ass([Cue(ms, ms + 1_000, "x")])
+
+
+@given(st.integers(0, 400 * 3600 * 1000))
+def test_a_time_reads_back_as_itself(ms):
+    """No millisecond is lost to rounding, at any hour."""
+    h, m, s, milli = map(int, re.fullmatch(r"(\d{2,}):(\d\d):(\d\d),(\d{3})", files.timestamp(ms, ",")).groups())
+    assert ((h * 60 + m) * 60 + s) * 1000 + milli == ms
+
+
+def test_srt_is_numbered_and_separated():
+    """Numbers from one, a blank line after each cue, no leading space."""
+    assert files.render_srt([Cue(0, 1500, " a "), Cue(61_000, 3_600_000, "b")]) == (
+        "1\n00:00:00,000 --> 00:00:01,500\na\n\n2\n00:01:01,000 --> 01:00:00,000\nb\n\n"
+    )
+
+
+def test_vtt_escapes_what_would_be_markup():
+    """Text with angle brackets and ampersands stays text."""
+    assert (
+        files.render_vtt([Cue(0, 1, "a <b> & c")]) == "WEBVTT\n\n00:00:00.000 --> 00:00:00.001\na &lt;b&gt; &amp; c\n\n"
+    )
+
+
+def test_no_cues_is_an_empty_file():
+    """Silence renders as nothing, and as a bare header."""
+    assert files.render_srt([]) == ""
+    assert files.render_vtt([]) == "WEBVTT\n\n"

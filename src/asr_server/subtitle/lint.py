@@ -8,11 +8,9 @@ from enum import StrEnum
 from itertools import pairwise
 from operator import itemgetter
 
-from asr_server.subtitle.cue_config import CueConfig
-from asr_server.subtitle.cues import Cue, text_lines
-from asr_server.text.columns import measure
+from asr_server.subtitle.cues import Cue, CueConfig, text_lines
 from asr_server.text.scripts import is_unspaced
-from asr_server.text.words import CLOSING, GLUED, OPENING
+from asr_server.text.words import CLOSING, GLUED, OPENING, measure
 
 
 class LintRule(StrEnum):

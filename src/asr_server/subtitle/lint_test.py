@@ -2,8 +2,7 @@
 
 import pytest
 
-from asr_server.subtitle.cue_config import CueConfig
-from asr_server.subtitle.cues import Cue
+from asr_server.subtitle.cues import Cue, CueConfig
 from asr_server.subtitle.lint import LintRule, Violation, check
 
 RULES = CueConfig()

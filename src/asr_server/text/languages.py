@@ -1,10 +1,22 @@
-"""Language names and codes: from the spellings of callers to the names of the model, and back."""
+"""Language names and codes: from the spellings of callers to the names of the model, and back; any living language.
+
+`find` knows all languages of Unicode CLDR (through Babel), a closed list: no text of a caller can become a language's
+name.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
 
 from asr_server.core.errors import InvalidLanguage, UnsupportedLanguage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 
 # The 30 languages of Qwen3-ASR by the names it uses, with their ISO 639 codes (Cantonese has no two-letter one).
 _CODES = {
@@ -93,3 +105,107 @@ def _lookup(text: str) -> str | None:
 def code(name: str) -> str:
     """Return the ISO code of a language by the model's name; "" for an unknown name."""
     return _CODES.get(name, "")
+
+
+_TAG = re.compile(r"[a-z]{2,3}([-_][a-z0-9]{1,8}){0,4}", re.IGNORECASE)
+_LONGEST_NAME = 60
+# Names in use that CLDR does not list, with their tags.
+_TAGS_OF_NAMES = {"mandarin": "zh", "cn": "zh", "farsi": "fa", "castilian": "es", "moldovan": "ro", "bokmal": "nb"}
+# Codes of CLDR that stand for no language.
+_NO_LANGUAGE = frozenset({"und", "mul", "mis", "zxx", "root"})
+
+
+@dataclass(frozen=True, slots=True)
+class LanguageTag:
+    """A language that can be translated to."""
+
+    name: str  # in English ("Brazilian Portuguese")
+    tag: str  # BCP 47 ("pt-BR")
+    primary: str  # the first part of `tag`
+    script: str  # ISO 15924 code of its usual script, "" if unknown
+
+    def same_as(self, other: LanguageTag) -> bool:
+        """True if no translation is needed: British and American English are the same, the Chinese scripts are not."""
+        return self.primary == other.primary and (self.script == other.script or not (self.script and other.script))
+
+
+def find(value: str, *, param: str = "language") -> LanguageTag:
+    """Return the language of a BCP 47 tag (`de`, `pt-BR`, `zh-Hant`) or an English name.
+
+    Raises `InvalidLanguage` if it has the form of neither, `UnsupportedLanguage` if CLDR does not list it; both with
+    `param`.
+    """
+    text = " ".join(value.split())
+    key = _fold(text)
+    if not key or len(text) > _LONGEST_NAME:
+        raise _invalid(param)
+    tag = _TAGS_OF_NAMES.get(key) or _codes_of_names().get(key)
+    if tag is None and not _TAG.fullmatch(text):
+        raise _invalid(param) if re.search(r"[^\w\s'’().-]", text) else _unknown(param)
+    found = _by_tag(tag or text)
+    if found is None:
+        raise _unknown(param)
+    return found
+
+
+def _invalid(param: str) -> InvalidLanguage:
+    return InvalidLanguage(
+        "The language must be a tag such as 'de' or 'pt-BR', or an English name such as 'German'.", param=param
+    )
+
+
+def _unknown(param: str) -> UnsupportedLanguage:
+    return UnsupportedLanguage("The language is not in Unicode's list of languages.", param=param)
+
+
+def _by_tag(tag: str) -> LanguageTag | None:
+    from babel.core import get_global, parse_locale
+
+    languages, scripts, territories = _english()
+    try:
+        primary, territory, script, *_ = parse_locale(tag.replace("_", "-"), sep="-")
+    except ValueError:
+        return None
+    primary, _, implied = get_global("language_aliases").get(primary, primary).partition("_")
+    script = script or (implied if implied in scripts else None)
+    if primary not in languages or primary in _NO_LANGUAGE:
+        return None
+    details = [names[code] for code, names in ((script, scripts), (territory, territories)) if code and code in names]
+    known = "_".join(part for part in (primary, script, territory) if part)
+    name = languages.get(known) or languages[primary] + (f" ({', '.join(details)})" if details else "")
+    return LanguageTag(name, known.replace("_", "-"), primary, script or _likely_script(primary, territory))
+
+
+def _likely_script(primary: str, territory: str | None) -> str:
+    from babel.core import get_global
+
+    likely = get_global("likely_subtags")
+    full = likely.get(f"{primary}_{territory}") or likely.get(primary) or ""
+    return next((part for part in full.split("_")[1:] if len(part) == 4), "")
+
+
+@cache
+def _english() -> tuple[Mapping[str, str], Mapping[str, str], Mapping[str, str]]:
+    from babel import Locale
+
+    english = Locale("en")
+    return english.languages, english.scripts, english.territories
+
+
+@cache
+def _codes_of_names() -> dict[str, str]:
+    """Folded English names to CLDR codes: "brazilian portuguese" and "portuguese (brazil)" are both pt_BR."""
+    languages, scripts, territories = _english()
+    # "ga" is the tag of Irish and the name of another language: a tag means what BCP 47 says.
+    names = {key: code for code, name in languages.items() if (key := _fold(name)) not in languages or key == code}
+    for code in languages:
+        primary, _, rest = code.partition("_")
+        if rest in scripts or rest in territories:
+            detail = scripts.get(rest) or territories[rest]
+            names.setdefault(_fold(f"{languages[primary]} ({detail})"), code)
+    return names
+
+
+def _fold(name: str) -> str:
+    plain = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
+    return " ".join(plain.replace("’", "'").casefold().split())

@@ -1,8 +1,15 @@
-"""The characters of scripts that are written without spaces, by the blocks of Unicode 16."""
+"""The characters of scripts that are written without spaces, by the blocks of Unicode 16, and the letters of others.
+
+Texts are joined with a space, or without one in scripts that have none.
+"""
 
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections.abc import Iterable
+from itertools import groupby
+from operator import itemgetter
 
 # Each is the inside of a character class of a regular expression.
 THAI = "\u0e01-\u0e2e\u0e30-\u0e3a\u0e40-\u0e45\u0e47-\u0e59"  # without the marks of abbreviation and repetition
@@ -21,3 +28,78 @@ _UNSPACED = re.compile(f"[{LETTERS}{PUNCTUATION}]")
 def is_unspaced(char: str) -> bool:
     """True if `char`, a letter or punctuation, belongs to a script that puts no spaces between words."""
     return bool(_UNSPACED.match(char))
+
+
+# For each ISO 15924 code the first word of the Unicode names of its letters.
+LETTER_NAMES: dict[str, frozenset[str]] = {
+    "Latn": frozenset({"LATIN"}),
+    "Cyrl": frozenset({"CYRILLIC"}),
+    "Grek": frozenset({"GREEK"}),
+    "Arab": frozenset({"ARABIC"}),
+    "Hebr": frozenset({"HEBREW"}),
+    "Deva": frozenset({"DEVANAGARI"}),
+    "Beng": frozenset({"BENGALI"}),
+    "Guru": frozenset({"GURMUKHI"}),
+    "Gujr": frozenset({"GUJARATI"}),
+    "Taml": frozenset({"TAMIL"}),
+    "Telu": frozenset({"TELUGU"}),
+    "Knda": frozenset({"KANNADA"}),
+    "Mlym": frozenset({"MALAYALAM"}),
+    "Sinh": frozenset({"SINHALA"}),
+    "Thai": frozenset({"THAI"}),
+    "Laoo": frozenset({"LAO"}),
+    "Mymr": frozenset({"MYANMAR"}),
+    "Khmr": frozenset({"KHMER"}),
+    "Geor": frozenset({"GEORGIAN"}),
+    "Armn": frozenset({"ARMENIAN"}),
+    "Ethi": frozenset({"ETHIOPIC"}),
+    "Kore": frozenset({"HANGUL", "CJK"}),
+    "Hans": frozenset({"CJK", "BOPOMOFO"}),
+    "Hant": frozenset({"CJK", "BOPOMOFO"}),
+    # The last two are the marks of length (ー) and of repetition (々).
+    "Jpan": frozenset({"HIRAGANA", "KATAKANA", "CJK", "KATAKANA-HIRAGANA", "IDEOGRAPHIC"}),
+}
+
+
+def letter_names(text: str) -> list[str]:
+    """Return for each letter the first word of its name: LATIN, CYRILLIC, CJK."""
+    letters = (c for c in unicodedata.normalize("NFKC", text) if c.isalpha())
+    return [unicodedata.name(c, "UNKNOWN").split(" ")[0] for c in letters]
+
+
+_CJK = f"[{HAN}{KANA}\u3000-\u303f\u30fb\uff01-\uff65]"
+_CJK_LINE_END = re.compile(f"(?<={_CJK})\n(?={_CJK})")
+
+
+def join(texts: Iterable[str]) -> str:
+    """Return the texts as one: a space between two, none where both sides are in a script without spaces."""
+    joined = ""
+    for text in (t.strip() for t in texts):
+        if not text:
+            continue
+        joined += f"{joint(joined, text)}{text}"
+    return joined
+
+
+def dialogue(turns: Iterable[tuple[str, str]]) -> str:
+    """Return a line for each run of texts of one speaker: the name, if there is one, and the texts as one.
+
+    `turns`: name and text.
+    """
+    return "\n".join(
+        f"{speaker}: {text}" if speaker else text
+        for speaker, text in ((name, join(text for _, text in run)) for name, run in groupby(turns, key=itemgetter(0)))
+    )
+
+
+def unbroken(text: str) -> str:
+    """Return the lines of a text as one line: Chinese and Japanese without a space between lines, all other scripts
+    with one, also those that separate clauses by spaces."""
+    return " ".join(_CJK_LINE_END.sub("", text).splitlines())
+
+
+def joint(left: str, right: str) -> str:
+    """Return the separator of two texts: a space, or "" between scripts without spaces and next to an empty text."""
+    if not left or not right or (is_unspaced(left[-1]) and is_unspaced(right[0])):
+        return ""
+    return " "

@@ -2,6 +2,9 @@
 
 import re
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from asr_server.text import scripts
 
 
@@ -21,3 +24,40 @@ def test_punctuation_is_no_letter():
     """A sign that is no word by itself is not counted as one."""
     for char in "，。「」！・ๆ":
         assert not re.match(f"[{scripts.LETTERS}]", char), char
+
+
+def test_scripts_join_as_they_are_written():
+    """A space between spans, none inside scripts that have none."""
+    cases = [
+        (["hello", "world"], "hello world"),
+        (["你好", "今天"], "你好今天"),
+        (["今天は。", "「はい」"], "今天は。「はい」"),
+        (["สวัสดี", "ครับ"], "สวัสดีครับ"),
+        (["안녕", "하세요"], "안녕 하세요"),
+        (["打开", "WiFi"], "打开 WiFi"),
+        ([" a ", "", "  ", "b"], "a b"),
+        ([], ""),
+    ]
+    for texts, joined in cases:
+        assert scripts.join(texts) == joined, (texts, joined)
+
+
+@given(st.lists(st.text()))
+def test_no_character_is_lost_or_doubled(texts):
+    """Joining only adds spaces and trims white space at the edges of spans."""
+    kept = "".join("".join(t.split()) for t in texts)
+    assert "".join(scripts.join(texts).split()) == kept
+
+
+def test_lines_become_one_as_they_are_written():
+    """No space comes into the middle of Chinese and Japanese; where spaces mean something there is one."""
+    cases = [
+        ("turn on\nthe light", "turn on the light"),
+        ("我们的人工智能\n实验室", "我们的人工智能实验室"),
+        ("今日は、\nいい天気", "今日は、いい天気"),
+        ("打开\nWiFi", "打开 WiFi"),
+        ("วันนี้ดี\nมาก", "วันนี้ดี มาก"),
+        ("안녕\n하세요", "안녕 하세요"),
+    ]
+    for lines, one in cases:
+        assert scripts.unbroken(lines) == one, (lines, one)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from asr_server.text.joining import joint
-from asr_server.text.scripts import is_unspaced
+from asr_server.text.scripts import is_unspaced, joint
 
 _RUN = re.compile(r"\s*\S+")
 
@@ -55,17 +54,12 @@ def _units(text: str) -> list[str]:
     units: list[str] = []
     for run in _RUN.findall(text):
         for char in run:
-            joined = units and not (is_unspaced(char) or char.isspace()) and not _ends(units[-1])
+            joined = units and not (is_unspaced(char) or char.isspace() or is_unspaced(units[-1][-1]))
             if joined or (units and units[-1].isspace()):
                 units[-1] += char
             else:
                 units.append(char)
     return units
-
-
-def _ends(unit: str) -> bool:
-    """True if the next character begins a unit of its own."""
-    return is_unspaced(unit[-1])
 
 
 def _key(unit: str) -> str:

@@ -6,6 +6,10 @@ scripts without spaces are cut between grapheme clusters. Closing punctuation st
 space ("Bonjour !"), opening punctuation with the word after. So a line that is broken between words does not begin
 with a closing mark or end with an opening one, and every word holds a letter, digit or symbol, unless the text has
 none.
+
+Where a line may break in a script without spaces, the small models of BudouX (Apache-2.0) say: it finds words in Thai
+and phrases in Japanese and Chinese, in plain Python, at 2.4 us a character. A text's width is in columns, as terminals
+and subtitle rules count them.
 """
 
 from __future__ import annotations
@@ -14,13 +18,64 @@ import re
 import unicodedata
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
-from functools import cache
-from itertools import islice, pairwise
+from functools import cache, lru_cache
+from itertools import accumulate, islice, pairwise
+from typing import TYPE_CHECKING, NamedTuple
 
 import wcwidth
 
-from asr_server.text import line_break_models, scripts
-from asr_server.text.joining import joint
+from asr_server.text import scripts
+from asr_server.text.scripts import joint
+
+if TYPE_CHECKING:
+    from budoux.parser import Parser
+
+
+_KANA = re.compile(f"[{scripts.KANA}]")
+_HAN = re.compile(f"[{scripts.HAN}]")
+
+
+def phrase_ends(run: str) -> frozenset[int]:
+    """Offsets in `run`, a text without spaces, at which a phrase ends, including the end of `run`.
+
+    In a script without a model every offset is one. Han is taken for Japanese if there is kana too, else for simplified
+    Chinese.
+    """
+    if _THAI.search(run):
+        parser = _parser("thai")
+    elif _KANA.search(run):
+        parser = _parser("japanese")
+    elif _HAN.search(run):
+        parser = _parser("simplified_chinese")
+    else:
+        return frozenset(range(1, len(run) + 1))
+    return frozenset(accumulate(len(phrase) for phrase in parser.parse(run)))
+
+
+@cache
+def _parser(language: str) -> Parser:
+    import budoux  # imported with the first text that needs it
+
+    parser: Parser = getattr(budoux, f"load_default_{language}_parser")()
+    return parser
+
+
+class Width(NamedTuple):
+    """The width of a text."""
+
+    columns: int  # display columns
+    wide: int  # characters that take two of them
+
+
+@lru_cache(maxsize=65_536)
+def measure(text: str) -> Width:
+    """Return the width of a text without control characters: CJK counts two columns, a combining mark none."""
+    if text.isascii():
+        return Width(len(text), 0)
+    columns = max(0, wcwidth.wcswidth(text))
+    wide = sum(1 for char in text if wcwidth.wcwidth(char) == 2)
+    return Width(columns, min(wide, columns // 2))  # several wide characters may combine to one, as emoji do
+
 
 OPENING = "([{¿¡«‹‘“‚„「『【〔〖〘〚《〈〝（［｛｟｢"
 CLOSING = ")]}!?,;、。，．：；！？…‥）］｝｠｣」』】〕〗〙〛》〉〞〟।॥؟،؛·・ๆฯ"
@@ -77,7 +132,7 @@ def _word_starts(text: str) -> Iterator[int]:
     """Offsets at which the second and every further word begins. White space belongs to either side."""
     clusters = list(text) if text.isascii() else list(wcwidth.iter_graphemes(text))
     kinds = _kinds(clusters)
-    thai = {run.start() + end for run in _THAI.finditer(text) for end in line_break_models.ends(run[0])}
+    thai = {run.start() + end for run in _THAI.finditer(text) for end in phrase_ends(run[0])}
     offset = 0
     begun = unspaced = spaced = False  # the open word has a core; its last character is unspaced; a space follows
     for i, (cluster, kind) in enumerate(zip(clusters, kinds, strict=True)):

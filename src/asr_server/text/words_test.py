@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.text import words
+from asr_server.text.words import measure
 
 EXAMPLES = [
     ("Hello, world! It's 3.14 (about).", ["Hello,", "world!", "It's", "3.14", "(about)."]),
@@ -89,3 +90,35 @@ def test_a_word_that_is_not_there_gets_the_usual_joint():
     """Words that someone else has changed still have gaps, as their script is written."""
     assert words.gaps("one two", ["one", "TWO"]) == ["", " "]
     assert words.gaps("你好", ["你", "他"]) == ["", ""]
+
+
+def test_columns_are_counted_as_they_are_shown():
+    """Two for CJK, none for combining marks."""
+    cases = [
+        ("abc", (3, 0)),
+        ("你好", (4, 2)),
+        ("é", (1, 0)),
+        ("e\u0301", (1, 0)),
+        ("한글 x", (6, 2)),
+        ("กำลัง", (4, 0)),
+        ("", (0, 0)),
+    ]
+    for text, width in cases:
+        assert measure(text) == width, (text, width)
+
+
+def test_phrases_end_where_readers_pause():
+    """Japanese, Thai and Chinese each go to the model that knows them."""
+    cases = [
+        ["今日は", "天気が", "いいですね。"],
+        ["วัน", "นี้", "อากาศ", "ดี"],
+        ["今天", "天气", "很", "好，", "我们", "去", "北京", "大学"],
+    ]
+    for parts in cases:
+        ends = {sum(map(len, parts[: i + 1])) for i in range(len(parts))}
+        assert words.phrase_ends("".join(parts)) == ends, parts
+
+
+def test_a_script_that_no_model_knows_may_be_broken_anywhere():
+    """Khmer, Lao and Myanmar are not refused."""
+    assert words.phrase_ends("ខ្មែរ") == {1, 2, 3, 4, 5}

@@ -46,7 +46,7 @@ def files() -> dict[str, Path]:
 
 @cache
 def version() -> str:
-    """Of all files together. It is part of their addresses, so that no old script runs in a new page."""
+    """Return the version of all files together, a part of their addresses, so that no old script runs in a new page."""
     digest = hashlib.sha256()
     for name, path in files().items():
         content = path.read_bytes()
@@ -56,7 +56,7 @@ def version() -> str:
 
 @cache
 def names() -> frozenset[str]:
-    """What can be asked for."""
+    """Return the names that can be asked for."""
     return frozenset({*files(), LIST})
 
 

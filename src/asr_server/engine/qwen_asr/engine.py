@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from loguru import logger
 
-from asr_server.core import heap, settings
+from asr_server.core import idle, settings
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.budget import token_budget
@@ -144,7 +144,7 @@ class QwenEngine:
         from asr_server.engine.qwen_asr.runtime import Runtime
 
         self._on_load_progress()  # the libraries are in memory: on a slow disk they take as long as the weights
-        heap.share_arenas()
+        idle.share_heaps()
         self._runtime = Runtime.load(directory, self._plan)
         self._runtime.report_to(self._on_progress)
         self._row_limit, self._isolation_limit = RowLimit(self._runtime.capacity.rows), None

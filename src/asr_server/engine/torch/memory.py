@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from asr_server.core import heap
+from asr_server.core import idle
 from asr_server.engine import host_memory
 
 MIB = 1024 * 1024
@@ -60,4 +60,4 @@ def give_back() -> None:
     """Return freed memory to the driver and the system; worth its cost only after a model was unloaded."""
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
-    heap.trim()
+    idle.trim_heap()

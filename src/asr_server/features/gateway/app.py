@@ -24,8 +24,9 @@ from asr_server.features.gateway.sockets import Sockets
 from asr_server.features.gateway.worker import PROBE_PAUSE_S, Worker, WorkerConfig, WorkerConnection
 from asr_server.features.gateway.worker_client import ANSWER_S, WorkerClient
 from asr_server.features.shared_jobs import database
-from asr_server.net import errors, install
+from asr_server.net import errors
 from asr_server.net.access import AccessRules
+from asr_server.net.edge import Edge
 from asr_server.ops import page
 
 _LOOK_FOR_JOBS_S = 30.0
@@ -77,7 +78,7 @@ def create_app(settings: Settings) -> FastAPI:
         Proxy(worker, settings.max_upload_bytes),
     )
     errors.install_handlers(app)
-    install.install_middleware(app, AccessRules.of(settings))
+    app.add_middleware(Edge, rules=AccessRules.of(settings))
     return app
 
 

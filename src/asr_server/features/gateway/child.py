@@ -13,7 +13,7 @@ from asyncio.subprocess import PIPE
 
 from asr_server.core.settings import Settings, environment_of
 from asr_server.features.gateway.worker import Process, Spawn
-from asr_server.processes.environment import python_command, python_path
+from asr_server.processes.launcher import python_command, python_path
 
 # For a worker whose gateway is gone to shut down: nobody reads its responses any more.
 _END_S = 10.0

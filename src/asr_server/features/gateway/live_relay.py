@@ -24,8 +24,8 @@ from asr_server.features.gateway.worker import WorkerConnection
 from asr_server.live.actions import parse_action
 from asr_server.live.machine.cutting import pieces
 from asr_server.net.errors import live_error_message
+from asr_server.net.loop_time import TimeSlice
 from asr_server.net.shared_bytes import PIECE_BYTES, QUEUE_BYTES, Share
-from asr_server.net.slices import TimeSlice
 from asr_server.net.websocket_io import DISCARD, MOVED, closed_cleanly
 from asr_server.text import languages
 

@@ -21,7 +21,7 @@ from asr_server.core.idle import IdleTimer
 from asr_server.features.gateway.hang_detector import HangConfig, HangDetector, ProbeResult
 from asr_server.features.gateway.restart_policy import Decision, RestartConfig, RestartPolicy, WorkerState
 from asr_server.ops.metric_spec import WorkerEnd
-from asr_server.processes.environment import is_stopped
+from asr_server.processes.launcher import is_stopped
 from asr_server.processes.unix_sockets import unnamed_socket
 
 _POLL_S = 0.01  # between two attempts to connect to a worker that starts

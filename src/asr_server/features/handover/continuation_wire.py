@@ -14,7 +14,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from asr_server.core.errors import InvalidValue, MalformedBody
 from asr_server.features.handover.continuation import Continuation, Run, ShownUtterance, TurnSettings
-from asr_server.net import json_message
+from asr_server.net import websocket_io
 from asr_server.recordings.fields import MAX_TEXT_CHARS
 from asr_server.text.stable_merge import unit_count
 
@@ -159,6 +159,6 @@ def parsed_frame(model: type[Parsed], text: str, most_chars: int) -> Parsed:
 
 def _parsed(model: type[Parsed], text: str) -> Parsed:
     """Raises `ValueError` and `RecursionError`."""
-    values = json_message.load(text)
+    values = websocket_io.parse_json(text)
     json.dumps(values, ensure_ascii=False).encode()  # JSON may hold halves of characters, which no model can read
     return model.model_validate(values)

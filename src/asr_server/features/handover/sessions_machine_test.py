@@ -48,7 +48,7 @@ from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority
 from asr_server.schedule.quota import Quota
 from asr_server.schedule.thread import EngineThread
-from asr_server.text import joining
+from asr_server.text import scripts
 
 _OWNER = "ann"
 _LIMIT_S = 30.0
@@ -250,7 +250,7 @@ class Client:
         parts = [2 * (at + begin) for part in message.parts for at in (part.start_samples, part.end_samples)]
         assert parts == sorted(parts)
         heard = [await self.server.answer(self.wire[at:to]) for at, to in zip(parts[::2], parts[1::2], strict=True)]
-        assert message.text == joining.join(heard)
+        assert message.text == scripts.join(heard)
         self.finals[number] = start, end, message.text, message.ending
 
 

@@ -14,7 +14,7 @@ from asr_server.engine import registry
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.protocol import AlignItem, Alignment
 from asr_server.features.moonshine import aligner as module
-from asr_server.subtitle import timing
+from asr_server.subtitle import alignment
 
 FOLDER = Path(__file__).parents[4] / "E2Etest" / "audio" / "aligned"
 
@@ -51,7 +51,7 @@ def test_words_are_placed_better_than_by_their_syllables(aligner, clips):
         assert [piece.text for piece in times.pieces] == [word for word, _, _ in row["words_ms"]]
         found.append(_distances(row, [(piece.start_ms, piece.end_ms) for piece in times.pieces]))
         spoken = row["words_ms"][0][1], row["words_ms"][-1][2]
-        estimate = timing.estimate(row["text"], "English", [spoken])
+        estimate = alignment.estimate(row["text"], "English", [spoken])
         estimated.append(_distances(row, [(word.start_ms, word.end_ms) for word in estimate]))
     assert np.concatenate(found).mean() < 0.6 * np.concatenate(estimated).mean()
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from asr_server.core import heap
+from asr_server.core import idle
 from asr_server.core.audio import s_to_samples
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.budget import token_budget
@@ -107,7 +107,7 @@ class MoonshineEngine:
                 f"MODEL_ID={package.MODEL_ID}: the files of {package.DISTRIBUTION} cannot be loaded "
                 f"({type(error).__name__}): {package.REMEDY}"
             ) from error
-        heap.share_arenas()
+        idle.share_heaps()
         samples = s_to_samples(self._plan.traits.max_audio_s)
         row_bytes = model.row_bytes(samples, token_budget(samples, _TOKENS_PER_S))
         budget = self._plan.kv_budget_mb * _MIB or int(free_bytes() * _MEMORY_SHARE / self._plan.shares)
@@ -125,7 +125,7 @@ class MoonshineEngine:
         self._work.clear()
         self._info = self._unloaded_info
         gc.collect()
-        heap.trim()
+        idle.trim_heap()
 
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
         """Take a row in; its audio is encoded by one of the next steps, that of urgent rows first."""

@@ -15,7 +15,7 @@ import numpy as np
 import soxr
 from numpy.typing import NDArray
 
-from asr_server.core import heap
+from asr_server.core import idle
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, ModelUnavailable, SpeechFailed
 from asr_server.features.piper.network import PiperNetwork, Utterance
@@ -86,21 +86,21 @@ class PiperEngine:
     def load(self) -> None:
         self.unload()
         self._network = PiperNetwork(self._voice)
-        heap.trim()
+        idle.trim_heap()
 
     def unload(self) -> None:
         self._network, process, self._process = None, self._process, None
         self._rows.clear()
         if process is not None:
             process.end()
-        heap.trim()
+        idle.trim_heap()
 
     def admit(self, key: int, item: Sentence, urgent: bool = False) -> None:
         self._rows[key] = _Row(self._spoken(item), urgent)
 
     def drop(self, key: int) -> None:
         if self._rows.pop(key, None) is not None and not self._rows:
-            heap.trim()  # a sentence leaves twice the size of the weights in free blocks
+            idle.trim_heap()  # a sentence leaves twice the size of the weights in free blocks
 
     def step(self, begin_s: float | None = None) -> Iterable[Outcome]:
         if not self._rows:

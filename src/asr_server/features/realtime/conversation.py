@@ -30,7 +30,7 @@ from asr_server.live.machine.events import (
 )
 from asr_server.live.outbox import Message
 from asr_server.net.errors import CodedError, Json, error_object, realtime_error
-from asr_server.text import joining, languages
+from asr_server.text import languages, scripts
 
 _TRANSCRIPTION = "conversation.item.input_audio_transcription"
 _ITEMS_KEPT = 4_096  # an hour of turns of a second each
@@ -193,7 +193,7 @@ class Conversation:
 
     def _delta(self, turn: _Turn, text: str) -> list[Json]:
         """Return the delta that `text`, the committed part of the utterance, adds to what was sent of the turn."""
-        known = joining.join([*turn.texts, text])
+        known = scripts.join([*turn.texts, text])
         fresh = known[len(turn.sent) :]
         if not fresh or not self._reports(turn) or not known.startswith(turn.sent):
             return []
@@ -205,7 +205,7 @@ class Conversation:
             return []
         if turn.error is not None:
             return [self._failed(turn, turn.error)]
-        transcript = joining.join(turn.texts)
+        transcript = scripts.join(turn.texts)
         if turn.item_id in self._items:
             part = {"type": "input_audio", "transcript": transcript}
             self._items[turn.item_id] = {**self._items[turn.item_id], "content": [part]}

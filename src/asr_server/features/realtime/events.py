@@ -11,7 +11,7 @@ from typing import Any
 
 from asr_server.core.errors import InvalidEvent, InvalidType, InvalidValue, MissingParameter, UnsupportedValue
 from asr_server.features.realtime import shapes
-from asr_server.net import json_message
+from asr_server.net import websocket_io
 
 MAX_APPEND_BYTES = 15 * 1024 * 1024
 
@@ -61,7 +61,7 @@ ClientEvent = Update | Append | Commit | Clear | Retrieve | Delete
 def load(frame: str | bytes) -> dict[str, Any]:
     """Return a frame as a JSON object. Raises `InvalidEvent`."""
     try:
-        event = json_message.load(frame)
+        event = websocket_io.parse_json(frame)
     except (ValueError, RecursionError):
         raise InvalidEvent("The message is not valid JSON, or has too many values.") from None
     if not isinstance(event, dict):

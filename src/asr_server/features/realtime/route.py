@@ -11,9 +11,8 @@ from fastapi import APIRouter, WebSocket
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
-from asr_server.audio import g711
 from asr_server.core.errors import AsrError, InvalidInput, NothingToCommit, SessionExpired, ShuttingDown
-from asr_server.features.realtime import events, handshake, shapes
+from asr_server.features.realtime import events, g711, handshake, shapes
 from asr_server.features.realtime.config import Config, ServerDefaults
 from asr_server.features.realtime.conversation import Conversation
 from asr_server.features.realtime.shapes import Identity

@@ -13,7 +13,7 @@ from asr_server.features.realtime import shapes
 from asr_server.features.realtime.config import ServerDefaults
 from asr_server.features.realtime.shapes import Identity
 from asr_server.net import body
-from asr_server.net.ephemeral_keys import MAX_LIFETIME_S, EphemeralKey
+from asr_server.net.credentials import MAX_LIFETIME_S, EphemeralKey
 from asr_server.recordings.schemas import ErrorBody
 from asr_server.services import CallerDep, ServicesDep
 

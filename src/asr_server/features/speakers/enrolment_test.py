@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from asr_server.audio.decode import Decoder
-from asr_server.audio.limits import DecodeLimits
+from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.errors import (
     DeadlineExceeded,
     InvalidAudio,

@@ -16,7 +16,7 @@ from asr_server.features.speakers.enrolment import MAX_RECORDINGS, Candidate, En
 from asr_server.features.speakers.voice_prints import MAX_RECORDING_S, MIN_RECORDING_S
 from asr_server.features.speakers.voices import Voice, VoiceStore
 from asr_server.net import body
-from asr_server.net.disconnect import while_connected
+from asr_server.net.body import while_connected
 from asr_server.recordings import forms
 from asr_server.recordings.schemas import ErrorBody, SpeakerBody, SpeakerDeletedBody, SpeakerListBody
 from asr_server.services import CallerDep, Services, ServicesDep

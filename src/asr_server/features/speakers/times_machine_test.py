@@ -40,8 +40,8 @@ from asr_server.recordings.requests import WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
 from asr_server.schedule.job import Priority
 from asr_server.subtitle import cue_segmentation
-from asr_server.subtitle.cue_config import CueConfig
-from asr_server.subtitle.units import Passage
+from asr_server.subtitle.cue_segmentation import Passage
+from asr_server.subtitle.cues import CueConfig
 
 _LIMITS = {"max_utterance_samples": 3 * SAMPLE_RATE, "max_pause_samples": 12_000, "margin_samples": 3_200}
 

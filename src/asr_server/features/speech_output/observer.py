@@ -7,7 +7,7 @@ from typing import Any
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.protocol import Sentence
 from asr_server.schedule.job import AnyJob
-from asr_server.schedule.observer import JobEnd, SchedulerObserver
+from asr_server.schedule.ports import JobEnd, SchedulerObserver
 
 
 class SpeechObserver(SchedulerObserver):

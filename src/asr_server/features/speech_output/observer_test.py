@@ -3,7 +3,7 @@
 from asr_server.features.speech_output.engines.protocol import Sentence
 from asr_server.features.speech_output.observer import SharedThreadObserver
 from asr_server.schedule.job import Job
-from asr_server.schedule.observer import JobEnd, SchedulerObserver
+from asr_server.schedule.ports import JobEnd, SchedulerObserver
 
 
 class Told(SchedulerObserver):

@@ -16,7 +16,7 @@ from asr_server.ops.schemas import SpeechQueueBody
 from asr_server.ops.server_metrics import children, create, wait_s
 from asr_server.schedule.job import AnyJob
 from asr_server.schedule.model import ModelState
-from asr_server.schedule.observer import JobEnd
+from asr_server.schedule.ports import JobEnd
 
 if TYPE_CHECKING:
     from asr_server.ops.server_metrics import Metrics

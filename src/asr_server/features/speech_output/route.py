@@ -26,7 +26,7 @@ from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.features.speech_output.voice_list import voice_list
 from asr_server.features.speech_output.voice_sample import voice_sample
 from asr_server.net import body
-from asr_server.net.disconnect import while_connected
+from asr_server.net.body import while_connected
 from asr_server.net.request_log import server_timing
 from asr_server.recordings import sse
 from asr_server.recordings.schemas import ErrorBody, VoiceListBody

@@ -7,7 +7,7 @@ import json
 from dataclasses import dataclass
 
 from asr_server.core.errors import InvalidValue, SpeechUnavailable, TextTooLong, UnsupportedLanguage
-from asr_server.core.speech_settings import SpeechSettings
+from asr_server.core.settings import SpeechSettings
 from asr_server.features.speech_output.durations import spoken_s
 from asr_server.features.speech_output.encoding.formats import EncodingOptions
 from asr_server.features.speech_output.engines.client import SpeechClient
@@ -16,7 +16,7 @@ from asr_server.features.speech_output.requests import SpeechRequest
 from asr_server.features.speech_output.spoken_form import spoken_form
 from asr_server.features.speech_output.spoken_language import language_of
 from asr_server.schedule.model import ModelState, ModelStatus
-from asr_server.text import target_languages
+from asr_server.text import languages
 from asr_server.text.sentences import TextSpan, sentences
 
 
@@ -159,4 +159,4 @@ def _language_tag(request: SpeechRequest, default: str) -> str:
     """Return the language of the request, or that of the text's script. Raises `InvalidLanguage`."""
     if request.language is None:
         return language_of(request.text, default).lower()
-    return target_languages.find(request.language).tag.lower()
+    return languages.find(request.language).tag.lower()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from asr_server.core.errors import InvalidLanguage, InvalidValue, SpeechUnavailable, TextTooLong, UnsupportedLanguage
-from asr_server.core.speech_settings import SpeechSettings
+from asr_server.core.settings import SpeechSettings
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
 from asr_server.features.speech_output.engines.protocol import Voice, VoiceSample

@@ -32,8 +32,8 @@ from asr_server.features.speech_output.queue import QueuedSentence, QueueMark, S
 from asr_server.features.speech_output.requests import AudioChunk, SpeechEvent, SpeechRequest
 from asr_server.features.speech_output.script import Delivery
 from asr_server.features.speech_output.synthesis import SentenceInProgress, SpeechProcessor
-from asr_server.net.slices import TimeSlice
-from asr_server.schedule.observer import JobEnd
+from asr_server.net.loop_time import TimeSlice
+from asr_server.schedule.ports import JobEnd
 
 # The part of a text that is divided into sentences at once, which takes at most 3 ms.
 _SLICE_CHARACTERS = 256

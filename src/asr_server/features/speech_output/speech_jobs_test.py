@@ -12,7 +12,7 @@ import soundfile
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import DeadlineExceeded, SpeechFailed
-from asr_server.core.speech_settings import SpeechSettings
+from asr_server.core.settings import SpeechSettings
 from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpeechScript
 from asr_server.features.speech_output import text_parts
 from asr_server.features.speech_output.cache import SpeechCache
@@ -33,7 +33,7 @@ from asr_server.jobs.stored_record import RecordFormat
 from asr_server.jobs.work import JobRun
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority
-from asr_server.schedule.observer import SchedulerObserver
+from asr_server.schedule.ports import SchedulerObserver
 from asr_server.schedule.thread import EngineThread
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

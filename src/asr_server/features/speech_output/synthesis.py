@@ -14,7 +14,7 @@ import numpy as np
 
 from asr_server.audio.shares import FairShares
 from asr_server.core.errors import DeadlineExceeded, ShuttingDown, SpeechUnavailable
-from asr_server.core.speech_settings import SpeechSettings
+from asr_server.core.settings import SpeechSettings
 from asr_server.engine.client import until
 from asr_server.features.speech_output import script
 from asr_server.features.speech_output.cache import SpeechCache, SpokenAnswer
@@ -35,7 +35,7 @@ from asr_server.features.speech_output.requests import (
 from asr_server.features.speech_output.script import Delivery, SpeechEngines, SpeechScript
 from asr_server.schedule.admission import Admission, AdmissionTicket
 from asr_server.schedule.job import Priority
-from asr_server.schedule.observer import JobEnd
+from asr_server.schedule.ports import JobEnd
 
 # Sentences that are queued ahead of the one that is encoded: the engine never waits for the encoder.
 _LOOK_AHEAD = 2

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import DeadlineExceeded, Overloaded, ShuttingDown, SpeechFailed, SpeechUnavailable
-from asr_server.core.speech_settings import SpeechSettings
+from asr_server.core.settings import SpeechSettings
 from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpeechScript
 from asr_server.features.speech_output import synthesis
 from asr_server.features.speech_output.cache import SpeechCache
@@ -26,7 +26,7 @@ from asr_server.features.speech_output.script import SpeechEngines
 from asr_server.features.speech_output.synthesis import SentenceInProgress, SpeechProcessor, SpeechRun
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority
-from asr_server.schedule.observer import JobEnd
+from asr_server.schedule.ports import JobEnd
 from asr_server.schedule.request_clock import RequestClock
 from asr_server.schedule.thread import EngineThread
 

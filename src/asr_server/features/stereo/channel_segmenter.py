@@ -15,7 +15,7 @@ from itertools import count, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.audio.segmentation.config import SegmentationConfig
+from asr_server.audio.segmentation import SegmentationConfig
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.features.speakers.diarization.turns import label
 from asr_server.features.stereo.similarity import SILENCE_DB, ChannelFindings, frame_levels, highest_around

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from asr_server.audio.segmentation.config import SegmentationConfig
+from asr_server.audio.segmentation import SegmentationConfig
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.features.stereo.channel_segmenter import ChannelSegmenter
 from asr_server.features.stereo.similarity import ChannelComparison

@@ -8,8 +8,8 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING
 
-from asr_server.audio.channels import MAX_CHANNELS
 from asr_server.audio.decode import Decoder, Progress
+from asr_server.audio.decoder_wire import MAX_CHANNELS
 from asr_server.core.errors import InvalidInput, UnsupportedValue
 from asr_server.features.stereo.channel_segmenter import ChannelSegmenter
 from asr_server.features.stereo.similarity import ChannelComparison, ChannelFindings

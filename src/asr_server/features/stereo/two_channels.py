@@ -26,8 +26,8 @@ from asr_server.live.actions import parse_action, parse_query
 from asr_server.live.machine.cutting import WholeSamples, pieces
 from asr_server.net import websocket_io
 from asr_server.net.errors import live_error_message
+from asr_server.net.loop_time import TimeSlice
 from asr_server.net.shared_bytes import PIECE_BYTES
-from asr_server.net.slices import TimeSlice
 from asr_server.net.websocket_io import DISCARD, MOVED
 from asr_server.schedule.quota import Place
 

@@ -23,7 +23,7 @@ import pytest
 from asr_server.features.translation.endpoint import ChatEndpoint, EndpointConfig
 from asr_server.features.translation.lines import TranslationConfig
 from asr_server.features.translation.translator import Translator
-from asr_server.text import target_languages
+from asr_server.text import languages
 
 PATH = "/v1/chat/completions"
 KEY = "sk-canary-0123456789"
@@ -342,6 +342,6 @@ def config():
     """Make the configuration of a translation."""
 
     def build(target="de", *, limit_s=20.0, **rest):
-        return TranslationConfig(target_languages.find(target), 0.1, limit_s, **rest)
+        return TranslationConfig(languages.find(target), 0.1, limit_s, **rest)
 
     return build

@@ -21,14 +21,14 @@ from asr_server.features.translation.endpoint import (
 )
 from asr_server.features.translation.lines import TranslationConfig
 from asr_server.features.translation.prompt import build_prompt
-from asr_server.text import target_languages
+from asr_server.text import languages
 
 SECRET = "the words that were said"
 PROMPT = build_prompt(
     ["earlier", SECRET, "later"],
     [1],
-    target_languages.find("en"),
-    TranslationConfig(target_languages.find("de"), 0.1, 20.0),
+    languages.find("en"),
+    TranslationConfig(languages.find("de"), 0.1, 20.0),
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from asr_server.text.target_languages import LanguageTag
+from asr_server.text.languages import LanguageTag
 
 
 class Reason(StrEnum):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from asr_server.features.translation.lines import TranslationConfig
-from asr_server.text.target_languages import LanguageTag
+from asr_server.text.languages import LanguageTag
 
 # Ids begin far from 0 and 1, so that a response with new numbers is recognised instead of assigned to wrong lines.
 _FIRST_ID = 101

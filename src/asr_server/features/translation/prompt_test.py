@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from asr_server.features.translation.lines import TranslationConfig
 from asr_server.features.translation.prompt import batches, build_prompt
-from asr_server.text import target_languages
+from asr_server.text import languages
 
 TEXTS = [f"line {i}" for i in range(10)]
-GERMAN = target_languages.find("de")
+GERMAN = languages.find("de")
 
 
 def _content(asked, texts=TEXTS, **rest):

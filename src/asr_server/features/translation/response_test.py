@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.features.translation.response import cue_text, one_line, read
-from asr_server.subtitle import srt, vtt
+from asr_server.subtitle import files
 from asr_server.subtitle.cues import Cue
 
 IDS = ("101", "102", "103")
@@ -138,7 +138,7 @@ def test_a_cleaned_text_is_one_cue_in_every_format(text):
     assert len(line.splitlines()) <= 1
     line.encode()
     cues = [Cue(0, 1000, "one"), Cue(1000, 2000, line or "-"), Cue(2000, 3000, "three")]
-    for written in (srt.render(cues), vtt.render(cues)):
+    for written in (files.render_srt(cues), files.render_vtt(cues)):
         assert written.count("-->") == 3
         assert len(written.removeprefix("WEBVTT\n\n").split("\n\n")) == 4
 

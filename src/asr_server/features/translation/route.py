@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from asr_server.features.translation.translations import Translations
 from asr_server.net import body
-from asr_server.net.disconnect import while_connected
+from asr_server.net.body import while_connected
 from asr_server.recordings import forms
 from asr_server.recordings.fields import TranslationForm
 from asr_server.recordings.route import respond

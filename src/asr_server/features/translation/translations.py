@@ -19,11 +19,10 @@ from asr_server.features.translation.translator import Translator
 from asr_server.ops.metric_spec import MetricKind, MetricSample, MetricSpec
 from asr_server.recordings import render
 from asr_server.recordings.requests import ResponseFormat, Result, TranslationRequest
-from asr_server.subtitle.cue_config import CueConfig
-from asr_server.subtitle.cues import Cue
-from asr_server.subtitle.layout import relayout
-from asr_server.text import joining, languages, target_languages
-from asr_server.text.target_languages import LanguageTag
+from asr_server.subtitle.cue_segmentation import relayout
+from asr_server.subtitle.cues import Cue, CueConfig
+from asr_server.text import languages, scripts
+from asr_server.text.languages import LanguageTag
 
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
@@ -92,7 +91,7 @@ class TranslatedTranscript:
             else segment
             for segment, line in zip(self.source.segments, self.lines, strict=True)
         )
-        text = joining.join(segment.text for segment in segments)
+        text = scripts.join(segment.text for segment in segments)
         return replace(self.source, text=text, language=self.target.name, segments=segments)
 
 
@@ -158,7 +157,7 @@ class Translations:
         closes the connections to the endpoint.
         """
         known = languages or [""] * len(cues)
-        texts = [(joining.unbroken(cue.text), name) for cue, name in zip(cues, known, strict=True)]
+        texts = [(scripts.unbroken(cue.text), name) for cue, name in zip(cues, known, strict=True)]
         order = self._order(request, self._settings.translate_srt_temperature, limit_s)
         lines, failure = await self._translate(texts, request, order)
         return TranslatedCues(tuple(cues), lines, order.target, failure)
@@ -179,8 +178,8 @@ class Translations:
 
         Raises as `cues`, and `InvalidLanguage` or `UnsupportedLanguage` before anything is sent.
         """
-        target = target_languages.find(target_language, param="target_language")
-        source = target_languages.find(source_language, param="source_language") if source_language.strip() else None
+        target = languages.find(target_language, param="target_language")
+        source = languages.find(source_language, param="source_language") if source_language.strip() else None
         self.check()
         order = TranslationConfig(target, self._settings.translate_temperature, limit_s)
         return await self._translated([Line(text, source) for text in texts], order), target
@@ -195,7 +194,7 @@ class Translations:
         await self._endpoint.close()
 
     def _order(self, request: TranslationRequest, temperature: float, limit_s: float) -> TranslationConfig:
-        target = target_languages.find(request.target_language)
+        target = languages.find(request.target_language)
         return TranslationConfig(target, temperature, limit_s, request.glossary)
 
     async def _translate(
@@ -233,7 +232,7 @@ def _config(settings: Settings) -> EndpointConfig:
 def _language(name: str) -> LanguageTag | None:
     """Return the language of that name, or None if it is unknown: the endpoint then detects it."""
     try:
-        return target_languages.find(name) if name else None
+        return languages.find(name) if name else None
     except (InvalidLanguage, UnsupportedLanguage):
         return None
 
@@ -297,7 +296,7 @@ def _facts(found: TranslatedTranscript) -> dict[str, Any]:
 def _pairs(found: TranslatedTranscript) -> str:
     """A block for each segment: the source, behind its speaker if that is known, and the translation below it if there
     is one."""
-    sources = (joining.dialogue([(segment.speaker or "", segment.text)]) for segment in found.source.segments)
+    sources = (scripts.dialogue([(segment.speaker or "", segment.text)]) for segment in found.source.segments)
     blocks = [
         f"{source}\n{line.text}\n" if line.translated else f"{source}\n"
         for source, line in zip(sources, found.lines, strict=True)

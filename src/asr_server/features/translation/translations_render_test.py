@@ -19,14 +19,13 @@ from asr_server.features.translation.translations import (
     render_transcript,
 )
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranslationRequest
-from asr_server.subtitle.cue_config import CueConfig
-from asr_server.subtitle.cues import Cue
-from asr_server.text import target_languages
+from asr_server.subtitle.cues import Cue, CueConfig
+from asr_server.text import languages
 
 SEGMENTS = tuple(Segment(1000 * i, 1000 * i + 900, f"word {i}", "English", (i,), -0.2, 0.1) for i in range(2))
 SOURCE = Transcript("word 0 word 1", "English", 2000, SEGMENTS)
 LINES = (Translated("mu'", True, Reason.NONE), Translated("word 1", False, Reason.NO_ANSWER))
-KLINGON = target_languages.find("Klingon")
+KLINGON = languages.find("Klingon")
 
 
 def _json(found, response_format, **how):

@@ -17,9 +17,8 @@ from asr_server.features.translation.lines import Reason
 from asr_server.features.translation.response import cue_text
 from asr_server.features.translation.translations import Translations
 from asr_server.recordings.requests import TranslationRequest
-from asr_server.subtitle import srt, vtt
-from asr_server.subtitle.cue_config import CueConfig
-from asr_server.subtitle.cues import Cue
+from asr_server.subtitle import files
+from asr_server.subtitle.cues import Cue, CueConfig
 
 TO_GERMAN = TranslationRequest(target_language="de")
 KEPT = replace(TO_GERMAN, source_on_failure=True)
@@ -96,7 +95,7 @@ async def test_the_written_file_has_the_cues_of_the_source(llm, translating, cue
     async with translating() as translations:
         found = await translations.cues(clean, KEPT, limit_s=LIMIT_S)
     for shown in (found.laid_out(RULES), found.laid_out(RULES, bilingual=True)):
-        for written in (srt.render(shown), vtt.render(shown)):
+        for written in (files.render_srt(shown), files.render_vtt(shown)):
             assert _times(written) == [(cue.start_ms, cue.end_ms) for cue in cues]
 
 

@@ -17,12 +17,12 @@ from asr_server.features.translation.endpoint import NoResponse, PromptRefused
 from asr_server.features.translation.lines import Line, Reason, Translated, TranslationConfig
 from asr_server.features.translation.prompt import batches, build_prompt
 from asr_server.features.translation.response import cue_text
-from asr_server.text.script_names import LETTERS, letter_names
-from asr_server.text.target_languages import LanguageTag
+from asr_server.text.languages import LanguageTag
+from asr_server.text.scripts import LETTER_NAMES, letter_names
 
 if TYPE_CHECKING:
     from asr_server.features.translation.endpoint import ChatEndpoint
-    from asr_server.text.target_languages import LanguageTag
+    from asr_server.text.languages import LanguageTag
 
 # No more is sent to an endpoint after `_MAX_FAILURES` failures in a row, each of which the library has retried already,
 # or after `_PATIENCE` responses for each concurrent request without one usable line: two of these are for a batch. An
@@ -233,7 +233,7 @@ def _fault(source: str, text: str, target: LanguageTag) -> Reason:
 
 def wrong_script(text: str, language: LanguageTag) -> bool:
     """True if the text is clearly not in the script of the language; False if that script is not listed here."""
-    own_names = LETTERS.get(language.script)
+    own_names = LETTER_NAMES.get(language.script)
     if own_names is None:
         return False
     own = latin = third = 0

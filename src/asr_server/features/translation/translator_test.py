@@ -13,9 +13,9 @@ from asr_server.features.translation.conftest import HOPELESS, MENDABLE, complet
 from asr_server.features.translation.lines import Line, Reason
 from asr_server.features.translation.response import cue_text
 from asr_server.features.translation.translator import wrong_script
-from asr_server.text import target_languages
+from asr_server.text import languages
 
-ENGLISH = target_languages.find("en")
+ENGLISH = languages.find("en")
 SENTENCES = [Line(f"this is the sentence number {n} of a long speech", ENGLISH) for n in range(13)]
 MISBEHAVIOURS = {**MENDABLE, **HOPELESS}
 # A property runs many examples on one scripted server.
@@ -106,7 +106,7 @@ async def test_the_head_of_a_cue_in_a_line_is_not_sent(llm, translating, config)
 
 async def test_nothing_is_asked_for_what_needs_no_translation(llm, translating, config):
     """Lines in the target language (or a dialect of it), without words, or none at all."""
-    lines = [Line("Guten Tag", target_languages.find("de-CH")), Line("♪ ... ♪"), Line("")]
+    lines = [Line("Guten Tag", languages.find("de-CH")), Line("♪ ... ♪"), Line("")]
     async with translating() as translator:
         outcomes = await translator.translate(lines, config("de"))
         assert await translator.translate([], config()) == []
@@ -117,7 +117,7 @@ async def test_nothing_is_asked_for_what_needs_no_translation(llm, translating, 
 
 async def test_only_the_lines_that_need_it_are_asked_for(llm, translating, config):
     """The target's own sentences stay in a recording of two languages, and are context for the others."""
-    german = Line("das bleibt wie es ist", target_languages.find("de"))
+    german = Line("das bleibt wie es ist", languages.find("de"))
     async with translating() as translator:
         outcomes = await translator.translate([SENTENCES[0], german, SENTENCES[1]], config())
     assert [o.text for o in outcomes] == [translation(SENTENCES[0].text), german.text, translation(SENTENCES[1].text)]
@@ -281,7 +281,7 @@ def test_a_wrong_script_is_noticed():
         ("Sehr gut 好的好的好的好的好的好的", "en"),
     ]
     for text, target in cases:
-        assert wrong_script(text, target_languages.find(target)), (text, target)
+        assert wrong_script(text, languages.find(target)), (text, target)
 
 
 def test_names_numbers_and_mixed_texts_are_accepted():
@@ -300,4 +300,4 @@ def test_names_numbers_and_mixed_texts_are_accepted():
         ("漢字と한글", "ko"),
     ]
     for text, target in cases:
-        assert not wrong_script(text, target_languages.find(target)), (text, target)
+        assert not wrong_script(text, languages.find(target)), (text, target)

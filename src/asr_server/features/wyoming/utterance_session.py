@@ -12,7 +12,7 @@ from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
 from asr_server.client.live import ConnectionClosed, Line, LiveClient, LiveError, LiveOptions, WebSocketException
 from asr_server.features.wyoming.pcm import PcmFormat, PcmStream
 from asr_server.text import languages
-from asr_server.text.joining import joint
+from asr_server.text.scripts import joint
 
 _BROKEN = "The connection to the server broke."
 # Somebody waits for the answer to a spoken command.

@@ -7,7 +7,7 @@ from asr_server.client.conftest import servers, text
 from asr_server.client.live import Line, LiveOptions
 from asr_server.features.wyoming.pcm import PcmFormat
 from asr_server.features.wyoming.utterance_session import GrowingText, UtteranceSession
-from asr_server.text.joining import join
+from asr_server.text.scripts import join
 
 
 def _line(utterance, words, *, known, final=False, language="English"):

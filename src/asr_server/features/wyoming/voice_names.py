@@ -12,7 +12,7 @@ from wyoming.tts import SynthesizeVoice
 
 from asr_server.client.speech import SpeakingVoice, SpeechFields
 from asr_server.core.errors import AsrError
-from asr_server.text import languages, target_languages
+from asr_server.text import languages
 
 _SEPARATOR = "@"
 
@@ -28,7 +28,7 @@ def language_tags(codes: tuple[str, ...]) -> tuple[str, ...]:
     tags: dict[str, None] = {}
     for code in codes:
         try:
-            tags[target_languages.find(code).tag] = None
+            tags[languages.find(code).tag] = None
         except AsrError:  # a language that the engine has and Unicode's list has not
             continue
     return tuple(tags)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from asr_server.audio.segmentation.endpoint import Endpointer
+from asr_server.audio.segmentation import Endpointer
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE, ms_to_frames
 from asr_server.live.machine.config import AudioAccount, LiveMachineConfig
 from asr_server.live.machine.events import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from asr_server.audio.segmentation.quietest import cut_cost, quietest_frame
+from asr_server.audio.segmentation import cut_cost, quietest_frame
 from asr_server.core.transcript import Token
 from asr_server.live.machine.agreement import Agreement, CommitRules, following
 from asr_server.live.machine.events import (
@@ -20,7 +20,7 @@ from asr_server.live.machine.events import (
     TranscribeResult,
     TurnConfig,
 )
-from asr_server.text import joining
+from asr_server.text import scripts
 from asr_server.text.boundary import ends_sentence
 
 
@@ -69,7 +69,7 @@ class OpenUtterance:
 
     def text_with(self, text: str) -> str:
         """Return that text with the text of the next part after it."""
-        return joining.join([*(part.text for part in self.parts), text])
+        return scripts.join([*(part.text for part in self.parts), text])
 
 
 class Part:

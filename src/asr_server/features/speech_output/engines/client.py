@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from asr_server.schedule.model import ModelStatus
-    from asr_server.schedule.snapshot import EngineSnapshot
+    from asr_server.schedule.model import EngineSnapshot, ModelStatus
     from asr_server.schedule.thread import EngineThread
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 from asr_server.core.errors import InvalidValue, MalformedBody
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.fields import SpeechOptions, StreamedFormat, Text
-from asr_server.net import json_message
+from asr_server.net import websocket_io
 
 # A piece of text is a few words; a whole text of the usual limit fits, however it is escaped.
 MAX_MESSAGE_CHARS = 256 * 1024
@@ -67,7 +67,7 @@ def parse(text: str | None) -> ClientMessage:
     if len(text) > MAX_MESSAGE_CHARS:
         raise MalformedBody(f"The message has more than {MAX_MESSAGE_CHARS} characters: send the text in pieces.")
     try:
-        values = json_message.load(text)
+        values = websocket_io.parse_json(text)
     except (ValueError, RecursionError):
         raise MalformedBody("The message is not valid JSON, or has too many values.") from None
     if not isinstance(values, dict):

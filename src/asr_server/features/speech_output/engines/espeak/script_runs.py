@@ -8,8 +8,8 @@ from __future__ import annotations
 import unicodedata
 
 from asr_server.core.errors import InvalidInput
-from asr_server.text import target_languages
-from asr_server.text.script_names import LETTERS
+from asr_server.text import languages
+from asr_server.text.scripts import LETTER_NAMES
 
 # The language of letters in a sentence of another language, by the first word of their Unicode names.
 _LANGUAGES = {
@@ -64,10 +64,10 @@ def script_runs(text: str, language: str) -> list[tuple[str, str]]:
 
 def _own_letters(language: str) -> frozenset[str]:
     try:
-        script = target_languages.find(language).script
+        script = languages.find(language).script
     except InvalidInput:  # the library speaks a few that CLDR does not list, all in Latin letters
         script = "Latn"
-    letters = LETTERS.get(script, frozenset({"LATIN"}))
+    letters = LETTER_NAMES.get(script, frozenset({"LATIN"}))
     return letters - {"CJK"} if script == "Kore" else letters  # it reads Chinese characters as Chinese
 
 

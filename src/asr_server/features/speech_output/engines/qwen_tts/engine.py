@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from asr_server.core import heap, settings
+from asr_server.core import idle, settings
 from asr_server.core.errors import EngineFailed, ModelUnavailable, SpeechFailed
 from asr_server.engine.qwen_asr.checkpoint import Wanted, revision_of
 from asr_server.features.speech_output.engines.protocol import (
@@ -121,7 +121,7 @@ class QwenSpeechEngine:
         from asr_server.features.speech_output.engines.qwen_tts.runtime import SpeechRuntime
 
         self._on_load_progress()  # the libraries are in memory: on a slow disk they take as long as the weights
-        heap.share_arenas()
+        idle.share_heaps()
         self._runtime = SpeechRuntime.load(self._found, self._model)
         self._runtime.report_to(self._on_progress)
         gc.collect()

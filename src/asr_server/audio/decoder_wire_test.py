@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asr_server.audio.limits import DecodeLimits
+from asr_server.audio.decoder_wire import DecodeLimits
 
 MIB = 1024 * 1024
 LIMITS = DecodeLimits(max_audio_s=7200.0)

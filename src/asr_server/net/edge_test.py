@@ -1,4 +1,4 @@
-"""The head of a response alone, also of one that has no end."""
+"""The edge of a server: `HEAD`, also of a stream without an end, and the time of the loop by caller."""
 
 import asyncio
 
@@ -7,7 +7,12 @@ from starlette.applications import Starlette
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 
-from asr_server.net.head import HeadRequests
+from asr_server.core.settings import Settings
+from asr_server.net.access import AccessRules
+from asr_server.net.edge import Edge
+from asr_server.net.loop_time import loop_time
+
+RULES = AccessRules.of(Settings(_env_file=None))
 
 
 @pytest.mark.parametrize("version", ["2.3", "2.4"])
@@ -23,7 +28,8 @@ async def test_a_stream_without_an_end_is_left_after_its_head(version):
         finally:
             closed.set()
 
-    app = HeadRequests(Starlette(routes=[Route("/", lambda _: StreamingResponse(ticks(), media_type="text/plain"))]))
+    app = Starlette(routes=[Route("/", lambda _: StreamingResponse(ticks(), media_type="text/plain"))])
+    app.add_middleware(Edge, rules=RULES)
     sent = []
     scope = {"type": "http", "method": "HEAD", "path": "/", "headers": [], "query_string": b""}
     scope["asgi"] = {"version": "3.0", "spec_version": version}  # Starlette notices by it who has left
@@ -56,7 +62,31 @@ async def test_a_route_that_thinks_before_its_head_is_not_told_that_the_reader_l
     async def send(message):
         sent.append(message["type"])
 
-    scope = {"type": "http", "method": "HEAD", "path": "/", "headers": []}
-    await asyncio.wait_for(HeadRequests(thinking)(scope, asyncio.Event().wait, send), 5)
+    scope = {"type": "http", "method": "HEAD", "path": "/", "headers": [], "app": Starlette()}
+    await asyncio.wait_for(Edge(thinking, RULES)(scope, asyncio.Event().wait, send), 5)
     assert not left.is_set()
     assert sent == ["http.response.start", "http.response.body"]
+
+
+@pytest.mark.parametrize(
+    ("method", "status", "waits"), [("GET", 200, True), ("POST", 400, True), ("POST", 200, False), ("POST", 503, False)]
+)
+async def test_a_caller_that_takes_too_much_of_the_loop_gets_short_answers_later(method, status, waits):
+    """What has work for the engine waits in its queue alone, and a fault of the server's is nobody's debt."""
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": status, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def ignore(message):
+        pass
+
+    times = loop_time()
+    headers = [(b"host", b"127.0.0.1")]
+    scope = {"type": "http", "method": method, "path": "/v1/x", "headers": headers, "client": ("me", 1)}
+    with times.working(times.of("other")):
+        times.of("me").take(1.0)
+        answer = asyncio.create_task(Edge(app, RULES)(scope, asyncio.Event().wait, ignore))
+        await asyncio.sleep(0.05)
+        assert answer.done() is not waits
+    answer.cancel()

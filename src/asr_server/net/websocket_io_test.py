@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from asr_server.net import json_message
+from asr_server.net import websocket_io
 
 
 @pytest.mark.parametrize(
@@ -18,8 +18,8 @@ from asr_server.net import json_message
 )
 def test_a_text_may_have_any_characters(text):
     """Within the bounds, which count the characters of texts too."""
-    assert json_message.load(json.dumps({"a": text})) == {"a": text}
-    assert json_message.load(json.dumps({"a": text}).encode()) == {"a": text}
+    assert websocket_io.parse_json(json.dumps({"a": text})) == {"a": text}
+    assert websocket_io.parse_json(json.dumps({"a": text}).encode()) == {"a": text}
 
 
 @pytest.mark.parametrize(
@@ -36,4 +36,4 @@ def test_a_text_may_have_any_characters(text):
 def test_what_would_keep_the_others_waiting_is_refused(message, reason):
     """Thousands of values take milliseconds, and a frame has room for millions."""
     with pytest.raises(ValueError, match=reason):
-        json_message.load(message)
+        websocket_io.parse_json(message)

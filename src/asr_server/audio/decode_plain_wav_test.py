@@ -7,8 +7,8 @@ import struct
 import numpy as np
 import pytest
 
+from asr_server.audio import decode
 from asr_server.audio import decoder_child as child
-from asr_server.audio import plain_wav
 from asr_server.audio.conftest import open_bytes, pcm16, read_all, tone, wav
 from asr_server.audio.decoder_wire import HEADER, DecodeError, DecodeRequest, FrameType
 from asr_server.core.audio import SAMPLE_RATE
@@ -64,7 +64,7 @@ def _riff(*chunks: bytes) -> bytes:
 )
 def test_the_samples_are_those_of_the_decoder(content: bytes) -> None:
     """The files have the chunks that programs write around the samples."""
-    found = plain_wav.samples(content)
+    found = decode.plain_samples(content)
     assert found is not None
     assert np.array_equal(found / np.float32(32_768), _decoded(content))
     assert len(found) == SAMPLE_RATE // 2
@@ -93,7 +93,7 @@ def test_the_samples_are_those_of_the_decoder(content: bytes) -> None:
 )
 def test_anything_else_is_left_to_the_decoder(content: bytes) -> None:
     """Other formats, and sizes and chunks that are not as programs write them."""
-    assert plain_wav.samples(content) is None
+    assert decode.plain_samples(content) is None
 
 
 def test_a_damaged_head_gives_the_samples_of_the_decoder_or_none() -> None:
@@ -104,7 +104,7 @@ def test_a_damaged_head_gives_the_samples_of_the_decoder_or_none() -> None:
         damaged = np.frombuffer(content, np.uint8).copy()
         where = rng.integers(0, 80, rng.integers(1, 4))
         damaged[where] = rng.choice([0, 1, 2, 16, 255, *rng.integers(0, 256, 3)], len(where))
-        found = plain_wav.samples(damaged.tobytes())
+        found = decode.plain_samples(damaged.tobytes())
         if found is not None:
             taken += 1
             decoded = _decoded(damaged.tobytes())
@@ -115,8 +115,8 @@ def test_a_damaged_head_gives_the_samples_of_the_decoder_or_none() -> None:
 
 def test_a_long_file_is_not_read() -> None:
     """A long file is more than fits into memory at once, for each of many callers. Its position does not change."""
-    for content, is_read in ((_file(bytes(plain_wav.MAX_BYTES)), False), (_file(), True)):
+    for content, is_read in ((_file(bytes(decode.MAX_PLAIN_BYTES)), False), (_file(), True)):
         with open_bytes(content) as file:
             file.seek(7)
-            assert (plain_wav.read(file) is not None) == is_read
+            assert (decode.read_plain_wav(file) is not None) == is_read
             assert file.tell() == 7

@@ -11,11 +11,10 @@ import pytest
 import pytest_asyncio
 from numpy.typing import NDArray
 
-from asr_server.audio.channels import mix
 from asr_server.audio.conftest import encode, open_bytes, pcm16, read_all, tone, wav
 from asr_server.audio.decode import Decoder, Progress
-from asr_server.audio.decoder_wire import MAX_PCM_BYTES
-from asr_server.audio.limits import DecodeLimits
+from asr_server.audio.decoder_child import mix
+from asr_server.audio.decoder_wire import MAX_PCM_BYTES, DecodeLimits
 from asr_server.core.audio import SAMPLE_RATE
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.schedule.job import Job, Priority
-from asr_server.schedule.queue import JobQueue
+from asr_server.schedule.job import Job, JobQueue, Priority
 
 
 def _filled(*arrivals):

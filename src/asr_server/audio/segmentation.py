@@ -1,4 +1,6 @@
-"""Spans of at most 30 s of a long recording, from the speech probability and the loudness of its frames.
+"""Finds where speech begins and ends, and where to cut, from the speech probability and the loudness of frames.
+
+`Endpointer` finds the utterances of a live session, `SpanCutter` the spans of at most 30 s of a recording.
 
 First, hysteresis finds the regions of speech, as Silero's own `get_speech_timestamps` does: a region starts where the
 probability reaches `threshold`, and ends where it fell below `off_threshold(threshold)` if it does not reach
@@ -6,23 +8,116 @@ probability reaches `threshold`, and ends where it fell below `off_threshold(thr
 while they fit into `max_span_s` and follow soon; a region that is itself too long is cut where its last third is
 quietest.
 
-Invariants (see `spans_test`): spans are ordered and disjoint; all speech lies in spans; how the frames are divided
-into calls does not matter.
+Invariants: spans are ordered and disjoint; all speech lies in spans; how the frames are divided into calls does not
+matter.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.audio.segmentation.config import SegmentationConfig
-from asr_server.audio.segmentation.hysteresis import Hysteresis
-from asr_server.audio.segmentation.quietest import SMOOTHED_FRAMES, cut_cost, quietest_frame
-from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, ms_to_frames, samples_to_s
+from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, MAX_GAP_S, PAD_MS, ms_to_frames, samples_to_s
+
+MIN_SPEECH_MS = 100  # a shorter sound is a click
+
+
+def off_threshold(threshold: float) -> float:
+    """Return the probability below which speech ends that began at `threshold`: the distance that Silero's own tools
+    use."""
+    return max(0.01, threshold - 0.15)
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentationConfig:
+    """The rules for cutting a recording into spans. Times are rounded up to frames of 32 ms.
+
+    Raises `ValueError` for values that contradict each other.
+    """
+
+    threshold: float = 0.5  # the least speech probability of a frame with speech
+    min_silence_ms: int = 500  # a shorter pause does not end a region of speech
+    min_speech_ms: int = MIN_SPEECH_MS
+    pad_ms: int = PAD_MS  # margin around a region, at most `min_silence_ms`
+    max_span_s: float = 30.0
+    max_gap_s: float = MAX_GAP_S
+
+    def __post_init__(self) -> None:
+        if not off_threshold(self.threshold) <= self.threshold <= 1:
+            raise ValueError("threshold must be a probability of at least 0.01")
+        if not 0 <= self.pad_ms <= self.min_silence_ms:
+            raise ValueError("pad_ms must lie between 0 and min_silence_ms")
+        if self.max_span_s * 1000 < 3 * (2 * self.pad_ms + self.min_silence_ms + self.min_speech_ms + 10 * FRAME_MS):
+            raise ValueError("max_span_s is too short for the pads and pauses")
+
+
+class Hysteresis:
+    """Counts the frames of speech and of the pause at its end. Whether a pause ends the speech is the caller's rule.
+
+    A pause begins with a frame below `off_threshold(threshold)` and ends with a frame at or above `threshold`.
+    """
+
+    def __init__(self, threshold: float) -> None:
+        self._on, self._off = threshold, off_threshold(threshold)
+        self.frames = 0  # since speech began, the pause included; 0: no speech
+        self.quiet_frames = 0  # of these, the pause at the end
+
+    @property
+    def voiced_frames(self) -> int:
+        """Return the frames from the first frame of speech to the pause, or to now if there is none."""
+        return self.frames - self.quiet_frames
+
+    def add(self, probability: float) -> None:
+        """Add the next frame."""
+        voiced = probability >= self._on
+        if not self.frames and not voiced:
+            return
+        self.frames += 1
+        if voiced:
+            self.quiet_frames = 0
+        elif self.quiet_frames or probability < self._off:
+            self.quiet_frames += 1
+
+    def reset(self, frames: int = 0) -> None:
+        """Begin with silence, or with speech that began `frames` frames ago."""
+        self.frames, self.quiet_frames = frames, 0
+
+
+SMOOTHED_FRAMES = 5  # 160 ms: shorter dips of loudness are the closures of plosives, not gaps between words
+_PROBABILITY_DB = 20.0  # how much a speech probability of 1 adds to the loudness; chosen, not measured
+
+
+def frame_power(audio: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Mean square of each frame, (n,) float32 -> (ceil(n / 512),) float32; the last frame is filled up with silence."""
+    frames = np.pad(audio, (0, -len(audio) % FRAME_SAMPLES)).reshape(-1, FRAME_SAMPLES)
+    power: NDArray[np.float32] = np.einsum("fs,fs->f", frames, frames) / np.float32(FRAME_SAMPLES)
+    return power
+
+
+def cut_cost(power: float, probability: float) -> float:
+    """Return how bad a cut in a frame would be, in dB: its loudness, and more the likelier it holds speech."""
+    return 10.0 * math.log10(power + 1e-10) + _PROBABILITY_DB * probability
+
+
+def quietest_frame(costs: Sequence[float], low: int, high: int) -> int:
+    """Return the frame in [low, high) whose surroundings of 160 ms cost least, the first of several. 0 <= low <
+    len(costs)."""
+    padded = np.pad(np.array(costs), SMOOTHED_FRAMES // 2, mode="edge")
+    smooth = np.convolve(padded, np.ones(SMOOTHED_FRAMES) / SMOOTHED_FRAMES, "valid")
+    return low + int(smooth[low:high].argmin())
+
+
+def quietest_middle(audio: NDArray[np.float32]) -> int:
+    """Return the sample at which audio, float32 (n,) at 16 kHz, is cut in two: where its middle third is quietest."""
+    third = len(audio) // 3
+    return third + int(frame_power(audio[third:-third]).argmin()) * FRAME_SAMPLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +171,8 @@ class SpanCutter:
 
     def push(self, probabilities: NDArray[np.float32], power: NDArray[np.float32]) -> list[Span]:
         """The next frames: probabilities in [0, 1] and mean square power, both (k,). Returns the spans now final."""
-        for probability, frame_power in zip(probabilities.tolist(), power.tolist(), strict=True):
-            self._recent.add(probability, frame_power)
+        for probability, loudness in zip(probabilities.tolist(), power.tolist(), strict=True):
+            self._recent.add(probability, loudness)
             self._frame += 1
             finished = self._speech.add(probability)
             self._advance(finished)
@@ -199,3 +294,64 @@ def _within(span: Span, total_samples: int) -> Span:
         (first, min(last, total_samples)) for first, last in span.speech_regions if first < total_samples
     )
     return replace(span, end_samples=min(span.end_samples, total_samples), speech_regions=speech_regions)
+
+
+_LONGEST_DOUBT_MS = 500  # after this much quiet a click is forgotten, however long a pause may be
+
+
+class VoiceActivity(Enum):
+    """The meaning of one frame after those before it."""
+
+    SILENT = "silent"  # no speech, or not yet enough of it to be more than a click
+    ONSET = "onset"  # speech is certain now; it began `Endpointer.onset_frames` ago, this frame included
+    VOICED = "voiced"  # speech goes on
+    PAUSED = "paused"  # a pause inside the utterance, `Endpointer.quiet_frames` long so far
+    ENDPOINT = "endpoint"  # the pause is long enough: the utterance is over
+
+
+class Endpointer:
+    """Takes one probability a frame. After an endpoint, or when the utterance ends for another reason, `reset` it."""
+
+    def __init__(self, threshold: float, min_silence_ms: float) -> None:
+        self._speech = Hysteresis(threshold)
+        self._min_silence = max(1, ms_to_frames(min_silence_ms))
+        self._min_speech = ms_to_frames(MIN_SPEECH_MS)
+        self._longest_doubt = min(self._min_silence, ms_to_frames(_LONGEST_DOUBT_MS))
+        self._certain = False  # what began is speech, not a click
+
+    @property
+    def onset_frames(self) -> int:
+        """Frames since speech, or what may still prove a click, began; 0 in silence."""
+        return self._speech.frames
+
+    @property
+    def quiet_frames(self) -> int:
+        """Frames of the pause that is running."""
+        return self._speech.quiet_frames
+
+    def reset(self) -> None:
+        """Silence again; the next speech is a new onset."""
+        self._certain = False
+        self._speech.reset()
+
+    def resume(self) -> None:
+        """Begin in the middle of speech: the next utterance continues where the last was cut."""
+        self._certain = True
+        self._speech.reset(frames=1)
+
+    def add(self, probability: float) -> VoiceActivity:
+        """Add the next frame."""
+        self._speech.add(probability)
+        if not self._certain:
+            return self._doubt()
+        if not self.quiet_frames:
+            return VoiceActivity.VOICED
+        return VoiceActivity.PAUSED if self.quiet_frames < self._min_silence else VoiceActivity.ENDPOINT
+
+    def _doubt(self) -> VoiceActivity:
+        if self._speech.frames >= self._min_speech and not self.quiet_frames:
+            self._certain = True
+            return VoiceActivity.ONSET
+        if self.quiet_frames >= self._longest_doubt:
+            self.reset()
+        return VoiceActivity.SILENT

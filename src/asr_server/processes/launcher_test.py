@@ -9,7 +9,7 @@ PROGRAM = """
 import resource, sys
 soft, hard = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-from asr_server.processes.environment import raise_file_limit
+from asr_server.processes.launcher import raise_file_limit
 raise_file_limit()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """

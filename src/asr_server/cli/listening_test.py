@@ -2,7 +2,7 @@
 
 import socket
 
-from asr_server.net.listening import address_error
+from asr_server.cli.listening import address_error
 
 
 def test_a_port_is_free_or_the_system_says_why_not():

@@ -1,2 +1,0 @@
-"""The places where speech begins, ends and may be cut, from speech probabilities and loudness. Pure: no model, no
-I/O."""

@@ -1,0 +1,259 @@
+"""The edge of a server and of a gateway: what each request and each handshake of a socket passes before its route.
+
+The steps, in their order. A response passes them in the opposite order.
+
+1. The request log: an id for each request, and a line with its outcome.
+2. `HEAD` for every route that has `GET`: the same response without its body.
+3. Security headers for browsers on every response.
+4. CORS for the pages of ALLOWED_ORIGINS.
+5. A response with status 500 for an error that nobody expected.
+6. Access: the name that the server was called by, the page that calls, the key, and the caller's quota.
+
+A request that passes carries a `Caller` in its state. A new route is protected without doing anything for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import replace
+from ipaddress import IPv4Address, ip_address, ip_network
+
+from loguru import logger
+from starlette.datastructures import MutableHeaders
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from asr_server import web
+from asr_server.core.errors import AsrError, InvalidKey, MissingKey
+from asr_server.net import credentials, websocket_io
+from asr_server.net.access import PROBES, AccessRules, Caller, reject_websocket
+from asr_server.net.credentials import fingerprint
+from asr_server.net.errors import http_response, internal_error_body
+from asr_server.net.loop_time import loop_time
+from asr_server.net.request_log import logged
+from asr_server.schedule.quota import Place
+
+_POLICY = (
+    "default-src 'self'; img-src 'self' data:; media-src 'self' blob:; connect-src 'self' ws: wss:; "
+    "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+# The documentation page has an inline script and inline styles of a library; they hold no data of callers.
+_DOCS_POLICY = _POLICY + "; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'"
+_DOCS = ("/docs", "/docs/oauth2-redirect")
+# The headers that a page of another origin may read.
+_EXPOSED = (
+    "x-request-id",
+    "retry-after",
+    "x-should-retry",
+    "server-timing",
+    "content-disposition",
+    "x-audio-duration",
+    "x-subtitle-timing",
+    "x-untranslated",
+    "x-translation-error",
+    "location",
+)
+# Anybody may load the page, so that a key can be entered. It holds no data.
+_PAGE = "/web/"
+# The page asks for it every few seconds, which must not use up its user's quota.
+_HEALTH = "/health"
+_SAFE_METHODS = frozenset({"GET", "HEAD"})
+_REALTIME = "/v1/realtime"
+_RESUMABLE = "/ws/transcribe"
+_LIVE = frozenset({_REALTIME, _RESUMABLE, "/ws/speech"})
+_SUBSCRIBER_BITS = 64
+
+
+class Edge:
+    """ASGI middleware: the steps of this module, the last of them with the rules."""
+
+    def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
+        self._app, self._rules = app, rules
+        self._cors = CORSMiddleware(
+            self._enter,
+            allow_origins=sorted(rules.origins.allowed),
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=_EXPOSED,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take a request through the steps, until one of them answers it or its route does."""
+        if scope["type"] == "http":
+            with logged(scope, send) as send_logged:
+                if scope["method"] == "HEAD":
+                    scope, receive, send_logged = _as_get(scope, send_logged)
+                await self._cors(scope, receive, _with_browser_headers(scope, send_logged))
+        elif scope["type"] == "websocket":
+            await self._enter(scope, receive, _with_browser_headers(scope, send))
+        else:
+            await self._app(scope, receive, send)
+
+    async def _enter(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Check access and pass the request on; answer an unexpected error.
+
+        Once a response has begun the connection is cut instead: the caller must not take half a response for the whole.
+        """
+        begun = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            if scope["type"] == "http" and scope["path"] in PROBES:
+                await self._app(scope, receive, send_and_note)
+            else:
+                await self._check_access(scope, receive, send_and_note)
+        except Exception as error:
+            if begun or scope["type"] != "http":
+                raise
+            logger.opt(exception=error).error("unexpected error", id=scope["state"]["id"])
+            await JSONResponse(internal_error_body(), 500)(scope, receive, send)
+
+    async def _check_access(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Reject with the response of a domain error, or pass the request on."""
+        connection = HTTPConnection(scope)
+        with ExitStack() as held:
+            try:
+                place = held.enter_context(self._admit(connection))
+            except AsrError as error:
+                # Whoever is refused again and again waits here, and takes no more of the loop than its share.
+                await loop_time().refusal(f"refused {_address(connection)}")
+                await _reject(scope, receive, send, error)
+                return
+            scope.setdefault("state", {})["place"] = place
+            caller = scope["state"].get("caller")
+            share, times = caller.share if caller is not None else _address(connection), loop_time()
+            if place is not None and scope["type"] == "http":
+                held.enter_context(times.working(times.of(share)))
+            # What asks for no recording, text or job takes the loop's time alone, and has a part of it. What has work
+            # for the engine waits in its queue; what is wrong with it is said at a bounded rate.
+            is_short = scope.get("method") in _SAFE_METHODS
+
+            async def send_and_release(message: Message) -> None:
+                if not is_short and message["type"] == "http.response.start" and 400 <= message["status"] < 500:
+                    await times.refusal(share)
+                # The end of a response is sent when all of it is written, so one that nobody reads keeps its place. The
+                # place is free again before the event loop can receive the caller's next request.
+                await send(message)
+                if _ends(message):
+                    held.close()
+
+            async def answer() -> None:
+                await self._app(scope, receive, send_and_release)
+
+            await (times.counted(share, answer()) if is_short else answer())
+
+    def _admit(self, connection: HTTPConnection) -> AbstractContextManager[Place | None]:
+        """Check everything and take a place of the caller's quota. Raises the error for the caller."""
+        scope, headers = connection.scope, connection.headers
+        self._rules.origins.check_host(headers.get("host"))
+        if scope.get("method") not in _SAFE_METHODS:
+            self._rules.origins.check_origin(headers.get("origin"), headers.get("host"))
+        if _is_page(scope):
+            return nullcontext()
+        state = scope.setdefault("state", {})
+        caller = self._caller(connection)
+        state["caller"] = caller = replace(caller, share=caller.owner or _address(connection))
+        if caller.owner:
+            state.setdefault("log", {})["key"] = fingerprint(caller.owner)
+        if scope["path"] == _HEALTH:
+            return nullcontext()
+        is_live = scope["type"] == "websocket" and scope["path"] in _LIVE
+        # Other live sockets have no session that could be resumed: one that names a session counts as a new one.
+        resumes = connection.query_params.get("session_id", "") if is_live and scope["path"] == _RESUMABLE else ""
+        return self._rules.quota.taken(caller.share, live=is_live, resumes=resumes)
+
+    def _caller(self, connection: HTTPConnection) -> Caller:
+        presented = credentials.presented(connection)
+        is_realtime = (connection.scope["type"], connection.scope["path"]) == ("websocket", _REALTIME)
+        if is_realtime and presented and presented.startswith(credentials.EPHEMERAL):
+            opened = self._rules.ephemeral_keys.open(presented)
+            return Caller(opened.owner, opened.session)
+        if not self._rules.api_keys:
+            return Caller()
+        if presented is None:
+            raise MissingKey("You didn't provide an API key: send it as 'Authorization: Bearer KEY'.")
+        owner = self._rules.api_keys.owner(presented)
+        if owner is None:
+            raise InvalidKey("Incorrect API key provided.")
+        return Caller(owner)
+
+
+def _as_get(scope: Scope, send: Send) -> tuple[Scope, Receive, Send]:
+    """Return a `HEAD` request as `GET`. The head of its response is sent, and its reader is gone once it has that."""
+    begun = asyncio.Event()
+
+    async def send_head(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send({"type": "http.response.body", "body": b""})
+            begun.set()
+
+    async def receive_end() -> Message:
+        await begun.wait()  # a stream of events would not end by itself
+        return {"type": "http.disconnect"}
+
+    # From version 2.4 on Starlette expects `send` to raise when the reader is gone, and does not ask `receive`.
+    asgi = {**scope.get("asgi", {}), "spec_version": "2.3"}
+    return {**scope, "asgi": asgi, "method": "GET"}, receive_end, send_head
+
+
+def _with_browser_headers(scope: Scope, send: Send) -> Send:
+    """Return a `send` that adds content type, referrer, embedding and content security policy. A header that a route
+    sets itself is kept."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] in ("http.response.start", "websocket.http.response.start"):
+            headers = MutableHeaders(scope=message)
+            headers.setdefault("X-Content-Type-Options", "nosniff")
+            headers.setdefault("Referrer-Policy", "no-referrer")
+            # Pages of ALLOWED_ORIGINS read by CORS, which this does not concern.
+            headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
+            headers.setdefault("Content-Security-Policy", _DOCS_POLICY if scope["path"] in _DOCS else _POLICY)
+        await send(message)
+
+    return send_with_headers
+
+
+async def _reject(scope: Scope, receive: Receive, send: Send, error: AsrError) -> None:
+    if scope["type"] == "http":
+        scope["state"]["outcome"] = error.code
+        await http_response(error)(scope, receive, send)
+        return
+    logger.info("socket refused", code=error.code, reason=error.message)
+    socket = WebSocket(scope, receive, send)
+    websocket_io.count_error(socket, error)
+    await reject_websocket(socket, error)
+
+
+def _ends(message: Message) -> bool:
+    kind: str = message["type"]
+    return kind == "websocket.close" or (kind.endswith("http.response.body") and not message.get("more_body"))
+
+
+def _is_page(scope: Scope) -> bool:
+    path: str = scope["path"]
+    method = scope.get("method")
+    if path == "/" and method == "OPTIONS":  # load balancers ask for it to see whether the server is there
+        return True
+    page = path == "/" or (path.startswith(_PAGE) and web.name_in(path.removeprefix(_PAGE)) != "")
+    return method in _SAFE_METHODS and page
+
+
+def _address(connection: HTTPConnection) -> str:
+    """Return the name of a caller without a key: an IPv4 address, or the IPv6 network of one subscriber."""
+    host = connection.client.host if connection.client else ""
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if isinstance(address, IPv4Address) or address.ipv4_mapped:
+        return host
+    return str(ip_network((address.packed, _SUBSCRIBER_BITS), strict=False))
