@@ -57,8 +57,7 @@ from asr_server.net.ephemeral_keys import EphemeralKeys
 from asr_server.ops.probes import not_live
 from asr_server.ops.server_metrics import Metrics
 from asr_server.processes import sandbox
-from asr_server.recordings.pipeline import PipelineResources, PrepareStep, RecordingPipeline
-from asr_server.recordings.processor import RequestProcessor
+from asr_server.recordings.pipeline import PipelineResources, PrepareStep, RecordingPipeline, RequestProcessor
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState, OnState

@@ -15,8 +15,7 @@ from loguru import logger
 from asr_server.core.errors import AsrError, JobsUnavailable, Overloaded, TranscriptionFailed
 from asr_server.jobs.record import JobRecord, JobRequest, clips, new_id
 from asr_server.jobs.store import JobFiles
-from asr_server.recordings.pipeline import Emit, Event, RunOptions, SegmentDone, Started
-from asr_server.recordings.processor import RequestProcessor
+from asr_server.recordings.pipeline import Emit, Event, RequestProcessor, RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import Request, Result
 from asr_server.schedule.job import Priority
 

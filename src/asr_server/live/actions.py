@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from asr_server.core.errors import InvalidValue, MalformedBody
 from asr_server.net import json_message
-from asr_server.recordings.fields import MAX_TEXT_CHARS
+from asr_server.recordings.requests import MAX_TEXT_CHARS
 
 TURN_LIKELY = "turn.likely"  # the type of the message that tells that a speaker has probably finished
 _MAX_TEXT_BYTES = 256 * 1024

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from asr_server.core.errors import AsrError
 from asr_server.core.transcript import Word
-from asr_server.recordings import word_times
 from asr_server.recordings.requests import WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
+from asr_server.recordings.span import time_words
 from asr_server.schedule.job import Priority
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class FinalWordTimes:
         try:
             for part, audio in spoken:
                 span = SpeechSpan(part.start_samples, part.start_samples + len(audio), audio, 1.0)
-                words += await word_times.words(
+                words += await time_words(
                     engine, span, part.text, final.language, self._how, priority=Priority.INTERACTIVE
                 )
         except AsrError:  # the server shuts down; the text was sent

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from asr_server.engine.protocol import EngineTraits, Finish, Hypothesis, Utterance, Written
 from asr_server.live.machine.events import ResultKind, Transcribe, TranscribeResult
 from asr_server.live.session_stats import LiveObserver
-from asr_server.recordings.retry import retry
+from asr_server.recordings.span import retry
 from asr_server.schedule.job import Priority
 from asr_server.text import joining
 

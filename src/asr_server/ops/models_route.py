@@ -5,7 +5,8 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from asr_server.engine.catalog import Model
-from asr_server.recordings.schemas import ErrorBody, ModelBody, ModelList
+from asr_server.net.errors import ErrorBody
+from asr_server.ops.schemas import ModelBody, ModelList
 from asr_server.services import ServicesDep
 
 router = APIRouter(prefix="/v1/models", tags=["models"])

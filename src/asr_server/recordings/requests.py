@@ -12,9 +12,13 @@ from typing import Literal
 
 from asr_server.subtitle.cue_config import SpeakerStyle
 
+# Of a prompt, and of all hotwords together: the engine reads them again for each span.
+MAX_TEXT_CHARS = 16_000
+# More than any model knows.
+MAX_LANGUAGES = 100
+
 # OpenAI's name for a transcription model. Every server takes it for the model that is loaded.
 DEFAULT_MODEL = "whisper-1"
-
 
 # As many voices as OpenAI takes, and what their audio files may have together: 10 s each in most formats.
 MAX_KNOWN_SPEAKERS = 4

@@ -17,13 +17,13 @@ from asr_server.features.speakers import live_labels, session_speakers
 from asr_server.features.speech_output import route as speech
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.fields import SpeechBody
+from asr_server.features.speech_output.voice_list import VoiceBody
 from asr_server.live import actions as live_actions
 from asr_server.live import messages, route
 from asr_server.net import errors
 from asr_server.net.errors import TABLE
 from asr_server.ops.schemas import HealthBody, LimitsBody, OptionBody, QueueBody
 from asr_server.recordings import sse
-from asr_server.recordings.schemas import VoiceBody
 from asr_server.text import languages
 
 FOLDER = Path(web.__file__).parent
