@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from asr_server.core.errors import AsrError, SlowReader
-from asr_server.live.final_words import WordTimestamps
+from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import (
     Checkpoint,
     Configured,

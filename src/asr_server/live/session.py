@@ -18,11 +18,8 @@ from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import AsrError, SessionTaken
-from asr_server.live.arrivals import ArrivalTimes, SendingPace, began_before_moving_s
-from asr_server.live.final_words import FinalWordTimes
 from asr_server.live.inbox import Disconnected, Inbox, Incoming, RefusedAction
-from asr_server.live.inference import LiveInference
-from asr_server.live.machine.config import LiveMachineConfig
+from asr_server.live.inference import FinalWordTimes, LiveInference
 from asr_server.live.machine.cutting import SLICE_BYTES, pieces
 from asr_server.live.machine.events import (
     Action,
@@ -47,11 +44,11 @@ from asr_server.live.machine.events import (
 )
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.table import State
-from asr_server.live.machine.utterance import Frame
-from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
+from asr_server.live.machine.utterance import Frame, LiveMachineConfig
+from asr_server.live.options import LiveSessionOptions, SendingPace, SessionBegin, Shared, began_before_moving_s
 from asr_server.live.outbox import Message, Outbox, Outgoing, PartMessage, TextDetails, missed
-from asr_server.live.session_stats import SessionOutcome, SessionStats
-from asr_server.live.voice_detection import VoiceDetector
+from asr_server.live.session_stats import ArrivalTimes, SessionOutcome, SessionStats
+from asr_server.live.speech_detection import VoiceDetector
 from asr_server.net.shared_bytes import PIECE_BYTES
 from asr_server.net.slices import turns
 from asr_server.schedule.admission import AdmissionTicket

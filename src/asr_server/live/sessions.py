@@ -17,15 +17,14 @@ from asr_server.core.api_keys import fingerprint
 from asr_server.core.audio import SAMPLE_RATE, s_to_samples
 from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown, UnsupportedValue
 from asr_server.core.setting_types import Endpointing
-from asr_server.live import voice_detection
-from asr_server.live.end_of_turn import EndOfTurnEstimator
 from asr_server.live.inference import Engines, MeanTime
-from asr_server.live.machine.config import LiveMachineConfig
 from asr_server.live.machine.events import Detection, EndOfTurnRules, ResultKind, Samples, TurnConfig
 from asr_server.live.machine.framing import Resample
+from asr_server.live.machine.utterance import LiveMachineConfig
 from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
 from asr_server.live.session import Connection, LiveSession
 from asr_server.live.session_stats import SessionOutcome
+from asr_server.live.speech_detection import EndOfTurnEstimator, load_voice_detector
 from asr_server.recordings.requests import CONTEXT_IGNORED
 
 if TYPE_CHECKING:
@@ -149,7 +148,7 @@ class LiveSessions:
         self._check_room()
         for part in options.parts:
             part.check()
-        await asyncio.to_thread(voice_detection.warm_up)
+        await asyncio.to_thread(load_voice_detector)
         if options.rules.end_of_turn is not None and self._shared.end_of_turn is not None:
             self._shared.end_of_turn.warm_up()
         self._check_room()  # again: draining may have begun meanwhile, and would not end a session opened after it

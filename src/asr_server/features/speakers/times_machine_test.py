@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from asr_server.core.audio import SAMPLE_RATE, samples_to_ms
 from asr_server.features.speakers.diarization.turns import Turn
 from asr_server.features.speakers.live_labels import SpeakerLabels
-from asr_server.live.final_words import FinalWordTimes
+from asr_server.live.inference import FinalWordTimes
 from asr_server.live.machine.conftest import Run, config, silence, speech
 from asr_server.live.machine.events import (
     Audio,

@@ -15,7 +15,6 @@ import numpy as np
 
 from asr_server.audio.segmentation.endpoint import Endpointer
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE, ms_to_frames
-from asr_server.live.machine.config import AudioAccount, LiveMachineConfig
 from asr_server.live.machine.events import (
     Action,
     Audio,
@@ -43,9 +42,15 @@ from asr_server.live.machine.events import (
     UtteranceStarted,
 )
 from asr_server.live.machine.framing import Framing
-from asr_server.live.machine.request_scheduler import RequestScheduler
 from asr_server.live.machine.table import ENDINGS, TABLE, Signal, State, TurnAction
-from asr_server.live.machine.utterance import Frame, OpenUtterance, Part
+from asr_server.live.machine.utterance import (
+    AudioAccount,
+    Frame,
+    LiveMachineConfig,
+    OpenUtterance,
+    Part,
+    RequestScheduler,
+)
 
 # Quiet after which it is estimated whether the speaker has finished, the audio that the estimate is made from, and the
 # probability from which the end is the likelier of the two.
