@@ -32,9 +32,9 @@ from asr_server.features.speech_output.requests import (
 from asr_server.features.speech_output.script import SpeechScript, script_of
 from asr_server.features.speech_output.synthesis import SpeechProcessor, SpeechRun
 from asr_server.features.speech_output.text_parts import TextPart, loaded, text_parts
-from asr_server.jobs.parts import SAMPLE_BYTES, JobPart, JobParts
 from asr_server.jobs.record import JobRequest
-from asr_server.jobs.work import JobOutcome, JobRun, Progress, TextSize, when_there_is_room
+from asr_server.jobs.runner import JobOutcome, JobRun, Progress, TextSize, when_there_is_room
+from asr_server.jobs.store import SAMPLE_BYTES, JobPart, JobParts
 from asr_server.recordings.requests import Result
 from asr_server.schedule.job import Priority
 

@@ -8,9 +8,9 @@ import pytest
 
 from asr_server.core.errors import InvalidAudio, JobsUnavailable, Overloaded
 from asr_server.core.transcript import Segment
-from asr_server.jobs import work
+from asr_server.jobs import runner as work
 from asr_server.jobs.record import JobRecord, new_id
-from asr_server.jobs.work import JobRun, Progress, RecordingJobs, TextSize, new_job
+from asr_server.jobs.runner import JobRun, Progress, RecordingJobs, TextSize, new_job
 from asr_server.recordings.pipeline import SegmentDone, Started
 from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
 
