@@ -13,13 +13,12 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from asr_server.cli import arguments, formats, sinks, sources
+from asr_server.cli import arguments, formats, recording_files
 from asr_server.cli.backend import Backend, BackendResult, Duration, JobAccepted, Progress, TextDelta
 from asr_server.cli.failure import AlreadyDone, Exit, Failure, NoServer, UsageError, complain, shown
 from asr_server.cli.formats import Format
 from asr_server.cli.progress import ProgressBar, ProgressBars, clock_text, speed_text
-from asr_server.cli.sinks import Existing, Sink
-from asr_server.cli.sources import Skipped, Source
+from asr_server.cli.recording_files import Existing, Sink, Skipped, Source
 from asr_server.recordings.requests import Request, TranscriptionRequest, TranslationRequest
 
 # Nobody reads a longer list.
@@ -45,7 +44,7 @@ class Run:
         """Return all recordings. Reports where there are none, and what was skipped."""
         if self.parsed.job and self.parsed.local:
             raise UsageError("--job is for a server; leave out --local.")
-        found, skipped = sources.find(self.parsed.files, recursive=self.parsed.recursive, command=self.command)
+        found, skipped = recording_files.find(self.parsed.files, recursive=self.parsed.recursive, command=self.command)
         if not self.parsed.quiet:
             self._report(skipped)
         if not found:
@@ -56,10 +55,10 @@ class Run:
         """Return the sink for the results. Raises `UsageError`."""
         targets = self.targets(found)
         if targets is not None:
-            return sinks.FileSink(targets, self.existing)
+            return recording_files.FileSink(targets, self.existing)
         if len(self.formats) > 1:
             raise UsageError("several formats are several files: say --beside, or --output DIRECTORY.")
-        return sinks.StdoutSink(found)
+        return recording_files.StdoutSink(found)
 
     @property
     def existing(self) -> Existing:
@@ -68,7 +67,7 @@ class Run:
             return Existing.REPLACE
         return Existing.KEEP if self.parsed.skip_existing else Existing.FAIL
 
-    def targets(self, found: Sequence[Source]) -> sinks.Targets | None:
+    def targets(self, found: Sequence[Source]) -> recording_files.Targets | None:
         """Return the files for each result; None for standard output. Raises `UsageError`."""
         output: str | None = self.parsed.output
         if output == STANDARD_OUTPUT or (output is None and not self.parsed.beside):
@@ -76,7 +75,7 @@ class Run:
         tag = f".{self.request.target_language}" if isinstance(self.request, TranslationRequest) else ""
         endings = {one: f"{tag}{one.suffix}" for one in self.formats}
         if output is None:
-            return sinks.targets(found, None, endings)
+            return recording_files.targets(found, None, endings)
         place = Path(output)
         # How many recordings a directory holds must not decide what `--output` means.
         several = len(found) > 1 or len(self.formats) > 1 or any(map(os.path.isdir, self.parsed.files))
@@ -84,9 +83,9 @@ class Run:
             raise UsageError(f"--output {shown(output)} is a file, and there are several recordings or formats.")
         named = place.suffix or (os.path.exists(place) and not os.path.isdir(place))
         if several or output.endswith("/") or os.path.isdir(place) or not named:
-            return sinks.targets(found, place, endings)
+            return recording_files.targets(found, place, endings)
         chosen = {found[0]: {self.formats[0]: place}}
-        sinks.check_distinct(chosen)
+        recording_files.check_distinct(chosen)
         return chosen
 
     def process(self, found: Sequence[Source], sink: Sink) -> Exit:
@@ -105,10 +104,10 @@ class Run:
 
     def _backend(self) -> AbstractAsyncContextManager[Backend]:
         if self.parsed.local:
-            from asr_server.cli.local_backend import LocalBackend, local_settings
+            from asr_server.cli.backends import LocalBackend, local_settings
 
             return LocalBackend(local_settings(self.parsed.model))
-        from asr_server.cli.remote_backend import RemoteBackend
+        from asr_server.cli.backends import RemoteBackend
 
         return RemoteBackend(arguments.server(self.parsed), arguments.key(self.parsed), as_job=self.parsed.job)
 

@@ -13,8 +13,7 @@ from asr_server.cli.batch import Batch, Run
 from asr_server.cli.failure import Exit, Failure, NoServer
 from asr_server.cli.formats import Format, answer_options
 from asr_server.cli.progress import ProgressBars
-from asr_server.cli.sinks import Existing, FileSink, StdoutSink
-from asr_server.cli.sources import Source
+from asr_server.cli.recording_files import Existing, FileSink, Source, StdoutSink
 from asr_server.recordings.requests import OutputOptions, TranscriptionRequest
 
 

@@ -29,7 +29,7 @@ from asr_server.net.listening import address_error, certificate_error
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest
 
 if TYPE_CHECKING:
-    from asr_server.cli.local_backend import LocalBackend
+    from asr_server.cli.backends import LocalBackend
     from asr_server.core.settings import Settings
     from asr_server.demo import Sample
 
@@ -266,7 +266,7 @@ def _self_test(settings: Settings) -> Findings:
     """Compare its products, and transcribe a recording with the bundled model of the engine that is set, twice: the
     first time loads it. Then speak its words, and transcribe that."""
     from asr_server import demo
-    from asr_server.cli.local_backend import LocalBackend, local_settings
+    from asr_server.cli.backends import LocalBackend, local_settings
     from asr_server.engine.plan import PlanError
     from asr_server.features.moonshine import package as moonshine
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from asr_server import feature_list
 from asr_server.app import Machinery, machinery
+from asr_server.cli.backends import local_settings
 from asr_server.cli.failure import Failure, UsageError
-from asr_server.cli.local_backend import local_settings
 from asr_server.client.speech import SpeakingVoice, voice_of
 from asr_server.core import logger
 from asr_server.core.errors import AsrError, ModelUnavailable, SpeechUnavailable

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from asr_server.cli import arguments, sinks
+from asr_server.cli import arguments, recording_files
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, no_server, shown
 from asr_server.cli.progress import ProgressBars
 from asr_server.features.speech_output.encoding.formats import MAX_SPEED, MIN_SPEED, STREAMED_FORMATS, SpeechFormat
@@ -118,7 +118,7 @@ def _speak(parsed: argparse.Namespace) -> None:
 
 def _by_server(parsed: argparse.Namespace, text: str, fields: SpeechFields, write: Write) -> tuple[str, ...]:
     """Waits while the server is full, which it says before the first byte."""
-    from asr_server.cli.remote_backend import MAX_WAIT_S, wait_s
+    from asr_server.cli.backends import MAX_WAIT_S, wait_s
     from asr_server.client.connection import FileError
     from asr_server.client.speech import SpeechClient
 
@@ -233,7 +233,7 @@ def _opened(target: Path | None, wanted: SpeechFormat, *, replace: bool) -> Iter
     try:
         if not target.parent.is_dir():
             target.parent.mkdir(parents=True)
-        with sinks.whole_file(target.resolve(), replace=replace) as file:
+        with recording_files.whole_file(target.resolve(), replace=replace) as file:
             yield file.write
             if wanted is SpeechFormat.WAV:  # the header of a stream does not state its length
                 size = file.tell() - HEADER_BYTES

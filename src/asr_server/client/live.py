@@ -24,8 +24,15 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, WebSocketException
 
-from asr_server.client.live_connection import KnownSession, LiveError, LiveOptions, SessionConnection, open_connection
-from asr_server.client.live_input import Continuation, LiveInput
+from asr_server.client.live_connection import (
+    Continuation,
+    KnownSession,
+    LiveError,
+    LiveInput,
+    LiveOptions,
+    SessionConnection,
+    open_connection,
+)
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 
 # Audio that is kept to be sent again after a cut: a minute at 48 kHz and more.

@@ -20,7 +20,7 @@ from asr_server.text import joining
 
 if TYPE_CHECKING:
     from asr_server.engine.client import EngineClient, Transcription
-    from asr_server.live.machine.events import Final, FinalPart, Samples, Transcribe
+    from asr_server.live.machine.events import Final, FinalPart, Samples
 
 
 @dataclass(slots=True)

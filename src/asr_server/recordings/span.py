@@ -26,7 +26,6 @@ from asr_server.recordings.requests import WordTimes
 from asr_server.subtitle import alignment, timing
 
 if TYPE_CHECKING:
-    from asr_server.core.transcript import Word
     from asr_server.engine.client import EngineClient, Transcription
     from asr_server.engine.protocol import Hypothesis
     from asr_server.recordings.requests import RecordingRequest

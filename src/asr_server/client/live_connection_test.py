@@ -1,11 +1,13 @@
 """The audio and actions that servers get of a session that is cut and handed over anywhere."""
 
+from __future__ import annotations
+
 import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asr_server.client.live_input import Continuation, LiveInput
+from asr_server.client.live_connection import Continuation, LiveInput
 
 _STEPS = ["audio", "audio", "action", "send", "send", "cut", "continue", "move"]
 
