@@ -47,10 +47,7 @@ _FINAL_CODES = {"session_not_found", "session_closed", "audio_lost"}  # errors t
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The text of one utterance so far. It replaces the last line of the same `utterance`.
-
-    With word times, a final that has text comes a second time, with its `words`.
-    """
+    """The text of one utterance so far, which replaces the line of the same utterance before it."""
 
     utterance: int  # counts the utterances of the session
     committed: str  # text that only grows
@@ -60,7 +57,7 @@ class Line:
     start_s: float  # since the session began
     end_s: float  # since the session began
     lag_ms: int
-    words: tuple[Word, ...] = ()
+    words: tuple[Word, ...] = ()  # with word times, a final that has text comes a second time, with these
     speaker: str | None = None  # with two channels, the speaker on the line's channel
     # where speakers are wanted, the committed text in runs of one speaker; a line comes again when they change
     speakers: tuple[SpeakerRun, ...] = ()

@@ -241,15 +241,16 @@ _TEXTS_AT_ONCE, _TEXTS_AT_ONCE_EACH = 4, 2
 
 @dataclass(frozen=True, slots=True)
 class JobLimits:
-    """The limits of all jobs and of each owner's. A limit of an owner that is 0 means: with `several_keys` as much as
-    the owner leaves free, otherwise no limit."""
+    """The limits of all jobs and of each owner's. A limit of an owner that is 0 means: with several keys as much as the
+    owner leaves free, otherwise no limit.
+    """
 
     ttl_s: float  # finished jobs are kept for so long
     timeout_s: float  # of one run
     max_jobs: int  # that wait and run
     key_max_jobs: int = 0  # of one owner, that wait and run
     key_max_bytes: int = 0  # of all jobs of one owner
-    several_keys: bool = False
+    several_keys: bool = False  # the server has more than one key
     max_bytes: int = 0  # of all jobs in a database
 
     def check_jobs(self, jobs: Counter[str], owner: str) -> None:

@@ -38,16 +38,13 @@ class MeanTime:
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """The engines for partials and for finals of the default model, those of `others` by name, and who counts them.
+    """The engines for partials and for finals, and who counts them."""
 
-    Where the default model makes its own partials, `fast` and `accurate` are one object. `times`: what answers took.
-    """
-
-    fast: EngineClient
-    accurate: EngineClient
+    fast: EngineClient  # makes partials of the default model; where that makes its own, it is `accurate`
+    accurate: EngineClient  # makes finals of the default model
     observer: LiveObserver = field(default_factory=LiveObserver)
-    others: Mapping[str, EngineClient] = field(default_factory=dict)
-    times: dict[ResultKind, MeanTime] = field(default_factory=dict)
+    others: Mapping[str, EngineClient] = field(default_factory=dict)  # of further models by name
+    times: dict[ResultKind, MeanTime] = field(default_factory=dict)  # what answers took
 
     def of(self, model: str, kind: ResultKind = ResultKind.FINAL) -> EngineClient:
         """Return the engine for requests of that kind and a model, "" for the default."""
@@ -71,11 +68,11 @@ class Engines:
 
 @dataclass(frozen=True, slots=True)
 class LiveInference:
-    """The requests of one session to its engines; `timeout_s` is the time limit of each answer."""
+    """The requests of one session to its engines."""
 
     engines: Engines
     session: str
-    timeout_s: float
+    timeout_s: float  # limit of each answer
 
     async def transcribe(self, request: Transcribe, priority: Priority) -> TranscribeResult:
         """The result. A final that loops or finds no end is tried again in halves, as a span of a recording is.

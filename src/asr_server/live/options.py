@@ -35,15 +35,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SessionBegin:
-    """A place in a session from where another one goes on: it gets the audio from byte `received_bytes` on, and the
-    client's actions after the first `actions`."""
+    """A place in a session from where another one goes on."""
 
     session_id: str
     issuer: str  # names the session object that issued it, in one process
     utterances: int = 0  # that are finished
     samples: int = 0  # the position in the session's time, at 16 kHz
-    received_bytes: int = 0
-    actions: int = 0
+    received_bytes: int = 0  # it gets the audio from this byte on
+    actions: int = 0  # and the client's actions after this many
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +66,7 @@ OpeningReader = Callable[["WebSocket", Opening], Awaitable[Opening]]
 
 @dataclass(frozen=True, slots=True)
 class LiveSessionOptions:
-    """How a session begins."""
+    """The options with which a session begins."""
 
     rules: TurnConfig
     input_rate_hz: int = SAMPLE_RATE
@@ -199,7 +198,7 @@ _MOVED_S = 10.0  # of audio that a client may record while it moves to another s
 
 @dataclass(frozen=True, slots=True)
 class SendingPace:
-    """How fast the client of one session sends."""
+    """The pace at which the client of one session sends."""
 
     bytes_per_s: int
     began_s: float  # when the speaker of its first byte began, by the machine's monotonic clock

@@ -49,7 +49,7 @@ class PartMessage(ABC):
 
 
 class TextDetails(PartMessage):
-    """What a part knows of the text of an utterance: sent with the text, and alone when it has changed since."""
+    """A part's details of the text of an utterance: sent with the text, and alone when they have changed since."""
 
     __slots__ = ()
 

@@ -398,8 +398,11 @@ class LiveSession:
 
     @property
     def _priority(self) -> Priority:
-        """Of partials. A speaker goes first. A recording that comes faster than it is spoken has the same right as one
-        in a file, and gives way to others when its client is gone."""
+        """Return the priority of partials.
+
+        A speaker goes first. A recording that comes faster than it is spoken has the same right as one in a file, and
+        gives way to others when its client is gone.
+        """
         if self._pace.is_spoken(self.received_bytes - self._began_bytes):
             return Priority.PARTIAL
         return Priority.BULK if self.detached.is_set() else Priority.INTERACTIVE

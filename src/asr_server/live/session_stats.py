@@ -150,7 +150,7 @@ _ARRIVALS_KEPT = 8_192
 
 @dataclass(slots=True)
 class ArrivalTimes:
-    """When the latest audio of one session arrived."""
+    """The times at which the latest audio of one session arrived."""
 
     ends_samples: deque[int] = field(default_factory=lambda: deque(maxlen=_ARRIVALS_KEPT))
     times_s: deque[float] = field(default_factory=lambda: deque(maxlen=_ARRIVALS_KEPT))

@@ -42,12 +42,12 @@ _LATEST_ONSET_SAMPLES = s_to_samples(2.5)
 
 @dataclass(slots=True)
 class _Entry:
-    """An open session. `leases` keep its engines loaded and its places. `resumes`: how often it was asked for again."""
+    """An open session."""
 
     session: LiveSession
     owner: str
-    leases: ExitStack
-    resumes: int = 0
+    leases: ExitStack  # keep its engines loaded and its places
+    resumes: int = 0  # how often it was asked for again
 
 
 class LiveSessions:

@@ -111,7 +111,7 @@ class ChunkingStrategy(BaseModel):
 
 
 class Mode(StrEnum):
-    """How words get their times."""
+    """The ways in which words get their times."""
 
     ACCURATE = "accurate"
     FAST = "fast"
@@ -205,7 +205,7 @@ class TranslationForm(CueForm):
 
 
 class Task(StrEnum):
-    """What a job produces: the same as the route of that name."""
+    """The task of a job, which produces the same as the route of that name."""
 
     TRANSCRIPTION = "transcription"
     SUBTITLES = "subtitles"

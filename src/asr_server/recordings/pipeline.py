@@ -54,12 +54,9 @@ _BULK_OVER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Speech or the end of the recording was found. What fails later fails in the middle of an answer.
+    """Speech or the end of the recording was found. What fails later fails in the middle of an answer."""
 
-    `claimed_s`: how long the recording says that it is, 0 if it does not say.
-    """
-
-    claimed_s: float
+    claimed_s: float  # how long the recording says that it is, 0 if it does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +98,13 @@ async def ignore(event: Event) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The conditions under which a recording is processed, besides its request.
-
-    `timeout_s`, by the engine's request clock: None means the server's limit for one request. `deltas`: whether
-    `TextDelta`s are emitted. `caller`: who shares the decoders with others, "" where nobody is told apart.
-    `owner`: whose stored voices are recognised.
-    """
+    """The conditions under which a recording is processed, besides its request."""
 
     priority: Priority = Priority.INTERACTIVE
-    timeout_s: float | None = None
-    deltas: bool = False
-    caller: str = ""
-    owner: str = ""
+    timeout_s: float | None = None  # by the engine's request clock; None: the server's limit for one request
+    deltas: bool = False  # whether `TextDelta`s are emitted
+    caller: str = ""  # who shares the decoders with others, "" where callers are not distinguished
+    owner: str = ""  # whose stored voices are recognised
 
 
 class RecordingStep:

@@ -60,7 +60,7 @@ def cues(transcript: Transcript, config: CueConfig) -> list[Cue]:
 
 
 def time_source(segments: Iterable[Segment]) -> str:
-    """Where the times of the words come from: "aligned", "estimated", or "mixed"; "estimated" for no words."""
+    """Return where the times of the words come from: "aligned", "estimated", or "mixed"; "estimated" for no words."""
     sources = {word.source for segment in segments for word in segment.words}
     return "mixed" if len(sources) > 1 else next(iter(sources), TimeSource.ESTIMATED).value
 
@@ -157,7 +157,7 @@ def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
 
 
 def _listed(cues: Iterable[Cue]) -> list[dict[str, Any]]:
-    """What SRT and VTT show, with the line breaks."""
+    """Return the cues as SRT and VTT show them, with the line breaks."""
     return [
         {"start": cue.start_ms / 1000, "end": cue.end_ms / 1000, "text": "\n".join(cue.lines)}
         | ({"speaker": cue.speaker} if cue.speaker else {})

@@ -35,14 +35,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SpanContext:
-    """What the spans of one recording have in common. `deadline_s` is by the engine's request clock. `deltas`: the text
-    is wanted as it is decoded."""
+    """The common context of the spans of one recording."""
 
     engine: EngineClient
     group: asyncio.TaskGroup
     request: RecordingRequest
-    deadline_s: float
-    deltas: bool
+    deadline_s: float  # by the engine's request clock
+    deltas: bool  # the text is wanted as it is decoded
 
 
 @dataclass(frozen=True, slots=True)

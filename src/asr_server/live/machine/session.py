@@ -62,8 +62,11 @@ _SIGNALS = {Flush: Signal.FLUSH, Interrupted: Signal.INTERRUPTED, Close: Signal.
 
 
 class LiveMachine:
-    """For each event the caller asks for the `frames` that it completes, finds out how likely each holds speech, gives
-    both to `receive`, and performs the actions that this returns, in order."""
+    """Decides what a live session does.
+
+    For each event the caller asks for the `frames` that it completes, finds out how likely each holds speech, gives
+    both to `receive`, and performs the actions that this returns, in order.
+    """
 
     def __init__(self, config: LiveMachineConfig) -> None:
         self._config = config
@@ -107,8 +110,10 @@ class LiveMachine:
     # -- for the caller ----------------------------------------------------------------------------------------------
 
     def frames(self, event: Event) -> list[Samples]:
-        """Of 512 samples each; the last of a stream may be shorter. `receive` must get them before the next are asked
-        for; results of the engine may come in between."""
+        """Return the frames that the event completes, of 512 samples each; the last of a stream may be shorter.
+
+        `receive` must get them before the next are asked for; results of the engine may come in between.
+        """
         if isinstance(event, Audio):
             return self._framing.push(event.pcm)
         ends = isinstance(event, Flush | Close) or (isinstance(event, Configure) and event.input_rate_hz is not None)

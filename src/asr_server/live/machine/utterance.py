@@ -64,9 +64,9 @@ class LiveMachineConfig:
 
 @dataclass(frozen=True, slots=True)
 class AudioAccount:
-    """The uses of the samples at 16 kHz that have come so far: `received` is the sum of the others."""
+    """The uses of the samples at 16 kHz that have come so far."""
 
-    received: int
+    received: int  # the sum of the others
     in_utterances: int
     in_silence: int
     discarded: int
@@ -83,20 +83,17 @@ class Frame:
 
 @dataclass(slots=True, eq=False)
 class OpenUtterance:
-    """The state that the parts of an utterance share. `rules` are those it began with.
-
-    `samples`, `end_samples`: of the parts that ended. `parts`, `tokens`, `language`: of those that have their final.
-    """
+    """The state that the parts of an utterance share."""
 
     number: int
     start_samples: int
-    rules: TurnConfig
-    samples: int = 0
-    end_samples: int = 0
+    rules: TurnConfig  # those it began with
+    samples: int = 0  # of the parts that ended
+    end_samples: int = 0  # of the parts that ended
     ending: Ending = Ending.PAUSE
-    parts: list[FinalPart] = field(default_factory=list)
-    tokens: list[Token] = field(default_factory=list)
-    language: str = ""
+    parts: list[FinalPart] = field(default_factory=list)  # those that have their final
+    tokens: list[Token] = field(default_factory=list)  # of the parts that have their final
+    language: str = ""  # of the parts that have their final
     error: SessionError | None = None
     failure_reported: bool = False
     end_of_turn: float | None = None  # as estimated in its last pause
