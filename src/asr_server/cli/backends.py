@@ -20,7 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, BinaryIO, Self
 
-from asr_server.cli.backend import BackendResult, Duration, Event, JobAccepted, Progress, TextDelta
+from asr_server.cli.backend import AnswerText, BackendResult, Event, JobAccepted, RecordingDuration, RecordingProgress
 from asr_server.cli.failure import Failure, NoServer, UsageError, no_server
 from asr_server.client import files
 from asr_server.client.jobs import AsyncJobClient, JobStatus
@@ -92,7 +92,7 @@ class RemoteBackend:
         elif isinstance(request, TranscriptionRequest) and request.stream:
             async with aclosing(self._files.deltas(recording, request)) as deltas:
                 async for delta in deltas:
-                    yield TextDelta(delta)
+                    yield AnswerText(delta)
             yield BackendResult("\n")
         elif isinstance(request, TranscriptionRequest) and _is_plain_text(request):
             # This route reports progress; the one for whole answers does not.
@@ -110,8 +110,8 @@ class RemoteBackend:
             async for job in changes:
                 if job.duration_s:
                     duration_s = job.duration_s
-                    yield Duration(duration_s)
-                yield Progress(job.done_s)
+                    yield RecordingDuration(duration_s)
+                yield RecordingProgress(job.done_s)
         if job.error is not None:
             await self.forget(job.id)
             raise Failure(job.error.code, job.error.message)
@@ -156,10 +156,10 @@ def _is_plain_text(request: TranscriptionRequest) -> bool:
 
 def _event(item: files.Duration | files.Span) -> Event:
     if isinstance(item, files.Duration):
-        return Duration(item.seconds)
+        return RecordingDuration(item.seconds)
     if item.whole:
         return BackendResult(f"{item.text}\n", duration_s=item.end_s)
-    return Progress(item.end_s)
+    return RecordingProgress(item.end_s)
 
 
 def wait_s(error: files.FileError) -> float:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asr_server import __version__
-from asr_server.cli.backend import BackendResult, Duration
+from asr_server.cli.backend import BackendResult, RecordingDuration
 from asr_server.cli.failure import Exit, Failure, NoServer, UsageError
 from asr_server.core.errors import AsrError
 from asr_server.net.listening import address_error, certificate_error
@@ -361,7 +361,7 @@ async def _transcribe(backend: LocalBackend, sample: Sample) -> tuple[str, float
     with sample.recording.open("rb") as recording:
         async with aclosing(backend.process(recording, request)) as events:
             async for event in events:
-                if isinstance(event, Duration):
+                if isinstance(event, RecordingDuration):
                     duration_s = event.seconds
                 elif isinstance(event, BackendResult):
                     text = event.content

@@ -31,7 +31,7 @@ _URL = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RecordingSource:
     """A recording."""
 
     path: Path | None  # None for standard input
@@ -68,13 +68,13 @@ class Skipped:
 
 def find(
     arguments: Sequence[str], *, recursive: bool, command: str = "transcribe"
-) -> tuple[list[Source], list[Skipped]]:
+) -> tuple[list[RecordingSource], list[Skipped]]:
     """Return all recordings in the order of the arguments, each once, and what was skipped in directories.
 
     A file that is named is taken whatever its content; a pipe is read to its end. Raises `UsageError` for a URL, and
     where standard input is a terminal.
     """
-    sources: dict[str, Source] = {}
+    sources: dict[str, RecordingSource] = {}
     skipped: list[Skipped] = []
     for argument in arguments:
         if _URL.match(argument):
@@ -98,7 +98,7 @@ def find(
     return list(sources.values()), _without_results(skipped, sources.values())
 
 
-def _without_results(skipped: Sequence[Skipped], sources: Iterable[Source]) -> list[Skipped]:
+def _without_results(skipped: Sequence[Skipped], sources: Iterable[RecordingSource]) -> list[Skipped]:
     """Leave out the files that were made of recordings: `talk.txt` and `talk.de.srt` next to `talk.mp3`."""
     stems = {stem for source in sources if source.path for stem in (source.path, source.path.with_suffix(""))}
 
@@ -110,18 +110,18 @@ def _without_results(skipped: Sequence[Skipped], sources: Iterable[Source]) -> l
     return [item for item in skipped if not is_result(item.path)]
 
 
-def _named(path: Path) -> Source:
+def _named(path: Path) -> RecordingSource:
     try:
         pipe = path.open("rb") if path.is_fifo() else None
     except OSError:
         pipe = None  # opening it again gives the error
     if pipe is None:
-        return Source(path, Path(path.name))
+        return RecordingSource(path, Path(path.name))
     with pipe:
-        return Source(path, Path(path.name), _spool(pipe))
+        return RecordingSource(path, Path(path.name), _spool(pipe))
 
 
-def _within(directory: Path, recursive: bool) -> Iterator[Source | Skipped]:
+def _within(directory: Path, recursive: bool) -> Iterator[RecordingSource | Skipped]:
     """Sorted, so that two runs have the same order."""
     unread: list[OSError] = []
     for top, folders, names in os.walk(directory, onerror=unread.append):
@@ -133,7 +133,7 @@ def _within(directory: Path, recursive: bool) -> Iterator[Source | Skipped]:
         for name in sorted(names):
             path = parent / name
             reason = _skip_file(path)
-            yield Skipped(path, reason) if reason else Source(path, path.relative_to(directory), listed=True)
+            yield Skipped(path, reason) if reason else RecordingSource(path, path.relative_to(directory), listed=True)
     for error in unread:
         yield Skipped(Path(error.filename), f"cannot be read: {error.strerror}")
 
@@ -162,10 +162,10 @@ def _skip_file(path: Path) -> str:
     return "" if sniff.id3_bytes(head) or sniff.demuxer_of(head) else "no audio or video"
 
 
-def _standard_input() -> Source:
+def _standard_input() -> RecordingSource:
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("nothing is piped in. Say which file, or: asr-server COMMAND - < recording.wav")
-    return Source(None, Path("stdin"), _spool(sys.stdin.buffer))
+    return RecordingSource(None, Path("stdin"), _spool(sys.stdin.buffer))
 
 
 def _spool(stream: BinaryIO) -> BinaryIO:
@@ -175,7 +175,7 @@ def _spool(stream: BinaryIO) -> BinaryIO:
     return file
 
 
-Targets = Mapping[Source, Mapping[Format, Path]]
+Targets = Mapping[RecordingSource, Mapping[Format, Path]]
 Contents = Mapping[Format, str]
 
 
@@ -193,17 +193,17 @@ class Existing(Enum):
 class Sink(Protocol):
     """Gets either `deliver` or `drop`, once for every source."""
 
-    def check(self, source: Source) -> None:
+    def check(self, source: RecordingSource) -> None:
         """Raise `Failure` where `deliver` would fail, `AlreadyDone` where it would do nothing. Called before the
         recording is processed."""
 
-    def delta(self, source: Source, text: str) -> None:
+    def delta(self, source: RecordingSource, text: str) -> None:
         """New text while the recording is processed."""
 
-    def deliver(self, source: Source, contents: Contents) -> None:
+    def deliver(self, source: RecordingSource, contents: Contents) -> None:
         """Deliver the result in each format; after deltas, its end. Raises `Failure`."""
 
-    def drop(self, source: Source) -> None:
+    def drop(self, source: RecordingSource) -> None:
         """Note that this source has failed."""
 
     def close(self) -> None:
@@ -213,24 +213,24 @@ class Sink(Protocol):
 class StdoutSink:
     """Standard output, in UTF-8 whatever the locale. Several results keep their order and have headers."""
 
-    def __init__(self, sources: Sequence[Source], out: BinaryIO | None = None) -> None:
+    def __init__(self, sources: Sequence[RecordingSource], out: BinaryIO | None = None) -> None:
         self._out = out or sys.stdout.buffer
         self._order = list(sources)
-        self._ready: dict[Source, str | None] = {}
+        self._ready: dict[RecordingSource, str | None] = {}
         self._next = 0
         self._first = True
 
-    def check(self, source: Source) -> None:
+    def check(self, source: RecordingSource) -> None:
         """Standard output is always there."""
 
-    def delta(self, source: Source, text: str) -> None:
+    def delta(self, source: RecordingSource, text: str) -> None:
         """Written at once: streamed sources are processed one by one."""
         if source not in self._ready:
             self._ready[source] = ""
             self._write(self._header(source))
         self._write(text)
 
-    def deliver(self, source: Source, contents: Contents) -> None:
+    def deliver(self, source: RecordingSource, contents: Contents) -> None:
         """Written after all sources before it. There is one format."""
         (content,) = contents.values()
         if source in self._ready:  # its deltas have been written
@@ -240,7 +240,7 @@ class StdoutSink:
         self._ready[source] = content
         self._write_ready()
 
-    def drop(self, source: Source) -> None:
+    def drop(self, source: RecordingSource) -> None:
         """Drop a source. The sources after it no longer wait for it."""
         if source in self._ready:
             self._write("\n")
@@ -261,7 +261,7 @@ class StdoutSink:
                 self._write(self._header(source) + content)
             self._next += 1
 
-    def _header(self, source: Source) -> str:
+    def _header(self, source: RecordingSource) -> str:
         if len(self._order) == 1:
             return ""
         gap, self._first = ("" if self._first else "\n"), False
@@ -279,7 +279,7 @@ class FileSink:
         self._targets = targets
         self._existing = existing
 
-    def check(self, source: Source) -> None:
+    def check(self, source: RecordingSource) -> None:
         """Files that exist are treated as `Existing` says. Directories are created, and must be writable."""
         targets = self._targets[source].values()
         kept = 0
@@ -300,10 +300,10 @@ class FileSink:
         if kept == len(targets):
             raise AlreadyDone
 
-    def delta(self, source: Source, text: str) -> None:
+    def delta(self, source: RecordingSource, text: str) -> None:
         """Ignored: the files are written at the end."""
 
-    def deliver(self, source: Source, contents: Contents) -> None:
+    def deliver(self, source: RecordingSource, contents: Contents) -> None:
         """Write each content to a temporary file in the same directory, then move it."""
         for one, target in self._targets[source].items():
             try:
@@ -315,17 +315,17 @@ class FileSink:
             except OSError as error:
                 raise _unwritable(target, error) from None
 
-    def _keeps(self, source: Source) -> bool:
+    def _keeps(self, source: RecordingSource) -> bool:
         return self._existing is Existing.KEEP or source.listed
 
-    def drop(self, source: Source) -> None:
+    def drop(self, source: RecordingSource) -> None:
         """Do nothing: there is nothing to undo."""
 
     def close(self) -> None:
         """Do nothing: there is nothing to write."""
 
 
-def targets(sources: Sequence[Source], place: Path | None, endings: Mapping[Format, str]) -> Targets:
+def targets(sources: Sequence[RecordingSource], place: Path | None, endings: Mapping[Format, str]) -> Targets:
     """Return the files of each source: under the directory `place`, or next to it where that is None.
 
     `talk.wav` becomes `talk.txt`; where two would share a file, both keep their whole name: `talk.wav.txt`. Raises
@@ -344,7 +344,7 @@ def targets(sources: Sequence[Source], place: Path | None, endings: Mapping[Form
     return chosen
 
 
-def _base(source: Source, place: Path | None) -> Path:
+def _base(source: RecordingSource, place: Path | None) -> Path:
     if place is not None:
         return place / source.below
     if source.path is None:

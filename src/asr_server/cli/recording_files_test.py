@@ -18,7 +18,7 @@ from asr_server import demo
 from asr_server.cli import recording_files
 from asr_server.cli.failure import AlreadyDone, Failure, UsageError, shown
 from asr_server.cli.formats import Format
-from asr_server.cli.recording_files import Existing, FileSink, Source, StdoutSink, check_distinct, targets
+from asr_server.cli.recording_files import Existing, FileSink, RecordingSource, StdoutSink, check_distinct, targets
 
 RECORDING = demo.sample().recording
 
@@ -163,7 +163,7 @@ def test_a_url_is_answered_with_a_pipe():
 
 
 def _source(path):
-    return Source(Path(path), Path(Path(path).name))
+    return RecordingSource(Path(path), Path(Path(path).name))
 
 
 A, B, C = (_source(f"{name}.wav") for name in "abc")
@@ -354,4 +354,4 @@ def test_where_links_cannot_be_made_nothing_is_replaced_either(tmp_path, monkeyp
 def test_standard_input_has_no_directory():
     """The text has no directory to be put into."""
     with pytest.raises(UsageError, match="--output"):
-        targets([Source(None, Path("stdin"))], None, TXT)
+        targets([RecordingSource(None, Path("stdin"))], None, TXT)

@@ -11,7 +11,7 @@ from asr_server.cli import arguments, formats, requests
 from asr_server.cli.batch import STANDARD_OUTPUT, Run
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
 from asr_server.cli.formats import CUE_FORMATS, Format
-from asr_server.cli.recording_files import Contents, Existing, FileSink, Source, Targets
+from asr_server.cli.recording_files import Contents, Existing, FileSink, RecordingSource, Targets
 from asr_server.recordings.requests import OutputOptions
 from asr_server.subtitle import lint, srt, timecodes, vtt
 from asr_server.subtitle.cue_config import CueConfig
@@ -136,7 +136,7 @@ class ValidatingSink(FileSink):
         self._config = config
         self.violations: list[str] = []
 
-    def deliver(self, source: Source, contents: Contents) -> None:
+    def deliver(self, source: RecordingSource, contents: Contents) -> None:
         """Written first: files with violations are kept. All of them have the same cues."""
         super().deliver(source, contents)
         one = next(one for one in contents if one in _PARSERS)

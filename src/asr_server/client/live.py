@@ -25,11 +25,11 @@ from typing import Any
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, WebSocketException
 
 from asr_server.client.live_connection import (
-    Continuation,
     KnownSession,
     LiveError,
     LiveInput,
     LiveOptions,
+    ReceivedContinuation,
     SessionConnection,
     open_connection,
 )
@@ -135,12 +135,12 @@ class LiveClient:
         # Both are replaced, never changed in place, by the thread that reads: others read them without the lock.
         # `_move` is there while the server has asked the client to go on elsewhere.
         self._move: _Tries | None = None
-        self._continuation: Continuation | None = None
+        self._continuation: ReceivedContinuation | None = None
         self._closed = False
         self.speakers_lost = ""
         first = open_connection(self._url, self._options)
         self._socket, self.hello = first.socket, first.hello
-        self._continuation = Continuation.of(first.hello)
+        self._continuation = ReceivedContinuation.of(first.hello)
         if self._options.hotwords:
             self.configure(hotwords=list(self._options.hotwords))
 
@@ -220,7 +220,7 @@ class LiveClient:
 
     def _on_message(self, message: dict[str, Any]) -> Iterator[Line]:
         number, status = message.get("utterance", 0), message.get("status")
-        self._continuation = Continuation.of(message) or self._continuation
+        self._continuation = ReceivedContinuation.of(message) or self._continuation
         if "text" in message:
             line = line_of(message)
             if line.final:
@@ -400,7 +400,7 @@ class LiveClient:
             raise refusal
         self._input.go_on(received_bytes, actions)
         self._socket, self.hello, self._move = fresh.socket, fresh.hello, None
-        self._continuation = Continuation.of(fresh.hello) or self._continuation
+        self._continuation = ReceivedContinuation.of(fresh.hello) or self._continuation
         with suppress(ConnectionClosed):  # it is kept, and `lines` raises the error
             self._send_pending()
 

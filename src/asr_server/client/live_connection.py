@@ -123,7 +123,7 @@ def _rejection(rejected: InvalidStatus) -> LiveError:
 
 
 @dataclass(frozen=True, slots=True)
-class Continuation:
+class ReceivedContinuation:
     """A place from which any server can go on with a session."""
 
     state: str  # opaque
@@ -138,7 +138,7 @@ class Continuation:
 
 
 @dataclass(slots=True, eq=False)
-class Action(ControlFrame):
+class SentAction(ControlFrame):
     """An action in its place."""
 
     number: int  # from 1, over all connections
@@ -150,7 +150,7 @@ class LiveInput:
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
-        self._buffer: ReplayBuffer[Action] = ReplayBuffer()
+        self._buffer: ReplayBuffer[SentAction] = ReplayBuffer()
         self._actions = 0
 
     @property
@@ -162,14 +162,14 @@ class LiveInput:
         """Add the next audio, cut anywhere."""
         self._buffer.append(pcm)
 
-    def add_action(self, text: str) -> Action:
+    def add_action(self, text: str) -> SentAction:
         """Add an action after all audio so far."""
         self._actions += 1
-        action = Action(self._buffer.end, text, self._actions)
+        action = SentAction(self._buffer.end, text, self._actions)
         self._buffer.append_control(action)
         return action
 
-    def take_back(self, action: Action) -> None:
+    def take_back(self, action: SentAction) -> None:
         """The last action was not sent, and will not be."""
         self._buffer.remove([action])
         self._actions -= 1
@@ -179,7 +179,7 @@ class LiveInput:
         sent."""
         return self._buffer.next_frame()
 
-    def drop(self, continuation: Continuation | None) -> None:
+    def drop(self, continuation: ReceivedContinuation | None) -> None:
         """Drop what lies before the newest continuation, and the oldest of the rest beyond the limit."""
         if continuation is not None:
             self._buffer.forget(continuation.received_bytes)
@@ -200,5 +200,5 @@ class LiveInput:
         held = None if actions is None else len(self._buffer.controls) - len(self._after(actions))
         self._buffer.resume(received_bytes, held)
 
-    def _after(self, actions: int) -> list[Action]:
+    def _after(self, actions: int) -> list[SentAction]:
         return [action for action in self._buffer.controls if action.number > actions]

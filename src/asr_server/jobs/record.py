@@ -81,11 +81,6 @@ class JobError:
     message: str
     param: str | None = None
 
-    @classmethod
-    def of(cls, error: AsrError) -> JobError:
-        """Return the parts of an error that are stored."""
-        return cls(error.code, error.message, error.param)
-
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
@@ -125,7 +120,7 @@ class JobRecord:
 
     def failed(self, error: AsrError) -> JobRecord:
         """Return the job with the reason why it has no result."""
-        return replace(self, state=JobState.FAILED, result=None, error=JobError.of(error))
+        return replace(self, state=JobState.FAILED, result=None, error=JobError(error.code, error.message, error.param))
 
     def log(self, took_s: float) -> None:
         """Log the end of the job. `took_s`: the time of its last run."""

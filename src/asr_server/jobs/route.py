@@ -19,7 +19,7 @@ from asr_server.jobs.record import JobRecord
 from asr_server.net import body
 from asr_server.net.errors import ErrorBody, ErrorDetail, error_object
 from asr_server.recordings import forms, sse
-from asr_server.recordings.forms import JobForm, Task
+from asr_server.recordings.forms import JobForm, JobTask
 from asr_server.recordings.requests import Request as RecordingRequest
 from asr_server.recordings.route import headers_of
 from asr_server.services import CallerDep, Services, ServicesDep
@@ -145,20 +145,20 @@ class _ContentResponse(StreamingResponse):
 
 
 def _parse(form: FormData, services: Services) -> tuple[RecordingRequest, UploadFile]:
-    task = body.scalars(form, frozenset({"task"})).get("task", Task.TRANSCRIPTION)
+    task = body.scalars(form, frozenset({"task"})).get("task", JobTask.TRANSCRIPTION)
     match task:
-        case Task.TRANSCRIPTION:
+        case JobTask.TRANSCRIPTION:
             wanted, file = forms.parse(form, services, forms.transcription_request)
             if wanted.stream:
                 raise UnsupportedValue("A job is not streamed; its progress is at its own events.", param="stream")
             return wanted, file
-        case Task.SUBTITLES:
+        case JobTask.SUBTITLES:
             return forms.parse(form, services, forms.subtitle_request)
-        case Task.TRANSLATION:
+        case JobTask.TRANSLATION:
             services.processor.translator.check()
             return forms.parse(form, services, forms.translation_request)
         case _:
-            raise InvalidValue(f"'task' must be one of {', '.join(Task)}.", param="task")
+            raise InvalidValue(f"'task' must be one of {', '.join(JobTask)}.", param="task")
 
 
 def accepted(record: JobRecord) -> Response:

@@ -39,7 +39,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class JobProgress:
     """Seconds of audio that are done, and of all about, 0 if unknown; characters of a text that are spoken."""
 
     done_s: float
@@ -54,7 +54,7 @@ class JobRun:
     record: JobRecord
     store: JobFiles
     timeout_s: float  # of the whole run
-    report: Callable[[Progress], None]  # publishes its progress
+    report: Callable[[JobProgress], None]  # publishes its progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _reporting(run: JobRun) -> Emit:
             claimed_s = event.claimed_s
         elif isinstance(event, SegmentDone):
             done_s = event.segment.end_ms / 1000
-            run.report(Progress(done_s, max(done_s, claimed_s) if claimed_s else 0.0))
+            run.report(JobProgress(done_s, max(done_s, claimed_s) if claimed_s else 0.0))
 
     return report
 
@@ -369,7 +369,7 @@ class JobRunner:
         ended = replace(ended, ended_at=time.time())
         return await when_answered(partial(self._store.end, claim, files, ended, content))
 
-    def _report(self, identity: str, progress: Progress) -> None:
+    def _report(self, identity: str, progress: JobProgress) -> None:
         running = self._running[identity]
         record = replace(
             running.claim.record,

@@ -34,7 +34,7 @@ from asr_server.live.machine.events import (
 )
 from asr_server.live.options import LiveSessionOptions, Opening
 from asr_server.live.outbox import Outgoing, PartMessage
-from asr_server.live.session import Connection
+from asr_server.live.session import LiveConnection
 from asr_server.net import websocket_io
 from asr_server.net.access import Caller
 from asr_server.net.errors import live_error_message
@@ -80,7 +80,7 @@ async def _run(socket: WebSocket, services: Services) -> None:
         services.live.disconnect(connection, clean=clean, resumable=resumable, moved=moved)
 
 
-async def _connect(services: Services, opening: Opening, socket: WebSocket) -> Connection:
+async def _connect(services: Services, opening: Opening, socket: WebSocket) -> LiveConnection:
     """Return a connection to a new session, or to the one that the query resumes or continues."""
     caller: Caller = socket.state.caller
     query, begin = opening.query, opening.begin
@@ -118,7 +118,7 @@ def _rules(services: Services, query: actions.Query) -> TurnConfig:
     )
 
 
-def _hello(services: Services, connection: Connection, *, is_resumed: bool) -> dict[str, object]:
+def _hello(services: Services, connection: LiveConnection, *, is_resumed: bool) -> dict[str, object]:
     """The first message. For a resumed session it says how many bytes have arrived; the client sends the rest again."""
     session, settings = connection.session, services.settings
     hello: dict[str, object] = {
@@ -139,7 +139,7 @@ def _hello(services: Services, connection: Connection, *, is_resumed: bool) -> d
     return hello
 
 
-async def _read(socket: WebSocket, services: Services, connection: Connection) -> Message:
+async def _read(socket: WebSocket, services: Services, connection: LiveConnection) -> Message:
     """Hand every frame to the session. Returns how the client closed the socket."""
     while True:
         message = await socket.receive()
@@ -151,7 +151,7 @@ async def _read(socket: WebSocket, services: Services, connection: Connection) -
             await _act(socket, services, connection, message.get("text") or "")
 
 
-async def _act(socket: WebSocket, services: Services, connection: Connection, text: str) -> None:
+async def _act(socket: WebSocket, services: Services, connection: LiveConnection, text: str) -> None:
     """One text frame. A frame with an error is answered with that error, and the session goes on."""
     try:
         action = actions.parse_action(text)
@@ -169,7 +169,7 @@ async def _act(socket: WebSocket, services: Services, connection: Connection, te
         await connection.send(RefusedAction())
 
 
-def _event(services: Services, connection: Connection, action: actions.Action) -> Event:
+def _event(services: Services, connection: LiveConnection, action: actions.ClientAction) -> Event:
     match action.action:
         case "flush":
             return Flush()
@@ -182,7 +182,7 @@ def _event(services: Services, connection: Connection, action: actions.Action) -
             return Configure(rules, asked_language=action.language or "")
 
 
-def _changed(services: Services, rules: TurnConfig, action: actions.Action) -> TurnConfig:
+def _changed(services: Services, rules: TurnConfig, action: actions.ClientAction) -> TurnConfig:
     if action.language is not None:
         language = languages.normalize(action.language)
         services.catalog.check_language(language, model=rules.model)
@@ -201,7 +201,7 @@ def _changed(services: Services, rules: TurnConfig, action: actions.Action) -> T
     )
 
 
-async def _write(socket: WebSocket, connection: Connection) -> None:
+async def _write(socket: WebSocket, connection: LiveConnection) -> None:
     async for outgoing in connection.messages():
         message = render(outgoing)
         if message is None:

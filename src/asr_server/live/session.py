@@ -61,7 +61,7 @@ _FINALS_KEPT = 256  # a client misses at most what was on its way when the conne
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Connection:
+class LiveConnection:
     """A client's end of a session, until it leaves or another connection takes the session over."""
 
     session: LiveSession
@@ -78,7 +78,7 @@ class Connection:
 
 
 class LiveSession:
-    """Made by `LiveSessions`; clients reach it through a `Connection`."""
+    """Made by `LiveSessions`; clients reach it through a `LiveConnection`."""
 
     def __init__(
         self,
@@ -131,11 +131,12 @@ class LiveSession:
 
     # -- connections -------------------------------------------------------------------------------------------------
 
-    def connect(self, received: int | None = None) -> Connection:
+    def connect(self, received: int | None = None) -> LiveConnection:
         """Return a new connection: it gets the finals after utterance `received` and the details of those before, then
         the open utterance as it stands. The connection before ends with `SessionTaken`. `received` is None for the
         first one.
         """
+        # Nothing here waits, so that no message falls between the old outbox and the new one, or is in both.
         self._outbox.close(SessionTaken("The session goes on over another connection."))
         has = (received or 0) - self._begin.utterances
         self._outbox = Outbox([lacked for kept in self._finals if (lacked := missed(kept, has)) is not None])
@@ -146,7 +147,7 @@ class LiveSession:
         for part in self.parts:
             for message in part.on_connect(self.machine, is_resumed=received is not None):
                 self._outbox.put(Outgoing(message))
-        return Connection(self, self._outbox, received is None)
+        return LiveConnection(self, self._outbox, received is None)
 
     @property
     def can_move(self) -> bool:
@@ -181,6 +182,7 @@ class LiveSession:
     async def _take(self, event: Event | RefusedAction, outbox: Outbox) -> None:
         if self.is_current(outbox):
             await self._inbox.wait_for_room(event)
+        # Looked at again after the wait, and nothing waits from here on: what is counted is in the inbox.
         if not self.is_current(outbox):
             raise SessionTaken("The session goes on over another connection.")
         if isinstance(event, Audio):
@@ -203,6 +205,7 @@ class LiveSession:
     def disconnect(self, *, clean: bool) -> None:
         """The connection is gone; what it had sent is processed first."""
         self.stats.on_disconnect(clean=clean)
+        # The end goes through the inbox and not to the machine: audio that arrived before would follow the flush.
         self._outbox.close()
         self._inbox.put(Disconnected(clean))
         self._ticket.left = clean
@@ -211,17 +214,19 @@ class LiveSession:
     async def finish(self) -> None:
         """End the open utterance. Returns when its final is in the outbox."""
         self._inbox.put(Close())
+        # The task may have ended by a fault, which sets `_machine_changed` too, and closes nothing in the machine.
         while not self._task.done() and (self._inbox or self.machine.state is not State.CLOSED or self.machine.busy):
             await self._next_change()
 
     def end(self, error: AsrError | None = None) -> None:
         """Cancel whatever is under way, and end the connection, with the error if there is one."""
+        # Callbacks look at it, also those of tasks that were done before: the machine gets no event any more.
         self.ended = True
         self._task.cancel()
         self._word_times.close()
         for part in self.parts:
             part.close()
-        self._machine_changed.set()
+        self._machine_changed.set()  # for `finish`, which would wait for a final that does not come
         for task in (*self._requests.values(), *self._estimates):
             task.cancel()
         self._outbox.close(error)
@@ -235,6 +240,7 @@ class LiveSession:
         """Process the inbox, for the life of the session."""
         while True:
             await self._process(await self._inbox.first())
+            # Only now: what is being processed still takes room, or a client could have twice as much under way.
             self._inbox.remove_first()
             self._account()
             self._machine_changed.set()  # `finish` waits for the inbox too
@@ -266,6 +272,7 @@ class LiveSession:
             if priority.is_live:
                 await self._process_slice(audio, arrived_s)
                 continue
+            # Held while it sleeps: sessions of this priority take turns, and together have half of the time at most.
             async with self._shared.paces[priority]:
                 began_s = time.monotonic()
                 await self._process_slice(audio, arrived_s)
@@ -276,6 +283,7 @@ class LiveSession:
 
     async def _process_slice(self, audio: Audio, arrived_s: float) -> None:
         frames = await self._detector.frames(self.machine, audio)
+        # Before the machine gets the audio: later, its actions would wait, and those of a result would overtake them.
         await turns().next()
         actions = self.machine.receive(audio, frames)
         # Before the actions: their lag is counted from here.
@@ -393,6 +401,8 @@ class LiveSession:
         if priority.is_live and request.kind is ResultKind.FINAL:
             priority = Priority.FINAL
         task = asyncio.create_task(self._inference.transcribe(request, priority))
+        # The loop itself holds a task only weakly. Its callback runs after this one, so no result comes in the middle of
+        # the actions that are being performed.
         self._requests[request.ticket] = task
         task.add_done_callback(functools.partial(self._on_request_done, request.ticket))
 

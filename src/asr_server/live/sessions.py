@@ -22,7 +22,7 @@ from asr_server.live.machine.events import Detection, EndOfTurnRules, ResultKind
 from asr_server.live.machine.framing import Resample
 from asr_server.live.machine.utterance import LiveMachineConfig
 from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
-from asr_server.live.session import Connection, LiveSession
+from asr_server.live.session import LiveConnection, LiveSession
 from asr_server.live.session_stats import SessionOutcome
 from asr_server.live.speech_detection import EndOfTurnEstimator, load_voice_detector
 from asr_server.recordings.requests import CONTEXT_IGNORED
@@ -140,7 +140,7 @@ class LiveSessions:
         if rules.context and not self._engines.of(rules.model).traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
 
-    async def open(self, options: LiveSessionOptions) -> Connection:
+    async def open(self, options: LiveSessionOptions) -> LiveConnection:
         """A connection to a new session.
 
         Raises `ShuttingDown`, `Overloaded`, `ModelUnavailable`, and what a part raises that is not available here.
@@ -167,7 +167,7 @@ class LiveSessions:
             self._open[identity] = _Entry(session, options.owner, begun.pop_all())
         return session.connect()
 
-    async def go_on(self, begin: SessionBegin, received: int, options: LiveSessionOptions) -> Connection:
+    async def go_on(self, begin: SessionBegin, received: int, options: LiveSessionOptions) -> LiveConnection:
         """A connection to the session that this place is of: resumed where it was issued, else begun from there.
 
         Raises as `resume` and `open` do, and `ShuttingDown` also for a session that is here.
@@ -180,7 +180,7 @@ class LiveSessions:
             self._drop(begin.session_id)  # its client has gone on with another server since
         return await self.open(options)
 
-    async def resume(self, identity: str, received: int, owner: str = "") -> Connection:
+    async def resume(self, identity: str, received: int, owner: str = "") -> LiveConnection:
         """A connection to a session that is kept, or that another connection still has.
 
         `received`: the last utterance whose final the client has. Raises `SessionNotFound`, also for a session of
@@ -209,7 +209,9 @@ class LiveSessions:
             async with asyncio.timeout(_LEAVE_GRACE_S):
                 await session.detached.wait()
 
-    def disconnect(self, connection: Connection, *, clean: bool, resumable: bool = True, moved: bool = False) -> None:
+    def disconnect(
+        self, connection: LiveConnection, *, clean: bool, resumable: bool = True, moved: bool = False
+    ) -> None:
         """The client is gone. Nothing happens if another connection has taken the session over, or it has ended.
 
         `moved`: it goes on with another server.

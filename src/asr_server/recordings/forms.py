@@ -204,7 +204,7 @@ class TranslationForm(CueForm):
     source_on_failure: Boolean = Field(False, description="Where translating fails, the source instead of an error.")
 
 
-class Task(StrEnum):
+class JobTask(StrEnum):
     """The task of a job, which produces the same as the route of that name."""
 
     TRANSCRIPTION = "transcription"
@@ -215,7 +215,9 @@ class Task(StrEnum):
 class JobForm(TranscriptionForm):
     """`POST /v1/jobs` as `/docs` shows it. With another task, the fields are those of its route."""
 
-    task: Task = Field(Task.TRANSCRIPTION, description="What the job produces. The fields are those of the route.")
+    task: JobTask = Field(
+        JobTask.TRANSCRIPTION, description="What the job produces. The fields are those of the route."
+    )
 
 
 Form = TypeVar("Form", bound=RecordingForm)

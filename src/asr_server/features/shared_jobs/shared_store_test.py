@@ -25,7 +25,7 @@ from asr_server.features.speech_output.requests import SpeechJobRequest
 from asr_server.jobs import runner
 from asr_server.jobs import runner as job_work
 from asr_server.jobs.record import JobRecord, JobState, RecordFormat, new_id
-from asr_server.jobs.runner import JobOutcome, JobRunner, Progress, RecordingJobs, TextSize
+from asr_server.jobs.runner import JobOutcome, JobProgress, JobRunner, RecordingJobs, TextSize
 from asr_server.jobs.store import ClaimLost, JobLimits
 from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
 
@@ -51,7 +51,7 @@ class Work:
         with run.store.recording(run.record.id) as file:
             recording = file.read()
         self.runs.append((run.record.id, request, recording))
-        run.report(Progress(3.0, 9.0))
+        run.report(JobProgress(3.0, 9.0))
         step = self.script.pop(0) if self.script else True
         if step is None:
             await self.go.wait()
