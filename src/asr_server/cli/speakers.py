@@ -11,7 +11,7 @@ from asr_server.cli import arguments
 from asr_server.cli.failure import Exit, Failure, complain, no_server, shown
 
 if TYPE_CHECKING:
-    from asr_server.client.speech import VoiceClient
+    from asr_server.client.voices import VoiceClient
 
 EXAMPLES = (
     "asr-server speakers list",
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(parsed: argparse.Namespace) -> int:
     from asr_server.client.connection import FileError, ServerUnreachable
-    from asr_server.client.speech import VoiceClient
+    from asr_server.client.voices import VoiceClient
 
     server = arguments.server(parsed)
     act: Callable[[VoiceClient, argparse.Namespace], None] = parsed.act

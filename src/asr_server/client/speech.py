@@ -1,31 +1,22 @@
-"""Clients of `/v1/audio/speech`, blocking and for an event loop, and of `/v1/speakers`, the stored voices of people.
+"""Clients of `/v1/audio/speech`, blocking and for an event loop: a text becomes audio, which comes while it is made.
 
 with SpeechClient("http://127.0.0.1:8100") as client, open("hello.mp3", "wb") as file:
     for data in client.stream("Hello.", voice="nova", format="mp3"):
         file.write(data)
 
 `AsyncSpeechClient` has the same methods for `await` and `async for`; cancelling one cancels the request on the server.
-
-with VoiceClient("http://127.0.0.1:8100") as client:
-    voice = client.add("Ann", consent="By e-mail of 1 June.", recordings=["ann.wav"])
-    print([voice.name for voice in client.voices()])
-    client.delete(voice.id)
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, Generator, Mapping
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, TypedDict, Unpack
-from urllib.parse import quote
 
 import httpx
 
 from asr_server.client import connection
-from asr_server.client.connection import Recording
 
 _ROUTE = "/v1/audio/speech"
 VOICES_ROUTE = "/v1/audio/voices"
@@ -124,59 +115,3 @@ def voice_of(listed: Mapping[str, Any]) -> SpeakingVoice:
         listed["alias_of"] or "",
         tuple(listed.get("also_alias_of", ())),
     )
-
-
-_SPEAKERS_ROUTE = "/v1/speakers"
-
-
-@dataclass(frozen=True, slots=True)
-class StoredVoice:
-    """A voice on the server."""
-
-    id: str
-    name: str
-    consent: str  # on what ground it is stored
-    created_at: int  # Unix seconds
-
-
-class VoiceClient:
-    """A client that blocks. All errors are `FileError`. `key`: for a server that has keys, each of which has its own
-    voices."""
-
-    def __init__(self, server: str = "http://127.0.0.1:8100", *, key: str = "") -> None:
-        self._http = httpx.Client(**connection.client_options(server, key))
-
-    def __enter__(self) -> VoiceClient:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._http.close()
-
-    def voices(self) -> list[StoredVoice]:
-        """Return the voices that are stored for the key, oldest first."""
-        return [_voice(body) for body in self._send("GET", _SPEAKERS_ROUTE).json()["data"]]
-
-    def add(self, name: str, *, consent: str, recordings: Sequence[Recording]) -> StoredVoice:
-        """Store the voice of the person who speaks alone in these recordings. A voice of the same name is replaced."""
-        with ExitStack() as opened:
-            files = [("files[]", opened.enter_context(connection.upload(recording))) for recording in recordings]
-            return _voice(
-                self._send("POST", _SPEAKERS_ROUTE, data={"name": name, "consent": consent}, files=files).json()
-            )
-
-    def delete(self, identity: str) -> None:
-        """Remove a voice with its name and its note."""
-        self._send("DELETE", f"{_SPEAKERS_ROUTE}/{quote(identity, safe='')}")
-
-    def _send(self, method: str, path: str, **options: Any) -> httpx.Response:
-        with connection.map_errors():
-            answer = self._http.request(method, path, **options)
-        if not answer.is_success:
-            raise connection.error_of(answer)
-        return answer
-
-
-def _voice(body: dict[str, Any]) -> StoredVoice:
-    return StoredVoice(str(body["id"]), str(body["name"]), str(body["consent"]), int(body["created_at"]))

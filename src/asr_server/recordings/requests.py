@@ -127,7 +127,7 @@ class RecordingRequest:
     @property
     def context(self) -> str:
         """The text of the model's system turn."""
-        return "\n".join(part for part in (self.prompt.strip(), ", ".join(self.hotwords)) if part)
+        return context(self.prompt, self.hotwords)
 
     @property
     def needed_word_times(self) -> WordTimes:
@@ -178,3 +178,8 @@ class Result:
     untranslated: int | None = None  # segments or cues of a translation that stayed in the source language
     translation_error: str | None = None  # the code of the error for which nothing was translated
     duration_s: float | None = None  # seconds of audio, where a client has read it from an answer
+
+
+def context(prompt: str, hotwords: tuple[str, ...] | list[str]) -> str:
+    """Return the system-turn text of a free prompt and a list of words."""
+    return "\n".join(part for part in (prompt.strip(), ", ".join(hotwords)) if part)

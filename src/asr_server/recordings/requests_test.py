@@ -8,16 +8,14 @@ from asr_server.recordings.requests import (
     SubtitleRequest,
     TranscriptionRequest,
     WordTimes,
+    context,
 )
 
 
 def test_prompt_and_hotwords_become_one_context():
     """Either may be missing."""
-    assert (
-        TranscriptionRequest(prompt=" about lights ", hotwords=("kitchen", "bedroom")).context
-        == "about lights\nkitchen, bedroom"
-    )
-    assert TranscriptionRequest().context == ""
+    assert context(" about lights ", ["kitchen", "bedroom"]) == "about lights\nkitchen, bedroom"
+    assert context("", []) == ""
     assert TranscriptionRequest(hotwords=("kitchen",)).context == "kitchen"
 
 
