@@ -401,8 +401,8 @@ class LiveSession:
         if priority.is_live and request.kind is ResultKind.FINAL:
             priority = Priority.FINAL
         task = asyncio.create_task(self._inference.transcribe(request, priority))
-        # The loop itself holds a task only weakly. Its callback runs later, so that no result comes in the middle of the
-        # actions that are being performed.
+        # The loop itself holds a task only weakly. Its callback runs later, so that no result comes in the middle of
+        # the actions that are being performed.
         self._requests[request.ticket] = task
         task.add_done_callback(functools.partial(self._on_request_done, request.ticket))
 
