@@ -38,7 +38,6 @@ from asr_server.live.session import LiveConnection
 from asr_server.net import websocket_io
 from asr_server.net.access import Caller
 from asr_server.net.errors import live_error_message
-from asr_server.recordings.render import words as render_words
 from asr_server.recordings.requests import WordTimes
 from asr_server.services import Services
 from asr_server.text import languages
@@ -227,7 +226,7 @@ def render(outgoing: Outgoing) -> dict[str, Any] | None:
                 "end": round(samples_to_s(end_samples), 3),
             }
         case WordTimestamps(utterance=utterance, words=words):
-            return {"utterance": utterance, "words": render_words(words)}
+            return {"utterance": utterance, "words": [word.listed() for word in words]}
         case ResetDone():
             return {"status": "buffer_reset"}
         case Configured(rules=rules, asked_language=asked):
