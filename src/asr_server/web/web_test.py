@@ -185,7 +185,7 @@ def test_the_live_messages_of_the_page_are_the_servers():
     assert _used("live-connection.js", "message") | _used("live-socket.js", "message") <= sent | {"error", "message"}
     actions = set(re.findall(r'"?action"?: ?"(\w+)"', SCRIPTS["live-socket.js"]))
     assert actions
-    assert actions <= set(get_args(live_actions.Action.model_fields["action"].annotation))
+    assert actions <= set(get_args(live_actions.ClientAction.model_fields["action"].annotation))
     statuses = re.findall(r'(?:status|type) === "(\w+)"', SCRIPTS["live-socket.js"])
     assert set(statuses) == {"connected", "speaker_update", "speakers_unavailable", "reconnect"}
     assert set(statuses) <= sent
