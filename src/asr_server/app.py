@@ -44,12 +44,10 @@ from asr_server.features.speech_output.speech_jobs import SpeechJobs
 from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.features.stereo.channels import channel_signal
 from asr_server.features.translation.translations import Translations
-from asr_server.jobs.disk_store import DiskStore
-from asr_server.jobs.folders import JobFolders
-from asr_server.jobs.runner import JobRunner
-from asr_server.jobs.shares import JobLimits
-from asr_server.jobs.stored_record import RecordFormat
-from asr_server.jobs.work import JobKind, RecordingJobs
+from asr_server.jobs.disk_store import DiskStore, JobFolders
+from asr_server.jobs.record import RecordFormat
+from asr_server.jobs.runner import JobKind, JobRunner, RecordingJobs
+from asr_server.jobs.store import JobLimits
 from asr_server.live.inference import Engines
 from asr_server.live.sessions import LiveSessions
 from asr_server.net.access import AccessRules
@@ -57,8 +55,7 @@ from asr_server.net.credentials import EphemeralKeys
 from asr_server.ops.health import not_live
 from asr_server.ops.server_metrics import Metrics
 from asr_server.processes import sandbox
-from asr_server.recordings.pipeline import PipelineResources, PrepareStep, RecordingPipeline
-from asr_server.recordings.processor import RequestProcessor
+from asr_server.recordings.pipeline import PipelineResources, PrepareStep, RecordingPipeline, RequestProcessor
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState, OnState

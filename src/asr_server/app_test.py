@@ -15,7 +15,7 @@ from asr_server.core.errors import JobsUnavailable
 from asr_server.core.settings import Settings
 from asr_server.engine import capabilities
 from asr_server.engine.protocol import Utterance
-from asr_server.jobs.stored_record import RecordFormat
+from asr_server.jobs.record import RecordFormat
 from asr_server.schedule.job import Job, Priority
 from asr_server.schedule.ports import Heartbeat
 

@@ -12,7 +12,7 @@ from asr_server.core.settings import Settings
 from asr_server.engine import plan, registry
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.protocol import Engine
-from asr_server.live.stream_rules import stream_rules
+from asr_server.live.options import stream_rules
 from asr_server.schedule.capacity import StreamCapacity
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState, OnState

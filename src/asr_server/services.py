@@ -23,8 +23,7 @@ if TYPE_CHECKING:
     from asr_server.live.sessions import LiveSessions
     from asr_server.net.credentials import EphemeralKeys
     from asr_server.ops.server_metrics import Metrics
-    from asr_server.recordings.pipeline import RecordingPipeline
-    from asr_server.recordings.processor import RequestProcessor
+    from asr_server.recordings.pipeline import RecordingPipeline, RequestProcessor
     from asr_server.schedule.admission import Admission
     from asr_server.schedule.thread import EngineThread
 

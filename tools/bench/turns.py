@@ -25,7 +25,6 @@ from websockets.sync.client import connect
 from asr_server.audio.vad import SpeechProbability
 from asr_server.features.moonshine import package
 from asr_server.features.turns.model import SmartTurn
-from asr_server.live.machine.config import LiveMachineConfig
 from asr_server.live.machine.events import (
     Audio,
     EndOfTurnEstimated,
@@ -38,7 +37,7 @@ from asr_server.live.machine.events import (
 )
 from asr_server.live.machine.framing import Resample
 from asr_server.live.machine.session import LiveMachine
-from asr_server.live.machine.utterance import Frame
+from asr_server.live.machine.utterance import Frame, LiveMachineConfig
 from E2Etest import recordings
 from E2Etest.process import running
 from tools.bench.engines import percentiles

@@ -1,4 +1,4 @@
-"""A live session in simulated time: its requests, one at a time, as `live/machine/request_scheduler.py` makes them."""
+"""A live session in simulated time: its requests, one at a time, as `live/machine/utterance.py` makes them."""
 
 from __future__ import annotations
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
-from asr_server.live.machine.config import LiveMachineConfig
 from asr_server.live.machine.events import Audio, ResultKind, Transcribe, TranscribeResult, TurnConfig, UtteranceEnded
 from asr_server.live.machine.session import LiveMachine
-from asr_server.live.machine.utterance import Frame
+from asr_server.live.machine.utterance import Frame, LiveMachineConfig
 from asr_server_sizing import speech
 from asr_server_sizing.speech import Ask
 

@@ -17,21 +17,21 @@ class JobAccepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Duration:
+class RecordingDuration:
     """The length of the recording."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class RecordingProgress:
     """The recording is transcribed up to this time."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class TextDelta:
+class AnswerText:
     """New text of the answer."""
 
     text: str  # to be appended to all before it
@@ -41,12 +41,12 @@ class TextDelta:
 class BackendResult:
     """The last event."""
 
-    content: str  # after `TextDelta`s only what ends the text
+    content: str  # after `AnswerText`s only what ends the text
     notes: tuple[str, ...] = ()  # for the user
     duration_s: float | None = None  # the length of the recording, None if it is not known
 
 
-Event = JobAccepted | Duration | Progress | TextDelta | BackendResult
+Event = JobAccepted | RecordingDuration | RecordingProgress | AnswerText | BackendResult
 
 
 class Backend(Protocol):

@@ -13,13 +13,12 @@ from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from asr_server.cli import arguments, formats, sinks, sources
-from asr_server.cli.backend import Backend, BackendResult, Duration, JobAccepted, Progress, TextDelta
+from asr_server.cli import arguments, formats, recording_files
+from asr_server.cli.backend import AnswerText, Backend, BackendResult, JobAccepted, RecordingDuration, RecordingProgress
 from asr_server.cli.failure import AlreadyDone, Exit, Failure, NoServer, UsageError, complain, shown
 from asr_server.cli.formats import Format
 from asr_server.cli.progress import ProgressBar, ProgressBars, clock_text, speed_text
-from asr_server.cli.sinks import Existing, Sink
-from asr_server.cli.sources import Skipped, Source
+from asr_server.cli.recording_files import Existing, RecordingSource, Sink, Skipped
 from asr_server.recordings.requests import Request, TranscriptionRequest, TranslationRequest
 
 # Nobody reads a longer list.
@@ -41,25 +40,25 @@ class Run:
         found = self.find()
         return self.process(found, self.sink(found)) if found else Exit.FAILED
 
-    def find(self) -> list[Source]:
+    def find(self) -> list[RecordingSource]:
         """Return all recordings. Reports where there are none, and what was skipped."""
         if self.parsed.job and self.parsed.local:
             raise UsageError("--job is for a server; leave out --local.")
-        found, skipped = sources.find(self.parsed.files, recursive=self.parsed.recursive, command=self.command)
+        found, skipped = recording_files.find(self.parsed.files, recursive=self.parsed.recursive, command=self.command)
         if not self.parsed.quiet:
             self._report(skipped)
         if not found:
             complain(self.command, "there is no recording among the files")
         return found
 
-    def sink(self, found: Sequence[Source]) -> Sink:
+    def sink(self, found: Sequence[RecordingSource]) -> Sink:
         """Return the sink for the results. Raises `UsageError`."""
         targets = self.targets(found)
         if targets is not None:
-            return sinks.FileSink(targets, self.existing)
+            return recording_files.FileSink(targets, self.existing)
         if len(self.formats) > 1:
             raise UsageError("several formats are several files: say --beside, or --output DIRECTORY.")
-        return sinks.StdoutSink(found)
+        return recording_files.StdoutSink(found)
 
     @property
     def existing(self) -> Existing:
@@ -68,7 +67,7 @@ class Run:
             return Existing.REPLACE
         return Existing.KEEP if self.parsed.skip_existing else Existing.FAIL
 
-    def targets(self, found: Sequence[Source]) -> sinks.Targets | None:
+    def targets(self, found: Sequence[RecordingSource]) -> recording_files.Targets | None:
         """Return the files for each result; None for standard output. Raises `UsageError`."""
         output: str | None = self.parsed.output
         if output == STANDARD_OUTPUT or (output is None and not self.parsed.beside):
@@ -76,7 +75,7 @@ class Run:
         tag = f".{self.request.target_language}" if isinstance(self.request, TranslationRequest) else ""
         endings = {one: f"{tag}{one.suffix}" for one in self.formats}
         if output is None:
-            return sinks.targets(found, None, endings)
+            return recording_files.targets(found, None, endings)
         place = Path(output)
         # How many recordings a directory holds must not decide what `--output` means.
         several = len(found) > 1 or len(self.formats) > 1 or any(map(os.path.isdir, self.parsed.files))
@@ -84,16 +83,16 @@ class Run:
             raise UsageError(f"--output {shown(output)} is a file, and there are several recordings or formats.")
         named = place.suffix or (os.path.exists(place) and not os.path.isdir(place))
         if several or output.endswith("/") or os.path.isdir(place) or not named:
-            return sinks.targets(found, place, endings)
+            return recording_files.targets(found, place, endings)
         chosen = {found[0]: {self.formats[0]: place}}
-        sinks.check_distinct(chosen)
+        recording_files.check_distinct(chosen)
         return chosen
 
-    def process(self, found: Sequence[Source], sink: Sink) -> Exit:
+    def process(self, found: Sequence[RecordingSource], sink: Sink) -> Exit:
         """Process all recordings."""
         return asyncio.run(self._process(found, sink))
 
-    async def _process(self, found: Sequence[Source], sink: Sink) -> Exit:
+    async def _process(self, found: Sequence[RecordingSource], sink: Sink) -> Exit:
         parsed, request = self.parsed, self.request
         stream = isinstance(request, TranscriptionRequest) and request.stream
         jobs = 1 if stream else parsed.jobs or arguments.DEFAULT_JOBS
@@ -101,14 +100,14 @@ class Run:
         bars = ProgressBars(wanted=not (parsed.quiet or (stream and sys.stdout.isatty())))
         async with self._backend() as backend:
             with bars:
-                return await Batch(self, backend, sink, bars).run(found, jobs)
+                return await RecordingBatch(self, backend, sink, bars).run(found, jobs)
 
     def _backend(self) -> AbstractAsyncContextManager[Backend]:
         if self.parsed.local:
-            from asr_server.cli.local_backend import LocalBackend, local_settings
+            from asr_server.cli.backends import LocalBackend, local_settings
 
             return LocalBackend(local_settings(self.parsed.model))
-        from asr_server.cli.remote_backend import RemoteBackend
+        from asr_server.cli.backends import RemoteBackend
 
         return RemoteBackend(arguments.server(self.parsed), arguments.key(self.parsed), as_job=self.parsed.job)
 
@@ -150,7 +149,7 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class RecordingBatch:
     """Processes many recordings, a few at a time. The failure of one does not stop the others."""
 
     of: Run
@@ -158,9 +157,9 @@ class Batch:
     sink: Sink
     bars: ProgressBars
     totals: Totals = field(default_factory=Totals)
-    _job_ids: dict[Source, str] = field(default_factory=dict)
+    _job_ids: dict[RecordingSource, str] = field(default_factory=dict)
 
-    async def run(self, sources: Sequence[Source], jobs: int) -> Exit:
+    async def run(self, sources: Sequence[RecordingSource], jobs: int) -> Exit:
         """Process all sources, `jobs` at a time. Raises `NoServer` and `UsageError`, which end the batch."""
         remaining = iter(sources)
         start_s = time.monotonic()
@@ -180,7 +179,7 @@ class Batch:
                 complain(self.of.command, self.totals.summary(time.monotonic() - start_s))
         return Exit.FAILED if self.totals.failed else Exit.DONE
 
-    async def _process_next(self, remaining: Iterator[Source]) -> None:
+    async def _process_next(self, remaining: Iterator[RecordingSource]) -> None:
         """Process sources until none remains."""
         for source in remaining:
             try:
@@ -202,7 +201,7 @@ class Batch:
                     self._report(source, f"goes on as a job: {self._job_command(source, '--wait')}")
                 raise
 
-    async def _process(self, source: Source) -> BackendResult:
+    async def _process(self, source: RecordingSource) -> BackendResult:
         self.sink.check(source)
         with source.open() as recording, self.bars.bar(shown(source.below.name)) as bar:
             result: BackendResult | None = None
@@ -217,18 +216,23 @@ class Batch:
             raise Failure("no_answer", "The transcription ended without a result.")
         return result
 
-    def _show(self, source: Source, event: JobAccepted | Duration | Progress | TextDelta, bar: ProgressBar) -> None:
+    def _show(
+        self,
+        source: RecordingSource,
+        event: JobAccepted | RecordingDuration | RecordingProgress | AnswerText,
+        bar: ProgressBar,
+    ) -> None:
         match event:
             case JobAccepted():
                 self._job_ids[source] = event.job
-            case Duration():
+            case RecordingDuration():
                 bar.set_duration(event.seconds)
-            case Progress():
+            case RecordingProgress():
                 bar.set_done(event.seconds)
-            case TextDelta():
+            case AnswerText():
                 self.sink.delta(source, event.text)
 
-    async def _deliver(self, source: Source, result: BackendResult) -> None:
+    async def _deliver(self, source: RecordingSource, result: BackendResult) -> None:
         """Write the result. Its job is removed only after that."""
         contents = formats.convert(result.content, self.of.request.output, self.of.formats)
         try:
@@ -242,12 +246,12 @@ class Batch:
         if job := self._job_ids.pop(source, None):
             await self.backend.forget(job)
 
-    def _job_command(self, source: Source, action: str) -> str:
+    def _job_command(self, source: RecordingSource, action: str) -> str:
         """Return how to continue with the job of a source, and what its result is if that is not what was asked for."""
         command = arguments.job_command(self.of.parsed, self._job_ids[source], action)
         given = self.of.request.output.response_format.value
         return command if [given] == list(self.of.formats) else f"{command} (its result is {given})"
 
-    def _report(self, source: Source, line: str) -> None:
+    def _report(self, source: RecordingSource, line: str) -> None:
         with self.bars.paused():
             complain(self.of.command, f"{source.name}: {line}")

@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from asr_server.cli.backend import BackendResult, Duration, JobAccepted, Progress
-from asr_server.cli.batch import Batch, Run
+from asr_server.cli.backend import BackendResult, JobAccepted, RecordingDuration, RecordingProgress
+from asr_server.cli.batch import RecordingBatch, Run
 from asr_server.cli.failure import Exit, Failure, NoServer
 from asr_server.cli.formats import Format, answer_options
 from asr_server.cli.progress import ProgressBars
-from asr_server.cli.sinks import Existing, FileSink, StdoutSink
-from asr_server.cli.sources import Source
+from asr_server.cli.recording_files import Existing, FileSink, RecordingSource, StdoutSink
 from asr_server.recordings.requests import OutputOptions, TranscriptionRequest
 
 
@@ -45,11 +44,11 @@ class _Scripted:
             self.two.set()
         try:
             yield JobAccepted(f"job_{text}")
-            yield Duration(2.0)
+            yield RecordingDuration(2.0)
             await asyncio.sleep(3600 if text == "forever" else 0.001)
             if text in self.failures:
                 raise self.failures[text]
-            yield Progress(1.0)
+            yield RecordingProgress(1.0)
             yield BackendResult(text, ("worth knowing",) if text == "noteworthy" else (), 2.0)
             self.ended += 1
         finally:
@@ -61,18 +60,18 @@ def _sources(tmp_path, *texts):
     paths = [tmp_path / f"{i}" for i in range(len(texts))]
     for path, text in zip(paths, texts, strict=True):
         path.write_text(text)
-    return [Source(path, Path(path.name)) for path in paths]
+    return [RecordingSource(path, Path(path.name)) for path in paths]
 
 
 def _run(command="transcribe", formats=(Format.TEXT,), **given):
-    """A run as `Batch` sees it; the request is for its formats."""
+    """A run as `RecordingBatch` sees it; the request is for its formats."""
     parsed = argparse.Namespace(**({"quiet": True, "server": None, "api_key_file": None} | given))
     return Run(command, parsed, TranscriptionRequest(output=answer_options(formats, OutputOptions())), formats)
 
 
 def _batch(backend, sources, sink=None, **given):
     out = io.BytesIO()
-    return Batch(_run(**given), backend, sink or StdoutSink(sources, out), ProgressBars(wanted=False)), out
+    return RecordingBatch(_run(**given), backend, sink or StdoutSink(sources, out), ProgressBars(wanted=False)), out
 
 
 async def test_a_failure_stops_no_other_recording_and_is_reported_in_one_line(tmp_path, capsys):

@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from asr_server import __version__
-from asr_server.cli.backend import BackendResult, Duration
+from asr_server.cli.backend import BackendResult, RecordingDuration
 from asr_server.cli.failure import Exit, Failure, NoServer, UsageError
 from asr_server.cli.listening import address_error, certificate_error
 from asr_server.core.errors import AsrError
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest
 
 if TYPE_CHECKING:
-    from asr_server.cli.local_backend import LocalBackend
+    from asr_server.cli.backends import LocalBackend
     from asr_server.core.settings import Settings
     from asr_server.demo import Sample
 
@@ -266,7 +266,7 @@ def _self_test(settings: Settings) -> Findings:
     """Compare its products, and transcribe a recording with the bundled model of the engine that is set, twice: the
     first time loads it. Then speak its words, and transcribe that."""
     from asr_server import demo
-    from asr_server.cli.local_backend import LocalBackend, local_settings
+    from asr_server.cli.backends import LocalBackend, local_settings
     from asr_server.engine.plan import PlanError
     from asr_server.features.moonshine import package as moonshine
 
@@ -361,7 +361,7 @@ async def _transcribe(backend: LocalBackend, sample: Sample) -> tuple[str, float
     with sample.recording.open("rb") as recording:
         async with aclosing(backend.process(recording, request)) as events:
             async for event in events:
-                if isinstance(event, Duration):
+                if isinstance(event, RecordingDuration):
                     duration_s = event.seconds
                 elif isinstance(event, BackendResult):
                     text = event.content

@@ -74,8 +74,8 @@ async def _execute(parsed: argparse.Namespace) -> Exit:
 
 
 async def _wait(jobs: AsyncJobClient, parsed: argparse.Namespace) -> None:
+    from asr_server.cli.backends import watch_job
     from asr_server.cli.progress import ProgressBars
-    from asr_server.cli.remote_backend import watch_job
 
     await jobs.status(parsed.id)  # `watch_job` would wait for a server that does not answer
     with ProgressBars(wanted=not parsed.quiet) as bars, bars.bar(shown(parsed.id)) as bar:

@@ -11,8 +11,7 @@ import pytest
 from asr_server import demo
 from asr_server.audio.conftest import wav
 from asr_server.cli.formats import Format
-from asr_server.cli.live import LiveCommand, live
-from asr_server.cli.live_view import FinalsWriter, InOrder, LineView, View, has_speakers
+from asr_server.cli.live import FinalsWriter, InOrder, LineView, LiveCommand, View, has_speakers, live
 from asr_server.cli.main import main
 from asr_server.client.live import Line, LiveOptions
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word

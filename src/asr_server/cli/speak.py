@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from asr_server.cli import arguments, sinks
+from asr_server.cli import arguments, recording_files
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, no_server, shown
 from asr_server.cli.progress import ProgressBars
 from asr_server.features.speech_output.encoding.formats import MAX_SPEED, MIN_SPEED, STREAMED_FORMATS, SpeechFormat
@@ -20,7 +21,9 @@ from asr_server.features.speech_output.engines.espeak.voices import OPENAI_VOICE
 from asr_server.text import languages
 
 if TYPE_CHECKING:
+    from asr_server.app import Machinery
     from asr_server.client.speech import SpeakingVoice, SpeechFields
+    from asr_server.features.speech_output.requests import SpeechEvent
 
 EXAMPLES = (
     'asr-server speak "Dinner is ready." -o dinner.mp3',
@@ -107,9 +110,8 @@ def _speak(parsed: argparse.Namespace) -> None:
     bars = ProgressBars(wanted=target is not None and not parsed.quiet)
     with _opened(target, wanted, replace=parsed.force) as write, bars, bars.bar("speaking"):
         if parsed.local:
-            from asr_server.cli import local_speech
-
-            ignored = local_speech.speak(text, fields, write)
+            with _local_failures():
+                ignored = asyncio.run(_speak_here(text, fields, write))
         else:
             ignored = _by_server(parsed, text, fields, write)
     if ignored and not parsed.quiet:
@@ -118,7 +120,7 @@ def _speak(parsed: argparse.Namespace) -> None:
 
 def _by_server(parsed: argparse.Namespace, text: str, fields: SpeechFields, write: Write) -> tuple[str, ...]:
     """Waits while the server is full, which it says before the first byte."""
-    from asr_server.cli.remote_backend import MAX_WAIT_S, wait_s
+    from asr_server.cli.backends import MAX_WAIT_S, wait_s
     from asr_server.client.connection import FileError
     from asr_server.client.speech import SpeechClient
 
@@ -144,9 +146,8 @@ def _list(parsed: argparse.Namespace) -> None:
 
 def _voices(parsed: argparse.Namespace) -> list[SpeakingVoice]:
     if parsed.local:
-        from asr_server.cli import local_speech
-
-        return local_speech.voices()
+        with _local_failures():
+            return asyncio.run(_voices_here())
     from asr_server.client.speech import SpeechClient
 
     with SpeechClient(arguments.server(parsed), key=arguments.key(parsed)) as client:
@@ -233,7 +234,7 @@ def _opened(target: Path | None, wanted: SpeechFormat, *, replace: bool) -> Iter
     try:
         if not target.parent.is_dir():
             target.parent.mkdir(parents=True)
-        with sinks.whole_file(target.resolve(), replace=replace) as file:
+        with recording_files.whole_file(target.resolve(), replace=replace) as file:
             yield file.write
             if wanted is SpeechFormat.WAV:  # the header of a stream does not state its length
                 size = file.tell() - HEADER_BYTES
@@ -265,3 +266,65 @@ def _seed(text: str) -> int:
     if not text.isdigit() or int(text) >= 2**63:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 2^63")
     return int(text)
+
+
+# -- `--local`: what a server speaks with, built in this process for one text ------------------------------------------
+
+
+async def _speak_here(text: str, fields: SpeechFields, write: Write) -> tuple[str, ...]:
+    """Write the audio as it is made. Returns the fields that the engine has no use for."""
+    from asr_server.features.speech_output.requests import AudioChunk, SpeechRequest
+
+    given: dict[str, Any] = {**fields}
+    audio_format = SpeechFormat(given.pop("format"))
+    request = SpeechRequest(text=text, format=audio_format, **given)
+
+    async def emit(event: SpeechEvent) -> None:
+        if isinstance(event, AudioChunk):
+            write(event.data)
+
+    built = _machinery()
+    try:
+        prepared = built.speech.processor.prepare(request)
+        await built.speech.processor.speak(prepared, emit)
+    finally:
+        await built.close()
+    return prepared.ignored
+
+
+async def _voices_here() -> list[SpeakingVoice]:
+    """Return the voices of the engine, and OpenAI's names for them."""
+    from asr_server.client.speech import voice_of
+    from asr_server.features.speech_output.voice_list import voice_list
+
+    built = _machinery()
+    try:
+        listed = voice_list([client.traits for client in built.speech.processor.engines.named])
+    finally:
+        await built.close()
+    return [voice_of(voice.model_dump()) for voice in listed.data]
+
+
+def _machinery() -> Machinery:
+    """Raises `PlanError` and `SettingsError`."""
+    from asr_server import feature_list
+    from asr_server.app import machinery
+    from asr_server.cli.backends import local_settings
+    from asr_server.core import logger
+
+    settings = local_settings(None)
+    logger.configure(settings.log_level, as_json=False)
+    return machinery(settings, feature_list.resolve(settings))
+
+
+@contextmanager
+def _local_failures() -> Iterator[None]:
+    """Raise `UsageError` for settings with which nothing speaks, and `Failure` for other errors."""
+    from asr_server.core.errors import AsrError, ModelUnavailable, SpeechUnavailable
+
+    try:
+        yield
+    except (SpeechUnavailable, ModelUnavailable) as error:
+        raise UsageError(error.message) from error
+    except AsrError as error:
+        raise Failure(error.code, error.message) from error

@@ -19,9 +19,8 @@ from typing import Any
 import httpx
 
 from asr_server.client import connection
-from asr_server.client.connection import FileError, Recording, ServerUnreachable, T
+from asr_server.client.connection import EventStream, FileError, Recording, ServerUnreachable, T
 from asr_server.client.forms import ROUTES, Form, form
-from asr_server.client.sse import EventStream
 from asr_server.recordings.requests import (
     ChannelMode,
     KnownSpeaker,

@@ -14,7 +14,6 @@ from starlette.requests import Request as HttpRequest
 
 from asr_server.client.forms import form
 from asr_server.net import body
-from asr_server.recordings import fields
 from asr_server.recordings import forms as server_forms
 from asr_server.recordings.requests import (
     ChannelMode,
@@ -93,9 +92,9 @@ _TRANSLATIONS = st.builds(
     source_on_failure=st.booleans(),
 )
 _PARSERS = {
-    TranscriptionRequest: (server_forms.transcription_request, fields.TranscriptionForm),
-    SubtitleRequest: (server_forms.subtitle_request, fields.SubtitleForm),
-    TranslationRequest: (server_forms.translation_request, fields.TranslationForm),
+    TranscriptionRequest: (server_forms.transcription_request, server_forms.TranscriptionForm),
+    SubtitleRequest: (server_forms.subtitle_request, server_forms.SubtitleForm),
+    TranslationRequest: (server_forms.translation_request, server_forms.TranslationForm),
 }
 
 

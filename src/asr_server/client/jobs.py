@@ -19,10 +19,9 @@ from urllib.parse import quote
 import httpx
 
 from asr_server.client import connection
-from asr_server.client.connection import AsyncConnection, FileError, Recording
+from asr_server.client.connection import AsyncConnection, EventStream, FileError, Recording
 from asr_server.client.forms import form
 from asr_server.client.speech import SpeechFields, json_request
-from asr_server.client.sse import EventStream
 from asr_server.recordings.requests import Request, Result
 
 _ROUTE, _SPEECH_ROUTE = "/v1/jobs", "/v1/audio/speech/jobs"

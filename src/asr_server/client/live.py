@@ -24,8 +24,15 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, WebSocketException
 
-from asr_server.client.live_connection import KnownSession, LiveError, LiveOptions, SessionConnection, open_connection
-from asr_server.client.live_input import Continuation, LiveInput
+from asr_server.client.live_connection import (
+    KnownSession,
+    LiveError,
+    LiveInput,
+    LiveOptions,
+    ReceivedContinuation,
+    SessionConnection,
+    open_connection,
+)
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 
 # Audio that is kept to be sent again after a cut: a minute at 48 kHz and more.
@@ -40,10 +47,7 @@ _FINAL_CODES = {"session_not_found", "session_closed", "audio_lost"}  # errors t
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The text of one utterance so far. It replaces the last line of the same `utterance`.
-
-    With word times, a final that has text comes a second time, with its `words`.
-    """
+    """The text of one utterance so far, which replaces the line of the same utterance before it."""
 
     utterance: int  # counts the utterances of the session
     committed: str  # text that only grows
@@ -53,7 +57,7 @@ class Line:
     start_s: float  # since the session began
     end_s: float  # since the session began
     lag_ms: int
-    words: tuple[Word, ...] = ()
+    words: tuple[Word, ...] = ()  # with word times, a final that has text comes a second time, with these
     speaker: str | None = None  # with two channels, the speaker on the line's channel
     # where speakers are wanted, the committed text in runs of one speaker; a line comes again when they change
     speakers: tuple[SpeakerRun, ...] = ()
@@ -131,12 +135,12 @@ class LiveClient:
         # Both are replaced, never changed in place, by the thread that reads: others read them without the lock.
         # `_move` is there while the server has asked the client to go on elsewhere.
         self._move: _Tries | None = None
-        self._continuation: Continuation | None = None
+        self._continuation: ReceivedContinuation | None = None
         self._closed = False
         self.speakers_lost = ""
         first = open_connection(self._url, self._options)
         self._socket, self.hello = first.socket, first.hello
-        self._continuation = Continuation.of(first.hello)
+        self._continuation = ReceivedContinuation.of(first.hello)
         if self._options.hotwords:
             self.configure(hotwords=list(self._options.hotwords))
 
@@ -216,7 +220,7 @@ class LiveClient:
 
     def _on_message(self, message: dict[str, Any]) -> Iterator[Line]:
         number, status = message.get("utterance", 0), message.get("status")
-        self._continuation = Continuation.of(message) or self._continuation
+        self._continuation = ReceivedContinuation.of(message) or self._continuation
         if "text" in message:
             line = line_of(message)
             if line.final:
@@ -396,7 +400,7 @@ class LiveClient:
             raise refusal
         self._input.go_on(received_bytes, actions)
         self._socket, self.hello, self._move = fresh.socket, fresh.hello, None
-        self._continuation = Continuation.of(fresh.hello) or self._continuation
+        self._continuation = ReceivedContinuation.of(fresh.hello) or self._continuation
         with suppress(ConnectionClosed):  # it is kept, and `lines` raises the error
             self._send_pending()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 # More people than this are not distinguished: further voices are given to the most similar of them.
 MAX_SPEAKERS = 40
@@ -28,6 +29,19 @@ class Word:
     # the geometric mean of the probabilities of its tokens (0..1), or None if the engine gives none
     confidence: float | None = None
     speaker: str | None = None  # a letter or a name, None where speakers are not distinguished
+
+    def listed(self) -> dict[str, Any]:
+        """Return the word as answers list it: with its punctuation, its times in seconds, where these come from, and
+        the confidence and the speaker where they are known."""
+        listed = {
+            "word": self.text,
+            "start": self.start_ms / 1000,
+            "end": self.end_ms / 1000,
+            "source": self.source.value,
+            "confidence": self.confidence,
+            "speaker": self.speaker,
+        }
+        return {name: value for name, value in listed.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,8 @@
-"""The record of a job: its request, state, progress and outcome."""
+"""The record of a job: its request, state, progress and outcome, and how it is stored.
+
+It is stored as JSON with a version, which changes whenever records of before would be misread. Records of earlier
+versions are brought into the layout of this one.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated, Protocol
+from itertools import repeat
+from typing import Annotated, Any, Literal, Protocol, Union
 
+import pydantic_core
 from loguru import logger
-from pydantic import GetPydanticSchema
+from pydantic import GetPydanticSchema, TypeAdapter
 from pydantic_core import core_schema
 
 from asr_server.core.errors import AsrError
@@ -75,11 +81,6 @@ class JobError:
     message: str
     param: str | None = None
 
-    @classmethod
-    def of(cls, error: AsrError) -> JobError:
-        """Return the parts of an error that are stored."""
-        return cls(error.code, error.message, error.param)
-
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
@@ -119,7 +120,7 @@ class JobRecord:
 
     def failed(self, error: AsrError) -> JobRecord:
         """Return the job with the reason why it has no result."""
-        return replace(self, state=JobState.FAILED, result=None, error=JobError.of(error))
+        return replace(self, state=JobState.FAILED, result=None, error=JobError(error.code, error.message, error.param))
 
     def log(self, took_s: float) -> None:
         """Log the end of the job. `took_s`: the time of its last run."""
@@ -131,3 +132,101 @@ class JobRecord:
             waited_s=round(max(0.0, self.started_at - self.created_at), 3),
             took_s=round(took_s, 3),
         )
+
+
+# The exceptions of `RecordFormat.loaded` for a record that is no record.
+DAMAGED = (ValueError, TypeError, AttributeError, KeyError)
+VERSION: Literal[2] = 2
+Json = dict[str, Any]
+
+# Fields of a result that earlier records had as headers.
+_NOTES = {
+    "X-Subtitle-Timing": "time_source",
+    "X-Untranslated": "untranslated",
+    "X-Translation-Error": "translation_error",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredRecord:
+    version: Literal[2]
+    record: JobRecord
+
+
+_stored_records = TypeAdapter(_StoredRecord)
+
+
+class NewerVersion(ValueError):
+    """The record is of a later version of the server."""
+
+
+class RecordFormat:
+    """Writes and reads records whose requests are of these types, which differ in their `task`."""
+
+    def __init__(self, request_types: Iterable[type[JobRequest]]) -> None:
+        union: Any = Union[tuple(request_types)]  # noqa: UP007 - the types are known at run time alone
+        self._requests: TypeAdapter[JobRequest] = TypeAdapter(union)
+
+    def dumped(self, record: JobRecord) -> bytes:
+        """Return the record as it is stored: without the clips of known speakers, which are stored beside it."""
+        record = replace(record, request=with_clips(record.request, repeat(b"")))
+        return pydantic_core.to_json(_StoredRecord(VERSION, record), inf_nan_mode="null")
+
+    def loaded(self, stored: bytes | str, identity: str) -> JobRecord:
+        """Return the record of the job with that id. Raises `NewerVersion` and the exceptions of `DAMAGED`."""
+        record = _stored_records.validate_python(_upgraded(pydantic_core.from_json(stored))).record
+        if record.id != identity:
+            raise ValueError("the record is of another job")
+        return replace(record, request=self._requests.validate_python(record.request))
+
+
+def _upgraded(stored: Any) -> Any:
+    """Return the record in the layout of `VERSION`, and anything that is no record as it is.
+
+    Raises `NewerVersion`, and `ValueError`, `TypeError`, `AttributeError` or `KeyError` where parts are missing.
+    """
+    if not isinstance(stored, dict):
+        return stored
+    version = stored.get("version", 0)
+    if isinstance(version, int) and version > VERSION:
+        raise NewerVersion
+    return {"version": VERSION, "record": _from_unversioned(stored)} if version == 0 else stored
+
+
+def _from_unversioned(record: Json) -> Json:
+    """The first layout had no number. Its requests had `options` and a `shape`, and its results had no part of their
+    own."""
+    request = record["request"]
+    options, shape, task = request["options"], request["shape"], request["task"]
+    cues = shape.get("cues", {})
+    wanted = {
+        "task": task,
+        "language": options.get("language"),
+        "prompt": options.get("context", ""),
+        "temperature": options.get("temperature", 0.0),
+        "output": {name: shape[name] for name in ("response_format", "segments", "words", "logprobs") if name in shape},
+    }
+    wanted["output"] |= {
+        name: cues[before]
+        for name, before in (("max_line_chars", "max_line_columns"), ("max_lines", "max_lines"))
+        if before in cues
+    }
+    if task == "translation":
+        translating = request["translating"]
+        wanted |= {
+            "target_language": translating["target"]["tag"],
+            "glossary": translating.get("glossary", {}),
+            "bilingual": request.get("bilingual", False),
+            "source_on_failure": translating.get("keep_on_failure", False),
+        }
+    return {**record, "request": wanted, "result": _result(record)}
+
+
+def _result(record: Json) -> Json | None:
+    if record["state"] != "succeeded":
+        return None
+    notes = record.get("notes", {})
+    found: Json = {name: notes[header] for header, name in _NOTES.items() if header in notes}
+    _, _, quoted = notes.get("Content-Disposition", "").partition('filename="')
+    name = quoted.removesuffix('"') or None
+    return {**found, "content": "", "media_type": record.get("media_type", ""), "file_name": name}

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing, closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel, Field
 from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.errors import InvalidValue, UnsupportedValue
 from asr_server.jobs.record import JobRecord
 from asr_server.net import body
-from asr_server.net.errors import error_object
+from asr_server.net.errors import ErrorBody, ErrorDetail, error_object
 from asr_server.recordings import forms, sse
-from asr_server.recordings.fields import JobForm, Task
+from asr_server.recordings.forms import JobForm, JobTask
 from asr_server.recordings.requests import Request as RecordingRequest
 from asr_server.recordings.route import headers_of
-from asr_server.recordings.schemas import ErrorBody, ErrorDetail, JobBody, JobDeletedBody, JobProgressBody
 from asr_server.services import CallerDep, Services, ServicesDep
 
 if TYPE_CHECKING:
@@ -29,6 +29,40 @@ if TYPE_CHECKING:
 
     from asr_server.jobs.store import Content
     from asr_server.recordings.requests import Result
+
+
+class JobProgressBody(BaseModel):
+    """How far a job is."""
+
+    done_s: float = Field(description="Seconds of the recording whose text is there, or of speech that are made.")
+    duration_s: float | None = Field(
+        description="Seconds that the recording lasts, once that is known; of speech an estimate until the end."
+    )
+    fraction: float | None = Field(description="The one over the other, 0 to 1.")
+    done_characters: int | None = Field(None, description="Of a text that is spoken: how many are.")
+    characters: int | None = Field(None, description="How many it has.")
+
+
+class JobBody(BaseModel):
+    """One job. Times are Unix seconds."""
+
+    id: str
+    object: Literal["job"] = "job"
+    status: Literal["queued", "running", "succeeded", "failed"]
+    created_at: int
+    started_at: int | None
+    ended_at: int | None
+    progress: JobProgressBody
+    error: ErrorDetail | None = Field(description="Why it failed.")
+
+
+class JobDeletedBody(BaseModel):
+    """A job is gone."""
+
+    id: str
+    object: Literal["job"] = "job"
+    deleted: Literal[True] = True
+
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
@@ -111,20 +145,20 @@ class _ContentResponse(StreamingResponse):
 
 
 def _parse(form: FormData, services: Services) -> tuple[RecordingRequest, UploadFile]:
-    task = body.scalars(form, frozenset({"task"})).get("task", Task.TRANSCRIPTION)
+    task = body.scalars(form, frozenset({"task"})).get("task", JobTask.TRANSCRIPTION)
     match task:
-        case Task.TRANSCRIPTION:
+        case JobTask.TRANSCRIPTION:
             wanted, file = forms.parse(form, services, forms.transcription_request)
             if wanted.stream:
                 raise UnsupportedValue("A job is not streamed; its progress is at its own events.", param="stream")
             return wanted, file
-        case Task.SUBTITLES:
+        case JobTask.SUBTITLES:
             return forms.parse(form, services, forms.subtitle_request)
-        case Task.TRANSLATION:
+        case JobTask.TRANSLATION:
             services.processor.translator.check()
             return forms.parse(form, services, forms.translation_request)
         case _:
-            raise InvalidValue(f"'task' must be one of {', '.join(Task)}.", param="task")
+            raise InvalidValue(f"'task' must be one of {', '.join(JobTask)}.", param="task")
 
 
 def accepted(record: JobRecord) -> Response:

@@ -1,15 +1,19 @@
-"""The runner of jobs: runs those whose turn it is in a store, a few at a time, and answers for all of them."""
+"""Kinds of jobs, of which recordings are one, and the runner of jobs.
+
+It runs those whose turn it is in a store, a few at a time, and answers for all of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from io import SEEK_END
 from itertools import repeat
-from typing import BinaryIO
+from typing import BinaryIO, ClassVar, Protocol, TypeVar, get_args
 
 from loguru import logger
 
@@ -19,13 +23,150 @@ from asr_server.core.errors import (
     JobNotFinished,
     JobNotFound,
     JobsUnavailable,
+    Overloaded,
     ShuttingDown,
+    TranscriptionFailed,
 )
-from asr_server.jobs.record import JobRecord, JobRequest, JobState, with_clips
-from asr_server.jobs.shares import AT_ONCE, ArrivingTexts, JobLimits
-from asr_server.jobs.store import Claim, ClaimLost, Content, JobFiles, JobStore
-from asr_server.jobs.work import JobKind, JobRun, Progress, TextSize, kind_of, new_job, process, when_answered
-from asr_server.recordings.requests import Result
+from asr_server.jobs.record import JobRecord, JobRequest, JobState, clips, new_id, with_clips
+from asr_server.jobs.store import AT_ONCE, ArrivingTexts, Claim, ClaimLost, Content, JobFiles, JobLimits, JobStore
+from asr_server.recordings.pipeline import Emit, Event, RequestProcessor, RunOptions, SegmentDone, Started
+from asr_server.recordings.requests import Request, Result
+from asr_server.schedule.job import Priority
+
+_RETRY_S = 1.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """Seconds of audio that are done, and of all about, 0 if unknown; characters of a text that are spoken."""
+
+    done_s: float
+    duration_s: float
+    done_characters: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobRun:
+    """One run of a job."""
+
+    record: JobRecord
+    store: JobFiles
+    timeout_s: float  # of the whole run
+    report: Callable[[JobProgress], None]  # publishes its progress
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """The result of a job."""
+
+    result: Result
+    content: bytes | None  # of the result, None if it is in the store already
+    duration_s: float  # of the audio
+
+
+class JobKind(Protocol):
+    """One kind of jobs."""
+
+    request_types: ClassVar[tuple[type[JobRequest], ...]]
+    unexpected_error: ClassVar[type[AsrError]]  # of a job after an exception that is no `AsrError`
+
+    async def process(self, run: JobRun) -> JobOutcome:
+        """Raises `AsrError`, and `OSError` for the files of the job. Cancelling it stops all work; the same job may
+        be processed again afterwards."""
+
+
+class RecordingJobs:
+    """Processes recordings as bulk work."""
+
+    request_types: ClassVar[tuple[type[JobRequest], ...]] = get_args(Request)
+    unexpected_error: ClassVar[type[AsrError]] = TranscriptionFailed
+
+    def __init__(self, processor: RequestProcessor) -> None:
+        self._processor = processor
+
+    async def process(self, run: JobRun) -> JobOutcome:
+        """The answer that the route gives. Raises as `JobKind`."""
+        record = run.record
+        options = RunOptions(Priority.BULK, run.timeout_s, caller=record.owner, owner=record.owner)
+        request = await asyncio.to_thread(run.store.request, record)
+        assert isinstance(request, Request)
+        with run.store.recording(record.id) as recording:
+            work = partial(self._processor.process, recording, request, options, _reporting(run))
+            result, transcript = await when_there_is_room(work)
+        return JobOutcome(replace(result, content=b""), result.content, transcript.duration_ms / 1000)
+
+
+def _reporting(run: JobRun) -> Emit:
+    claimed_s = 0.0
+
+    async def report(event: Event) -> None:
+        nonlocal claimed_s
+        if isinstance(event, Started):
+            claimed_s = event.claimed_s
+        elif isinstance(event, SegmentDone):
+            done_s = event.segment.end_ms / 1000
+            run.report(JobProgress(done_s, max(done_s, claimed_s) if claimed_s else 0.0))
+
+    return report
+
+
+def kind_of(kinds: tuple[JobKind, ...], request: JobRequest) -> JobKind:
+    """Return the kind that takes the request."""
+    return next(kind for kind in kinds if isinstance(request, kind.request_types))
+
+
+async def process(kind: JobKind, run: JobRun) -> JobOutcome:
+    """Do one job. Raises `AsrError` alone."""
+    try:
+        return await kind.process(run)
+    except AsrError:
+        raise
+    except OSError as error:
+        raise JobsUnavailable(f"The files of the job cannot be read or written ({error.strerror}).") from error
+    except Exception as error:  # a fault of one job must not end the loop that runs all of them
+        logger.opt(exception=error).error("job failed unexpectedly", id=run.record.id)
+        raise kind.unexpected_error("The server failed on this job; its log has the details.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class TextSize:
+    """The size of a text that is a job."""
+
+    characters: int
+    expected_bytes: int  # that its result will take on the disk at most, about
+
+
+def new_job(
+    request: JobRequest, recording: BinaryIO, owner: str, text: TextSize | None = None
+) -> tuple[JobRecord, int]:
+    """The record of a job that is about to be accepted, and the bytes that it will take. `recording`: or the text, of
+    that size."""
+    record = JobRecord(new_id(), request, time.time(), owner=owner)
+    if text is not None:
+        record = replace(record, characters=text.characters, expected_bytes=text.expected_bytes)
+    return record, recording.seek(0, SEEK_END) + sum(map(len, clips(request))) + record.expected_bytes
+
+
+async def when_there_is_room(work: Callable[[], Awaitable[T]]) -> T:
+    """Return what `work` returns, when it is not refused as too much any more: a job has been accepted already, and
+    waits for callers who wait for an answer."""
+    while True:
+        try:
+            return await work()
+        except Overloaded:
+            await asyncio.sleep(_RETRY_S)
+
+
+async def when_answered(work: Callable[[], Awaitable[T]]) -> T:
+    """Return what `work` returns, once the store answers. Who has lost the claim meanwhile is stopped."""
+    while True:
+        try:
+            return await work()
+        except JobsUnavailable:
+            await asyncio.sleep(_RETRY_S)
+
 
 # A claim is renewed after this long, and sooner when its job went on.
 _RENEW_S, _REPORT_S = 5.0, 1.0
@@ -228,7 +369,7 @@ class JobRunner:
         ended = replace(ended, ended_at=time.time())
         return await when_answered(partial(self._store.end, claim, files, ended, content))
 
-    def _report(self, identity: str, progress: Progress) -> None:
+    def _report(self, identity: str, progress: JobProgress) -> None:
         running = self._running[identity]
         record = replace(
             running.claim.record,

@@ -18,13 +18,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from asr_server.core.errors import InvalidAudio, JobNotFinished, JobNotFound
 from asr_server.jobs import disk_store, runner
-from asr_server.jobs.disk_store import DiskStore
-from asr_server.jobs.folders import JobFolders
+from asr_server.jobs.disk_store import DiskStore, JobFolders
 from asr_server.jobs.record import JobState
-from asr_server.jobs.runner import JobRunner
+from asr_server.jobs.runner import JobRunner, RecordingJobs
 from asr_server.jobs.runner_test import RECORDS, REQUEST, RESULT, TRANSCRIPT, fetched
-from asr_server.jobs.shares import AT_ONCE, AT_ONCE_EACH, JobLimits
-from asr_server.jobs.work import RecordingJobs
+from asr_server.jobs.store import AT_ONCE, AT_ONCE_EACH, JobLimits
 
 TTL_S = 100
 PICKS = st.integers(0, 99)

@@ -21,13 +21,10 @@ from asr_server.core.errors import (
 )
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.jobs import disk_store, runner
-from asr_server.jobs.disk_store import DiskStore
-from asr_server.jobs.folders import JobFolders
-from asr_server.jobs.record import JobRecord, JobState, new_id
-from asr_server.jobs.runner import JobRunner
-from asr_server.jobs.shares import JobLimits
-from asr_server.jobs.stored_record import RecordFormat
-from asr_server.jobs.work import JobOutcome, RecordingJobs, TextSize
+from asr_server.jobs.disk_store import DiskStore, JobFolders
+from asr_server.jobs.record import JobRecord, JobState, RecordFormat, new_id
+from asr_server.jobs.runner import JobOutcome, JobRunner, RecordingJobs, TextSize
+from asr_server.jobs.store import JobLimits
 from asr_server.recordings.pipeline import RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
 from asr_server.schedule.job import Priority

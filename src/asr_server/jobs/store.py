@@ -1,15 +1,23 @@
-"""The protocol of a store of jobs, as their runner uses it. `disk_store.py` has the jobs of one server; a database may
-have those of several servers."""
+"""The protocol of a store of jobs, as their runner uses it, and what stores share: limits, order, parts of results.
+
+`disk_store.py` has the jobs of one server; a database may have those of several servers. Owners take turns, and a
+result that is made in parts is two files that only grow: the samples of finished parts, and a list of these. A part
+counts once its line is in the list, which is written after its samples; the rest that a server left when it died is cut
+off.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping
-from contextlib import AbstractAsyncContextManager
+import os
+import re
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
+from types import TracebackType
 from typing import BinaryIO, ClassVar, Protocol
 
-from asr_server.jobs.parts import JobParts
+from asr_server.core.errors import Overloaded
 from asr_server.jobs.record import JobRecord, JobRequest, JobState
 
 
@@ -127,3 +135,193 @@ class JobStore(Protocol):
 
     async def expire(self) -> None:
         """Remove jobs whose time is over."""
+
+
+SAMPLE_BYTES = 2
+_LINE = re.compile(rb"([0-9a-f]{64}) (\d{1,12})\n")
+_BLOCK_BYTES = 480_000
+
+
+@dataclass(frozen=True, slots=True)
+class JobPart:
+    """A finished part of a result."""
+
+    key: str  # a digest of all that its samples depend on
+    samples: int  # how many, of 16 bits, mono
+
+
+class JobParts:
+    """Both files, open for appending and reading. One user at a time; every method may wait for the disk and raise
+    `OSError`."""
+
+    def __init__(self, audio: BinaryIO, listed: BinaryIO) -> None:
+        self._audio, self._list = audio, listed
+        self.finished = self._read()
+        self.cut(len(self.finished))
+
+    def __enter__(self) -> JobParts:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self._audio.close()
+        self._list.close()
+
+    @property
+    def samples(self) -> int:
+        """The number of samples of all finished parts."""
+        return sum(part.samples for part in self.finished)
+
+    def cut(self, count: int) -> None:
+        """Forget all but the first `count` parts."""
+        del self.finished[count:]
+        self._list.truncate(sum(len(_line(part)) for part in self.finished))
+        self._audio.truncate(self.samples * SAMPLE_BYTES)
+
+    def write(self, data: bytes) -> None:
+        """Add the next bytes of the part that is being made."""
+        self._audio.write(data)
+
+    def finish_part(self, key: str) -> None:
+        """End the part. When this returns, the part is on the disk."""
+        self._audio.flush()
+        os.fsync(self._audio.fileno())
+        size = os.fstat(self._audio.fileno()).st_size
+        part = JobPart(key, size // SAMPLE_BYTES - self.samples)
+        self._list.write(_line(part))
+        self._list.flush()
+        os.fsync(self._list.fileno())
+        self.finished.append(part)
+
+    def samples_of(self, number: int) -> bytes:
+        """Return the samples of a finished part."""
+        begin = sum(part.samples for part in self.finished[:number]) * SAMPLE_BYTES
+        return os.pread(self._audio.fileno(), self.finished[number].samples * SAMPLE_BYTES, begin)
+
+    def blocks(self, part: JobPart) -> Iterator[bytes]:
+        """The samples of the next part, from the beginning of the file on, a few seconds at a time."""
+        left = part.samples * SAMPLE_BYTES
+        while left:
+            data = self._audio.read(min(left, _BLOCK_BYTES))
+            if not data:
+                raise OSError("the samples of a part are missing")
+            left -= len(data)
+            yield data
+
+    def rewind(self) -> None:
+        """Read from the beginning."""
+        self._audio.seek(0)
+
+    def _read(self) -> list[JobPart]:
+        self._list.seek(0)
+        found: list[JobPart] = []
+        kept = os.fstat(self._audio.fileno()).st_size
+        for line in self._list:
+            matched = _LINE.fullmatch(line)
+            if matched is None:
+                break
+            part = JobPart(matched[1].decode(), int(matched[2]))
+            kept -= part.samples * SAMPLE_BYTES
+            if kept < 0:
+                break
+            found.append(part)
+        return found
+
+
+def _line(part: JobPart) -> bytes:
+    return f"{part.key} {part.samples}\n".encode()
+
+
+# One is transcribed while another is decoded or rendered. More of one caller would only share the same batch. The third
+# place is for another one, who need not wait until one of these ends.
+AT_ONCE, AT_ONCE_EACH = 3, 2
+_RETRY_AFTER_S = 60
+# Each may take some 100 MiB until it is on the disk.
+_TEXTS_AT_ONCE, _TEXTS_AT_ONCE_EACH = 4, 2
+
+
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """The limits of all jobs and of each owner's. A limit of an owner that is 0 means: with several keys as much as the
+    owner leaves free, otherwise no limit.
+    """
+
+    ttl_s: float  # finished jobs are kept for so long
+    timeout_s: float  # of one run
+    max_jobs: int  # that wait and run
+    key_max_jobs: int = 0  # of one owner, that wait and run
+    key_max_bytes: int = 0  # of all jobs of one owner
+    several_keys: bool = False  # the server has more than one key
+    max_bytes: int = 0  # of all jobs in a database
+
+    def check_jobs(self, jobs: Counter[str], owner: str) -> None:
+        """Raise `Overloaded` if there is no place for one more. `jobs`: how many wait and run, by owner."""
+        free = self.max_jobs - jobs.total()
+        if free <= 0:
+            raise Overloaded("Too many jobs are waiting; try again later.", retry_after_s=_RETRY_AFTER_S)
+        limit = self.key_max_jobs or (free if self.several_keys else 0)
+        if owner and limit and jobs[owner] >= limit:
+            raise Overloaded(
+                f"This key has {jobs[owner]} jobs waiting or running, and may have no more; try again later.",
+                retry_after_s=_RETRY_AFTER_S,
+            )
+
+    def check_bytes(self, kept: int, free: int, owner: str) -> None:
+        """Raise `Overloaded` if the owner's jobs are too large. `kept`: bytes of theirs, with the new one. `free`: what
+        the disk or the database has left then."""
+        limit = self.key_max_bytes or (free if self.several_keys else 0)
+        if owner and (self.key_max_bytes or self.several_keys) and kept > limit:
+            raise Overloaded(
+                f"The jobs of this key may take {max(0, limit) // 2**20} MiB, and with this one would take "
+                f"{kept // 2**20}: delete finished ones, or try again later.",
+                retry_after_s=_RETRY_AFTER_S,
+            )
+
+
+class ArrivingTexts:
+    """Room in the memory for long texts that have not been stored yet."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[str] = Counter()
+
+    @contextmanager
+    def one(self, caller: str) -> Iterator[None]:
+        """Hold room for one until the block ends. `caller`: a key or an address. Raises `Overloaded`."""
+        if self._counts.total() == _TEXTS_AT_ONCE or (caller and self._counts[caller] == _TEXTS_AT_ONCE_EACH):
+            raise Overloaded("Other long texts are arriving; try again.", retry_after_s=5)
+        self._counts[caller] += 1
+        try:
+            yield
+        finally:
+            self._counts[caller] -= 1
+            self._counts += Counter()  # drops those without any
+
+
+class WaitingJobs:
+    """Jobs that wait: owners take turns, each in the order of its own jobs, and have at most `each` under way."""
+
+    def __init__(self, each: int) -> None:
+        self._each = each
+        self._waiting: dict[str, deque[str]] = {}  # the owner whose turn is next comes first
+
+    def put(self, owner: str, identity: str) -> None:
+        """Add a job, which waits from now on."""
+        self._waiting.setdefault(owner, deque()).append(identity)
+
+    def remove(self, owner: str, identity: str) -> None:
+        """Remove a job, if it waits."""
+        waiting = self._waiting.get(owner, deque())
+        if identity in waiting:
+            waiting.remove(identity)
+            if not waiting:
+                del self._waiting[owner]
+
+    def next(self, under_way: Counter[str]) -> str | None:
+        """Take the job whose turn it is, None if there is none. `under_way`: how many each owner has."""
+        for owner, waiting in self._waiting.items():
+            if under_way[owner] < self._each:
+                identity = waiting.popleft()
+                del self._waiting[owner]
+                if waiting:
+                    self._waiting[owner] = waiting  # behind the others
+                return identity
+        return None

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from asr_server.core.errors import InvalidValue, MalformedBody
 from asr_server.net import websocket_io
-from asr_server.recordings.fields import MAX_TEXT_CHARS
+from asr_server.recordings.requests import MAX_TEXT_CHARS
 
 TURN_LIKELY = "turn.likely"  # the type of the message that tells that a speaker has probably finished
 _MAX_TEXT_BYTES = 256 * 1024
@@ -61,7 +61,7 @@ class Query(_Endpointing):
     turn_events: bool = False
 
 
-class Action(_Endpointing):
+class ClientAction(_Endpointing):
     """An action that a client asks for in a text frame."""
 
     model_config = ConfigDict(strict=True)
@@ -84,7 +84,7 @@ def parse_query(values: Mapping[str, str]) -> Query:
         raise _invalid(error) from None
 
 
-def parse_action(text: str) -> Action:
+def parse_action(text: str) -> ClientAction:
     """Raises `MalformedBody` for what is no JSON object, `InvalidValue` for an unknown action or a wrong type."""
     if len(text) > _MAX_TEXT_BYTES:
         raise MalformedBody("The message is too long; audio belongs into binary frames.")
@@ -96,7 +96,7 @@ def parse_action(text: str) -> Action:
     if not isinstance(values, dict):
         raise MalformedBody("The message must be a JSON object with an 'action'.")
     try:
-        action = Action.model_validate(values)
+        action = ClientAction.model_validate(values)
     except ValidationError as error:
         raise _invalid(error) from None
     if len(action.words or "") > MAX_TEXT_CHARS:

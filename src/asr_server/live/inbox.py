@@ -19,9 +19,9 @@ _MOST_ACTIONS = 16
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The connection is gone. `clean`: the client ended it, so the open utterance ends; otherwise it stays open."""
+    """The connection is gone."""
 
-    clean: bool
+    clean: bool  # the client ended it, so the open utterance ends; otherwise it stays open
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,26 @@
-"""The requests of a live session put to the engines: partials to the fast one, finals to the accurate one."""
+"""The requests of a live session to the engines: partials to the fast one, finals to the accurate one, word times."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from asr_server.core.errors import AsrError
+from asr_server.core.transcript import Word
 from asr_server.engine.protocol import EngineTraits, Finish, Hypothesis, Utterance, Written
 from asr_server.live.machine.events import ResultKind, Transcribe, TranscribeResult
 from asr_server.live.session_stats import LiveObserver
-from asr_server.recordings.retry import retry
+from asr_server.recordings.requests import WordTimes
+from asr_server.recordings.segmenter import SpeechSpan
+from asr_server.recordings.span import retry, time_words
 from asr_server.schedule.job import Priority
 from asr_server.text import scripts
 
 if TYPE_CHECKING:
     from asr_server.engine.client import EngineClient, Transcription
+    from asr_server.live.machine.events import Final, FinalPart, Samples
 
 
 @dataclass(slots=True)
@@ -32,16 +38,13 @@ class MeanTime:
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """The engines for partials and for finals of the default model, those of `others` by name, and who counts them.
+    """The engines for partials and for finals, and who counts them."""
 
-    Where the default model makes its own partials, `fast` and `accurate` are one object. `times`: what answers took.
-    """
-
-    fast: EngineClient
-    accurate: EngineClient
+    fast: EngineClient  # makes partials of the default model; where that makes its own, it is `accurate`
+    accurate: EngineClient  # makes finals of the default model
     observer: LiveObserver = field(default_factory=LiveObserver)
-    others: Mapping[str, EngineClient] = field(default_factory=dict)
-    times: dict[ResultKind, MeanTime] = field(default_factory=dict)
+    others: Mapping[str, EngineClient] = field(default_factory=dict)  # of further models by name
+    times: dict[ResultKind, MeanTime] = field(default_factory=dict)  # what answers took
 
     def of(self, model: str, kind: ResultKind = ResultKind.FINAL) -> EngineClient:
         """Return the engine for requests of that kind and a model, "" for the default."""
@@ -65,11 +68,11 @@ class Engines:
 
 @dataclass(frozen=True, slots=True)
 class LiveInference:
-    """The requests of one session to its engines; `timeout_s` is the time limit of each answer."""
+    """The requests of one session to its engines."""
 
     engines: Engines
     session: str
-    timeout_s: float
+    timeout_s: float  # limit of each answer
 
     async def transcribe(self, request: Transcribe, priority: Priority) -> TranscribeResult:
         """The result. A final that loops or finds no end is tried again in halves, as a span of a recording is.
@@ -129,3 +132,71 @@ def _joined(request: Transcribe, halves: Sequence[Hypothesis]) -> TranscribeResu
     text = scripts.join(half.text for half in halves)
     language = next((half.language for half in halves if half.language), "")
     return TranscribeResult(request.ticket, text, language, detached=True)
+
+
+@dataclass(frozen=True, slots=True)
+class WordTimestamps:
+    """The words of an utterance whose final was sent before, in milliseconds of the session."""
+
+    utterance: int
+    words: tuple[Word, ...]
+
+
+class FinalWordTimes:
+    """Times the words of one session; `send` gets those of each final with text. `engine_of`: finds the aligner.
+
+    Holds the audio of one utterance only: those before it have their finals, or were discarded and have none.
+    """
+
+    def __init__(
+        self, engine_of: Callable[[str], EngineClient], how: WordTimes, send: Callable[[WordTimestamps], None]
+    ) -> None:
+        self._engine_of = engine_of
+        self._model = ""
+        self._how = how
+        self._send = send
+        self._utterance = 0
+        self._audio: dict[int, Samples] = {}  # of the parts of that utterance, by where they begin
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def on_request(self, request: Transcribe) -> None:
+        """The engine transcribes this audio, which begins where its utterance does."""
+        if self._how is not WordTimes.NONE:
+            if request.utterance != self._utterance:
+                self._utterance, self._model, self._audio = request.utterance, request.model, {}
+            self._audio[request.start_samples] = request.audio
+
+    def on_final(self, final: Final) -> None:
+        """A final has been sent: find its words."""
+        if final.utterance != self._utterance:
+            return
+        audio, self._audio = self._audio, {}
+        spoken = [(part, audio[part.start_samples]) for part in final.parts if part.text.strip()]
+        if spoken:
+            task = asyncio.create_task(self._find(final, spoken))
+            self._tasks.add(task)  # asyncio itself holds a task only weakly
+            task.add_done_callback(self._tasks.discard)
+
+    async def wait(self, timeout_s: float) -> None:
+        """Wait until the words that are being timed have been sent."""
+        if self._tasks:
+            await asyncio.wait(set(self._tasks), timeout=timeout_s)
+
+    def close(self) -> None:
+        """Look for no more words."""
+        self._audio.clear()
+        for task in self._tasks:
+            task.cancel()
+
+    async def _find(self, final: Final, spoken: list[tuple[FinalPart, Samples]]) -> None:
+        words: list[Word] = []
+        engine = self._engine_of(self._model)
+        try:
+            for part, audio in spoken:
+                span = SpeechSpan(part.start_samples, part.start_samples + len(audio), audio, 1.0)
+                words += await time_words(
+                    engine, span, part.text, final.language, self._how, priority=Priority.INTERACTIVE
+                )
+        except AsrError:  # the server shuts down; the text was sent
+            return
+        self._send(WordTimestamps(final.utterance, tuple(words)))

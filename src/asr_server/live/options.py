@@ -1,40 +1,48 @@
-"""The options of a live session, and the resources that all live sessions share."""
+"""The options of a live session, the parts that features add to it, and the resources that all live sessions share.
+
+Parts stand in a list, in the order in which a message passes them on its way to the client; the session knows no more
+of a feature than its part.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.net.shared_bytes import SharedBytes
 from asr_server.recordings.requests import WordTimes
+from asr_server.schedule.capacity import FIRST_GUESS_SPEED, FIRST_GUESS_SPEED_GPU, StreamRules
 from asr_server.schedule.job import Priority
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
+    from asr_server.core.settings import Settings
+    from asr_server.engine.plan import Plan
     from asr_server.live.actions import Query
-    from asr_server.live.end_of_turn import EndOfTurnEstimator
     from asr_server.live.inference import Engines
-    from asr_server.live.machine.events import TurnConfig
-    from asr_server.live.parts import PartRequest
+    from asr_server.live.machine.events import Action, Event, Samples, TurnConfig
+    from asr_server.live.machine.session import LiveMachine
+    from asr_server.live.outbox import Message, Outgoing, PartMessage
+    from asr_server.live.speech_detection import EndOfTurnEstimator
     from asr_server.schedule.quota import Place
 
 
 @dataclass(frozen=True, slots=True)
 class SessionBegin:
-    """A place in a session from where another one goes on: it gets the audio from byte `received_bytes` on, and the
-    client's actions after the first `actions`."""
+    """A place in a session from where another one goes on."""
 
     session_id: str
     issuer: str  # names the session object that issued it, in one process
     utterances: int = 0  # that are finished
     samples: int = 0  # the position in the session's time, at 16 kHz
-    received_bytes: int = 0
-    actions: int = 0
+    received_bytes: int = 0  # it gets the audio from this byte on
+    actions: int = 0  # and the client's actions after this many
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +66,7 @@ OpeningReader = Callable[["WebSocket", Opening], Awaitable[Opening]]
 
 @dataclass(frozen=True, slots=True)
 class LiveSessionOptions:
-    """How a session begins."""
+    """The options with which a session begins."""
 
     rules: TurnConfig
     input_rate_hz: int = SAMPLE_RATE
@@ -87,3 +95,119 @@ class Shared:
     paces: Mapping[Priority, asyncio.Lock] = field(
         default_factory=lambda: {Priority.INTERACTIVE: asyncio.Lock(), Priority.BULK: asyncio.Lock()}
     )
+
+
+Json = dict[str, Any]
+
+
+class PartSession(Protocol):
+    """A session, as its parts see it."""
+
+    id: str
+    input_rate_hz: int
+    asked_rules: TurnConfig  # that the client's query asks for
+    is_continued: bool  # it was with another server before
+    received_actions: int  # from the client, so far
+
+    def send(self, message: PartMessage) -> None:
+        """Send a message that a part makes at its own time."""
+
+
+class SessionPart:
+    """A part of one session. Methods to override; these change nothing.
+
+    All are called on the event loop and must return at once. `close` may be called more than once.
+    """
+
+    can_move = False  # the client can go on with another server: `move_request` returns a message
+
+    def has_issued(self, issuer: str) -> bool:
+        """True if it is this part that gave the client a `SessionBegin` with this issuer."""
+        return False
+
+    def hello(self, session: PartSession, *, is_first: bool, is_resumed: bool) -> Json:
+        """Return the fields of the part in the first message of a connection.
+
+        `is_first`: no other connection had the session; `is_resumed`: the client names a session, of any server.
+        """
+        return {}
+
+    def on_connect(self, machine: LiveMachine, *, is_resumed: bool) -> Iterable[PartMessage]:
+        """Return the messages that a new connection gets after the texts that its client lacks."""
+        return ()
+
+    def on_samples(self, samples: Samples) -> None:
+        """Take the next audio that the session's clock counts, mono at 16 kHz."""
+
+    def on_processed(
+        self, actions: Sequence[Action], event: Event | None, machine: LiveMachine, *, counted: bool
+    ) -> PartMessage | None:
+        """Return a message to send now that the machine has processed an event and its actions were performed.
+
+        `event` is None for an action that was refused; `counted`: it was an action of the client's.
+        """
+        return None
+
+    def shown(self, message: Message) -> Message | None:
+        """Return the message to send in place of this one, or None to send nothing."""
+        return message
+
+    def completed(self, outgoing: Outgoing) -> Outgoing:
+        """Return a message that all parts have let pass, with what this part adds to it."""
+        return outgoing
+
+    def preceding(self) -> PartMessage | None:
+        """Return a message that must be sent before the one that was just completed."""
+        return None
+
+    def on_wire(self, content: Json) -> Json:
+        """Return the message of the wire that the client gets for this one of the machine's figures."""
+        return content
+
+    def move_request(self, machine: LiveMachine, within_s: float) -> PartMessage | None:
+        """Return the message that asks the client to go on with another server within that time."""
+        return None
+
+    def close(self) -> None:
+        """End what the part has under way: the session is over."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartRequest:
+    """A part that a session is to be opened with."""
+
+    make: Callable[[PartSession], SessionPart]
+    check: Callable[[], None] = lambda: None  # raises an `AsrError` where the part is not available
+
+
+def stream_rules(settings: Settings, plan: Plan) -> StreamRules:
+    """Return the rules for these settings, as the plan resolved them."""
+    return StreamRules(
+        partial_every_s=settings.ws_buffer_size / (2 * SAMPLE_RATE),
+        max_sessions=settings.max_live_sessions,
+        first_guess_speed=FIRST_GUESS_SPEED_GPU if plan.device.startswith("cuda") else FIRST_GUESS_SPEED,
+        refuses=settings.live_admission,
+        steps_are_work=plan.remote is None,
+    )
+
+
+# Whoever has sent so much more audio than time has passed is not speaking, but sending a recording.
+_AHEAD_S = 10.0
+_MOVED_S = 10.0  # of audio that a client may record while it moves to another server
+
+
+@dataclass(frozen=True, slots=True)
+class SendingPace:
+    """The pace at which the client of one session sends."""
+
+    bytes_per_s: int
+    began_s: float  # when the speaker of its first byte began, by the machine's monotonic clock
+
+    def is_spoken(self, sent_bytes: int) -> bool:
+        """True if so many bytes may come from somebody who speaks."""
+        return sent_bytes / self.bytes_per_s - (time.monotonic() - self.began_s) <= _AHEAD_S
+
+
+def began_before_moving_s(max_utterance_s: float) -> float:
+    """Return when a session began that goes on from another server: its client sends an utterance and more again."""
+    return time.monotonic() - _MOVED_S - max_utterance_s

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from asr_server.core.errors import AsrError, SlowReader
-from asr_server.live.final_words import WordTimestamps
+from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import (
     Checkpoint,
     Configured,
@@ -49,7 +49,7 @@ class PartMessage(ABC):
 
 
 class TextDetails(PartMessage):
-    """What a part knows of the text of an utterance: sent with the text, and alone when it has changed since."""
+    """A part's details of the text of an utterance: sent with the text, and alone when they have changed since."""
 
     __slots__ = ()
 

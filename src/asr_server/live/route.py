@@ -4,17 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 from fastapi import APIRouter, WebSocket
 from starlette.types import Message
 
-from asr_server.core.audio import s_to_samples
+from asr_server.core.audio import s_to_samples, samples_to_s
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken
-from asr_server.live import actions, messages
+from asr_server.live import actions
+from asr_server.live.actions import TURN_LIKELY
 from asr_server.live.inbox import RefusedAction
-from asr_server.live.machine.events import Audio, Configure, Detection, Event, Flush, GetCheckpoint, Reset, TurnConfig
+from asr_server.live.inference import WordTimestamps
+from asr_server.live.machine.events import (
+    Audio,
+    Checkpoint,
+    Configure,
+    Configured,
+    Detection,
+    EndOfTurnLikely,
+    Event,
+    Final,
+    Flush,
+    GetCheckpoint,
+    Partial,
+    Reset,
+    ResetDone,
+    SessionError,
+    TurnConfig,
+)
 from asr_server.live.options import LiveSessionOptions, Opening
-from asr_server.live.session import Connection
+from asr_server.live.outbox import Outgoing, PartMessage
+from asr_server.live.session import LiveConnection
 from asr_server.net import websocket_io
 from asr_server.net.access import Caller
 from asr_server.net.errors import live_error_message
@@ -59,7 +79,7 @@ async def _run(socket: WebSocket, services: Services) -> None:
         services.live.disconnect(connection, clean=clean, resumable=resumable, moved=moved)
 
 
-async def _connect(services: Services, opening: Opening, socket: WebSocket) -> Connection:
+async def _connect(services: Services, opening: Opening, socket: WebSocket) -> LiveConnection:
     """Return a connection to a new session, or to the one that the query resumes or continues."""
     caller: Caller = socket.state.caller
     query, begin = opening.query, opening.begin
@@ -97,7 +117,7 @@ def _rules(services: Services, query: actions.Query) -> TurnConfig:
     )
 
 
-def _hello(services: Services, connection: Connection, *, is_resumed: bool) -> dict[str, object]:
+def _hello(services: Services, connection: LiveConnection, *, is_resumed: bool) -> dict[str, object]:
     """The first message. For a resumed session it says how many bytes have arrived; the client sends the rest again."""
     session, settings = connection.session, services.settings
     hello: dict[str, object] = {
@@ -109,7 +129,7 @@ def _hello(services: Services, connection: Connection, *, is_resumed: bool) -> d
         "overlap_size": 2 * s_to_samples(settings.vad_suffix_ms / 1000),
         "window_max_s": services.live.max_utterance_s,
         "use_server_vad": session.rules.detection is Detection.VOICE,
-        "endpointing": messages.endpointing(session.rules),
+        "endpointing": endpointing(session.rules),
     }
     if is_resumed:
         hello |= {"resumed": True, "received_bytes": session.received_bytes}
@@ -118,7 +138,7 @@ def _hello(services: Services, connection: Connection, *, is_resumed: bool) -> d
     return hello
 
 
-async def _read(socket: WebSocket, services: Services, connection: Connection) -> Message:
+async def _read(socket: WebSocket, services: Services, connection: LiveConnection) -> Message:
     """Hand every frame to the session. Returns how the client closed the socket."""
     while True:
         message = await socket.receive()
@@ -130,7 +150,7 @@ async def _read(socket: WebSocket, services: Services, connection: Connection) -
             await _act(socket, services, connection, message.get("text") or "")
 
 
-async def _act(socket: WebSocket, services: Services, connection: Connection, text: str) -> None:
+async def _act(socket: WebSocket, services: Services, connection: LiveConnection, text: str) -> None:
     """One text frame. A frame with an error is answered with that error, and the session goes on."""
     try:
         action = actions.parse_action(text)
@@ -148,7 +168,7 @@ async def _act(socket: WebSocket, services: Services, connection: Connection, te
         await connection.send(RefusedAction())
 
 
-def _event(services: Services, connection: Connection, action: actions.Action) -> Event:
+def _event(services: Services, connection: LiveConnection, action: actions.ClientAction) -> Event:
     match action.action:
         case "flush":
             return Flush()
@@ -161,7 +181,7 @@ def _event(services: Services, connection: Connection, action: actions.Action) -
             return Configure(rules, asked_language=action.language or "")
 
 
-def _changed(services: Services, rules: TurnConfig, action: actions.Action) -> TurnConfig:
+def _changed(services: Services, rules: TurnConfig, action: actions.ClientAction) -> TurnConfig:
     if action.language is not None:
         language = languages.normalize(action.language)
         services.catalog.check_language(language, model=rules.model)
@@ -180,11 +200,73 @@ def _changed(services: Services, rules: TurnConfig, action: actions.Action) -> T
     )
 
 
-async def _write(socket: WebSocket, connection: Connection) -> None:
+async def _write(socket: WebSocket, connection: LiveConnection) -> None:
     async for outgoing in connection.messages():
-        message = messages.render(outgoing)
+        message = render(outgoing)
         if message is None:
             continue
         for part in connection.session.parts:
             message = part.on_wire(message)
         await socket.send_json(message)
+
+
+def render(outgoing: Outgoing) -> dict[str, Any] | None:
+    """The message by the figures of the machine; None for what this protocol does not send."""
+    match outgoing.message:
+        case Partial() as partial:
+            return _text(partial, outgoing, partial.committed, partial.tentative)
+        case Final() as final:
+            known = {} if final.end_of_turn is None else {"end_of_turn": round(final.end_of_turn, 3)}
+            return {**_text(final, outgoing, final.text, ""), "ending": final.ending.value, **known}
+        case EndOfTurnLikely(utterance=utterance, probability=probability, end_samples=end_samples):
+            return {
+                "type": TURN_LIKELY,
+                "utterance": utterance,
+                "probability": round(probability, 3),
+                "end": round(samples_to_s(end_samples), 3),
+            }
+        case WordTimestamps(utterance=utterance, words=words):
+            return {"utterance": utterance, "words": [word.listed() for word in words]}
+        case ResetDone():
+            return {"status": "buffer_reset"}
+        case Configured(rules=rules, asked_language=asked):
+            return {
+                "status": "configured",
+                "language": asked or languages.code(rules.language or "") or "auto",
+                "language_name": rules.language or "",
+                "use_server_vad": rules.detection is Detection.VOICE,
+                "endpointing": endpointing(rules),
+            }
+        case Checkpoint(end_samples=end_samples, utterance=utterance):
+            return {"status": "settled", "seconds": samples_to_s(end_samples), "utterance": utterance}
+        case SessionError() as error:
+            return live_error_message(error)
+        case PartMessage() as own:
+            return own.wire()
+        case _:
+            return None
+
+
+def endpointing(rules: TurnConfig) -> str:
+    """Return who ends an utterance, in the words of the query."""
+    if rules.detection is Detection.MANUAL:
+        return "manual"
+    return "pause" if rules.end_of_turn is None else "semantic"
+
+
+def _text(result: Partial | Final, outgoing: Outgoing, committed: str, tentative: str) -> dict[str, Any]:
+    final = isinstance(result, Final)
+    message = {
+        "text": result.text,
+        "is_partial": not final,
+        "is_final": final,
+        "committed": committed,
+        "tentative": tentative,
+        "utterance": result.utterance,
+        "start": round(samples_to_s(result.start_samples), 3),
+        "end": round(samples_to_s(result.end_samples), 3),
+        "language": result.language,
+        "language_code": languages.code(result.language),
+        "lag_ms": outgoing.lag_ms,
+    }
+    return message | outgoing.details.fields() if outgoing.details is not None else message

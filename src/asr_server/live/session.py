@@ -18,11 +18,8 @@ from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import AsrError, SessionTaken
-from asr_server.live.arrivals import ArrivalTimes, SendingPace, began_before_moving_s
-from asr_server.live.final_words import FinalWordTimes
 from asr_server.live.inbox import Disconnected, Inbox, Incoming, RefusedAction
-from asr_server.live.inference import LiveInference
-from asr_server.live.machine.config import LiveMachineConfig
+from asr_server.live.inference import FinalWordTimes, LiveInference
 from asr_server.live.machine.cutting import SLICE_BYTES, pieces
 from asr_server.live.machine.events import (
     Action,
@@ -47,11 +44,11 @@ from asr_server.live.machine.events import (
 )
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.table import State
-from asr_server.live.machine.utterance import Frame
-from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
+from asr_server.live.machine.utterance import Frame, LiveMachineConfig
+from asr_server.live.options import LiveSessionOptions, SendingPace, SessionBegin, Shared, began_before_moving_s
 from asr_server.live.outbox import Message, Outbox, Outgoing, PartMessage, TextDetails, missed
-from asr_server.live.session_stats import SessionOutcome, SessionStats
-from asr_server.live.voice_detection import VoiceDetector
+from asr_server.live.session_stats import ArrivalTimes, SessionOutcome, SessionStats
+from asr_server.live.speech_detection import VoiceDetector
 from asr_server.net.loop_time import slice_queue
 from asr_server.net.shared_bytes import PIECE_BYTES
 from asr_server.schedule.admission import AdmissionTicket
@@ -64,7 +61,7 @@ _FINALS_KEPT = 256  # a client misses at most what was on its way when the conne
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Connection:
+class LiveConnection:
     """A client's end of a session, until it leaves or another connection takes the session over."""
 
     session: LiveSession
@@ -81,7 +78,7 @@ class Connection:
 
 
 class LiveSession:
-    """Made by `LiveSessions`; clients reach it through a `Connection`."""
+    """Made by `LiveSessions`; clients reach it through a `LiveConnection`."""
 
     def __init__(
         self,
@@ -134,11 +131,12 @@ class LiveSession:
 
     # -- connections -------------------------------------------------------------------------------------------------
 
-    def connect(self, received: int | None = None) -> Connection:
+    def connect(self, received: int | None = None) -> LiveConnection:
         """Return a new connection: it gets the finals after utterance `received` and the details of those before, then
         the open utterance as it stands. The connection before ends with `SessionTaken`. `received` is None for the
         first one.
         """
+        # Nothing here waits, so that no message falls between the old outbox and the new one, or is in both.
         self._outbox.close(SessionTaken("The session goes on over another connection."))
         has = (received or 0) - self._begin.utterances
         self._outbox = Outbox([lacked for kept in self._finals if (lacked := missed(kept, has)) is not None])
@@ -149,7 +147,7 @@ class LiveSession:
         for part in self.parts:
             for message in part.on_connect(self.machine, is_resumed=received is not None):
                 self._outbox.put(Outgoing(message))
-        return Connection(self, self._outbox, received is None)
+        return LiveConnection(self, self._outbox, received is None)
 
     @property
     def can_move(self) -> bool:
@@ -184,6 +182,7 @@ class LiveSession:
     async def _take(self, event: Event | RefusedAction, outbox: Outbox) -> None:
         if self.is_current(outbox):
             await self._inbox.wait_for_room(event)
+        # Looked at again after the wait, and nothing waits from here on: what is counted is in the inbox.
         if not self.is_current(outbox):
             raise SessionTaken("The session goes on over another connection.")
         if isinstance(event, Audio):
@@ -206,6 +205,7 @@ class LiveSession:
     def disconnect(self, *, clean: bool) -> None:
         """The connection is gone; what it had sent is processed first."""
         self.stats.on_disconnect(clean=clean)
+        # The end goes through the inbox and not to the machine: audio that arrived before would follow the flush.
         self._outbox.close()
         self._inbox.put(Disconnected(clean))
         self._ticket.left = clean
@@ -214,17 +214,19 @@ class LiveSession:
     async def finish(self) -> None:
         """End the open utterance. Returns when its final is in the outbox."""
         self._inbox.put(Close())
+        # The task may have ended by a fault, which sets `_machine_changed` too, and closes nothing in the machine.
         while not self._task.done() and (self._inbox or self.machine.state is not State.CLOSED or self.machine.busy):
             await self._next_change()
 
     def end(self, error: AsrError | None = None) -> None:
         """Cancel whatever is under way, and end the connection, with the error if there is one."""
+        # Callbacks look at it, also those of tasks that were done before: the machine gets no event any more.
         self.ended = True
         self._task.cancel()
         self._word_times.close()
         for part in self.parts:
             part.close()
-        self._machine_changed.set()
+        self._machine_changed.set()  # for `finish`, which would wait for a final that does not come
         for task in (*self._requests.values(), *self._estimates):
             task.cancel()
         self._outbox.close(error)
@@ -238,6 +240,7 @@ class LiveSession:
         """Process the inbox, for the life of the session."""
         while True:
             await self._process(await self._inbox.first())
+            # Only now: what is being processed still takes room, or a client could have twice as much under way.
             self._inbox.remove_first()
             self._account()
             self._machine_changed.set()  # `finish` waits for the inbox too
@@ -269,6 +272,7 @@ class LiveSession:
             if priority.is_live:
                 await self._process_slice(audio, arrived_s)
                 continue
+            # Held while it sleeps: sessions of this priority take turns, and together have half of the time at most.
             async with self._shared.paces[priority]:
                 began_s = time.monotonic()
                 await self._process_slice(audio, arrived_s)
@@ -279,6 +283,7 @@ class LiveSession:
 
     async def _process_slice(self, audio: Audio, arrived_s: float) -> None:
         frames = await self._detector.frames(self.machine, audio)
+        # Before the machine gets the audio: later, its actions would wait, and those of a result would overtake them.
         await slice_queue().next()
         actions = self.machine.receive(audio, frames)
         # Before the actions: their lag is counted from here.
@@ -396,13 +401,18 @@ class LiveSession:
         if priority.is_live and request.kind is ResultKind.FINAL:
             priority = Priority.FINAL
         task = asyncio.create_task(self._inference.transcribe(request, priority))
+        # The loop itself holds a task only weakly. Its callback runs later, so that no result comes in the middle of
+        # the actions that are being performed.
         self._requests[request.ticket] = task
         task.add_done_callback(functools.partial(self._on_request_done, request.ticket))
 
     @property
     def _priority(self) -> Priority:
-        """Of partials. A speaker goes first. A recording that comes faster than it is spoken has the same right as one
-        in a file, and gives way to others when its client is gone."""
+        """Return the priority of partials.
+
+        A speaker goes first. A recording that comes faster than it is spoken has the same right as one in a file, and
+        gives way to others when its client is gone.
+        """
         if self._pace.is_spoken(self.received_bytes - self._began_bytes):
             return Priority.PARTIAL
         return Priority.BULK if self.detached.is_set() else Priority.INTERACTIVE

@@ -19,8 +19,7 @@ from asr_server.live.machine.events import (
     TranscribeResult,
     UtteranceEnded,
 )
-from asr_server.live.options import LiveSessionOptions
-from asr_server.live.parts import PartRequest, SessionPart
+from asr_server.live.options import LiveSessionOptions, PartRequest, SessionPart
 from asr_server.live.session_stats import LiveObserver, SessionOutcome
 from asr_server.recordings.requests import WordTimes
 from asr_server.schedule.job import Priority

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.live.machine.config import AudioAccount
 from asr_server.live.machine.events import Ending, Final, Partial, ResetDone, UtteranceEnded, UtteranceStarted
+from asr_server.live.machine.utterance import AudioAccount
 from asr_server.live.session_stats import LiveObserver, SessionOutcome, SessionStats
 
 WORDS = st.lists(st.sampled_from(["turn", "on", "the", "kitchen", "lights"]), min_size=1, max_size=12)

@@ -16,15 +16,14 @@ from loguru import logger
 from asr_server.core.audio import SAMPLE_RATE, s_to_samples
 from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown, UnsupportedValue
 from asr_server.core.setting_types import Endpointing
-from asr_server.live import voice_detection
-from asr_server.live.end_of_turn import EndOfTurnEstimator
 from asr_server.live.inference import Engines, MeanTime
-from asr_server.live.machine.config import LiveMachineConfig
 from asr_server.live.machine.events import Detection, EndOfTurnRules, ResultKind, Samples, TurnConfig
 from asr_server.live.machine.framing import Resample
+from asr_server.live.machine.utterance import LiveMachineConfig
 from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
-from asr_server.live.session import Connection, LiveSession
+from asr_server.live.session import LiveConnection, LiveSession
 from asr_server.live.session_stats import SessionOutcome
+from asr_server.live.speech_detection import EndOfTurnEstimator, load_voice_detector
 from asr_server.net.credentials import fingerprint
 from asr_server.recordings.requests import CONTEXT_IGNORED
 
@@ -43,12 +42,12 @@ _LATEST_ONSET_SAMPLES = s_to_samples(2.5)
 
 @dataclass(slots=True)
 class _Entry:
-    """An open session. `leases` keep its engines loaded and its places. `resumes`: how often it was asked for again."""
+    """An open session."""
 
     session: LiveSession
     owner: str
-    leases: ExitStack
-    resumes: int = 0
+    leases: ExitStack  # keep its engines loaded and its places
+    resumes: int = 0  # how often it was asked for again
 
 
 class LiveSessions:
@@ -141,7 +140,7 @@ class LiveSessions:
         if rules.context and not self._engines.of(rules.model).traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
 
-    async def open(self, options: LiveSessionOptions) -> Connection:
+    async def open(self, options: LiveSessionOptions) -> LiveConnection:
         """A connection to a new session.
 
         Raises `ShuttingDown`, `Overloaded`, `ModelUnavailable`, and what a part raises that is not available here.
@@ -149,7 +148,7 @@ class LiveSessions:
         self._check_room()
         for part in options.parts:
             part.check()
-        await asyncio.to_thread(voice_detection.warm_up)
+        await asyncio.to_thread(load_voice_detector)
         if options.rules.end_of_turn is not None and self._shared.end_of_turn is not None:
             self._shared.end_of_turn.warm_up()
         self._check_room()  # again: draining may have begun meanwhile, and would not end a session opened after it
@@ -168,7 +167,7 @@ class LiveSessions:
             self._open[identity] = _Entry(session, options.owner, begun.pop_all())
         return session.connect()
 
-    async def go_on(self, begin: SessionBegin, received: int, options: LiveSessionOptions) -> Connection:
+    async def go_on(self, begin: SessionBegin, received: int, options: LiveSessionOptions) -> LiveConnection:
         """A connection to the session that this place is of: resumed where it was issued, else begun from there.
 
         Raises as `resume` and `open` do, and `ShuttingDown` also for a session that is here.
@@ -181,7 +180,7 @@ class LiveSessions:
             self._drop(begin.session_id)  # its client has gone on with another server since
         return await self.open(options)
 
-    async def resume(self, identity: str, received: int, owner: str = "") -> Connection:
+    async def resume(self, identity: str, received: int, owner: str = "") -> LiveConnection:
         """A connection to a session that is kept, or that another connection still has.
 
         `received`: the last utterance whose final the client has. Raises `SessionNotFound`, also for a session of
@@ -210,7 +209,9 @@ class LiveSessions:
             async with asyncio.timeout(_LEAVE_GRACE_S):
                 await session.detached.wait()
 
-    def disconnect(self, connection: Connection, *, clean: bool, resumable: bool = True, moved: bool = False) -> None:
+    def disconnect(
+        self, connection: LiveConnection, *, clean: bool, resumable: bool = True, moved: bool = False
+    ) -> None:
         """The client is gone. Nothing happens if another connection has taken the session over, or it has ended.
 
         `moved`: it goes on with another server.

@@ -20,7 +20,7 @@ from asr_server.core.errors import (
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import Finish, Utterance
-from asr_server.live import voice_detection
+from asr_server.live import sessions as live_sessions
 from asr_server.live.conftest import Scripted, opened, until_flush
 from asr_server.live.inference import Engines
 from asr_server.live.machine.events import Audio, Configure, Ending, Final, Flush, Partial, SessionError
@@ -298,7 +298,7 @@ async def test_a_session_that_opens_while_all_are_drained_is_refused(make, monke
     """Otherwise nobody would end it."""
     live = make(Scripted())
     loading = threading.Event()
-    monkeypatch.setattr(voice_detection, "warm_up", loading.wait)
+    monkeypatch.setattr(live_sessions, "load_voice_detector", loading.wait)
     opening = asyncio.create_task(opened(live))
     await asyncio.sleep(0)
     draining = asyncio.create_task(live.drain())

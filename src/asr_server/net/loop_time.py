@@ -255,10 +255,10 @@ class _Measured(Coroutine[Any, Any, Any]):
     # What awaits it asks for its steps one by one, as a task does.
 
     def __await__(self) -> Generator[Any, Any, Any]:
-        return self  # type: ignore[return-value]  # it has all that `await` uses of a generator
+        return self  # it has all that `await` uses of a generator
 
     def __iter__(self) -> Generator[Any, Any, Any]:
-        return self  # type: ignore[return-value]
+        return self
 
     def __next__(self) -> Any:
         return self.send(None)

@@ -16,17 +16,19 @@ from fastapi.responses import JSONResponse
 from asr_server import __version__
 from asr_server.engine.catalog import Model
 from asr_server.engine.protocol import AlignerState, Option
+from asr_server.net.errors import ErrorBody
 from asr_server.ops.schemas import (
     CapacityBody,
     HealthBody,
     LimitsBody,
     LiveBody,
+    ModelBody,
+    ModelList,
     ModelStateBody,
     OptionBody,
     ProbeBody,
     QueueBody,
 )
-from asr_server.recordings.schemas import ErrorBody, ModelBody, ModelList
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import EngineSnapshot, ModelState
 from asr_server.services import Services, ServicesDep

@@ -6,6 +6,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from asr_server.engine.catalog import Task
+
 
 class QueueBody(BaseModel):
     """What waits."""
@@ -131,3 +133,20 @@ class ProbeBody(BaseModel):
 
     status: Literal["ok", "failed"]
     reason: str = ""
+
+
+class ModelBody(BaseModel):
+    """One model name."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str
+    task: Task = Field(description="What it is for.")
+
+
+class ModelList(BaseModel):
+    """All model names."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelBody]

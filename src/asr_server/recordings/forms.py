@@ -1,12 +1,19 @@
-"""Builds requests from multipart forms: the fields in all spellings, and the checks of one field against another."""
+"""The forms with a recording: their fields, which `/docs` shows too, and the requests that are made of them.
+
+Unknown fields are ignored, as OpenAI's clients expect. Fields of OpenAI's that are not served are refused.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
+import unicodedata
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, get_origin
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, get_origin
 
-from pydantic import ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.errors import (
@@ -18,19 +25,18 @@ from asr_server.core.errors import (
     UnsupportedLanguage,
     UnsupportedValue,
 )
+from asr_server.core.transcript import MAX_SPEAKERS
 from asr_server.net import body
-from asr_server.recordings.fields import (
-    MAX_TEXT_CHARS,
-    ChunkingStrategy,
-    Mode,
-    RecordingForm,
-    SubtitleForm,
-    TranscriptionForm,
-    TranslationForm,
-)
+from asr_server.net.body import NOT_JSON
+from asr_server.net.errors import ErrorBody
 from asr_server.recordings.requests import (
     DEFAULT_MODEL,
+    MAX_CLIPS_BYTES,
+    MAX_KNOWN_SPEAKERS,
+    MAX_LANGUAGES,
+    MAX_TEXT_CHARS,
     ChannelMode,
+    KnownSpeaker,
     OutputOptions,
     RecordingRequest,
     ResponseFormat,
@@ -41,8 +47,6 @@ from asr_server.recordings.requests import (
     TranslationRequest,
     WordTimes,
 )
-from asr_server.recordings.schemas import ErrorBody
-from asr_server.recordings.speaker_fields import channel_mode, speaker_options
 from asr_server.subtitle.cues import SpeakerStyle
 from asr_server.text import languages
 
@@ -51,6 +55,170 @@ if TYPE_CHECKING:
 
     from asr_server.engine.plan import Plan
     from asr_server.services import Services
+
+_MODEL = "A name from /v1/models; empty: the model that is loaded. Names of OpenAI's models mean that too."
+
+
+def _boolean(value: Any) -> Any:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    return words.get(value.lower(), value) if isinstance(value, str) else value
+
+
+def _object(value: Any) -> Any:
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except NOT_JSON:
+        return value
+
+
+def _strategy(value: Any) -> Any:
+    return {"type": value} if isinstance(value, str) else value
+
+
+def _encodable(value: str) -> str:
+    """JSON may hold halves of surrogate pairs, which no tokenizer accepts."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError("it cannot be written in UTF-8") from None
+    return value
+
+
+def _one_line(value: str) -> str:
+    """Names are shown in files whose lines have a meaning."""
+    if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in value):
+        raise ValueError("a name has no control characters and no line breaks")
+    return value
+
+
+Boolean = Annotated[bool, BeforeValidator(_boolean)]
+Hotword = Annotated[str, AfterValidator(_encodable)]
+SpeakerName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_one_line)]
+Count = Annotated[int, Field(ge=1, le=MAX_SPEAKERS)]
+Term = Annotated[str, Field(min_length=1, max_length=100)]
+Glossary = Annotated[dict[Term, Term], BeforeValidator(_object), Field(max_length=200)]
+
+
+class ChunkingStrategy(BaseModel):
+    """OpenAI's object: how the recording is cut at pauses. `auto` ignores the other fields."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    type: Literal["auto", "server_vad"] = "auto"
+    threshold: float = Field(default=0.5, ge=0.05, le=1)
+    prefix_padding_ms: int = Field(default=300, ge=0, le=2_000)
+    silence_duration_ms: int = Field(default=200, ge=32, le=5_000)
+
+
+class Mode(StrEnum):
+    """The ways in which words get their times."""
+
+    ACCURATE = "accurate"
+    FAST = "fast"
+
+
+class RecordingForm(BaseModel):
+    """The fields of every form."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    prompt: str = Field(
+        "", description="Text that helps recognition: names, terms, the topic.", max_length=MAX_TEXT_CHARS
+    )
+    hotwords: list[Hotword] = Field([], description="Words to listen for, comma-separated or repeated.")
+    keywords: list[Hotword] = Field([], description="OpenAI's name for hotwords.")
+    languages: list[Hotword] = Field(
+        [],
+        max_length=MAX_LANGUAGES,
+        description="Languages that may be spoken, comma-separated or repeated: one of them is detected.",
+    )
+    temperature: float = Field(0.0, ge=0, le=1, description="0 is greedy and repeatable; above that, sampling.")
+    chunking_strategy: Annotated[ChunkingStrategy, BeforeValidator(_strategy)] = Field(
+        ChunkingStrategy(), description="`auto`, or a `server_vad` object: threshold and times of the cuts at pauses."
+    )
+    mode: Mode = Field(
+        Mode.ACCURATE,
+        description="Times of words and subtitles: `accurate` aligns them with the sound, `fast` estimates them.",
+    )
+    speakers: Boolean = Field(False, description="Tell speakers apart. `diarized_json` means that too.")
+    num_speakers: Count | None = Field(None, description="How many people speak, where that is known.")
+    min_speakers: Count | None = Field(None, description="How many people speak at least.")
+    max_speakers: Count | None = Field(None, description="How many people speak at most.")
+    known_speaker_names: list[SpeakerName] = Field(
+        [], max_length=MAX_KNOWN_SPEAKERS, description="Names of voices, one for each of the references, repeated."
+    )
+    known_speaker_references: list[str] = Field(
+        [],
+        max_length=MAX_KNOWN_SPEAKERS,
+        description="Recordings of 2 to 10 s of one person each, as data URLs in base64, repeated.",
+    )
+    channel_mode: ChannelMode | None = Field(
+        None,
+        description="`split`: each channel is a speaker; `mix`: channels are one signal; `auto`, the default where "
+        "speakers are told apart: what their sound suggests.",
+    )
+
+
+class CueForm(RecordingForm):
+    """The fields of forms whose answer can be subtitles with a layout of the caller's."""
+
+    max_line_chars: int = Field(42, ge=2, le=200, description="Widest line, in columns; a CJK character has two.")
+    max_lines: int = Field(2, ge=1, le=4, description="Most lines of a cue.")
+    speaker_style: SpeakerStyle = Field(
+        SpeakerStyle.NAME,
+        description="With speakers: their names, `dash` for two of them in one cue with a line each, or `none`.",
+    )
+
+
+class TranscriptionForm(RecordingForm):
+    """`POST /v1/audio/transcriptions`."""
+
+    model: str = Field("", description=_MODEL)
+    language: str = Field("", description="ISO code, locale, English name, `auto` or empty (detect).")
+    response_format: ResponseFormat = Field(ResponseFormat.JSON, description="Format of the answer.")
+    timestamp_granularities: list[Literal["word", "segment", "cue"]] = Field(
+        [], description="`segment` (default), `word` and `cue`, one or more, with verbose_json."
+    )
+    include: list[Literal["logprobs"]] = Field([], description="`logprobs`, with json.")
+    stream: Boolean = Field(False, description="Server-sent events; of srt and vtt the last one has the whole file.")
+    return_timestamps: Boolean = Field(False, description="`words` with their times, with json and verbose_json.")
+
+
+class SubtitleForm(CueForm):
+    """`POST /v1/audio/subtitles`."""
+
+    model: str = Field("", description=_MODEL)
+    language: str = Field("", description="ISO code, locale, English name, `auto` or empty (detect).")
+    format: Literal["srt", "vtt"] = Field("srt", description="Kind of file.")
+
+
+class TranslationForm(CueForm):
+    """`POST /v1/audio/translations`."""
+
+    model: str = Field("", description=_MODEL)
+    language: str = Field("en", description="Target: any language, as a BCP 47 tag or an English name.")
+    source_language: str = Field("", description="Language of the recording, as for transcriptions; empty: detect.")
+    glossary: Glossary = Field({}, description='How to translate terms, as JSON: {"term": "translation"}.')
+    response_format: ResponseFormat = Field(ResponseFormat.JSON, description="Format of the answer.")
+    bilingual: Boolean = Field(False, description="The source text along with the translation.")
+    source_on_failure: Boolean = Field(False, description="Where translating fails, the source instead of an error.")
+
+
+class JobTask(StrEnum):
+    """The task of a job, which produces the same as the route of that name."""
+
+    TRANSCRIPTION = "transcription"
+    SUBTITLES = "subtitles"
+    TRANSLATION = "translation"
+
+
+class JobForm(TranscriptionForm):
+    """`POST /v1/jobs` as `/docs` shows it. With another task, the fields are those of its route."""
+
+    task: JobTask = Field(
+        JobTask.TRANSCRIPTION, description="What the job produces. The fields are those of the route."
+    )
+
 
 Form = TypeVar("Form", bound=RecordingForm)
 R = TypeVar("R", bound=RecordingRequest)
@@ -343,3 +511,81 @@ def _field_error(error: ValidationError) -> InvalidInput:
     if first["type"] == "missing":
         return MissingParameter(f"The field '{param}' is required.", param=param)
     return InvalidValue(f"Invalid value for '{param}': {first['msg']}.", param=param)
+
+
+_COUNTS = ("num_speakers", "min_speakers", "max_speakers")
+_NAMES, _REFERENCES = "known_speaker_names", "known_speaker_references"
+
+
+def speaker_options(fields: RecordingForm, *, diarized: bool = False) -> SpeakerOptions | None:
+    """Return the options about speakers, or None if they are not distinguished. Raises `InvalidValue`.
+
+    `diarized`: the format of the answer is diarized_json. A field that has its default is the same as one that was left
+    out, since generated clients send all fields.
+    """
+    if not (fields.speakers or diarized):
+        _refuse(fields, (*_COUNTS, _NAMES, _REFERENCES, "speaker_style"), "needs speakers=true.")
+        if fields.channel_mode is ChannelMode.SPLIT:
+            raise InvalidValue("'channel_mode' needs speakers=true.", param="channel_mode")
+        return None
+    if fields.channel_mode is ChannelMode.SPLIT:
+        _refuse(fields, _COUNTS, "contradicts channel_mode=split: its channels are the speakers.")
+    at_least, at_most = _count(fields)
+    return SpeakerOptions(at_least, at_most, _known(fields))
+
+
+def channel_mode(fields: RecordingForm, speakers: SpeakerOptions | None) -> ChannelMode:
+    """Return the mode of channels; by default it depends on whether speakers are distinguished."""
+    if speakers is None:
+        return ChannelMode.MIX
+    return fields.channel_mode or ChannelMode.AUTO
+
+
+def _refuse(fields: RecordingForm, names: tuple[str, ...], reason: str) -> None:
+    declared = type(fields).model_fields
+    for name in names:
+        if name in declared and getattr(fields, name) != declared[name].default:
+            raise InvalidValue(f"'{name}' {reason}", param=name)
+
+
+def _count(fields: RecordingForm) -> tuple[int, int | None]:
+    exact, at_least, at_most = fields.num_speakers, fields.min_speakers, fields.max_speakers
+    if exact is None:
+        if at_least and at_most and at_least > at_most:
+            raise InvalidValue("'min_speakers' is more than 'max_speakers'.", param="min_speakers")
+        return at_least or 1, at_most
+    if at_least or at_most:
+        raise InvalidValue(
+            "'num_speakers' is exact: leave out 'min_speakers' and 'max_speakers'.", param="num_speakers"
+        )
+    return exact, exact
+
+
+def _known(fields: RecordingForm) -> tuple[KnownSpeaker, ...]:
+    names, references = fields.known_speaker_names, fields.known_speaker_references
+    if len(names) != len(references):
+        raise InvalidValue(
+            f"Every known speaker has a name and a reference, and there are {len(names)} names and {len(references)} "
+            "references. Repeat the fields: a comma is part of a name.",
+            param=_REFERENCES if len(references) < len(names) else _NAMES,
+        )
+    if len(set(names)) < len(names):
+        raise InvalidValue("Two known speakers have the same name.", param=_NAMES)
+    clips = [_clip(reference) for reference in references]
+    if sum(map(len, clips)) > MAX_CLIPS_BYTES:
+        raise InvalidValue(f"The references have more than {MAX_CLIPS_BYTES:_} bytes together.", param=_REFERENCES)
+    return tuple(map(KnownSpeaker, names, clips))
+
+
+def _clip(reference: str) -> bytes:
+    """Return the audio file in a data URL, also with the line breaks that `base64` writes. Its type is ignored."""
+    head, _, data = reference.partition(",")
+    if not head.lower().startswith("data:") or not head.lower().endswith(";base64"):
+        raise InvalidValue("A reference is a data URL like 'data:audio/wav;base64,UklGRg...'.", param=_REFERENCES)
+    try:
+        clip = base64.b64decode("".join(data.split()), validate=True)
+    except ValueError:
+        raise InvalidValue("A reference is not valid base64.", param=_REFERENCES) from None
+    if not clip:
+        raise InvalidValue("A reference is empty.", param=_REFERENCES)
+    return clip

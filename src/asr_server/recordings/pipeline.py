@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from loguru import logger
 
@@ -21,19 +21,30 @@ from asr_server.core.audio import samples_to_ms
 from asr_server.core.errors import DeadlineExceeded
 from asr_server.core.transcript import Segment, Timings, Transcript
 from asr_server.engine.client import until
-from asr_server.recordings.requests import CONTEXT_IGNORED
+from asr_server.recordings.render import cue_config, render, time_source
+from asr_server.recordings.requests import (
+    CONTEXT_IGNORED,
+    OutputOptions,
+    Request,
+    Result,
+    TranscriptionRequest,
+    TranslationRequest,
+)
 from asr_server.recordings.segmenter import RecordingSignal, segmentation_config
 from asr_server.recordings.span import SpanContext, SpanTask
 from asr_server.schedule.job import Priority
+from asr_server.subtitle.cues import CueConfig
 from asr_server.text import scripts
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples, Source
+    from asr_server.core.settings import Settings
     from asr_server.engine.client import EngineClient, Transcription
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.segmenter import SpeechSpan
     from asr_server.recordings.span import SpanResult
     from asr_server.schedule.admission import Admission, AdmissionTicket
+    from asr_server.schedule.request_clock import RequestClock
 
 # "Okay" and "ja" are words of many languages. A longer segment tells which one it is in.
 _OUTLIER_MS = 3000
@@ -43,12 +54,9 @@ _BULK_OVER_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """Speech or the end of the recording was found. What fails later fails in the middle of an answer.
+    """Speech or the end of the recording was found. What fails later fails in the middle of an answer."""
 
-    `claimed_s`: how long the recording says that it is, 0 if it does not say.
-    """
-
-    claimed_s: float
+    claimed_s: float  # how long the recording says that it is, 0 if it does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +98,13 @@ async def ignore(event: Event) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The conditions under which a recording is processed, besides its request.
-
-    `timeout_s`, by the engine's request clock: None means the server's limit for one request. `deltas`: whether
-    `TextDelta`s are emitted. `caller`: who shares the decoders with others, "" where nobody is told apart.
-    `owner`: whose stored voices are recognised.
-    """
+    """The conditions under which a recording is processed, besides its request."""
 
     priority: Priority = Priority.INTERACTIVE
-    timeout_s: float | None = None
-    deltas: bool = False
-    caller: str = ""
-    owner: str = ""
+    timeout_s: float | None = None  # by the engine's request clock; None: the server's limit for one request
+    deltas: bool = False  # whether `TextDelta`s are emitted
+    caller: str = ""  # who shares the decoders with others, "" where callers are not distinguished
+    owner: str = ""  # whose stored voices are recognised
 
 
 class RecordingStep:
@@ -395,3 +398,52 @@ def _main_language(segments: Sequence[Segment]) -> str:
         if segment.language:
             weights[segment.language] += segment.end_ms - segment.start_ms
     return weights.most_common(1)[0][0] if weights else ""
+
+
+class TranscriptTranslator(Protocol):
+    """Makes the answers to translation requests."""
+
+    def check(self) -> None:
+        """Raise `TranslationUnavailable` if nothing can be translated. For the time before a body is read."""
+
+    async def answer(self, transcript: Transcript, request: TranslationRequest, limit_s: float) -> Result:
+        """Return the answer within `limit_s`. Raises `TranslationUnavailable` and `TranslationFailed`."""
+
+
+class RequestProcessor:
+    """Transcribes a recording, then renders or translates the transcript as the request says."""
+
+    def __init__(
+        self, pipeline: RecordingPipeline, settings: Settings, clock: RequestClock, translator: TranscriptTranslator
+    ) -> None:
+        self._pipeline = pipeline
+        self._settings = settings
+        self._clock = clock
+        self.translator = translator
+
+    async def process(
+        self, source: Source, request: Request, options: RunOptions | None = None, emit: Emit = ignore
+    ) -> tuple[Result, Transcript]:
+        """Return the answer, and the transcript that it was made of. `emit` gets the events of the transcription.
+
+        The time limit of `options` is for all of it. Raises what the pipeline and the translator raise;
+        cancelling cancels all work.
+        """
+        options = options or RunOptions()
+        deadline_s = self._clock.now_s() + (options.timeout_s or self._settings.request_timeout)
+        transcript = await self._pipeline.transcribe(source, request, options, emit)
+        if isinstance(request, TranslationRequest):
+            left_s = max(0.0, deadline_s - self._clock.now_s())
+            return await self.translator.answer(transcript, request, left_s), transcript
+        make = render if isinstance(request, TranscriptionRequest) else _subtitles
+        # In a thread: the cues of two hours take a second to compute, and live sessions share the event loop.
+        config = cue_config(self._settings, request.output)
+        return await asyncio.to_thread(make, transcript, request.output, config), transcript
+
+
+def _subtitles(transcript: Transcript, output: OutputOptions, config: CueConfig) -> Result:
+    return replace(
+        render(transcript, output, config),
+        file_name=f"subtitles.{output.response_format.value}",
+        time_source=time_source(transcript.segments),
+    )

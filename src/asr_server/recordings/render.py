@@ -9,7 +9,7 @@ from typing import Any
 
 from asr_server.core.audio import s_to_ms
 from asr_server.core.settings import Settings
-from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
+from asr_server.core.transcript import Segment, TimeSource, Transcript
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, Result
 from asr_server.subtitle import cue_segmentation, files
 from asr_server.subtitle.cue_segmentation import Passage
@@ -59,7 +59,7 @@ def cues(transcript: Transcript, config: CueConfig) -> list[Cue]:
 
 
 def time_source(segments: Iterable[Segment]) -> str:
-    """Where the times of the words come from: "aligned", "estimated", or "mixed"; "estimated" for no words."""
+    """Return where the times of the words come from: "aligned", "estimated", or "mixed"; "estimated" for no words."""
     sources = {word.source for segment in segments for word in segment.words}
     return "mixed" if len(sources) > 1 else next(iter(sources), TimeSource.ESTIMATED).value
 
@@ -87,29 +87,13 @@ def plain(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
         "usage": usage(transcript),
     }
     content |= {"logprobs": logprobs(transcript.segments)} if output.logprobs else {}
-    return content | ({"words": words(transcript.words)} if output.words else {})
+    return content | ({"words": [word.listed() for word in transcript.words]} if output.words else {})
 
 
 def language_codes(transcript: Transcript) -> list[dict[str, str]]:
     """Return OpenAI's list for its newer models: the language by its code, or nothing if none was found."""
     code = languages.code(transcript.language)
     return [{"code": code}] if code else []
-
-
-def words(spoken: Iterable[Word]) -> list[dict[str, Any]]:
-    """Every word with its punctuation and its times in seconds, as OpenAI lists them, where the times come from, and
-    the confidence and the speaker where they are known."""
-    return [
-        {"word": w.text, "start": w.start_ms / 1000, "end": w.end_ms / 1000, "source": w.source.value}
-        | ({} if w.confidence is None else {"confidence": w.confidence})
-        | _speaker(w)
-        for w in spoken
-    ]
-
-
-def _speaker(spoken: Word | Segment) -> dict[str, str]:
-    """Return the field `speaker`, if the speaker is known."""
-    return {} if spoken.speaker is None else {"speaker": spoken.speaker}
 
 
 def logprobs(segments: Iterable[Segment]) -> list[dict[str, Any]]:
@@ -149,14 +133,14 @@ def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
     if output.segments:
         content["segments"] = [_segment(i, segment) for i, segment in enumerate(transcript.segments)]
     if output.words:
-        content["words"] = words(transcript.words)
+        content["words"] = [word.listed() for word in transcript.words]
     if transcript.warnings:
         content["warnings"] = list(transcript.warnings)
     return content | {"usage": usage(transcript)}
 
 
 def _listed(cues: Iterable[Cue]) -> list[dict[str, Any]]:
-    """What SRT and VTT show, with the line breaks."""
+    """Return the cues as SRT and VTT show them, with the line breaks."""
     return [
         {"start": cue.start_ms / 1000, "end": cue.end_ms / 1000, "text": "\n".join(cue.lines)}
         | ({"speaker": cue.speaker} if cue.speaker else {})
@@ -177,7 +161,7 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
         "compression_ratio": segment.compression_ratio,
         "no_speech_prob": segment.no_speech_prob,
         "complete": segment.complete,
-    } | _speaker(segment)
+    } | ({} if segment.speaker is None else {"speaker": segment.speaker})
 
 
 def _diarized(transcript: Transcript) -> dict[str, Any]:

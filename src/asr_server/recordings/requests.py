@@ -12,9 +12,13 @@ from typing import Literal
 
 from asr_server.subtitle.cues import SpeakerStyle
 
+# Of a prompt, and of all hotwords together: the engine reads them again for each span.
+MAX_TEXT_CHARS = 16_000
+# More than any model knows.
+MAX_LANGUAGES = 100
+
 # OpenAI's name for a transcription model. Every server takes it for the model that is loaded.
 DEFAULT_MODEL = "whisper-1"
-
 
 # As many voices as OpenAI takes, and what their audio files may have together: 10 s each in most formats.
 MAX_KNOWN_SPEAKERS = 4
@@ -50,15 +54,11 @@ class WordTimes(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ServerVad:
-    """OpenAI's `server_vad`: cut at every pause. The defaults are OpenAI's.
+    """OpenAI's `server_vad`: cut at every pause. The defaults are OpenAI's."""
 
-    `threshold`: speech probability (0..1) from which a frame is speech. `prefix_padding_ms`: margin around speech.
-    `silence_duration_ms`: the shortest pause that ends a segment.
-    """
-
-    threshold: float = 0.5
-    prefix_padding_ms: int = 300
-    silence_duration_ms: int = 200
+    threshold: float = 0.5  # speech probability (0..1) from which a frame is speech
+    prefix_padding_ms: int = 300  # margin around speech
+    silence_duration_ms: int = 200  # the shortest pause that ends a segment
 
 
 class ChannelMode(StrEnum):
@@ -95,40 +95,32 @@ class SpeakerOptions:
 class OutputOptions:
     """The form in which the text is returned.
 
-    `segments`, `words`, `cues`: what verbose_json lists; `words` also with json. `logprobs`: of each token, with json.
-    `max_line_chars` (widest line in columns; a CJK character has two), `max_lines` and `speaker_style` lay out the cues
-    of subtitle requests and translations; transcription forms have no field for them.
+    The last three lay out the cues of subtitle requests and translations; transcription forms have no field for them.
     """
 
     response_format: ResponseFormat = ResponseFormat.JSON
-    segments: bool = True
-    words: bool = False
-    cues: bool = False
-    logprobs: bool = False
-    max_line_chars: int = 42
-    max_lines: int = 2
-    speaker_style: SpeakerStyle = SpeakerStyle.NAME
+    segments: bool = True  # listed in verbose_json
+    words: bool = False  # listed in verbose_json and json
+    cues: bool = False  # listed in verbose_json
+    logprobs: bool = False  # of each token, with json
+    max_line_chars: int = 42  # widest line in columns; a CJK character has two
+    max_lines: int = 2  # of a cue
+    speaker_style: SpeakerStyle = SpeakerStyle.NAME  # how cues show speakers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingRequest:
-    """The options of all requests about a recording.
+    """The options of all requests about a recording."""
 
-    `model`: a name from /v1/models. `language`: the model's name of the spoken language ("German"), None to detect it.
-    `prompt`, `hotwords`: text, names and terms that help recognition. `temperature`: 0 is greedy and repeatable.
-    `chunking`: None cuts the recording by the server's own rules. `word_times`: ALIGNED or ESTIMATED, for answers that
-    have times of words. `speakers`: None does not tell speakers apart.
-    """
-
-    model: str = DEFAULT_MODEL
-    language: str | None = None
+    model: str = DEFAULT_MODEL  # a name from /v1/models
+    language: str | None = None  # the model's name of the spoken language ("German"), None to detect it
     languages: tuple[str, ...] = ()  # the model's names of those that it is detected among; empty: all
-    prompt: str = ""
-    hotwords: tuple[str, ...] = ()
-    temperature: float = 0.0
-    chunking: ServerVad | None = None
-    word_times: WordTimes = WordTimes.ALIGNED
-    speakers: SpeakerOptions | None = None
+    prompt: str = ""  # text that helps recognition
+    hotwords: tuple[str, ...] = ()  # names and terms that help recognition
+    temperature: float = 0.0  # 0 is greedy and repeatable
+    chunking: ServerVad | None = None  # None cuts the recording by the server's own rules
+    word_times: WordTimes = WordTimes.ALIGNED  # ALIGNED or ESTIMATED, for answers that have times of words
+    speakers: SpeakerOptions | None = None  # None does not distinguish speakers
     channel_mode: ChannelMode = ChannelMode.MIX
     output: OutputOptions = field(default_factory=OutputOptions)
 
@@ -163,17 +155,12 @@ class SubtitleRequest(RecordingRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TranslationRequest(RecordingRequest):
-    """`POST /v1/audio/translations`.
+    """`POST /v1/audio/translations`. The language of the recording is `language`, as in other requests."""
 
-    `target_language`: a BCP 47 tag ("pt-BR"); `language` is the spoken one. `glossary`: terms and their translations.
-    `bilingual`: the source text is returned along with the translation. `source_on_failure`: where the translation
-    fails, the source text is returned instead of an error.
-    """
-
-    target_language: str = "en"
-    glossary: Mapping[str, str] = field(default_factory=dict)
-    bilingual: bool = False
-    source_on_failure: bool = False
+    target_language: str = "en"  # a BCP 47 tag ("pt-BR")
+    glossary: Mapping[str, str] = field(default_factory=dict)  # terms and their translations
+    bilingual: bool = False  # the source text is returned along with the translation
+    source_on_failure: bool = False  # where the translation fails, the source text is returned instead of an error
     task: Literal["translation"] = "translation"
 
 
@@ -182,23 +169,17 @@ Request = TranscriptionRequest | SubtitleRequest | TranslationRequest
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The answer as bytes.
-
-    `file_name`: of subtitle files. `time_source`: where the times of subtitles come from: "aligned", "estimated" or
-    "mixed". `untranslated`: segments or cues of a translation that stayed in the source language.
-    `translation_error`: the code of the error for which nothing was translated. `duration_s`: seconds of audio, where a
-    client has read it from an answer. None where it does not apply.
-    """
+    """The answer as bytes. What does not apply is None."""
 
     content: bytes
     media_type: str
-    file_name: str | None = None
-    time_source: str | None = None
-    untranslated: int | None = None
-    translation_error: str | None = None
-    duration_s: float | None = None
+    file_name: str | None = None  # of subtitle files
+    time_source: str | None = None  # where the times of subtitles come from: "aligned", "estimated" or "mixed"
+    untranslated: int | None = None  # segments or cues of a translation that stayed in the source language
+    translation_error: str | None = None  # the code of the error for which nothing was translated
+    duration_s: float | None = None  # seconds of audio, where a client has read it from an answer
 
 
 def context(prompt: str, hotwords: tuple[str, ...] | list[str]) -> str:
-    """The system-turn text of a free prompt and a list of words."""
+    """Return the system-turn text of a free prompt and a list of words."""
     return "\n".join(part for part in (prompt.strip(), ", ".join(hotwords)) if part)

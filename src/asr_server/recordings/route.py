@@ -4,21 +4,144 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import UploadFile
 
 from asr_server.core.errors import UnsupportedValue
 from asr_server.net.body import while_connected
 from asr_server.net.request_log import log_fields, server_timing
 from asr_server.recordings import forms, sse
-from asr_server.recordings.fields import SubtitleForm, TranscriptionForm
 from asr_server.recordings.pipeline import Emit, Event, Finished, RunOptions, Started
 from asr_server.recordings.requests import Request as AnyRequest
 from asr_server.recordings.requests import ResponseFormat, Result, TranscriptionRequest
-from asr_server.recordings.schemas import DiarizedTranscriptionBody, TranscriptionBody, VerboseTranscriptionBody
 from asr_server.services import CallerDep, Services, ServicesDep
+
+
+class Usage(BaseModel):
+    """Seconds of audio, started ones counted."""
+
+    type: Literal["duration"]
+    seconds: int
+
+
+class LogprobBody(BaseModel):
+    """One token of the text."""
+
+    token: str
+    logprob: float = Field(description="Natural logarithm.")
+    bytes: list[int]
+
+
+class WordBody(BaseModel):
+    """One word, with its punctuation, and when it was said."""
+
+    word: str
+    start: float = Field(description="Seconds.")
+    end: float = Field(description="Seconds.")
+    source: Literal["aligned", "estimated"] = Field(description="Measured, or spread over the speech it lies in.")
+    confidence: float | None = Field(
+        None, description="Geometric mean of the probabilities of its tokens; absent where they are not known."
+    )
+    speaker: str | None = Field(None, description="A letter or a name. Only where speakers are told apart.")
+
+
+class LanguageBody(BaseModel):
+    """A language by its code."""
+
+    code: str
+
+
+class TranscriptionBody(BaseModel):
+    """`response_format=json`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "text": "turn on the kitchen lights please",
+                "language": "English",
+                "language_code": "en",
+                "languages": [{"code": "en"}],
+                "usage": {"type": "duration", "seconds": 3},
+            }
+        }
+    )
+
+    text: str
+    language: str = Field(description="The English name of the language; for no speech the one asked for, or `auto`.")
+    language_code: str = Field(description="Its ISO code; empty where the name is `auto`.")
+    languages: list[LanguageBody] = Field(description="The same code, as OpenAI's newer models list it.")
+    usage: Usage
+    logprobs: list[LogprobBody] | None = Field(None, description="Only with `include[]=logprobs`.")
+    words: list[WordBody] | None = Field(None, description="Only with `return_timestamps`.")
+
+
+class SegmentBody(BaseModel):
+    """One span of speech in verbose_json."""
+
+    id: int
+    seek: int = Field(description="Start in frames of 10 ms.")
+    start: float = Field(description="Seconds.")
+    end: float = Field(description="Seconds.")
+    text: str
+    tokens: list[int]
+    temperature: float
+    avg_logprob: float = Field(description="Mean natural log-probability of the tokens.")
+    compression_ratio: float = Field(description="UTF-8 bytes over their zlib size.")
+    no_speech_prob: float = Field(
+        description="Probability the model gave to no speech; with a forced language, 1 minus the detector's peak."
+    )
+    complete: bool = Field(description="False when the token budget ended the text.")
+    speaker: str | None = Field(None, description="A letter or a name. Only where speakers are told apart.")
+
+
+class CueBody(BaseModel):
+    """One cue, as subtitles show it."""
+
+    start: float = Field(description="Seconds.")
+    end: float = Field(description="Seconds.")
+    text: str = Field(description="Lines, separated by line breaks.")
+    speaker: str | None = Field(None, description="A letter or a name. Only where speakers are told apart.")
+
+
+class VerboseTranscriptionBody(BaseModel):
+    """`response_format=verbose_json`."""
+
+    task: Literal["transcribe"]
+    language: str = Field(description="English name of the language in lower case.")
+    language_code: str
+    languages: list[LanguageBody]
+    duration: float = Field(description="Seconds.")
+    text: str
+    segments: list[SegmentBody] | None = Field(None, description="Unless only words are asked for.")
+    words: list[WordBody] | None = Field(None, description="Where words are asked for.")
+    cues: list[CueBody] | None = Field(None, description="Where cues are asked for.")
+    usage: Usage
+
+
+class DiarizedSegmentBody(BaseModel):
+    """What one speaker says without another in between, in diarized_json."""
+
+    type: Literal["transcript.text.segment"]
+    id: str
+    start: float = Field(description="Seconds.")
+    end: float = Field(description="Seconds.")
+    text: str
+    speaker: str = Field(description="A letter, in the order in which the speakers begin, or a known name.")
+
+
+class DiarizedTranscriptionBody(BaseModel):
+    """`response_format=diarized_json`."""
+
+    task: Literal["transcribe"]
+    duration: float = Field(description="Seconds.")
+    text: str
+    segments: list[DiarizedSegmentBody]
+    usage: Usage
+
 
 router = APIRouter(tags=["audio"])
 
@@ -39,7 +162,7 @@ router = APIRouter(tags=["audio"])
         },
         **forms.ERRORS,
     },
-    openapi_extra=forms.request_schema(TranscriptionForm),
+    openapi_extra=forms.request_schema(forms.TranscriptionForm),
 )
 async def create_transcription(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Transcribe a recording: WAV, FLAC, MP3, OGG, M4A, MP4, MOV, MKV, WebM, AIFF and more."""
@@ -76,7 +199,7 @@ async def _subtitle_events(
         },
         **forms.ERRORS,
     },
-    openapi_extra=forms.request_schema(TranscriptionForm),
+    openapi_extra=forms.request_schema(forms.TranscriptionForm),
 )
 async def stream_transcription(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Transcribe a recording and send each segment when it is finished. The form is that of the route above."""
@@ -102,7 +225,7 @@ async def stream_transcription(request: Request, services: ServicesDep, caller: 
         },
         **forms.ERRORS,
     },
-    openapi_extra=forms.request_schema(SubtitleForm),
+    openapi_extra=forms.request_schema(forms.SubtitleForm),
 )
 async def create_subtitles(request: Request, services: ServicesDep) -> Response:
     """Subtitles of a recording: broken at sentences, clauses and pauses, as fast as one can read."""

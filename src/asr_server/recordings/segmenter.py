@@ -25,17 +25,15 @@ if TYPE_CHECKING:
 class SpeechSpan:
     """Samples [start, end) of a recording at 16 kHz, and what they are.
 
-    `audio`: float32 (end - start,) in [-1, 1]; a span that passes full scale is scaled down by its peak, as the SDK
-    does with whole clips. `speech_regions`: where the voice detector found speech, [from, to) in samples.
-    `peak_probability`: the highest speech probability of a frame (0..1). `speaker`: whose it is, if the channel tells.
+    A span that passes full scale is scaled down by its peak, as the SDK does with whole clips.
     """
 
     start: int
     end: int
-    audio: NDArray[np.float32]
-    peak_probability: float
-    speech_regions: tuple[tuple[int, int], ...] = ()
-    speaker: str | None = None
+    audio: NDArray[np.float32]  # float32 (end - start,) in [-1, 1]
+    peak_probability: float  # the highest speech probability of a frame (0..1)
+    speech_regions: tuple[tuple[int, int], ...] = ()  # where the voice detector found speech, [from, to) in samples
+    speaker: str | None = None  # whose it is, if the channel tells
 
     def part(self, start: int, end: int) -> SpeechSpan:
         """Return the samples [start, end) of the recording, which lie in the span; the peak is that of the whole."""

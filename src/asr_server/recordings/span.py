@@ -1,23 +1,31 @@
-"""One span of a recording: transcribed as a row of the batch, tried again where that went wrong, its words timed."""
+"""One span of a recording: transcribed as a row of the batch, tried again where that went wrong, its words timed.
+
+A second try is the same for live finals. An answer that repeats itself, or that used up its token budget, is asked for
+again in an easier form: greedily if it was sampled, then in two halves. What still fails is returned as it is: its
+`finish` says so.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from asr_server.core.audio import samples_to_ms
-from asr_server.core.transcript import Segment, Token
-from asr_server.engine.protocol import Finish, Utterance
-from asr_server.recordings import word_times
-from asr_server.recordings.retry import retry
+from loguru import logger
+
+from asr_server.audio.segmentation import quietest_middle
+from asr_server.core.audio import SAMPLE_RATE, samples_to_ms
+from asr_server.core.errors import DeadlineExceeded, EngineError, InvalidInput
+from asr_server.core.transcript import Segment, Token, Word
+from asr_server.engine.protocol import AlignItem, Finish, Utterance
+from asr_server.recordings.requests import WordTimes
+from asr_server.subtitle import alignment
 
 if TYPE_CHECKING:
-    from asr_server.core.transcript import Word
     from asr_server.engine.client import EngineClient, Transcription
     from asr_server.engine.protocol import Hypothesis
     from asr_server.recordings.requests import RecordingRequest
@@ -27,14 +35,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SpanContext:
-    """What the spans of one recording have in common. `deadline_s` is by the engine's request clock. `deltas`: the text
-    is wanted as it is decoded."""
+    """The common context of the spans of one recording."""
 
     engine: EngineClient
     group: asyncio.TaskGroup
     request: RecordingRequest
-    deadline_s: float
-    deltas: bool
+    deadline_s: float  # by the engine's request clock
+    deltas: bool  # the text is wanted as it is decoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +134,7 @@ class SpanTask:
         offset, hypothesis = self._span.start, answer.hypothesis
         part = self._span.part(offset + answer.start, offset + answer.end)
         how = self._context.request.needed_word_times
-        words = await word_times.words(
+        words = await time_words(
             self._context.engine, part, hypothesis.text, hypothesis.language, how, priority=self._priority
         )
         spoken = rated(words, hypothesis)
@@ -187,3 +194,76 @@ def rated(words: Sequence[Word], hypothesis: Hypothesis) -> tuple[Word, ...]:
             word = replace(word, confidence=round(min(1.0, math.exp(sum(own) / len(own))), 4))
         rated_words.append(word)
     return tuple(rated_words)
+
+
+# In half of a shorter utterance, a word lost at the cut is more likely than a mended loop.
+_MIN_SPLIT_SAMPLES = 2 * SAMPLE_RATE
+
+# Transcribes an utterance: `EngineClient.transcribe` with its other arguments bound.
+Ask = Callable[[Utterance], Awaitable["Transcription"]]
+
+
+async def retry(utterance: Utterance, first: Transcription, ask: Ask) -> list[Transcription]:
+    """The answers for `utterance`, whose first answer was `first`: one, or two for its halves, in order.
+
+    Raises what `ask` raises. Cancelling cancels what was asked. Of the utterance only audio, languages and context are
+    used again: a draft or a forced beginning belong to the answer that went wrong, and nobody knows in which half they
+    end.
+    """
+    samples = len(utterance.audio)
+    answer = first
+    if answer.hypothesis.finish is not Finish.END and utterance.temperature > 0:
+        answer = await ask(_greedy(utterance, 0, samples))
+    if answer.hypothesis.finish is Finish.END or samples < _MIN_SPLIT_SAMPLES:
+        return [answer]
+    middle = quietest_middle(utterance.audio)
+    return await _ask_all(utterance, [(0, middle), (middle, samples)], ask)
+
+
+async def _ask_all(utterance: Utterance, parts: list[tuple[int, int]], ask: Ask) -> list[Transcription]:
+    tasks = [asyncio.ensure_future(ask(_greedy(utterance, start, end))) for start, end in parts]
+    try:
+        found = await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:  # where one failed, nobody waits for the other
+            task.cancel()
+    return [replace(one, start=start, end=end) for (start, end), one in zip(parts, found, strict=True)]
+
+
+def _greedy(utterance: Utterance, start: int, end: int) -> Utterance:
+    return Utterance(utterance.audio[start:end], utterance.language, utterance.context, languages=utterance.languages)
+
+
+async def time_words(
+    engine: EngineClient, span: SpeechSpan, text: str, language: str, how: WordTimes, *, priority: Priority
+) -> tuple[Word, ...]:
+    """Return the words of `text`, with times in milliseconds of the recording, or none if there is no text.
+
+    Where no aligner can help (there is none, or it does not know the language, is not loaded, or failed) the times are
+    estimates. Each word says which it has. Raises `ShuttingDown` only.
+    """
+    if how is WordTimes.NONE or not text.strip():
+        return ()
+    if how is WordTimes.ALIGNED and engine.traits.aligns:
+        found = await _aligned(engine, span, text, language, priority)
+        if found is not None:
+            return found
+    regions_ms = [(samples_to_ms(a), samples_to_ms(b)) for a, b in span.speech_regions or ((span.start, span.end),)]
+    # A region that rounds to no length at all could not hold a word.
+    return alignment.estimate(text, language, [(start, max(end, start + 1)) for start, end in regions_ms])
+
+
+async def _aligned(
+    engine: EngineClient, span: SpeechSpan, text: str, language: str, priority: Priority
+) -> tuple[Word, ...] | None:
+    regions = tuple((start - span.start, end - span.start) for start, end in span.speech_regions)
+    try:
+        found = await engine.align(AlignItem(span.audio, text, language, regions), priority=priority)
+    except (EngineError, InvalidInput, DeadlineExceeded) as error:
+        logger.warning("words are not aligned", code=error.code, reason=error.message)
+        return None
+    if not found.pieces:
+        return None
+    begin_ms = samples_to_ms(span.start)
+    pieces = [(piece.text, begin_ms + piece.start_ms, begin_ms + piece.end_ms) for piece in found.pieces]
+    return alignment.transfer_timestamps(text, pieces, (begin_ms, samples_to_ms(span.end)), language)

@@ -1,19 +1,32 @@
-"""One span at work, with an engine that says what it was asked; `pipeline_test.py` has the whole way."""
+"""A span at work: the second try, the times and the probabilities of its words, the language of its recording."""
+
+from __future__ import annotations
 
 import asyncio
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from asr_server.audio.segmentation import quietest_middle
+from asr_server.core.errors import DeadlineExceeded, TranscriptionFailed, UnsupportedLanguage
 from asr_server.core.transcript import Segment, TimeSource, Word
 from asr_server.engine.client import Transcription
-from asr_server.engine.protocol import DEFAULT_TRAITS, Finish, Hypothesis
+from asr_server.engine.protocol import (
+    DEFAULT_TRAITS,
+    AlignedPiece,
+    Alignment,
+    EngineTraits,
+    Finish,
+    Hypothesis,
+    Utterance,
+)
 from asr_server.recordings.pipeline import _Assembly, ignore
-from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest
+from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest, WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
-from asr_server.recordings.span import SpanContext, SpanTask, rated
+from asr_server.recordings.span import SpanContext, SpanTask, rated, retry, time_words
 from asr_server.schedule.job import Priority
 
 SPAN = SpeechSpan(16_000, 32_000, np.zeros(16_000, np.float32), 0.9, ((16_000, 30_000),), "A")
@@ -177,3 +190,137 @@ def test_words_that_do_not_map_have_no_confidence():
     words = _words("turn", "on")
     assert list(rated(words, _hypothesis("turn on", (b"turn on", 0.5), offsets=()))) == words
     assert [word.confidence for word in rated(_words("off", "on"), _hypothesis("on", (b"on", 0.5)))] == [None, 0.5]
+
+
+AUDIO = np.random.default_rng(0).normal(0, 0.1, 16_000 * 9).astype(np.float32)
+
+
+def answer_of(finish, utterance):
+    """The engine client's answer."""
+    hypothesis = Hypothesis("text", "English", (1,), (-0.1,), finish, 1, 1, 1)
+    return Transcription(hypothesis, 0.0, 0.0, 0.0, end=len(utterance.audio), temperature=utterance.temperature)
+
+
+class _RetryEngine:
+    """Answers by `script(utterance)`: a `Finish`, an error, or None for never."""
+
+    def __init__(self, script):
+        self.script, self.asked, self.cancelled = script, [], 0
+
+    async def __call__(self, utterance):
+        self.asked.append(utterance)
+        finish = self.script(utterance)
+        if isinstance(finish, Exception):
+            raise finish
+        try:
+            return answer_of(finish, utterance) if finish else await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def answers(self, utterance, first=Finish.LOOP):
+        return await retry(utterance, answer_of(first, utterance), self)
+
+
+async def test_a_good_answer_is_not_asked_for_again():
+    """It is the one answer for all samples, at the temperature that it was made with."""
+    engine = _RetryEngine(lambda utterance: Finish.END)
+    (answer,) = await engine.answers(Utterance(AUDIO, temperature=0.7), Finish.END)
+    assert (answer.start, answer.end, answer.temperature, engine.asked) == (0, len(AUDIO), 0.7, [])
+
+
+@pytest.mark.parametrize("finish", [Finish.LOOP, Finish.BUDGET])
+async def test_a_greedy_failure_is_asked_for_in_halves(finish):
+    """The halves have all samples and the context of the whole, but not its draft and not its forced beginning."""
+    engine = _RetryEngine(lambda utterance: Finish.END)
+    whole = Utterance(AUDIO, "English", "Zürich", draft=(1,), prefix=(2,), session="s", last=True, stream=True)
+    whole = replace(whole, languages=("English", "German"))
+    first, second = await engine.answers(whole, finish)
+    assert (first.start, first.end, second.end) == (0, second.start, len(AUDIO))
+    assert np.array_equal(np.concatenate([half.audio for half in engine.asked]), AUDIO)
+    for half in engine.asked:
+        assert (half.language, half.languages, half.context) == ("English", ("English", "German"), "Zürich")
+        assert (half.draft, half.prefix, half.session) == ((), (), None)
+
+
+async def test_a_sampled_failure_is_asked_for_greedily_first():
+    """The whole again at temperature 0; halves only if that fails too, and no third try."""
+    engine = _RetryEngine(lambda utterance: Finish.END)
+    (answer,) = await engine.answers(Utterance(AUDIO, temperature=0.7))
+    assert (answer.end, answer.temperature) == (len(AUDIO), 0.0)
+    engine = _RetryEngine(lambda utterance: Finish.LOOP)
+    answers = await engine.answers(Utterance(AUDIO, temperature=0.7))
+    assert [half.hypothesis.finish for half in answers] == [Finish.LOOP] * 2
+    assert [utterance.temperature for utterance in engine.asked] == [0.0] * 3
+
+
+async def test_a_short_utterance_is_not_cut():
+    """Under two seconds the cut costs more words than the loop."""
+    engine = _RetryEngine(lambda utterance: Finish.END)
+    (answer,) = await engine.answers(Utterance(AUDIO[:31_000]))
+    assert (answer.hypothesis.finish, engine.asked) == (Finish.LOOP, [])
+
+
+async def test_one_failing_half_cancels_the_other():
+    """The error is the caller's, and nothing is left with the engine."""
+    errors = iter([ValueError("broken")])
+    engine = _RetryEngine(lambda utterance: next(errors, None))
+    with pytest.raises(ValueError, match="broken"):
+        await engine.answers(Utterance(AUDIO))
+    await asyncio.sleep(0)
+    assert (len(engine.asked), engine.cancelled) == (2, 1)
+
+
+def test_halves_meet_at_the_quietest_place_of_the_middle():
+    """A pause in the middle third is where they are cut."""
+    audio = AUDIO.copy()
+    audio[16_000 * 5 : 16_000 * 5 + 3_000] = 0
+    assert 16_000 * 5 - 512 <= quietest_middle(audio) <= 16_000 * 5 + 3_000
+
+
+@pytest.mark.parametrize(("samples", "speech_regions"), [(1, ()), (7, ()), (7, ((0, 7),)), (16, ())])
+def test_a_span_of_less_than_a_millisecond_has_words(samples, speech_regions):
+    """A text that was heard in next to nothing keeps its words, in order, none of them empty."""
+    span = SpeechSpan(0, samples, np.zeros(samples, np.float32), 1.0, speech_regions)
+    how, urgency = WordTimes.ESTIMATED, Priority.INTERACTIVE
+    found = asyncio.run(time_words(None, span, "thank you", "English", how, priority=urgency))
+    assert [word.text for word in found] == ["thank", "you"]
+    assert all(word.start_ms < word.end_ms for word in found)
+
+
+class _AligningEngine:
+    """An aligner that says what it was asked."""
+
+    traits = EngineTraits(aligns=True)
+
+    async def align(self, item, *, priority):
+        self.item = item
+        return Alignment((AlignedPiece("thanks", 100, 400),))
+
+
+def test_the_aligner_gets_a_span_and_its_times_come_back_as_those_of_the_recording():
+    """Regions of speech count from the start of the span, as its audio does."""
+    engine = _AligningEngine()
+    span = SpeechSpan(32_000, 48_000, np.zeros(16_000, np.float32), 1.0, ((33_600, 40_000),))
+    found = asyncio.run(
+        time_words(engine, span, "Thanks.", "English", WordTimes.ALIGNED, priority=Priority.INTERACTIVE)
+    )
+    assert engine.item.speech_regions == ((1_600, 8_000),)
+    assert [(word.text, word.start_ms, word.end_ms) for word in found] == [("Thanks.", 2_100, 2_400)]
+
+
+@pytest.mark.parametrize("error", [TranscriptionFailed("no"), UnsupportedLanguage("no"), DeadlineExceeded("late")])
+def test_words_without_an_aligner_that_helps_are_estimated(error):
+    """Whether it failed, does not know the language, or was too late: the text has its words all the same."""
+
+    class Failing(_AligningEngine):
+        async def align(self, item, *, priority):
+            raise error
+
+    span = SpeechSpan(32_000, 48_000, np.zeros(16_000, np.float32), 1.0, ((33_600, 40_000),))
+    found = asyncio.run(
+        time_words(Failing(), span, "Thanks.", "English", WordTimes.ALIGNED, priority=Priority.INTERACTIVE)
+    )
+    assert [(word.text, word.start_ms, word.end_ms, word.source.value) for word in found] == [
+        ("Thanks.", 2_100, 2_500, "estimated")
+    ]

@@ -24,7 +24,7 @@ from asr_server.net.body import while_connected
 from asr_server.net.errors import error_body, internal_error_body
 from asr_server.net.request_log import log_fields
 from asr_server.recordings.pipeline import Event, Finished, SegmentDone, SegmentLabelled, Started, TextDelta
-from asr_server.recordings.render import diarized_segment, language_codes, logprobs, token_usage, verbose, words
+from asr_server.recordings.render import diarized_segment, language_codes, logprobs, token_usage, verbose
 from asr_server.recordings.requests import OutputOptions, ResponseFormat
 from asr_server.text.scripts import joint
 
@@ -195,7 +195,7 @@ def _done(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
         "usage": token_usage(transcript),
     }
     body |= {"logprobs": logprobs(transcript.segments)} if output.logprobs else {}
-    return body | ({"words": words(transcript.words)} if output.words else {})
+    return body | ({"words": [word.listed() for word in transcript.words]} if output.words else {})
 
 
 class SegmentFrames:
@@ -237,7 +237,7 @@ class SegmentFrames:
         chunk["complete"] = segment.complete
         self._text += text
         self._index += 1
-        return chunk | ({"words": words(segment.words)} if self._output.words else {})
+        return chunk | ({"words": [word.listed() for word in segment.words]} if self._output.words else {})
 
     def _chunk(self, text: str, language: str, start_ms: int, end_ms: int) -> dict[str, Any]:
         return {

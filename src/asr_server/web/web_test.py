@@ -17,13 +17,13 @@ from asr_server.features.speakers import live_labels, session_speakers
 from asr_server.features.speech_output import route as speech
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.fields import SpeechBody
+from asr_server.features.speech_output.voice_list import VoiceBody
 from asr_server.live import actions as live_actions
-from asr_server.live import messages, route
+from asr_server.live import route
 from asr_server.net import errors
 from asr_server.net.errors import TABLE
 from asr_server.ops.schemas import HealthBody, LimitsBody, OptionBody, QueueBody
 from asr_server.recordings import sse
-from asr_server.recordings.schemas import VoiceBody
 from asr_server.text import languages
 
 FOLDER = Path(web.__file__).parent
@@ -181,11 +181,11 @@ def test_the_close_codes_of_the_page_are_the_servers():
 
 def test_the_live_messages_of_the_page_are_the_servers():
     """Every field that is read is written by the server, every action that is sent is known to it."""
-    sent = set(re.findall(r'"(\w+)"', _source(route, messages, errors, handover, live_labels, session_speakers)))
+    sent = set(re.findall(r'"(\w+)"', _source(route, errors, handover, live_labels, session_speakers)))
     assert _used("live-connection.js", "message") | _used("live-socket.js", "message") <= sent | {"error", "message"}
     actions = set(re.findall(r'"?action"?: ?"(\w+)"', SCRIPTS["live-socket.js"]))
     assert actions
-    assert actions <= set(get_args(live_actions.Action.model_fields["action"].annotation))
+    assert actions <= set(get_args(live_actions.ClientAction.model_fields["action"].annotation))
     statuses = re.findall(r'(?:status|type) === "(\w+)"', SCRIPTS["live-socket.js"])
     assert set(statuses) == {"connected", "speaker_update", "speakers_unavailable", "reconnect"}
     assert set(statuses) <= sent

@@ -114,7 +114,7 @@ def _has_unfinished_jobs(settings: Settings) -> bool:
     """True if an earlier server left jobs of its own unfinished: they have to be done even if nobody asks for them."""
     if settings.jobs_database_url.get_secret_value():
         return False
-    # Where `jobs/folders.py` keeps them; importing that would bring numpy into this process.
+    # Where `jobs/disk_store.py` keeps them; importing that would bring numpy into this process.
     try:
         directory = settings.state_dir.expanduser()
     except RuntimeError:  # the user has no home directory

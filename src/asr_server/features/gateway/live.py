@@ -42,7 +42,7 @@ from asr_server.features.handover.continuation import Continuation
 from asr_server.features.handover.continuation_wire import ContinueRequest, read_frame
 from asr_server.features.stereo import two_channels
 from asr_server.live.actions import OF_GATEWAY, parse_query
-from asr_server.live.arrivals import began_before_moving_s
+from asr_server.live.options import began_before_moving_s
 from asr_server.net.errors import TABLE, http_response, live_error_message
 from asr_server.net.shared_bytes import SharedBytes
 from asr_server.net.websocket_io import DISCARD

@@ -15,7 +15,7 @@ from asr_server.features.handover.continuation import Continuation
 from asr_server.features.handover.continuation_wire import ContinueRequest
 from asr_server.features.handover.handover import HandoverOptions
 from asr_server.features.handover.handover_test import CASES, ID, RULES, SETTINGS, Client, Server, Text, frames_of, talk
-from asr_server.live import messages
+from asr_server.live import route
 from asr_server.live.actions import parse_action
 from asr_server.live.machine.events import Configure, Detection, Ending, Flush, GetCheckpoint, Reset, TurnConfig
 from asr_server.live.outbox import Outgoing
@@ -36,7 +36,7 @@ class _Worker(Server):
         super().send(frame)
 
     def _in_session(self, message):
-        return json.dumps(messages.render(Outgoing(message)))
+        return json.dumps(route.render(Outgoing(message)))
 
 
 class _Gateway:

@@ -15,7 +15,7 @@ from asr_server.features.gateway.live_replay import LiveReplay
 from asr_server.features.handover import continuation_wire as continuation
 from asr_server.features.handover.continuation import Continuation
 from asr_server.features.speakers.diarization.turns import label
-from asr_server.live import messages
+from asr_server.live import route
 from asr_server.live.actions import parse_action
 from asr_server.live.machine.conftest import Run, config, silence, speech
 from asr_server.live.machine.events import Audio, Configure, Flush, GetCheckpoint, Interrupted, Reset, TurnConfig
@@ -71,7 +71,7 @@ class _Worker:
         for asked in self._run.requests:
             self.contexts[asked.utterance] = asked.context
         actions, self._run.actions = self._run.actions, []
-        found = (messages.render(Outgoing(action)) for action in actions)
+        found = (route.render(Outgoing(action)) for action in actions)
         found = [each for message in found if message is not None for each in self._labelled(message)]
         found = [json.dumps(message) for message in found]
         self.messages += found

@@ -24,21 +24,23 @@ from asr_server.features.gateway.worker import Worker
 from asr_server.features.gateway.worker_client import WorkerClient
 from asr_server.features.speech_output.engines import registry
 from asr_server.features.speech_output.options import OTHERS, SPEECH
-from asr_server.features.speech_output.voice_list import voice_list
-from asr_server.live.stream_rules import stream_rules
+from asr_server.features.speech_output.voice_list import VoiceListBody, voice_list
+from asr_server.live.options import stream_rules
+from asr_server.net.errors import ErrorBody
 from asr_server.net.websocket_io import refuse_plain_request
 from asr_server.ops.schemas import (
     CapacityBody,
     HealthBody,
     LimitsBody,
     LiveBody,
+    ModelBody,
+    ModelList,
     ModelStateBody,
     OptionBody,
     ProbeBody,
     QueueBody,
     SpeechQueueBody,
 )
-from asr_server.recordings.schemas import ErrorBody, ModelBody, ModelList, VoiceListBody
 from asr_server.text import languages
 
 

@@ -7,11 +7,11 @@ import pytest
 from asr_server.features.gateway.live_replay import LiveReplay
 from asr_server.features.handover.continuation import Continuation, Offset, ShownUtterance
 from asr_server.features.handover.continuation_wire import ContinueRequest
-from asr_server.live import messages
+from asr_server.live import route
 from asr_server.live.machine.events import EndOfTurnLikely
 from asr_server.live.outbox import Outgoing
 
-LIKELY = messages.render(Outgoing(EndOfTurnLikely(1, 0.875, 24_000)))
+LIKELY = route.render(Outgoing(EndOfTurnLikely(1, 0.875, 24_000)))
 
 
 def test_a_likely_end_of_a_turn_has_the_number_and_the_time_of_the_whole():

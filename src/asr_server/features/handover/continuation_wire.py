@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from asr_server.core.errors import InvalidValue, MalformedBody
 from asr_server.features.handover.continuation import Continuation, Run, ShownUtterance, TurnSettings
 from asr_server.net import websocket_io
-from asr_server.recordings.fields import MAX_TEXT_CHARS
+from asr_server.recordings.requests import MAX_TEXT_CHARS
 from asr_server.text.stable_merge import unit_count
 
 _VERSION = 1

@@ -35,9 +35,8 @@ from asr_server.live.machine.events import (
     TurnConfig,
 )
 from asr_server.live.machine.session import LiveMachine
-from asr_server.live.options import Opening
+from asr_server.live.options import Opening, PartRequest, PartSession, SessionPart
 from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, Message, Outgoing, PartMessage
-from asr_server.live.parts import PartRequest, PartSession, SessionPart
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket

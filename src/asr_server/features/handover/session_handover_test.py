@@ -9,7 +9,7 @@ from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown
 from asr_server.features.handover.continuation import Continuation
 from asr_server.features.handover.handover import ContinuationIssued, MoveRequested, SessionHandover, requested
 from asr_server.live.conftest import Scripted, opened, until_flush
-from asr_server.live.final_words import WordTimestamps
+from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import Audio, Ending, Final, Flush
 from asr_server.live.options import LiveSessionOptions
 from asr_server.recordings.requests import WordTimes

@@ -22,8 +22,7 @@ from asr_server.core.errors import (
 from asr_server.features.realtime.g711 import Companding
 from asr_server.live.machine.events import Detection, EndOfTurnRules, TurnConfig
 from asr_server.live.machine.framing import INPUT_RATES_HZ
-from asr_server.recordings.fields import MAX_TEXT_CHARS
-from asr_server.recordings.requests import context
+from asr_server.recordings.requests import MAX_TEXT_CHARS, context
 from asr_server.text import languages
 
 if TYPE_CHECKING:

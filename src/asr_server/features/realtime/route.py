@@ -19,7 +19,7 @@ from asr_server.features.realtime.shapes import Identity
 from asr_server.live.machine.cutting import WholeSamples
 from asr_server.live.machine.events import Audio, Configure, Flush, Reset
 from asr_server.live.options import LiveSessionOptions
-from asr_server.live.session import Connection
+from asr_server.live.session import LiveConnection
 from asr_server.net import websocket_io
 from asr_server.net.access import reject_websocket
 from asr_server.net.errors import Json
@@ -98,19 +98,19 @@ class _RealtimeConnection:
                 for event in self._conversation.unfinished(error):
                     await self._socket.send_json(event)
 
-    async def _write(self, connection: Connection) -> None:
+    async def _write(self, connection: LiveConnection) -> None:
         async for outgoing in connection.messages():
             for event in self._conversation.on_message(outgoing.message):
                 await self._socket.send_json(event)
 
-    async def _read(self, connection: Connection) -> bool:
+    async def _read(self, connection: LiveConnection) -> bool:
         while True:
             message = await self._socket.receive()
             if message["type"] == "websocket.disconnect":
                 return websocket_io.closed_cleanly(message)
             await self._take(connection, message)
 
-    async def _take(self, connection: Connection, message: Message) -> None:
+    async def _take(self, connection: LiveConnection, message: Message) -> None:
         """Process one frame. A frame with an error is answered with that error, and the session goes on."""
         event_id = None
         try:
@@ -123,7 +123,7 @@ class _RealtimeConnection:
         except AsrError as error:
             await self._socket.send_json(self._conversation.error(error, event_id))
 
-    async def _act(self, connection: Connection, event: events.ClientEvent) -> None:
+    async def _act(self, connection: LiveConnection, event: events.ClientEvent) -> None:
         match event:
             case events.Append(audio=audio):
                 await self._append(connection, audio)
@@ -141,7 +141,7 @@ class _RealtimeConnection:
             case events.Delete(item_id=item_id):
                 await self._socket.send_json(self._conversation.deleted(item_id))
 
-    async def _append(self, connection: Connection, audio: bytes) -> None:
+    async def _append(self, connection: LiveConnection, audio: bytes) -> None:
         wire_format = self._config.input.format
         self._uncommitted_ms += len(audio) / wire_format.bytes_per_ms
         pcm = self._whole_samples.push(audio) if wire_format.law is None else g711.decode(audio, wire_format.law)
@@ -159,7 +159,7 @@ class _RealtimeConnection:
                 f"the buffer has {int(self._uncommitted_ms)} ms."
             )
 
-    async def _update(self, connection: Connection, update: events.Update) -> None:
+    async def _update(self, connection: LiveConnection, update: events.Update) -> None:
         config = self._updated(update)
         rules = self._defaults.rules_of(config)
         self._services.live.prepare(rules)

@@ -14,7 +14,7 @@ from asr_server.features.realtime.config import ServerDefaults
 from asr_server.features.realtime.shapes import Identity
 from asr_server.net import body
 from asr_server.net.credentials import MAX_LIFETIME_S, EphemeralKey
-from asr_server.recordings.schemas import ErrorBody
+from asr_server.net.errors import ErrorBody
 from asr_server.services import CallerDep, ServicesDep
 
 router = APIRouter(prefix="/v1/realtime", tags=["realtime"])

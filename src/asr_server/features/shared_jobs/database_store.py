@@ -19,10 +19,8 @@ from loguru import logger
 
 from asr_server.core.errors import JobsUnavailable
 from asr_server.features.shared_jobs.database import REMOVE_S, ROOM_LOCK, Database
-from asr_server.jobs.record import JobRecord, JobState
-from asr_server.jobs.shares import AT_ONCE_EACH
-from asr_server.jobs.store import Claim, ClaimLost
-from asr_server.jobs.stored_record import DAMAGED, VERSION, NewerVersion, RecordFormat
+from asr_server.jobs.record import DAMAGED, VERSION, JobRecord, JobState, NewerVersion, RecordFormat
+from asr_server.jobs.store import AT_ONCE_EACH, Claim, ClaimLost
 
 RECORDING, RESULT = "recording", "result"
 _CHUNK_BYTES = 1024 * 1024

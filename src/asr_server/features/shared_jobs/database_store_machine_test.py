@@ -18,8 +18,7 @@ from asr_server.features.shared_jobs.conftest import SqliteDatabase, SqliteServe
 from asr_server.features.shared_jobs.database_store import DatabaseStore
 from asr_server.features.shared_jobs.database_store_test import RECORDS, REQUEST, RESULT, content
 from asr_server.jobs.record import JobRecord, JobState, new_id
-from asr_server.jobs.shares import AT_ONCE_EACH
-from asr_server.jobs.store import ClaimLost
+from asr_server.jobs.store import AT_ONCE_EACH, ClaimLost
 
 # No sum of the times that pass comes near either.
 LEASE_S, TTL_S = 60.0, 110.0

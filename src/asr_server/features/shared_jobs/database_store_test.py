@@ -8,10 +8,9 @@ import pytest
 from asr_server.core.errors import JobsUnavailable, Overloaded
 from asr_server.features.shared_jobs import database_store
 from asr_server.features.shared_jobs.database_store import DatabaseStore
-from asr_server.jobs.record import JobRecord, JobState, new_id
+from asr_server.jobs.record import JobRecord, JobState, RecordFormat, new_id
+from asr_server.jobs.runner import RecordingJobs
 from asr_server.jobs.store import ClaimLost
-from asr_server.jobs.stored_record import RecordFormat
-from asr_server.jobs.work import RecordingJobs
 from asr_server.recordings.requests import Result, TranscriptionRequest
 
 REQUEST = TranscriptionRequest()

@@ -16,9 +16,8 @@ from loguru import logger
 
 from asr_server.core.errors import JobsUnavailable
 from asr_server.features.shared_jobs.database_store import RECORDING, RESULT, DatabaseStore
-from asr_server.jobs.parts import JobParts
 from asr_server.jobs.record import JobRecord, JobRequest, clips, with_clips
-from asr_server.jobs.store import Claim, ClaimLost
+from asr_server.jobs.store import Claim, ClaimLost, JobParts
 
 
 def clip_file(number: int) -> str:

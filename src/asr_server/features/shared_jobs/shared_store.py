@@ -18,9 +18,8 @@ from asr_server.features.shared_jobs.database_store import RECORDING, RESULT, Da
 from asr_server.features.shared_jobs.record_feed import RecordFeed
 from asr_server.features.shared_jobs.running_files import RunningFiles, clip_file
 from asr_server.jobs.record import JobRecord, JobState, clips
-from asr_server.jobs.shares import JobLimits
-from asr_server.jobs.store import Claim, ClaimLost, Content, JobFiles
-from asr_server.jobs.work import when_answered
+from asr_server.jobs.runner import when_answered
+from asr_server.jobs.store import Claim, ClaimLost, Content, JobFiles, JobLimits
 
 LEASE_S = 20.0
 _COUNT_S = 5.0

@@ -23,13 +23,10 @@ from asr_server.features.shared_jobs.database_store import DatabaseStore
 from asr_server.features.shared_jobs.shared_store import SharedStore
 from asr_server.features.speech_output.requests import SpeechJobRequest
 from asr_server.jobs import runner
-from asr_server.jobs import work as job_work
-from asr_server.jobs.record import JobRecord, JobState, new_id
-from asr_server.jobs.runner import JobRunner
-from asr_server.jobs.shares import JobLimits
-from asr_server.jobs.store import ClaimLost
-from asr_server.jobs.stored_record import RecordFormat
-from asr_server.jobs.work import JobOutcome, Progress, RecordingJobs, TextSize
+from asr_server.jobs import runner as job_work
+from asr_server.jobs.record import JobRecord, JobState, RecordFormat, new_id
+from asr_server.jobs.runner import JobOutcome, JobProgress, JobRunner, RecordingJobs, TextSize
+from asr_server.jobs.store import ClaimLost, JobLimits
 from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
 
 REQUEST, MIB = TranscriptionRequest(), 2**20
@@ -54,7 +51,7 @@ class Work:
         with run.store.recording(run.record.id) as file:
             recording = file.read()
         self.runs.append((run.record.id, request, recording))
-        run.report(Progress(3.0, 9.0))
+        run.report(JobProgress(3.0, 9.0))
         step = self.script.pop(0) if self.script else True
         if step is None:
             await self.go.wait()

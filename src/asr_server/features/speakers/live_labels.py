@@ -19,7 +19,7 @@ from asr_server.features.speakers.diarization import assignment
 from asr_server.features.speakers.diarization.turns import Turn, VoicePrint
 from asr_server.features.speakers.live_names import LiveNames
 from asr_server.features.speakers.voices import NamedVoice
-from asr_server.live.final_words import WordTimestamps
+from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import Final, Partial
 from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, TextDetails
 from asr_server.text import words

@@ -8,7 +8,7 @@ from asr_server.core.transcript import TimeSource, Word
 from asr_server.features.speakers.diarization.turns import Turn
 from asr_server.features.speakers.live_labels import SpeakerLabels
 from asr_server.features.speakers.voices import NamedVoice
-from asr_server.live.final_words import WordTimestamps
+from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import Ending, Final, Partial
 
 _MS = 16  # samples

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
@@ -17,9 +17,36 @@ from asr_server.features.speakers.voice_prints import MAX_RECORDING_S, MIN_RECOR
 from asr_server.features.speakers.voices import Voice, VoiceStore
 from asr_server.net import body
 from asr_server.net.body import while_connected
+from asr_server.net.errors import ErrorBody
 from asr_server.recordings import forms
-from asr_server.recordings.schemas import ErrorBody, SpeakerBody, SpeakerDeletedBody, SpeakerListBody
 from asr_server.services import CallerDep, Services, ServicesDep
+
+
+class SpeakerBody(BaseModel):
+    """A voice that has a name."""
+
+    id: str
+    object: Literal["speaker"] = "speaker"
+    name: str
+    consent: str = Field(description="On what ground it is stored.")
+    created_at: int = Field(description="Unix seconds.")
+    model: str = Field(description="What computed it; the voice is recognised where the server runs the same.")
+
+
+class SpeakerListBody(BaseModel):
+    """Voices, oldest first."""
+
+    object: Literal["list"] = "list"
+    data: list[SpeakerBody]
+
+
+class SpeakerDeletedBody(BaseModel):
+    """A voice is gone."""
+
+    id: str
+    object: Literal["speaker"] = "speaker"
+    deleted: Literal[True] = True
+
 
 router = APIRouter(prefix="/v1/speakers", tags=["speakers"])
 _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}

@@ -18,10 +18,10 @@ from asr_server.features.speakers.diarization.live_speakers import LiveSpeakers,
 from asr_server.features.speakers.diarization.turns import VoicePrint
 from asr_server.features.speakers.live_labels import SpeakerLabels, UtteranceSpeakers
 from asr_server.features.speakers.voices import NamedVoice, Voice, VoiceStore
-from asr_server.live.final_words import WordTimestamps
+from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import Final, Partial, ResetDone, Samples
+from asr_server.live.options import PartRequest, PartSession, SessionPart
 from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, Message, Outgoing, PartMessage
-from asr_server.live.parts import PartRequest, PartSession, SessionPart
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from asr_server.core.audio import SAMPLE_RATE, samples_to_ms
 from asr_server.features.speakers.diarization.turns import Turn
 from asr_server.features.speakers.live_labels import SpeakerLabels
-from asr_server.live.final_words import FinalWordTimes
+from asr_server.live.inference import FinalWordTimes
 from asr_server.live.machine.conftest import Run, config, silence, speech
 from asr_server.live.machine.events import (
     Audio,
@@ -35,9 +35,9 @@ from asr_server.live.machine.events import (
     UtteranceStarted,
 )
 from asr_server.live.machine.session import LiveMachine
-from asr_server.recordings import word_times
 from asr_server.recordings.requests import WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
+from asr_server.recordings.span import time_words
 from asr_server.schedule.job import Priority
 from asr_server.subtitle import cue_segmentation
 from asr_server.subtitle.cue_segmentation import Passage
@@ -138,7 +138,7 @@ class Times(RuleBasedStateMachine):
         """The words of a span of the same speech in a recording."""
         audio = np.zeros(part.end_samples - part.start_samples, np.float32)
         span = SpeechSpan(part.start_samples, part.end_samples, audio, 1.0)
-        found = word_times.words(None, span, part.text, language, WordTimes.ESTIMATED, priority=Priority.BULK)
+        found = time_words(None, span, part.text, language, WordTimes.ESTIMATED, priority=Priority.BULK)
         return self.loop.run_until_complete(found)
 
     def on_labels(self, speakers, committed):

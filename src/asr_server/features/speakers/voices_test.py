@@ -24,9 +24,9 @@ from asr_server.features.speakers.voices import (
     VoiceStore,
     named,
 )
-from asr_server.jobs.folders import JobFolders
-from asr_server.jobs.stored_record import RecordFormat
-from asr_server.jobs.work import RecordingJobs
+from asr_server.jobs.disk_store import JobFolders
+from asr_server.jobs.record import RecordFormat
+from asr_server.jobs.runner import RecordingJobs
 
 OWNER, OTHER = "a" * 32, "b" * 32
 

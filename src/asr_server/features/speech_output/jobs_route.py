@@ -12,9 +12,9 @@ from asr_server.features.speech_output.fields import MAX_JOB_CHARS, SpeechJobBod
 from asr_server.features.speech_output.speech_jobs import beginning, text_size
 from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.features.speech_output.text_parts import dumped
-from asr_server.jobs.route import accepted
+from asr_server.jobs.route import JobBody, accepted
 from asr_server.net import body
-from asr_server.recordings.schemas import ErrorBody, JobBody
+from asr_server.net.errors import ErrorBody
 from asr_server.services import CallerDep, ServicesDep
 
 router = APIRouter(prefix="/v1/audio/speech/jobs", tags=["jobs"])

@@ -23,13 +23,13 @@ from asr_server.features.speech_output.fields import CLONE_FIELDS, CloneForm, Sp
 from asr_server.features.speech_output.requests import AudioChunk, SentenceBegun, SpeechDone, SpeechEvent, SpeechRequest
 from asr_server.features.speech_output.script import SpeechScript
 from asr_server.features.speech_output.synthesis import SpeechProcessor
-from asr_server.features.speech_output.voice_list import voice_list
+from asr_server.features.speech_output.voice_list import VoiceListBody, voice_list
 from asr_server.features.speech_output.voice_sample import voice_sample
 from asr_server.net import body
 from asr_server.net.body import while_connected
+from asr_server.net.errors import ErrorBody
 from asr_server.net.request_log import server_timing
 from asr_server.recordings import sse
-from asr_server.recordings.schemas import ErrorBody, VoiceListBody
 from asr_server.services import CallerDep, Services, ServicesDep
 
 router = APIRouter(prefix="/v1/audio", tags=["speech"])

@@ -32,9 +32,9 @@ from asr_server.features.speech_output.requests import (
 from asr_server.features.speech_output.script import SpeechScript, script_of
 from asr_server.features.speech_output.synthesis import SpeechProcessor, SpeechRun
 from asr_server.features.speech_output.text_parts import TextPart, loaded, text_parts
-from asr_server.jobs.parts import SAMPLE_BYTES, JobPart, JobParts
 from asr_server.jobs.record import JobRequest
-from asr_server.jobs.work import JobOutcome, JobRun, Progress, TextSize, when_there_is_room
+from asr_server.jobs.runner import JobOutcome, JobProgress, JobRun, TextSize, when_there_is_room
+from asr_server.jobs.store import SAMPLE_BYTES, JobPart, JobParts
 from asr_server.recordings.requests import Result
 from asr_server.schedule.job import Priority
 
@@ -149,7 +149,7 @@ class _PartInProgress:
     def _report(self, samples: int, done_characters: int) -> None:
         done_s = samples / SPEECH_RATE
         duration_s = done_s * self.run.record.characters / done_characters if done_characters else 0.0
-        self.run.report(Progress(done_s, duration_s, done_characters))
+        self.run.report(JobProgress(done_s, duration_s, done_characters))
 
 
 @dataclass(frozen=True, slots=True)

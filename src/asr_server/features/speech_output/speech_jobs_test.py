@@ -26,11 +26,10 @@ from asr_server.features.speech_output.script import SpeechEngines
 from asr_server.features.speech_output.speech_jobs import SpeechJobs, beginning, text_size
 from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.features.speech_output.text_parts import dumped
-from asr_server.jobs import work
-from asr_server.jobs.folders import JobFolders
-from asr_server.jobs.record import JobRecord, new_id
-from asr_server.jobs.stored_record import RecordFormat
-from asr_server.jobs.work import JobRun
+from asr_server.jobs import runner as work
+from asr_server.jobs.disk_store import JobFolders
+from asr_server.jobs.record import JobRecord, RecordFormat, new_id
+from asr_server.jobs.runner import JobRun
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority
 from asr_server.schedule.ports import SchedulerObserver

@@ -3,9 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel, Field
 
 from asr_server.features.speech_output.engines.protocol import SpeechTraits, Voice
-from asr_server.recordings.schemas import VoiceBody, VoiceListBody
+
+
+class VoiceBody(BaseModel):
+    """A voice that speaks."""
+
+    id: str
+    name: str = Field(description="The same as `id`, where other servers have it.")
+    object: Literal["voice"] = "voice"
+    description: str
+    languages: list[str]
+    alias_of: str | None = Field(None, description="The engine's voice that one of OpenAI's names stands for.")
+    also_alias_of: list[str] = Field([], description="Voices of further engines that speak what this one does not.")
+    licence: str | None = Field(None, description="Of what the voice was made from, as its maker says.")
+    model_card: str | None = Field(None, description="What the voice's maker says about it.")
+
+
+class VoiceListBody(BaseModel):
+    """All voices that speak."""
+
+    object: Literal["list"] = "list"
+    data: list[VoiceBody]
+    voices: list[VoiceBody] = Field(description="The same list, where Open WebUI and other clients look for it.")
 
 
 def voice_list(engines: Sequence[SpeechTraits]) -> VoiceListBody:

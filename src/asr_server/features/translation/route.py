@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -11,11 +11,49 @@ from pydantic import BaseModel, ConfigDict, Field
 from asr_server.features.translation.translations import Translations
 from asr_server.net import body
 from asr_server.net.body import while_connected
+from asr_server.net.errors import ErrorBody
 from asr_server.recordings import forms
-from asr_server.recordings.fields import TranslationForm
-from asr_server.recordings.route import respond
-from asr_server.recordings.schemas import ErrorBody, TextTranslationBody, TranslationBody, VerboseTranslationBody
+from asr_server.recordings.forms import TranslationForm
+from asr_server.recordings.route import SegmentBody, TranscriptionBody, VerboseTranscriptionBody, respond
 from asr_server.services import ServicesDep
+
+
+class TranslationBody(TranscriptionBody):
+    """`response_format=json` of a translation."""
+
+    language: str = Field(description="English name of the text's language.")
+    source_language: str = Field(description="The model's name of the language that is spoken.")
+    untranslated: int = Field(description="Segments that could not be translated and stayed as they were.")
+    source_text: str | None = Field(None, description="Only with `bilingual`.")
+
+
+class TranslatedSegmentBody(SegmentBody):
+    """One span of speech in verbose_json. Scores and times are the recognition's; tokens are empty."""
+
+    translated: bool
+    reason: str = Field(description="Why there is no translation; empty where there is one.")
+    source_text: str | None = Field(None, description="Only with `bilingual`.")
+
+
+class VerboseTranslationBody(VerboseTranscriptionBody):
+    """`response_format=verbose_json` of a translation."""
+
+    task: Literal["translate"]  # type: ignore[assignment]  # OpenAI's own name of the task
+    source_language: str
+    untranslated: int
+    source_text: str | None = None
+    segments: list[TranslatedSegmentBody]  # type: ignore[assignment]  # segments of this body say more
+
+
+class TextTranslationBody(BaseModel):
+    """Texts in another language, in the order in which they were sent."""
+
+    translations: list[str] = Field(description="The translation of each text, or the text itself.")
+    reasons: list[str] = Field(description="Why a text has no translation; empty where it has one.")
+    untranslated: int = Field(description="Texts that could not be translated and stayed as they were.")
+    language: str = Field(description="English name of the target language.")
+    language_code: str = Field(description="Its BCP 47 tag.")
+
 
 router = APIRouter()
 

@@ -6,7 +6,7 @@ from wyoming.info import Info
 from asr_server.client.speech import SpeakingVoice
 from asr_server.features.wyoming.server_state import ServerState
 from asr_server.features.wyoming.wyoming import Target, _options, info
-from asr_server.recordings.fields import MAX_TEXT_CHARS
+from asr_server.recordings.requests import MAX_TEXT_CHARS
 
 TARGET = Target("http://127.0.0.1:8100", language="de")
 

@@ -26,29 +26,24 @@ _BROKEN = "\ufffd"  # an unfinished character of a byte-level token
 
 @dataclass(frozen=True, slots=True)
 class CommitRules:
-    """The conditions under which a word is committed.
+    """The conditions under which a word is committed."""
 
-    `held_words`: so many words at the end stay open; `held_characters`: the same for scripts without spaces, where each
-    character counts. `age_samples`: of audio for which a word must have stood. `guess_age_samples`: the same for a word
-    with a token whose probability is below `least_probability`. `latest_samples`: what first stood in a hypothesis made
-    from more audio of the utterance is not committed.
-    """
-
-    held_words: int = 2
-    held_characters: int = 4
-    age_samples: int = 6_400
-    guess_age_samples: int = 12_800
-    least_probability: float = 0.8
+    held_words: int = 2  # so many words at the end stay open
+    held_characters: int = 4  # the same for scripts without spaces, where each character counts
+    age_samples: int = 6_400  # of audio for which a word must have stood
+    guess_age_samples: int = 12_800  # the same for a word with a token that is less probable than `least_probability`
+    least_probability: float = 0.8  # of a token that is no guess
+    # what first stood in a hypothesis made from more audio of the utterance is not committed
     latest_samples: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class _Word:
-    """One word with the punctuation behind it: text[start:end]. `folded`: without case and punctuation."""
+    """One word with the punctuation behind it: text[start:end]."""
 
     start: int
     end: int
-    folded: str
+    folded: str  # without case and punctuation
 
 
 class _Standing:

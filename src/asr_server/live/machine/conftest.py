@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
-from asr_server.live.machine.config import LiveMachineConfig
 from asr_server.live.machine.events import (
     Audio,
     CancelRequest,
@@ -20,7 +19,7 @@ from asr_server.live.machine.events import (
     TranscribeResult,
 )
 from asr_server.live.machine.session import LiveMachine
-from asr_server.live.machine.utterance import Frame
+from asr_server.live.machine.utterance import Frame, LiveMachineConfig
 
 WORDS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"]
 _LEAST_WORD_SAMPLES = 2_000  # a shorter part of a word is misrecognized

@@ -1,4 +1,4 @@
-"""How live audio is cut: it comes in frames of any size, which may end inside a sample. Pure."""
+"""Live audio in pieces and whole samples: it comes in frames of any size, which may end inside a sample. Pure."""
 
 from __future__ import annotations
 

@@ -57,22 +57,18 @@ class TurnConfig:
     """The options that may change in the middle of a session. A change applies from the next utterance on.
 
     A change from or to `Detection.MANUAL` applies at once, also to the open utterance.
-
-    `language`: the model's name of a language to force, or None. `context`: names and terms to listen for.
-    `threshold`: speech probability at which speech begins. `min_silence_ms`: a shorter pause does not end an utterance.
-    `sentence_silence_ms`: but this one does, if the text so far ends as a sentence does; None: the text does not count.
-    `prefix_ms`: audio before the first frame of speech that belongs to the utterance, as far as no other has it.
-    `model`: the name of the model that transcribes, "" for the default.
     """
 
     detection: Detection = Detection.VOICE
-    language: str | None = None
-    context: str = ""
-    threshold: float = 0.5
-    min_silence_ms: int = 500
+    language: str | None = None  # the model's name of a language to force, or None
+    context: str = ""  # names and terms to listen for
+    threshold: float = 0.5  # speech probability at which speech begins
+    min_silence_ms: int = 500  # a shorter pause does not end an utterance
+    # but this one does, if the text so far ends as a sentence does; None: the text does not count
     sentence_silence_ms: int | None = None
+    # audio before the first frame of speech that belongs to the utterance, as far as no other has it
     prefix_ms: int = 300
-    model: str = ""
+    model: str = ""  # the name of the model that transcribes, "" for the default
     end_of_turn: EndOfTurnRules | None = None  # None: pauses alone decide
 
 
@@ -98,14 +94,11 @@ class Reset:
 
 @dataclass(frozen=True, slots=True)
 class Configure:
-    """A whole new configuration, and perhaps another input rate, which applies from the next byte on.
-
-    `asked_language`: the language as the client wrote it, for the answer; "" if it named none.
-    """
+    """A whole new configuration, and perhaps another input rate, which applies from the next byte on."""
 
     rules: TurnConfig
     input_rate_hz: int | None = None
-    asked_language: str = ""
+    asked_language: str = ""  # as the client wrote it, for the answer; "" if it named none
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,24 +113,18 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class TranscribeResult:
-    """The engine's result for a `Transcribe`.
-
-    `ids`: all token ids, `logprobs` (natural, <= 0) one for each. `offsets`: for each id the length of `text` once
-    that id is there; empty when text and ids do not map. `language`: the model's name, "" for no speech. `pieces`: the
-    bytes that each id writes, nothing for those that name the language. `truncated`: the model looped or found no end,
-    so words may be missing, and a final is requested again. `detached`: made in pieces, so that it does not begin with
-    the prefix.
-    """
+    """The engine's result for a `Transcribe`."""
 
     ticket: int
     text: str
-    language: str = ""
-    ids: tuple[int, ...] = ()
+    language: str = ""  # the model's name, "" for no speech
+    ids: tuple[int, ...] = ()  # all token ids
+    # for each id the length of `text` once that id is there; empty when text and ids do not map
     offsets: tuple[int, ...] = ()
-    logprobs: tuple[float, ...] = ()
-    pieces: tuple[bytes, ...] = ()
-    truncated: bool = False
-    detached: bool = False
+    logprobs: tuple[float, ...] = ()  # one for each id, natural, <= 0
+    pieces: tuple[bytes, ...] = ()  # the bytes that each id writes, nothing for those that name the language
+    truncated: bool = False  # the model looped or found no end, so words may be missing, and a final is requested again
+    detached: bool = False  # made in pieces, so that it does not begin with the prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,10 +138,10 @@ class TranscribeFailed:
 
 @dataclass(frozen=True, slots=True)
 class EndOfTurnEstimated:
-    """The answer to an `EstimateEndOfTurn`, which counts while that pause lasts. `probability`: None for no answer."""
+    """The answer to an `EstimateEndOfTurn`, which counts while that pause lasts."""
 
     position_samples: int
-    probability: float | None
+    probability: float | None  # None for no answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,26 +170,22 @@ Event = (
 class Transcribe:
     """A request to the engine, to be answered with the `TranscribeResult` or `TranscribeFailed` of its ticket.
 
-    At most one is under way in a session.
-
-    `audio`: a part of the utterance from its start at `start_samples`. `prefix`: ids with which the result must begin.
-    `draft`: ids that the result may turn out to be. `committed`, `text`: what they write, in `written_language`, for an
-    engine that has other tokens.
+    At most one is under way in a session. Text is for an engine that has other tokens.
     """
 
     ticket: int
     kind: ResultKind
     utterance: int
-    start_samples: int
-    audio: Samples
+    start_samples: int  # the beginning of the utterance, or of its part
+    audio: Samples  # from there on
     language: str | None
     context: str
-    prefix: tuple[int, ...]
-    draft: tuple[int, ...]
+    prefix: tuple[int, ...]  # ids with which the result must begin
+    draft: tuple[int, ...]  # ids that the result may turn out to be
     model: str = ""
-    committed: str = ""
-    text: str = ""
-    written_language: str = ""
+    committed: str = ""  # the text of `prefix`
+    text: str = ""  # the text of `draft`
+    written_language: str = ""  # of both texts
 
     @property
     def end_samples(self) -> int:
@@ -237,10 +220,10 @@ class EndOfTurnLikely:
 
 @dataclass(frozen=True, slots=True)
 class UtteranceStarted:
-    """An utterance opened; its audio begins at `start_samples`, the prefix included."""
+    """An utterance opened."""
 
     utterance: int
-    start_samples: int
+    start_samples: int  # where its audio begins, with the prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,17 +241,14 @@ class UtteranceEnded:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """The open utterance as far as it is understood: `committed` only grows, `tentative` may change.
-
-    The whole text is `committed + tentative`. `end_samples`: the audio up to which the text was made.
-    """
+    """The open utterance as far as it is understood: its committed text, then its tentative text."""
 
     utterance: int
-    committed: str
-    tentative: str
+    committed: str  # only grows
+    tentative: str  # may change
     language: str
     start_samples: int
-    end_samples: int
+    end_samples: int  # the audio up to which the text was made
 
     @property
     def text(self) -> str:
@@ -287,11 +267,7 @@ class FinalPart:
 
 @dataclass(frozen=True, slots=True)
 class Final:
-    """The utterance's text for good; begins with everything that was committed. Finals come in the order of numbers.
-
-    `parts`: the text as it was transcribed, in parts between which the speaker was silent for long. `tokens`: those
-    that wrote the text. `error`: why the engine gave no result; the text is then what was known.
-    """
+    """The utterance's text for good; begins with everything that was committed. Finals come in the order of numbers."""
 
     utterance: int
     text: str
@@ -299,17 +275,17 @@ class Final:
     start_samples: int
     end_samples: int
     ending: Ending
-    parts: tuple[FinalPart, ...] = ()
-    tokens: tuple[Token, ...] = ()
-    error: SessionError | None = None
+    parts: tuple[FinalPart, ...] = ()  # as they were transcribed; between them the speaker was silent for long
+    tokens: tuple[Token, ...] = ()  # those that wrote the text
+    error: SessionError | None = None  # why the engine gave no result; the text is then what was known
     end_of_turn: float | None = None  # how likely the speaker had finished, where that was estimated
 
 
 @dataclass(frozen=True, slots=True)
 class ResetDone:
-    """The answer to `Reset`. `utterance`: the number of the one discarded, None if none was open."""
+    """The answer to `Reset`."""
 
-    utterance: int | None
+    utterance: int | None  # the number of the one discarded, None if none was open
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,14 +298,13 @@ class Configured:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The answer to `GetCheckpoint`: a fresh session that gets the audio from `end_samples` on continues this one.
+    """The answer to `GetCheckpoint`: a fresh session that gets the audio from there on continues this one.
 
-    All audio before is silence, discarded, or in utterances that have their `Final`; `utterance` is the last number
-    used there.
+    All audio before is silence, discarded, or in utterances that have their `Final`.
     """
 
-    end_samples: int
-    utterance: int
+    end_samples: int  # where that audio begins
+    utterance: int  # the last number used before
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ import numpy as np
 
 from asr_server.audio.segmentation import Endpointer
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE, ms_to_frames
-from asr_server.live.machine.config import AudioAccount, LiveMachineConfig
 from asr_server.live.machine.events import (
     Action,
     Audio,
@@ -43,9 +42,15 @@ from asr_server.live.machine.events import (
     UtteranceStarted,
 )
 from asr_server.live.machine.framing import Framing
-from asr_server.live.machine.request_scheduler import RequestScheduler
 from asr_server.live.machine.table import ENDINGS, TABLE, Signal, State, TurnAction
-from asr_server.live.machine.utterance import Frame, OpenUtterance, Part
+from asr_server.live.machine.utterance import (
+    AudioAccount,
+    Frame,
+    LiveMachineConfig,
+    OpenUtterance,
+    Part,
+    RequestScheduler,
+)
 
 # Quiet after which it is estimated whether the speaker has finished, the audio that the estimate is made from, and the
 # probability from which the end is the likelier of the two.
@@ -57,8 +62,11 @@ _SIGNALS = {Flush: Signal.FLUSH, Interrupted: Signal.INTERRUPTED, Close: Signal.
 
 
 class LiveMachine:
-    """For each event the caller asks for the `frames` that it completes, finds out how likely each holds speech, gives
-    both to `receive`, and performs the actions that this returns, in order."""
+    """Decides what a live session does.
+
+    For each event the caller asks for the `frames` that it completes, finds out how likely each holds speech, gives
+    both to `receive`, and performs the actions that this returns, in order.
+    """
 
     def __init__(self, config: LiveMachineConfig) -> None:
         self._config = config
@@ -102,8 +110,10 @@ class LiveMachine:
     # -- for the caller ----------------------------------------------------------------------------------------------
 
     def frames(self, event: Event) -> list[Samples]:
-        """Of 512 samples each; the last of a stream may be shorter. `receive` must get them before the next are asked
-        for; results of the engine may come in between."""
+        """Return the frames that the event completes, of 512 samples each; the last of a stream may be shorter.
+
+        `receive` must get them before the next are asked for; results of the engine may come in between.
+        """
         if isinstance(event, Audio):
             return self._framing.push(event.pcm)
         ends = isinstance(event, Flush | Close) or (isinstance(event, Configure) and event.input_rate_hz is not None)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from asr_server.cli.failure import Failure
-from asr_server.cli.validate import is_subtitles, of_file, violations
+from asr_server.cli.subtitles import is_subtitles, violations_of, violations_of_file
 from asr_server.subtitle import files
 from asr_server.subtitle.cues import Cue, CueConfig
 
@@ -14,7 +14,7 @@ GOOD = [Cue(0, 2000, "turn on the lights"), Cue(2200, 4000, "and play music")]
 
 
 def test_good_cues_have_no_violations():
-    assert violations(GOOD, RULES) == []
+    assert violations_of(GOOD, RULES) == []
 
 
 def test_a_violation_has_cue_time_figure_and_limit():
@@ -27,7 +27,7 @@ def test_a_violation_has_cue_time_figure_and_limit():
         ([Cue(0, 1000, "z" * 20 + "\n" + "y" * 20)], "cue 1 at 00:00:00.000: reading_speed 200 % (limit 100 %)"),
         ([Cue(0, 2000, "a\n, b")], "cue 1 at 00:00:00.000: line_start in line 2"),
     ]:
-        assert line in violations(cues, RULES)
+        assert line in violations_of(cues, RULES)
 
 
 @pytest.mark.parametrize(("render", "name"), [(files.render_srt, "a.srt"), (files.render_vtt, "a.VTT")])
@@ -36,7 +36,7 @@ def test_a_file_is_read_by_its_name_and_its_lines_named_after_it(tmp_path, rende
     path = tmp_path / name
     path.write_text(render([*GOOD, Cue(4000, 5000, "late")]), encoding="utf-8")
     assert is_subtitles(path)
-    assert of_file(path, RULES) == [f"{path}: cue 3 at 00:00:04.000: min_gap 0 ms (limit 83 ms)"]
+    assert violations_of_file(path, RULES) == [f"{path}: cue 3 at 00:00:04.000: min_gap 0 ms (limit 83 ms)"]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_file_without_cues_is_an_error(tmp_path, content, code):
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(Failure) as failure:
-        of_file(path, RULES)
+        violations_of_file(path, RULES)
     assert failure.value.code == code
 
 
@@ -57,14 +57,14 @@ def test_an_unreadable_time_line_is_a_violation(tmp_path):
     for times in ["00:00:01,000 -> 00:00:02,000", "00:00:01 --> 00:00:02", "0:01,5-->0:02,5"]:
         path = tmp_path / "a.srt"
         path.write_text(f"1\n{times}\nlost\n\n" + files.render_srt(GOOD), encoding="utf-8")
-        assert of_file(path, RULES) == [f"{path}: line 2: times that cannot be read, so no cue"]
+        assert violations_of_file(path, RULES) == [f"{path}: line 2: times that cannot be read, so no cue"]
 
 
 def test_hours_without_end_are_no_time(tmp_path):
     """Python makes no number of that many digits."""
     path = tmp_path / "a.srt"
     path.write_text(f"1\n00:00:01,000 --> {'9' * 5000}:00:02,000\nlost\n", encoding="utf-8")
-    assert of_file(path, RULES) == [f"{path}: line 2: times that cannot be read, so no cue"]
+    assert violations_of_file(path, RULES) == [f"{path}: line 2: times that cannot be read, so no cue"]
 
 
 def test_recordings_and_directories_are_no_subtitles(tmp_path):

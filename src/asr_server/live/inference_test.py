@@ -1,12 +1,14 @@
 """The audio that waits for the words of a final: of one utterance at a time, however many were discarded."""
 
+from __future__ import annotations
+
 import asyncio
 import gc
 import weakref
 
 import numpy as np
 
-from asr_server.live.final_words import FinalWordTimes
+from asr_server.live.inference import FinalWordTimes
 from asr_server.live.machine.events import Ending, Final, FinalPart, ResultKind, Transcribe
 from asr_server.recordings.requests import WordTimes
 

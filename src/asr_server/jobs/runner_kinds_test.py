@@ -8,9 +8,9 @@ import pytest
 
 from asr_server.core.errors import InvalidAudio, JobsUnavailable, Overloaded
 from asr_server.core.transcript import Segment
-from asr_server.jobs import work
+from asr_server.jobs import runner as work
 from asr_server.jobs.record import JobRecord, new_id
-from asr_server.jobs.work import JobRun, Progress, RecordingJobs, TextSize, new_job
+from asr_server.jobs.runner import JobProgress, JobRun, RecordingJobs, TextSize, new_job
 from asr_server.recordings.pipeline import SegmentDone, Started
 from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
 
@@ -45,8 +45,8 @@ async def test_who_was_refused_asks_again_after_a_while(monkeypatch):
 @pytest.mark.parametrize(
     ("claimed_s", "reported"),
     [
-        (9.0, [Progress(3.0, 9.0), Progress(12.0, 12.0)]),  # it is longer than it said
-        (0.0, [Progress(3.0, 0.0), Progress(12.0, 0.0)]),  # it does not say, so nobody knows
+        (9.0, [JobProgress(3.0, 9.0), JobProgress(12.0, 12.0)]),  # it is longer than it said
+        (0.0, [JobProgress(3.0, 0.0), JobProgress(12.0, 0.0)]),  # it does not say, so nobody knows
     ],
 )
 async def test_a_recording_reports_how_far_it_is(claimed_s, reported):

@@ -1,21 +1,56 @@
-"""Estimates how likely a speaker has finished, for all live sessions, on a thread of its own.
+"""Voice detection and estimates of the end of a turn, for all live sessions, each on a thread of its own.
 
-A session waits for its own estimate, and nobody else does: what may wait here is bounded, and without an estimate the
-pause rule decides.
+The network of `audio/vad.py` would take more of the event loop's time than all else that a session needs. A session
+waits for its own estimate of the end of a turn, and nobody else does: what may wait here is bounded, and without an
+estimate the pause rule decides.
 """
 
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 import numpy as np
 from loguru import logger
 
-from asr_server.core.audio import SAMPLE_RATE
+from asr_server.audio.vad import SpeechProbability
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.engine.feature import EndOfTurnModel
-from asr_server.live.machine.events import Samples
+from asr_server.live.machine.events import Event, Reset, Samples
+from asr_server.live.machine.session import LiveMachine
+from asr_server.live.machine.utterance import Frame
 from asr_server.live.session_stats import EstimateResult, LiveObserver
+
+
+class VoiceDetector:
+    """The detector of one session. `thread`: of all sessions; it does one thing after the other, in order.
+
+    A session waits for the frames of an event before it goes on with the next one. So each has the same share of the
+    thread, and no more waits for it than a piece of audio of each session.
+    """
+
+    def __init__(self, thread: Executor) -> None:
+        self._thread = thread
+        self._scorer = SpeechProbability()
+
+    async def frames(self, machine: LiveMachine, event: Event) -> list[Frame]:
+        """The frames of the session's machine that this event completes, with their speech probabilities."""
+        if isinstance(event, Reset):
+            self._scorer.reset()
+        frames = machine.frames(event)
+        if not frames:
+            return []
+        audio = np.concatenate(frames)
+        if missing := -len(audio) % FRAME_SAMPLES:  # of the last frame before a flush
+            audio = np.pad(audio, (0, missing))
+        scores = await asyncio.get_running_loop().run_in_executor(self._thread, self._scorer.push, audio)
+        return [Frame(*each) for each in zip(frames, scores.tolist(), strict=True)]
+
+
+def load_voice_detector() -> None:
+    """Load the network now, off the event loop. Raises `ModelUnavailable` if it cannot be loaded."""
+    SpeechProbability().push(np.zeros(FRAME_SAMPLES, np.float32))
+
 
 # Estimates that wait or run. One takes some 45 ms of a core, so the last of them comes after about 0.7 s, hardly later
 # than the pause rule would decide.

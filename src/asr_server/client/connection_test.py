@@ -1,12 +1,14 @@
 """Event streams cut anywhere."""
 
+from __future__ import annotations
+
 import itertools
 import json
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.client.sse import EventStream
+from asr_server.client.connection import EventStream
 
 _TEXTS = st.lists(st.text(max_size=20), max_size=5)
 

@@ -1,5 +1,7 @@
 """Jobs on disk."""
 
+from __future__ import annotations
+
 import io
 import json
 import os
@@ -14,10 +16,9 @@ from pathlib import Path
 import pytest
 
 from asr_server.core.errors import JobsUnavailable
-from asr_server.jobs.folders import JobFolders
-from asr_server.jobs.record import JobRecord, JobState
-from asr_server.jobs.stored_record import RecordFormat
-from asr_server.jobs.work import RecordingJobs
+from asr_server.jobs.disk_store import JobFolders
+from asr_server.jobs.record import JobRecord, JobState, RecordFormat
+from asr_server.jobs.runner import RecordingJobs
 from asr_server.recordings.requests import (
     ChannelMode,
     KnownSpeaker,

@@ -1,11 +1,13 @@
 """The audio and actions that servers get of a session that is cut and handed over anywhere."""
 
+from __future__ import annotations
+
 import random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asr_server.client.live_input import Continuation, LiveInput
+from asr_server.client.live_connection import LiveInput, ReceivedContinuation
 
 _STEPS = ["audio", "audio", "action", "send", "send", "cut", "continue", "move"]
 
@@ -41,7 +43,7 @@ class _Session:
 
     def proceed(self):
         self.finished = self.rng.randint(self.finished, len(self.server))
-        self.input.drop(Continuation("", *_counts(self.server[: self.finished])))
+        self.input.drop(ReceivedContinuation("", *_counts(self.server[: self.finished])))
 
     def move(self):
         """Move to a server that has the newest continuation alone."""
@@ -85,6 +87,6 @@ def test_an_action_that_was_taken_back_is_not_counted():
     held = LiveInput(1_000)
     held.take_back(held.add_action("flush"))
     held.add_action("reset")
-    held.drop(Continuation("", 0, 1))
+    held.drop(ReceivedContinuation("", 0, 1))
     assert held.holds(0, 1)
     assert held.next_frame() is None

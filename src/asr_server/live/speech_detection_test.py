@@ -1,0 +1,134 @@
+"""Voice detection for many sessions on one thread, and estimates of the end of turns on another, bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import wave
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from asr_server import demo
+from asr_server.audio.vad import SpeechProbability
+from asr_server.core.audio import FRAME_SAMPLES
+from asr_server.live.machine.events import Audio, Flush, Reset
+from asr_server.live.machine.session import LiveMachine
+from asr_server.live.machine.utterance import LiveMachineConfig
+from asr_server.live.session_stats import LiveObserver
+from asr_server.live.speech_detection import EndOfTurnEstimator, VoiceDetector
+
+
+@pytest.fixture(scope="module")
+def pcm():
+    """Four seconds of the bundled recording, a whole number of frames: bytes."""
+    with wave.open(str(demo.sample().recording)) as recording:
+        return recording.readframes(120 * FRAME_SAMPLES)
+
+
+@pytest.fixture
+def make():
+    """Makes the detector of a session and its machine."""
+    thread = ThreadPoolExecutor(1)
+    yield lambda: (VoiceDetector(thread), LiveMachine(LiveMachineConfig(lambda rate_hz: None)))
+    thread.shutdown()
+
+
+async def _scores(session, *events):
+    detector, machine = session
+    found = []
+    for event in events:
+        frames = await detector.frames(machine, event)
+        machine.receive(event, frames)
+        found += [frame.probability for frame in frames]
+    return found
+
+
+async def test_scores_do_not_depend_on_pieces_or_on_other_sessions(make, pcm):
+    """Sessions that send pieces of seven sizes at the same time: each gets the scores of the whole, in order."""
+    audio = np.frombuffer(pcm, "<i2").astype(np.float32) / 32_768
+    whole = SpeechProbability().push(audio)
+    pieces = [[Audio(pcm[at : at + size]) for at in range(0, len(pcm), size)] for size in range(640, 7_000, 960)]
+    for scores in await asyncio.gather(*(_scores(make(), *each) for each in pieces)):
+        assert np.abs(np.array(scores) - whole).max() < 1e-5
+
+
+async def test_a_reset_begins_another_stream(make, pcm):
+    """What was said before it has no effect on the scores behind it."""
+    session, words = make(), Audio(pcm)
+    first = await _scores(session, words)
+    assert await _scores(session, Reset(), words) == first
+    assert await _scores(session, words) != first
+
+
+async def test_the_last_frame_before_a_flush_is_filled_with_silence(make):
+    """It is scored, and stays as long as it is."""
+    detector, machine = make()
+    assert await _scores((detector, machine), Audio(bytes(2 * 400))) == []
+    (last,) = await detector.frames(machine, Flush())
+    assert len(last.samples) == 400
+    assert 0 <= last.probability < 0.5
+
+
+SPEECH = np.zeros(1_600, np.float32)
+
+
+class _Counted(LiveObserver):
+    def __init__(self):
+        self.results = []
+
+    def estimated(self, result):
+        self.results.append(str(result))
+
+
+class _Model:
+    """Waits until it may answer."""
+
+    def __init__(self, error=None):
+        self.error = error
+        self.may_answer = threading.Event()
+        self.calls = 0
+
+    def probability(self, speech):
+        self.calls += 1
+        assert self.may_answer.wait(30)
+        if self.error is not None:
+            raise self.error
+        return 0.7
+
+
+async def test_where_too_many_ask_the_pause_rule_decides_at_once():
+    """Sessions that wait get their answer; one that ended does not keep its place."""
+    model, counted = _Model(), _Counted()
+    estimator = EndOfTurnEstimator(model, counted)
+    waiting = [asyncio.create_task(estimator.probability(SPEECH)) for _ in range(16)]
+    await asyncio.sleep(0)
+    assert await estimator.probability(SPEECH) is None
+    waiting[0].cancel()
+    model.may_answer.set()
+    assert await asyncio.gather(*waiting[1:]) == [0.7] * 15
+    assert await estimator.probability(SPEECH) == 0.7
+    assert (counted.results.count("skipped"), counted.results.count("estimated")) == (1, 17)
+
+
+async def test_a_model_that_fails_costs_the_estimate_alone():
+    """The model is asked again: the fault may have been one of memory."""
+    model, counted = _Model(RuntimeError("out of memory")), _Counted()
+    model.may_answer.set()
+    estimator = EndOfTurnEstimator(model, counted)
+    assert [await estimator.probability(SPEECH) for _ in range(20)] == [None] * 20
+    model.error = None
+    assert await estimator.probability(SPEECH) == 0.7
+    assert counted.results == ["failed"] * 20 + ["estimated"]
+
+
+async def test_the_first_session_loads_the_model_and_waits_for_nothing():
+    """Once."""
+    model = _Model()
+    estimator = EndOfTurnEstimator(model, _Counted())
+    estimator.warm_up()
+    estimator.warm_up()
+    model.may_answer.set()
+    assert await estimator.probability(SPEECH) == 0.7
+    assert model.calls == 2
