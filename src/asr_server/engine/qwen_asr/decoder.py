@@ -8,8 +8,7 @@ from itertools import accumulate
 
 import torch
 
-from asr_server.engine.draft import accepted
-from asr_server.engine.row import Row
+from asr_server.engine.row import Row, accepted
 from asr_server.engine.torch.capacity import Capacity
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.passes import Layout, Pass, Span

@@ -15,11 +15,11 @@ from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
-from asr_server.engine.budget import token_budget
 from asr_server.engine.loops import without_loop
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
 from asr_server.engine.qwen_asr import checkpoint
+from asr_server.engine.row import token_budget
 from asr_server.engine.torch.capacity import NoRoom
 from asr_server.engine.torch.row_engine import RowEngine, Work
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone

@@ -12,8 +12,6 @@ import torch
 from torch import nn
 
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue
-from asr_server.engine.budget import expected_tokens
-from asr_server.engine.draft import Draft
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Option, Utterance, Written
 from asr_server.engine.qwen_asr import answer, checkpoint, loading, prompt
@@ -22,6 +20,7 @@ from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.frontend import LogMel
 from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
 from asr_server.engine.qwen_asr.windowed_audio import Clip, LoadedEncoder, WindowedAudio
+from asr_server.engine.row import Draft, expected_tokens
 from asr_server.engine.torch import device, faults, memory, quantization
 from asr_server.engine.torch.capacity import Limits
 from asr_server.engine.torch.language_model import LanguageModel

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture(scope="module")
 def codec(engine):
-    return engine._runtime._parts.codec.decoder, engine._runtime._decoder
+    return engine._runtime._parts.codec.decoder, engine._runtime._codec
 
 
 @pytest.mark.parametrize("parts", [(40,), (1,) * 40, (4, 12, 12, 12), (7, 1, 30, 2)], ids=str)

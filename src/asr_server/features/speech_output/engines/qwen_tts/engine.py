@@ -20,9 +20,7 @@ from asr_server.features.speech_output.engines.protocol import (
     SpokenSentence,
 )
 from asr_server.features.speech_output.engines.qwen_tts import checkpoint
-from asr_server.features.speech_output.engines.qwen_tts.budget import FRAME_SAMPLES
-from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel, missing
-from asr_server.features.speech_output.engines.qwen_tts.voices import Abilities
+from asr_server.features.speech_output.engines.qwen_tts.model import FRAME_SAMPLES, Abilities, SpeechModel, missing
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone
 
 if TYPE_CHECKING:

@@ -17,9 +17,8 @@ from asr_server.core.errors import (
     UnsupportedValue,
 )
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechFinish, VoiceSample
-from asr_server.features.speech_output.engines.qwen_tts.budget import FRAME_SAMPLES, frame_budget
 from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
-from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
+from asr_server.features.speech_output.engines.qwen_tts.model import FRAME_SAMPLES, SpeechModel, frame_budget
 from asr_server.features.speech_output.engines.qwen_tts.talker import _FIRST_FRAMES
 from asr_server.schedule.ports import RowDelta
 

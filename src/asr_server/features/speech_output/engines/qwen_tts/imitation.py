@@ -12,9 +12,9 @@ from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import InvalidReference
 from asr_server.engine.torch import memory
 from asr_server.features.speech_output.engines.protocol import VoiceSample
-from asr_server.features.speech_output.engines.qwen_tts.budget import FRAME_SAMPLES
 from asr_server.features.speech_output.engines.qwen_tts.codec import StreamingDecoder, StreamState
 from asr_server.features.speech_output.engines.qwen_tts.loading import SpeechModelParts
+from asr_server.features.speech_output.engines.qwen_tts.model import FRAME_SAMPLES
 from asr_server.features.speech_output.engines.qwen_tts.prompt import VoicePrompt
 from asr_server.features.speech_output.engines.qwen_tts.sdk import mel_spectrogram
 

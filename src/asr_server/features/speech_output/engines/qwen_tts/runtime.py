@@ -13,14 +13,12 @@ from asr_server.engine.torch.row_runtime import RowRuntime, plan_capacity
 from asr_server.engine.torch.slots import RowInput
 from asr_server.features.speech_output.engines.protocol import Sentence
 from asr_server.features.speech_output.engines.qwen_tts import imitation, loading
-from asr_server.features.speech_output.engines.qwen_tts.budget import frame_budget
 from asr_server.features.speech_output.engines.qwen_tts.checkpoint import SpeechCheckpoint
 from asr_server.features.speech_output.engines.qwen_tts.codec import StreamingDecoder, StreamState
-from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
+from asr_server.features.speech_output.engines.qwen_tts.model import LANGUAGES, SpeechModel, frame_budget
 from asr_server.features.speech_output.engines.qwen_tts.prompt import PromptIds, SpeechPromptBuilder
 from asr_server.features.speech_output.engines.qwen_tts.sampling import SamplingPair
 from asr_server.features.speech_output.engines.qwen_tts.talker import SpokenRow, Talker
-from asr_server.features.speech_output.engines.qwen_tts.voices import LANGUAGES
 
 # A voice to imitate takes about 5 MiB, nearly all of it the codec's state.
 _IMITATIONS_BYTES = 64 * memory.MIB
