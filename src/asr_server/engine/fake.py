@@ -20,6 +20,7 @@ import numpy as np
 from asr_server.core.audio import samples_to_s, samples_to_whole_ms
 from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.fake_script import FakeScript, Fault, Rule, ScriptSource, strike
+from asr_server.engine.loops import token_budget
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import (
     AlignedPiece,
@@ -33,7 +34,6 @@ from asr_server.engine.protocol import (
     Written,
     in_tokens,
 )
-from asr_server.engine.row import token_budget
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 
 # Audio whose loudest sample is below this is silence.

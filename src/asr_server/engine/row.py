@@ -6,16 +6,8 @@ import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 
-from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.loops import loop
 from asr_server.engine.protocol import Finish
-
-# Fast speech, 11.8 syllables a second, has 36 tokens a second in Greek, 26 in Hindi and at most 22 in every other
-# language of the model (`budget_test`). A loop is ended by `loops.py` long before.
-_TOKENS_PER_S = 40.0
-# People who read aloud, 184 words a minute, stay below this in all languages but Greek and Hindi.
-_EXPECTED_TOKENS_PER_S = 12.0
-_MIN_TOKENS = 32
 
 # Two equal tokens in a row are taken as "the text is back at the draft".
 _ANCHOR = 2
@@ -89,16 +81,6 @@ class Row:
         self.looping = loop(self.ids)
         if self.draft is not None and len(self.ids) > before:
             self.draft.follow(self.ids, len(self.ids) - before)
-
-
-def token_budget(samples: int, tokens_per_s: float = _TOKENS_PER_S) -> int:
-    """Return the most new tokens for that many samples of audio at 16 kHz, at least 32."""
-    return max(_MIN_TOKENS, math.ceil(samples / SAMPLE_RATE * tokens_per_s))
-
-
-def expected_tokens(samples: int) -> int:
-    """New tokens that memory is planned for. Few answers are longer."""
-    return token_budget(samples, _EXPECTED_TOKENS_PER_S)
 
 
 class Draft:

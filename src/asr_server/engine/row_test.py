@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.core.audio import s_to_samples
-from asr_server.engine.loops import loop
+from asr_server.engine.loops import loop, token_budget
 from asr_server.engine.protocol import Finish
-from asr_server.engine.row import MAX_PROPOSAL, Draft, Row, accepted, token_budget
+from asr_server.engine.row import MAX_PROPOSAL, Draft, Row, accepted
 from asr_server.text.syllables import syllables
 from tools.training.sentences import ARTICLE_1, SENTENCES
 

@@ -15,13 +15,11 @@ from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
-from asr_server.engine.loops import without_loop
+from asr_server.engine.loops import token_budget, without_loop
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
 from asr_server.engine.qwen_asr import checkpoint
-from asr_server.engine.row import token_budget
-from asr_server.engine.torch.capacity import NoRoom
-from asr_server.engine.torch.row_engine import RowEngine, Work
+from asr_server.engine.torch.row_engine import Admitted, RowEngine
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ _LOG_DOWNLOAD_S = 5.0
 
 
 @dataclass(slots=True, eq=False)
-class _Answering(Work["Prepared", "SlotRow"]):
+class _Answering(Admitted["Prepared", "SlotRow"]):
     """An admitted utterance."""
 
     stream: AnswerStream | None = None  # reads the tokens that were handed out; None where no text is asked for
@@ -52,7 +50,7 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         on_progress: Callable[[], None] = lambda: None,
         on_load_progress: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(plan.max_batch, on_progress, on_load_progress)
+        super().__init__(plan.max_batch, plan.is_active("use_cuda_graphs"), on_progress, on_load_progress)
         self._plan = plan
         self._download_logged_s = -math.inf
         self._directory: Path | None = None
@@ -100,14 +98,11 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         for seconds, rows in runtime.warm_up_batches:
             yield [Utterance(np.zeros(int(seconds * SAMPLE_RATE), np.float32))] * rows
 
-    @property
-    def _records(self) -> bool:
-        return self._plan.cuda_graphs
-
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
         """Take a row in; its front end runs now, its prefill with one of the next steps."""
         assert self._runtime is not None, "admit() before load()"
-        item = in_tokens(item, self._runtime.encode)
+        prompts = self._runtime.prompts
+        item = in_tokens(item, lambda words, forced: prompts.answer(words.text, words.language, forced=forced))
         stream = self._runtime.answer_stream(item.language) if item.stream else None
         budget = token_budget(len(item.audio)) + len(item.prefix)
         self._work[key] = _Answering(key, self._runtime.prepare(item, budget), urgent, stream=stream)
@@ -116,12 +111,12 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         failure = runtime.attempt(runtime.step)
         if failure is not None:
             decoding = len(runtime.decoder.decoding)
-            if isinstance(failure.__cause__, NoRoom):
+            if runtime.is_full(failure):
                 pass  # answers became longer than was expected: fewer rows have room for theirs
             elif isinstance(failure, EngineOutOfMemory):
                 self._row_limit.ran_out(decoding)
             else:
-                self._row_limit.isolate(_half(decoding))
+                self._row_limit.isolating = max(1, decoding // 2)
             yield from self._back_off(failure)
             return
         self._row_limit.succeeded()
@@ -151,9 +146,9 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         assert self._runtime is not None
         rows = sorted(self._runtime.decoder.decoding, key=lambda row: row.key)
         if len(rows) == 1:
-            self._row_limit.isolate(None)
+            self._row_limit.isolating = None
             yield self._fail(rows[0].key, failure)
-        for row in rows[_half(len(rows)) :]:
+        for row in rows[max(1, len(rows) // 2) :]:
             self._take_out(self._work[row.key])
 
     def _hand_out(self, runtime: Runtime) -> Iterator[Outcome]:
@@ -167,7 +162,7 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
                 self.drop(row.key)
                 yield RowDone(row.key, _hypothesis(runtime, prepared, row))
         if finished:
-            self._row_limit.isolate(None)
+            self._row_limit.isolating = None
             self._publish()
 
     def _bare_info(self) -> EngineInfo:
@@ -195,7 +190,7 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
 def _hypothesis(runtime: Runtime, prepared: Prepared, row: SlotRow) -> Hypothesis:
     keep = without_loop(row.ids, row.looping) if row.looping else len(row.ids)
     ids = tuple(row.ids[:keep])
-    answer = runtime.read(ids, prepared.utterance.language)
+    answer = runtime.answers.read(ids, prepared.utterance.language)
     prompt = prepared.prompt
     return Hypothesis(
         text=answer.text,
@@ -210,7 +205,3 @@ def _hypothesis(runtime: Runtime, prepared: Prepared, row: SlotRow) -> Hypothesi
         offsets=answer.offsets,
         pieces=answer.pieces,
     )
-
-
-def _half(rows: int) -> int:
-    return max(1, rows // 2)

@@ -13,14 +13,15 @@ from torch import nn
 
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue
 from asr_server.engine.feature import Plan
-from asr_server.engine.protocol import Option, Utterance, Written
+from asr_server.engine.loops import expected_tokens
+from asr_server.engine.protocol import Option, Utterance
 from asr_server.engine.qwen_asr import answer, checkpoint, loading, prompt
 from asr_server.engine.qwen_asr.decoder import SlotDecoder, SlotRow
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.frontend import LogMel
 from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
 from asr_server.engine.qwen_asr.windowed_audio import Clip, LoadedEncoder, WindowedAudio
-from asr_server.engine.row import Draft, expected_tokens
+from asr_server.engine.row import Draft
 from asr_server.engine.torch import device, faults, memory, quantization
 from asr_server.engine.torch.capacity import Limits
 from asr_server.engine.torch.language_model import LanguageModel
@@ -52,23 +53,21 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         self,
         parts: loading.Parts,
         limits: Limits,
-        options: tuple[Option, ...] = (),
+        options: tuple[Option, ...],
         *,
+        plan: Plan,
         encoder: LoadedEncoder,
         layers: quantization.Layers,
-        quantize: str = "",
-        compiled: bool = False,
     ) -> None:
-        """`layers`: those of the format `quantize`."""
         self._parts = parts
         self._encoder = encoder.encoder
-        self._prompts = prompt.PromptBuilder(parts.processor)
-        self._answers = answer.AnswerReader(parts.tokenizer)
-        self._options = (*options, *layers.options(quantize))
-        model = LanguageModel(parts.text, layers.language_model, compiled=compiled)
+        self.prompts = prompt.PromptBuilder(parts.processor)
+        self.answers = answer.AnswerReader(parts.tokenizer)
+        self._options = (*options, *layers.options(plan.quantize))
+        model = LanguageModel(parts.text, layers.language_model, compiled=plan.is_active("use_torch_compile"))
         planned = plan_capacity(parts, parts.text.config, limits, parts.tower, parts.text, parts.head)
         head = layers.head(parts.head.weight) if layers.head else parts.head
-        decoder = SlotDecoder(model, head, parts.end_ids, planned, self._prompts.no_speech_id)
+        decoder = SlotDecoder(model, head, parts.end_ids, planned, self.prompts.no_speech_id)
         super().__init__(decoder, planned, (self._encoder, model))
         self.prefix_cache = PrefixCache(limit_bytes=planned.prefix_cache_bytes)
         self._audio = encoder.audio(LogMel(parts.processor.feature_extractor), self.prefix_cache)
@@ -87,8 +86,7 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         if not encoder.uses_tower:
             parts = replace(parts, tower=nn.Identity())  # its weights are not kept
         limits = Limits(plan.max_batch, plan.kv_budget_mb, aligner_bytes(plan, dtype.itemsize), plan.shares)
-        found = (*options, *encoder.options)
-        return cls(parts, limits, found, encoder=encoder, layers=layers, quantize=plan.quantize, compiled=plan.compiled)
+        return cls(parts, limits, (*options, *encoder.options), plan=plan, encoder=encoder, layers=layers)
 
     def _forget(self) -> bool:
         held = len(self.prefix_cache) > 0
@@ -110,7 +108,7 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
     @torch.inference_mode()
     def prepare(self, work: Utterance, budget: int) -> Prepared:
         """Front end and prompt of one row. Raises `InvalidValue` when prompt and audio exceed the model's positions."""
-        rendered = self._prompts.build(context=work.context, language=work.language)
+        rendered = self.prompts.build(context=work.context, language=work.language)
         clip = self._audio.prepare(work, tuple(rendered.before.tolist()))
         prepared = Prepared(work, rendered, clip, budget)
         if self.row_tokens(prepared) > self._parts.text.config.max_position_embeddings:
@@ -132,14 +130,18 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
     def seat(self, key: int, prepared: Prepared, *, urgent: bool) -> SlotRow:
         """Give a prepared row its slot."""
         utterance, rendered, kv = prepared.utterance, prepared.prompt, prepared.clip.kv
+        # Where the language is forced, or may be any, so may the beginning.
+        among = utterance.languages if utterance.language is None else ()
         row = SlotRow(
             key=key,
             budget=prepared.budget,
             temperature=utterance.temperature,
-            generator=self._generator(utterance),
+            generator=torch.Generator(self._parts.device).manual_seed(utterance.seed)
+            if utterance.temperature
+            else None,
             draft=Draft(utterance.draft) if utterance.draft else None,
             forced=utterance.prefix,
-            beginnings=self._beginnings(utterance),
+            beginnings=self.prompts.beginnings(among),
             urgent=urgent,
             watched=not utterance.language,
             expected=_expected_tokens(prepared),
@@ -183,27 +185,9 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         slot, before = self.decoder.rows.index(row), tuple(prepared.prompt.before.tolist())
         self._audio.keep(work, before, prepared.clip, lambda tokens: self.decoder.arena.copy(slot, tokens))
 
-    def _beginnings(self, work: Utterance) -> tuple[tuple[int, ...], ...]:
-        """Return the beginnings that the answer may have, in ids; () where its language is forced, or may be any."""
-        return self._prompts.beginnings(work.languages) if work.languages and work.language is None else ()
-
-    def _generator(self, work: Utterance) -> torch.Generator | None:
-        """Return the source of chance for a sampled row; None for a greedy one."""
-        if work.temperature == 0:
-            return None
-        return torch.Generator(self._parts.device).manual_seed(work.seed)
-
-    def read(self, ids: Sequence[int], language: str | None) -> answer.ParsedAnswer:
-        """Read generated ids."""
-        return self._answers.read(ids, language)
-
     def answer_stream(self, language: str | None) -> answer.AnswerStream:
-        """Reads an answer while it is generated."""
-        return answer.AnswerStream(self._answers, forced=language is not None)
-
-    def encode(self, written: Written, forced: bool) -> tuple[int, ...]:
-        """Ids of an answer with the words of another model; see `protocol.in_tokens`."""
-        return self._prompts.answer(written.text, written.language, forced=forced)
+        """Return what reads an answer while it is generated."""
+        return answer.AnswerStream(self.answers, forced=language is not None)
 
     def figures(self) -> dict[str, Any]:
         """Return the fields of `EngineInfo` that are known once the model is loaded."""

@@ -1,6 +1,4 @@
-"""The number of rows and tokens that fit, planned once at load, and fewer after memory ran out; how many tokens of
-prompts a step may run. Pure; the memory is taken elsewhere.
-"""
+"""The number of rows and tokens that fit, planned once at load; how many tokens of prompts a step may run. Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +12,6 @@ ROW_TOKENS = 896
 # sessions the rest.
 _SHARE = {"cuda": 0.6, "cpu": 0.25}
 _MIB = 1024 * 1024
-# Passes without a failure after which twice as many rows are tried: those of about one short answer.
-_RECOVERY_PASSES = 64
 
 # How long rows that decode wait for prompts where no live work is near.
 _PATIENCE_S = 3.0
@@ -27,10 +23,6 @@ _LEAST_TOKENS = 32
 _KEPT = 0.8
 # Below this a token counts as free.
 _LEAST_TOKEN_S = 1e-6
-
-
-class NoRoom(MemoryError):
-    """Rows became longer than the arena can hold together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,37 +60,6 @@ def plan(limits: Limits, *, free_bytes: int, token_bytes: int, device: str) -> C
     # All of that half, not what the rows need as planned: where memory is left, a long prompt takes nobody's place.
     rows_bytes = max(rows * row_bytes, budget // 2)
     return Capacity(rows, rows_bytes, max(0, budget - rows_bytes), token_bytes)
-
-
-class RowLimit:
-    """The most rows that may decode together at this time: fewer than `planned` after memory ran out, and while the row
-    that makes steps fail is looked for."""
-
-    def __init__(self, planned: int) -> None:
-        self._planned = self._fit = planned
-        self._isolating: int | None = None
-        self._succeeded = 0
-
-    @property
-    def rows(self) -> int:
-        """Return the number of rows."""
-        return min(self._isolating or self._fit, self._fit)
-
-    def isolate(self, rows: int | None) -> None:
-        """Limit the rows further, to find the one at fault; None ends that."""
-        self._isolating = rows
-
-    def ran_out(self, rows: int) -> None:
-        """Memory was too short for a pass of `rows`."""
-        self._fit, self._succeeded = max(1, min(self._fit, rows // 2)), 0
-
-    def succeeded(self) -> None:
-        """A pass was made. What took the memory may be gone: from time to time more rows are tried."""
-        if self._fit == self._planned:
-            return
-        self._succeeded += 1
-        if self._succeeded == _RECOVERY_PASSES:
-            self._fit, self._succeeded = min(self._planned, 2 * self._fit), 0
 
 
 class PrefillPolicy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors import safe_open
@@ -20,25 +20,9 @@ MIB = 1024 * 1024
 PASS_BYTES = 512 * MIB
 
 
-class Placed(Protocol):
-    """A model's place and format, as in the plan."""
-
-    @property
-    def device(self) -> str:
-        """Return the device by torch's name."""
-
-    @property
-    def dtype(self) -> str:
-        """Return the number format, or "auto"."""
-
-    @property
-    def quantize(self) -> str:
-        """Return the 8-bit format of linear layers, "" for none."""
-
-
-def would_fit(model: Placed, directory: Path, *, in_float32: Path | None = None) -> bool:
+def would_fit(model: Any, directory: Path, *, in_float32: Path | None = None) -> bool:
     """True if the weights in a directory, and those of another that stay in float32, seem to fit into the free memory,
-    with the activations of a pass."""
+    with the activations of a pass. `model` has `device`, `dtype` and `quantize` as the plan."""
     # In 8 bits the layers are there twice while they are made, which is as much as once in 16 bits.
     item_bytes = 4 if model.dtype == "float32" and not model.quantize else 2
     needed = parameters(directory) * item_bytes + PASS_BYTES

@@ -13,18 +13,47 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asr_server.core import heap, settings
 from asr_server.core.errors import AsrError, EngineFailed, ModelUnavailable
-from asr_server.engine.torch.capacity import RowLimit
 from asr_server.schedule.ports import Outcome, RowFailed
 
 if TYPE_CHECKING:
     from asr_server.engine.torch.row_runtime import RowRuntime
 
+# Passes without a failure after which twice as many rows are tried: those of about one short answer.
+_RECOVERY_PASSES = 64
+
 P = TypeVar("P")
 R = TypeVar("R")
 
 
+class RowLimit:
+    """The most rows that may decode together at this time: fewer than `planned` after memory ran out, and while the row
+    that makes steps fail is looked for."""
+
+    def __init__(self, planned: int) -> None:
+        self._planned = self._fit = planned
+        self.isolating: int | None = None  # a further limit, while the row at fault is looked for
+        self._succeeded = 0
+
+    @property
+    def rows(self) -> int:
+        """Return the number of rows."""
+        return min(self.isolating or self._fit, self._fit)
+
+    def ran_out(self, rows: int) -> None:
+        """Memory was too short for a pass of `rows`."""
+        self._fit, self._succeeded = max(1, min(self._fit, rows // 2)), 0
+
+    def succeeded(self) -> None:
+        """A pass was made. What took the memory may be gone: from time to time more rows are tried."""
+        if self._fit == self._planned:
+            return
+        self._succeeded += 1
+        if self._succeeded == _RECOVERY_PASSES:
+            self._fit, self._succeeded = min(self._planned, 2 * self._fit), 0
+
+
 @dataclass(slots=True, eq=False)
-class Work(Generic[P, R]):
+class Admitted(Generic[P, R]):
     """An admitted item."""
 
     key: int
@@ -33,22 +62,24 @@ class Work(Generic[P, R]):
     row: R | None = None  # None while it has no slot
 
 
-W = TypeVar("W", bound=Work[Any, Any])
+W = TypeVar("W", bound=Admitted[Any, Any])
 T = TypeVar("T", bound="RowRuntime[Any, Any]")
 
 
 class RowEngine(ABC, Generic[T, W]):
     """Implements `schedule.ports.Batch` over a runtime `T`, with works `W`.
 
-    `most_rows`: as planned before the memory is known. `on_progress` is called from inside of passes that may take
-    long, on the thread that makes them; `on_load_progress` while a load makes progress; during a download on another
-    thread.
+    `most_rows`: as planned before the memory is known. `records`: steps are recorded as CUDA graphs. `on_progress` is
+    called from inside of passes that may take long, on the thread that makes them; `on_load_progress` while a load
+    makes progress; during a download on another thread.
     """
 
     warm_up_steps = 3  # of each batch at the end of a load
 
-    def __init__(self, most_rows: int, on_progress: Callable[[], None], on_load_progress: Callable[[], None]) -> None:
-        self._on_progress, self._on_load_progress = on_progress, on_load_progress
+    def __init__(
+        self, most_rows: int, records: bool, on_progress: Callable[[], None], on_load_progress: Callable[[], None]
+    ) -> None:
+        self._records, self._on_progress, self._on_load_progress = records, on_progress, on_load_progress
         self._runtime: T | None = None
         self._work: dict[int, W] = {}
         self._row_limit = RowLimit(most_rows)
@@ -63,11 +94,6 @@ class RowEngine(ABC, Generic[T, W]):
     @abstractmethod
     def _warm_up_batches(self, runtime: T) -> Iterable[Sequence[Any]]:
         """Return batches of items to run once before the model counts as loaded."""
-
-    @property
-    @abstractmethod
-    def _records(self) -> bool:
-        """True if steps are to be recorded as CUDA graphs."""
 
     @abstractmethod
     def _publish(self) -> None:
@@ -244,6 +270,6 @@ class RowEngine(ABC, Generic[T, W]):
             yield self._fail(parts[0][0].key, failure)
 
 
-def _waits(work: Work[Any, Any]) -> bool:
+def _waits(work: Admitted[Any, Any]) -> bool:
     """True if its prompt is not run to its end."""
     return work.row is None or work.row.input is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from loguru import logger
@@ -14,29 +14,23 @@ from torch import nn
 from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, TranscriptionFailed
 from asr_server.engine.torch import capacity, faults, memory
 from asr_server.engine.torch.arena import AttentionShape
-from asr_server.engine.torch.slots import Slots, Slotted
+from asr_server.engine.torch.slots import NoRoom, Slots, Slotted
 from asr_server.engine.torch.step_graphs import CudaCapture
 
 P = TypeVar("P")
 R = TypeVar("R", bound=Slotted)
 
 
-class Slow(Protocol):
-    """A part of a model whose passes may take long. `on_layer` is called inside of them."""
-
-    on_layer: Callable[[], None]
-
-
 class RowRuntime(ABC, Generic[P, R]):
     """Weights with what runs them over rows `R`, each made of a prepared item `P`. Lives as long as the weights do.
 
-    `slow`: the parts that say on a CPU that they make progress.
+    `slow`: the parts that call their `on_layer` inside of passes that may take long.
     """
 
     steps = "steps"  # the name of what is recorded, for logs and messages
     fault: type[AsrError] = TranscriptionFailed  # the error of a row that provokes an exception
 
-    def __init__(self, decoder: Slots[R], planned: capacity.Capacity, slow: Sequence[Slow]) -> None:
+    def __init__(self, decoder: Slots[R], planned: capacity.Capacity, slow: Sequence[Any]) -> None:
         self.decoder, self.capacity = decoder, planned
         self.prefill_policy = capacity.PrefillPolicy()
         self._slow = slow
@@ -77,10 +71,15 @@ class RowRuntime(ABC, Generic[P, R]):
                 failure = self._failure(error)
             if isinstance(failure, EngineFailed):
                 raise failure
-            short = isinstance(failure, EngineOutOfMemory) and not isinstance(failure.__cause__, capacity.NoRoom)
+            short = isinstance(failure, EngineOutOfMemory) and not self.is_full(failure)
             if not (first and short and self._give_back()):
                 break
         return failure
+
+    @staticmethod
+    def is_full(failure: AsrError) -> bool:
+        """True if rows became longer than there is room for."""
+        return isinstance(failure.__cause__, NoRoom)
 
     def _failure(self, error: Exception) -> AsrError:
         """Return the error that an exception of a pass means."""

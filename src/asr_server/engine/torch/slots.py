@@ -9,10 +9,14 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 
 from asr_server.engine.torch.arena import Arena, AttentionShape, rounded
-from asr_server.engine.torch.capacity import Capacity, NoRoom
+from asr_server.engine.torch.capacity import Capacity
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.passes import Layout, Pass, Span
 from asr_server.engine.torch.step_graphs import Capture
+
+
+class NoRoom(MemoryError):
+    """Rows became longer than the arena can hold together."""
 
 
 class RowInput:
@@ -57,14 +61,7 @@ class Slotted(Protocol):
     urgent: bool  # its prompt is run before those of others
     length: int  # tokens in the arena
     input: RowInput | None  # what is left of its prompt; None once it decodes
-
-    @property
-    def reserved(self) -> int:
-        """Return the tokens that its slot has to have room for."""
-
-    @property
-    def finished(self) -> bool:
-        """True if no more steps are wanted."""
+    reserved: int  # tokens that its slot has to have room for
 
     @property
     def overflowed(self) -> bool:

@@ -11,7 +11,7 @@ from loguru import logger
 
 from asr_server.core.errors import ModelUnavailable, SpeechFailed
 from asr_server.engine.qwen_asr.checkpoint import Wanted, revision_of
-from asr_server.engine.torch.row_engine import RowEngine, Work
+from asr_server.engine.torch.row_engine import Admitted, RowEngine
 from asr_server.features.speech_output.engines.protocol import (
     Sentence,
     SpeechFinish,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 QWEN3_TTS = "qwen3-tts"
 
 
-class _Speaking(Work["PreparedSentence", "SpokenRow"]):
+class _Speaking(Admitted["PreparedSentence", "SpokenRow"]):
     """An admitted sentence."""
 
 
@@ -45,7 +45,7 @@ class QwenSpeechEngine(RowEngine["SpeechRuntime", _Speaking]):
         on_progress: Callable[[], None] = lambda: None,
         on_load_progress: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(model.slots, on_progress, on_load_progress)
+        super().__init__(model.slots, model.cuda_graphs, on_progress, on_load_progress)
         self._model = model
         self._wanted = Wanted(model.setting, model.model_id, revision=model.revision)
         self._files = checkpoint.local(self._wanted)
@@ -86,10 +86,6 @@ class QwenSpeechEngine(RowEngine["SpeechRuntime", _Speaking]):
         """Yield a word, but not for a model that imitates, which has no voice."""
         if not self.traits.imitates:
             yield [Sentence("one", self.traits.voices[0].id, self.traits.languages[0])]
-
-    @property
-    def _records(self) -> bool:
-        return self._model.cuda_graphs
 
     def admit(self, key: int, item: Sentence, urgent: bool = False) -> None:
         """Take a sentence in; it begins with one of the next steps. Raises what is wrong with it."""

@@ -64,19 +64,18 @@ def missing() -> str:
 
 @dataclass(frozen=True, slots=True)
 class SpeechModel(SharedModel):
-    """A model of Qwen3-TTS, and how it runs. `device`, `dtype`, `quantize`, `cpu_threads` and `cuda_graphs` are as in
-    the plan."""
+    """A model of Qwen3-TTS, and how it runs."""
 
     model_id: str  # a directory or a hub id
     revision: str = ""  # of a hub id, "" for any
     setting: str = "SPEECH"  # the variable that names it, for messages
-    device: str = "cpu"
-    dtype: str = "float32"
+    device: str = "cpu"  # as in the plan
+    dtype: str = "float32"  # as in the plan
     slots: int = 4  # the most sentences that share a step
     kv_budget_mb: int = 0  # for keys and values, 0 for a share of what is free
-    quantize: str = ""
-    cpu_threads: int = 0
-    cuda_graphs: bool = False
+    quantize: str = ""  # as in the plan
+    cpu_threads: int = 0  # as in the plan
+    cuda_graphs: bool = False  # frames are recorded
 
 
 @dataclass(frozen=True, slots=True)

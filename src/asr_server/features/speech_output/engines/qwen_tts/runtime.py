@@ -36,13 +36,6 @@ class PreparedSentence:
     ids: PromptIds
     budget: int  # the most frames
 
-    @property
-    def tokens(self) -> int:
-        """Tokens that its prompt has, good to a few."""
-        sample = self.sentence.sample
-        own = len(self.ids.instructions) + len(self.ids.reference) + len(self.ids.text)
-        return _AROUND + own + (imitation.frames(sample) if sample is not None else 0)
-
 
 class SpeechRuntime(RowRuntime[PreparedSentence, SpokenRow]):
     """Weights with a talker, a codec and prompts over them."""
@@ -87,22 +80,25 @@ class SpeechRuntime(RowRuntime[PreparedSentence, SpokenRow]):
         if sentence.sample is not None:
             imitation.check(sentence.sample)
         prepared = PreparedSentence(sentence, ids, frame_budget(sentence.text, LANGUAGES[sentence.language].title()))
-        positions = self._parts.talker.model.config.max_position_embeddings - prepared.tokens
+        tokens = self.tokens(prepared)
+        positions = self._parts.talker.model.config.max_position_embeddings - tokens
         least = min(prepared.budget, _LEAST_FRAMES)
         if positions < least:
             raise InvalidValue("The instructions are too long for this model.", param="instructions")
-        room = min(positions, self.capacity.tokens - 1 - prepared.tokens)
+        room = min(positions, self.capacity.tokens - 1 - tokens)
         if room < least:
             raise EngineOutOfMemory("The text and the voice take more memory than KV_BUDGET_MB allows.")
         return PreparedSentence(sentence, ids, min(prepared.budget, room))
 
     def tokens(self, prepared: PreparedSentence) -> int:
         """Return the tokens of its prompt, good to a few."""
-        return prepared.tokens
+        ids, sample = prepared.ids, prepared.sentence.sample
+        own = len(ids.instructions) + len(ids.reference) + len(ids.text)
+        return _AROUND + own + (imitation.frames(sample) if sample is not None else 0)
 
     def row_tokens(self, prepared: PreparedSentence) -> int:
         """Return the most tokens that it may come to."""
-        return prepared.tokens + prepared.budget
+        return self.tokens(prepared) + prepared.budget
 
     def seat(self, key: int, prepared: PreparedSentence, *, urgent: bool) -> SpokenRow:
         """Give a sentence that fits a slot."""

@@ -54,16 +54,12 @@ class SpokenRow:
     code: int = 0  # the first code of the next frame
     frames: list[list[int]] = field(default_factory=list)  # all codes of each
     chances: list[float] | None = None  # of the next pass; kept until it has succeeded
+    reserved: int = 0  # tokens that it may come to
     had: torch.Tensor | None = None  # (codes,), True for the first codes that it has had
     ended: bool = False  # the model ended the sentence
     overflowed: bool = False  # its numbers left the range of their format
     sent: int = 0  # frames that were decoded
     samples: NDArray[np.float32] | None = None  # of the last frames that were decoded
-
-    @property
-    def reserved(self) -> int:
-        """Tokens that it may come to."""
-        return len(self.prompt.embeds) + self.budget
 
     @property
     def finished(self) -> bool:
@@ -117,6 +113,7 @@ class Talker(Slots[SpokenRow]):
 
     def seat(self, row: SpokenRow, given: RowInput, cached: torch.Tensor | None = None) -> None:
         """As of any row."""
+        row.reserved = given.left + row.budget
         super().seat(row, given, cached)
         row.had = torch.zeros(len(self._head), dtype=torch.bool, device=self.model.device)
 
@@ -197,7 +194,7 @@ class FrameGraphs:
         for count in sorted({min(1 << n, rows) for n in range(rows.bit_length() + 1)}, reverse=True):
             on_each()
             given = [part.new_zeros(count, part.shape[-1]) for part in inputs]
-            self._recorded[count] = given, *_record(compute, given, capture)
+            self._recorded[count] = given, *capture(partial(compute, *given))
 
     def __len__(self) -> int:
         return len(self._recorded)
@@ -211,9 +208,3 @@ class FrameGraphs:
         replay()
         first, second = computed
         return first[:count], second[:count]
-
-
-def _record(
-    compute: Callable[..., Computed], given: Sequence[torch.Tensor], capture: Capture
-) -> tuple[Callable[[], None], Computed]:
-    return capture(lambda: compute(*given))
