@@ -155,12 +155,12 @@ def test_less_memory_means_fewer_rows_and_the_same_samples(make_engine, make_che
 
 
 def test_numbers_out_of_range_fail_their_own_sentence(greedy, speak, voice):
-    """The recording of the voice is not a number here, for two sentences of a step. One next to them, and those after
-    them in all slots, get what they get alone."""
+    """The recording of the voice is not a number here, for two sentences. One next to them, and those after them, get
+    what they get alone."""
     sample = voice[""]
     broken = VoiceSample(np.full_like(sample.audio, np.nan), "", "broken")
     sentence = Sentence("Hello there, my friend.", sample=sample)
-    lost = Sentence("Hello.", sample=broken)
+    lost = Sentence("Hello there, my dear old friend of mine.", sample=broken)
     (expected,) = speak(greedy["base"], sentence)
     failed, beside, another = speak(greedy["base"], lost, sentence, lost)
     later = speak(greedy["base"], sentence, sentence, sentence)
