@@ -65,7 +65,7 @@ ONLY_IN = {
     "onnx": {"features.encoders.onnx_export"},
     "tensorrt": {"features.encoders.trt_encoder", "features.encoders.trt_export"},
     "flatbuffers": {"features.moonshine"},
-    "asyncio": _WEB | {"core.idle", "audio", "processes", "cli", "engine.client", "engine.row_calls"},
+    "asyncio": _WEB | {"core.idle", "audio", "processes", "cli", "engine.client"},
     "ray": set(),
     "websockets": {"client", "features.gateway", "features.wyoming", "net.socket_protocol"},
     "wyoming": {"features.wyoming"},

@@ -14,7 +14,7 @@ from asr_server.features.speech_output.engines.protocol import Sentence
 from asr_server.features.speech_output.engines.qwen_tts.codec import StreamState
 from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
-from asr_server.features.speech_output.engines.qwen_tts.runtime import SpokenRow
+from asr_server.features.speech_output.engines.qwen_tts.talker import SpokenRow
 from tools.training.released_speech_layout import random_speech_checkpoint
 
 ROUNDS, FRAMES = 5, 4
@@ -77,15 +77,16 @@ def _sdk(directory: str, rounds: int) -> float:
 def _seated(engine: QwenSpeechEngine) -> list[SpokenRow]:
     for key in range(max(ROWS)):
         engine.admit(key, Sentence(TEXT, "ryan", seed=key))
-    while len(engine._runtime.talker.rows) < max(ROWS):
-        list(engine._begin(engine._runtime, None))
+    while len(engine._runtime.decoder.decoding) < max(ROWS):
+        list(engine._seat(engine._runtime))
+        list(engine._prefill(engine._runtime, engine._runtime.prefill_policy.tokens(None)))
     return [work.row for work in engine._work.values()]
 
 
 def _step_ms(engine: QwenSpeechEngine, rows: list[SpokenRow], rounds: int) -> float:
     def steps() -> None:
         for _ in range(FRAMES):
-            failure = engine._runtime.attempt(lambda: engine._runtime.step(rows))
+            failure = engine._runtime.attempt(lambda: engine._runtime.step(*rows))
             assert failure is None, failure
 
     return round(_median_ms(steps, rounds) / FRAMES, 1)
@@ -97,7 +98,7 @@ def _codec(engine: QwenSpeechEngine, rounds: int) -> dict[str, float]:
         for frames in CHUNKS:
             codes = torch.randint(2048, (count, frames, 16))
             with torch.inference_mode():
-                _, states = engine._runtime._decoder(codes, [StreamState() for _ in range(count)])
-                took = _median_ms(lambda c=codes, s=states: engine._runtime._decoder(c, s), rounds)
+                _, states = engine._runtime._codec(codes, [StreamState() for _ in range(count)])
+                took = _median_ms(lambda c=codes, s=states: engine._runtime._codec(c, s), rounds)
             found[f"{count}_rows_{frames}_frames"] = round(took / frames / count, 1)
     return found

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from asr_server.core.errors import AsrError, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.protocol import AlignerState, AlignItem, Alignment, EngineInfo, Hypothesis, Tokens, Utterance
-from asr_server.engine.row_calls import RowCalls
+from asr_server.features.remote_engine.row_calls import RowCalls
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 from asr_server_ray import rows
 from asr_server_ray.messages import Described, ReplicaStats

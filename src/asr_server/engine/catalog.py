@@ -1,4 +1,4 @@
-"""What the models are called, by their own names and those that clients send, and the languages they know.
+"""The names of the models, their own and those that clients send, and the languages they know.
 
 Models of recordings and models of speech have names apart: a request names one of its kind.
 """
@@ -48,7 +48,7 @@ _MAX_NAME_CHARS = 200
 
 
 class Task(StrEnum):
-    """What a model is for, as Hugging Face's hub and other servers write it."""
+    """The task of a model, as Hugging Face's hub and other servers write it."""
 
     TRANSCRIPTION = "automatic-speech-recognition"
     SPEECH = "text-to-speech"
@@ -56,18 +56,17 @@ class Task(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """One name. `created`: the start of the server, in Unix seconds. `resident`: the model that it means, "" for the
-    default."""
+    """One name."""
 
     id: str
-    created: int
+    created: int  # the start of the server, in Unix seconds
     owned_by: str
-    resident: str = ""
+    resident: str = ""  # the model that it means, "" for the default
     task: Task = Task.TRANSCRIPTION
 
 
 class Catalog:
-    """What `/v1/models` lists, and what the `model` and `language` fields may say.
+    """The models that `/v1/models` lists, and the values of the fields `model` and `language`.
 
     `languages`: the default model's names of those it knows. `aliases`: more names of that model, `*` for any
     characters. `others`: further models with the languages that they know. `speech`: the names of the models that
@@ -139,7 +138,7 @@ class Catalog:
         raise UnknownModel(f"The model does not exist on this server, whose model has the names {names}.", param=param)
 
     def find_speech(self, name: str, param: str = "model") -> Model:
-        """The same for models that speak."""
+        """As `find`, for models that speak."""
         if (model := self._speech.get(name)) is not None:
             return model
         if self._speech and _fits(name, SPEECH_ALIASES):

@@ -85,16 +85,6 @@ class Plan:
         """Return why an option is as it is, "" where it is unknown."""
         return next((option.reason for option in self.options if option.name == name), "")
 
-    @property
-    def cuda_graphs(self) -> bool:
-        """True if decode steps are recorded."""
-        return self.is_active("use_cuda_graphs")
-
-    @property
-    def compiled(self) -> bool:
-        """True if small operations of the layers are fused."""
-        return self.is_active("use_torch_compile")
-
     def is_active(self, option: str) -> bool:
         """True if the option of that name is active."""
         return any(one.name == option and one.active for one in self.options)
@@ -176,14 +166,6 @@ class SharedFeature:
     build: Callable[[SharedModel, OnProgress, OnProgress], Batch]  # the callbacks are those of `registry.build`
 
 
-def _nothing(asked: Asked) -> Iterable[str]:
-    return ()
-
-
-def _no_options(asked: Asked) -> Iterable[Option]:
-    return ()
-
-
 # The option of the feature that has a model of the end of turns.
 END_OF_TURN = "end_of_turn"
 
@@ -193,8 +175,10 @@ class Feature:
     """A feature as a value; a hook that a feature does not use keeps its default."""
 
     name: str  # the name of its folder
-    options: Callable[[Asked], Iterable[Option]] = _no_options  # shown by `/health`, each with a reason
-    conflicts: Callable[[Asked], Iterable[str]] = _nothing  # sentences that say what was asked for and cannot run
+    options: Callable[[Asked], Iterable[Option]] = lambda asked: ()  # shown by `/health`, each with a reason
+    conflicts: Callable[[Asked], Iterable[str]] = (
+        lambda asked: ()
+    )  # sentences that say what was asked for and cannot run
     end_of_turn: Callable[[], EndOfTurnModel] | None = None  # called where its option is active
     extends: tuple[object, ...] = ()  # values for other features, which know their types
     placement: Callable[[Asked], Placement] | None = None

@@ -60,7 +60,7 @@ def test_what_cannot_work_refuses_and_names_every_conflict():
 def test_steps_are_recorded_on_nvidias_gpus(wanted, machine, recorded):
     """Steps are recorded on other cards where it is asked for."""
     resolved = plan.resolve(_settings(use_cuda_graphs=wanted), machine)
-    assert resolved.cuda_graphs is _option(resolved, "use_cuda_graphs").active is recorded
+    assert resolved.is_active("use_cuda_graphs") is _option(resolved, "use_cuda_graphs").active is recorded
 
 
 def test_nothing_is_recorded_on_a_cpu():
@@ -98,9 +98,11 @@ def test_every_option_is_in_the_plan_with_a_reason():
 def test_fusing_needs_what_compiles():
     """A C++ compiler on a CPU, triton on a GPU; the engine must compute in torch."""
     equipped = replace(NO_GPU, compiler="/usr/bin/g++")
-    assert plan.resolve(_settings(use_torch_compile=True), equipped).compiled
-    assert not plan.resolve(_settings(), equipped).compiled
-    assert plan.resolve(_settings(use_torch_compile=True), replace(GPU, packages=frozenset(("triton",)))).compiled
+    assert plan.resolve(_settings(use_torch_compile=True), equipped).is_active("use_torch_compile")
+    assert not plan.resolve(_settings(), equipped).is_active("use_torch_compile")
+    assert plan.resolve(_settings(use_torch_compile=True), replace(GPU, packages=frozenset(("triton",)))).is_active(
+        "use_torch_compile"
+    )
     for machine, words in ((NO_GPU, "C\\+\\+ compiler"), (GPU, "triton")):
         with pytest.raises(plan.PlanError, match=words):
             plan.resolve(_settings(use_torch_compile=True), machine)
@@ -119,9 +121,11 @@ def test_eight_bits_on_a_gpu_are_chosen_by_name(wanted, card):
     recorded."""
     resolved = plan.resolve(_settings(device="cuda", quantize=wanted), _card(card))
     assert resolved.quantize == wanted
-    assert not resolved.cuda_graphs
+    assert not resolved.is_active("use_cuda_graphs")
     assert plan.resolve(_settings(device="cuda"), _card(card)).quantize == ""
-    assert plan.resolve(_settings(device="cuda", quantize=wanted, use_cuda_graphs=True), _card(card)).cuda_graphs
+    assert plan.resolve(_settings(device="cuda", quantize=wanted, use_cuda_graphs=True), _card(card)).is_active(
+        "use_cuda_graphs"
+    )
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ NAMES = [feature.name for feature in feature_list.FEATURES if feature.name not i
 # Tests of what the features plug into; all of the core's would take minutes.
 TESTS = (
     *("engine/plan_test.py", "engine/fake_test.py", "engine/client_test.py", "engine/aligning_test.py"),
-    *("engine/draft_test.py", "engine/torch", "engine/qwen_asr/engine_test.py", "engine/qwen_asr/model_cache_test.py"),
+    *("engine/row_test.py", "engine/torch", "engine/qwen_asr/engine_test.py", "engine/qwen_asr/model_cache_test.py"),
     *("features/speech_output/options_test.py", "app_test.py", "layers_test.py", "live"),
 )
 

@@ -22,10 +22,10 @@ from asr_server.engine.protocol import AlignedPiece, AlignItem, Alignment
 from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.frontend import LogMel
-from asr_server.engine.qwen_asr.language_model import Attend, LanguageModel
 from asr_server.engine.qwen_asr.sdk import Qwen3ForceAlignProcessor
 from asr_server.engine.torch import faults, memory
 from asr_server.engine.torch.device import prepare
+from asr_server.engine.torch.language_model import Attend, LanguageModel
 
 # The languages of the released aligner; those that a checkpoint's configuration names are used in place of them.
 LANGUAGES = (

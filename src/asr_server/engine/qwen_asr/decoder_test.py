@@ -6,9 +6,9 @@ import torch
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Finish, Utterance
-from asr_server.engine.qwen_asr.capacity import Capacity
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.torch.arena import Arena
+from asr_server.engine.torch.capacity import Capacity
 
 pytestmark = pytest.mark.torch
 
@@ -18,8 +18,8 @@ DEVICE = torch.device("cpu")
 def test_answers_longer_than_expected_grow_and_change_no_id(run, clips, alone, monkeypatch):
     """A row that has room for one token at first gets the ids that it has alone."""
     monkeypatch.setattr("asr_server.engine.qwen_asr.runtime.expected_tokens", lambda samples: 1)
-    monkeypatch.setattr("asr_server.engine.qwen_asr.capacity.ROW_TOKENS", 160)
-    monkeypatch.setattr("asr_server.engine.qwen_asr.decoder.rounded", lambda tokens: -(-tokens // 4) * 4)
+    monkeypatch.setattr("asr_server.engine.torch.capacity.ROW_TOKENS", 160)
+    monkeypatch.setattr("asr_server.engine.torch.slots.rounded", lambda tokens: -(-tokens // 4) * 4)
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 8, 2, ()))
     engine.load()
     divisions, arena = set(), engine._runtime.decoder.arena
@@ -42,7 +42,7 @@ def test_who_has_no_room_to_grow_begins_again_later(run, make_engine, clips, mon
     expected = [run(make_engine(1), [utterance])[0] for utterance in two]
     needed = max(e.prompt_tokens + e.audio_tokens + len(e.ids) for e in expected)
     monkeypatch.setattr("asr_server.engine.qwen_asr.runtime.expected_tokens", lambda samples: 1)
-    monkeypatch.setattr("asr_server.engine.qwen_asr.decoder.rounded", lambda tokens: tokens)
+    monkeypatch.setattr("asr_server.engine.torch.slots.rounded", lambda tokens: tokens)
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 2, 0, ()))
     engine.load()
     decoder, restarts, back_off = engine._runtime.decoder, [], engine._back_off
@@ -73,4 +73,4 @@ def test_every_row_leaves_a_column_for_padding(make_engine, monkeypatch, tokens)
     shape = decoder.arena.shape
     monkeypatch.setattr(decoder, "arena", Arena(shape, 1024, device=DEVICE, dtype=torch.float32))
     monkeypatch.setattr(decoder, "_capacity", Capacity(2, 1024, 0, 1))
-    assert decoder.fits(2, tokens) is (tokens < 512)
+    assert decoder.fits(tokens, rows=2) is (tokens < 512)

@@ -8,9 +8,10 @@ import pytest
 from asr_server import demo
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import AlignItem, Alignment, Utterance
-from asr_server.engine.qwen_asr import checkpoint, footprint
+from asr_server.engine.qwen_asr import checkpoint
 from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.engine.qwen_asr.runtime import aligner_bytes
 
 pytestmark = pytest.mark.torch
 
@@ -80,7 +81,7 @@ def test_the_aligners_memory_is_known_before_it_is_loaded(cache):
 
     def planned(aligner_id, item_bytes=4):
         plan = Plan("qwen", "demo", "cpu", "float32", 2, 0, (), aligner_id=aligner_id)
-        return footprint.aligner_bytes(plan, item_bytes)
+        return aligner_bytes(plan, item_bytes)
 
     file_bytes = (demo.aligner_path() / "model.safetensors").stat().st_size
     weights = planned("demo", 4) - planned("demo", 2)

@@ -32,6 +32,10 @@ class AttentionShape:
         """Heads of queries for each head of keys."""
         return self.heads // self.kv_heads
 
+    def token_bytes(self, dtype: torch.dtype) -> int:
+        """Bytes of keys and values for one token."""
+        return 2 * self.layers * self.kv_heads * self.dim * dtype.itemsize
+
     @classmethod
     def of(cls, config: Any) -> AttentionShape:
         """Read the shape from a language model's configuration."""

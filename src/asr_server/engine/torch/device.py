@@ -11,12 +11,15 @@ from asr_server.engine import gpu
 from asr_server.engine.protocol import Option
 
 
-def prepare(device: str, dtype: str, quantize: str = "") -> tuple[torch.dtype, tuple[Option, ...]]:
+def prepare(device: str, dtype: str, quantize: str = "", *, threads: int = 0) -> tuple[torch.dtype, tuple[Option, ...]]:
     """Check the device and set the process' switches for it. `dtype`: as in the plan, "auto" is decided here.
-    `quantize`: the plan's 8-bit format, which is checked where only the device could tell.
+    `quantize`: the plan's 8-bit format, which is checked where only the device could tell. `threads`: as in the plan,
+    for the passes of this thread, 0 to leave the number.
 
     Returns the number format and what was decided, as options of the plan. Raises `ModelUnavailable`.
     """
+    if threads:
+        torch.set_num_threads(threads)
     if not device.startswith("cuda"):
         return getattr(torch, dtype), ()
     capability = _capability(device)

@@ -76,3 +76,8 @@ def test_a_new_division_keeps_what_rows_hold(arena):
         assert _held(arena, 1, 50) == list(range(50))
     arena.clear(1, 60)
     assert not arena.layer(0).isnan().any()
+
+
+def test_a_token_of_the_released_models_takes_112_kib():
+    """The figure that is published for both sizes."""
+    assert AttentionShape(layers=28, heads=16, kv_heads=8, dim=128).token_bytes(torch.bfloat16) == 112 * 1024

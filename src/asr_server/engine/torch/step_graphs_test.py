@@ -34,7 +34,7 @@ def _recorded(engine, monkeypatch):
     """Records the steps of an engine; returns the shapes of steps that are not replayed from now on."""
     eager, made = [], Pass.__init__
     with torch.inference_mode():
-        assert engine._runtime.decoder.record_steps(_traced, lambda: None) > 1
+        assert engine._runtime.decoder.record(_traced, lambda: None) > 1
 
     def see(self, arena, layout, numbers=None):
         made(self, arena, layout, numbers)
@@ -76,7 +76,7 @@ def test_a_sampled_row_reads_what_was_replayed(engine, run, clips, monkeypatch):
 @pytest.mark.nightly
 def test_steps_over_another_division_are_made(run, clips, monkeypatch):
     """A long row needs a longer slot than those in which steps were recorded; short ones are as before."""
-    monkeypatch.setattr("asr_server.engine.qwen_asr.capacity.ROW_TOKENS", 260)
+    monkeypatch.setattr("asr_server.engine.torch.capacity.ROW_TOKENS", 260)
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 8, ()))
     engine.load()
     works = [Utterance(clip) for clip in (np.tile(clips[0], 6), *clips[1:4])]
@@ -105,7 +105,7 @@ def test_what_is_recorded_is_recorded_on_the_engines_gpu(monkeypatch):
 )
 def test_a_gpu_that_cannot_record_stops_the_load(monkeypatch, error, expected):
     """The error says what to set, and nothing is left loaded."""
-    monkeypatch.setattr("asr_server.engine.qwen_asr.runtime.CudaCapture", Mock(side_effect=error))
+    monkeypatch.setattr("asr_server.engine.torch.row_runtime.CudaCapture", Mock(side_effect=error))
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 1, 0, (Option("use_cuda_graphs", True, "", ""),)))
     with pytest.raises(expected, match="USE_CUDA_GRAPHS" if expected is ModelUnavailable else "memory"):
         engine.load()

@@ -7,8 +7,8 @@ import pytest
 from asr_server import feature_list
 from asr_server.core import settings
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
-from asr_server.engine.budget import token_budget
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.loops import token_budget
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.features.moonshine import package
 from asr_server.features.moonshine.engine import MoonshineEngine

@@ -14,13 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from asr_server.core.errors import AsrError, ModelUnavailable, TranscriptionFailed
-from asr_server.engine.budget import token_budget
-from asr_server.engine.loops import loop, without_loop
+from asr_server.engine.loops import loop, token_budget, without_loop
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import EngineInfo, Finish, Hypothesis, Option, Tokens, Utterance, in_tokens
-from asr_server.engine.row_calls import RowCalls
 from asr_server.features.remote_engine.answer import Answer
 from asr_server.features.remote_engine.endpoint import Endpoint, EndpointConfig, Request, Served, Unreachable
+from asr_server.features.remote_engine.row_calls import RowCalls
 from asr_server.features.remote_engine.vllm import VllmProcess
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 from asr_server.text import languages

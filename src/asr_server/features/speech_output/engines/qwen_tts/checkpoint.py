@@ -11,8 +11,13 @@ from typing import Any
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.qwen_asr.checkpoint import Wanted, cached, fetch, is_hub_id, missing_weights, read_json
-from asr_server.features.speech_output.engines.qwen_tts.budget import FRAME_SAMPLES
-from asr_server.features.speech_output.engines.qwen_tts.voices import BASE, CUSTOM_VOICE, LANGUAGES, Abilities
+from asr_server.features.speech_output.engines.qwen_tts.model import (
+    BASE,
+    CUSTOM_VOICE,
+    FRAME_SAMPLES,
+    LANGUAGES,
+    Abilities,
+)
 
 MODEL_TYPE, CODEC_TYPE = "qwen3_tts", "qwen3_tts_tokenizer_12hz"
 CODEC = "speech_tokenizer"

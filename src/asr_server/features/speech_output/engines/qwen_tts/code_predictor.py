@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from asr_server.engine.qwen_asr.language_model import LanguageModel
 from asr_server.engine.torch.arena import AttentionShape
+from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.linear import MakeLinear, plain
 from asr_server.features.speech_output.engines.qwen_tts.sampling import Sampling
 

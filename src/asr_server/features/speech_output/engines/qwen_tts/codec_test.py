@@ -10,7 +10,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture(scope="module")
 def codec(engine):
-    return engine._runtime._parts.codec.decoder, engine._runtime._decoder
+    return engine._runtime._parts.codec.decoder, engine._runtime._codec
 
 
 @pytest.mark.parametrize(

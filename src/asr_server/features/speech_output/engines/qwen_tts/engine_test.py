@@ -17,10 +17,9 @@ from asr_server.core.errors import (
     UnsupportedValue,
 )
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechFinish, VoiceSample
-from asr_server.features.speech_output.engines.qwen_tts.budget import FRAME_SAMPLES, frame_budget
 from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
-from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
-from asr_server.features.speech_output.engines.qwen_tts.runtime import _FIRST_FRAMES
+from asr_server.features.speech_output.engines.qwen_tts.model import FRAME_SAMPLES, SpeechModel, frame_budget
+from asr_server.features.speech_output.engines.qwen_tts.talker import _FIRST_FRAMES
 from asr_server.schedule.ports import RowDelta
 
 pytestmark = pytest.mark.torch
@@ -158,17 +157,20 @@ def test_less_memory_means_fewer_rows_and_the_same_samples(make_engine, make_che
 
 
 def test_numbers_out_of_range_fail_their_own_sentence(greedy, speak, voice):
-    """The recording of the voice is not a number here. A sentence next to it, and one after it, get what they get
-    alone."""
+    """The recording of the voice is not a number here, for two sentences. One next to them, and those after them, get
+    what they get alone."""
     sample = voice[""]
     broken = VoiceSample(np.full_like(sample.audio, np.nan), "", "broken")
     sentence = Sentence("Hello there, my friend.", sample=sample)
+    lost = Sentence("Hello there, my dear old friend of mine.", sample=broken)
     (expected,) = speak(greedy["base"], sentence)
-    failed, beside = speak(greedy["base"], Sentence("Hello.", sample=broken), sentence)
-    (later,) = speak(greedy["base"], sentence)
-    assert isinstance(failed, SpeechFailed)
-    _same(beside, expected)
-    _same(later, expected)
+    failed, beside, another = speak(greedy["base"], lost, sentence, lost)
+    later = speak(greedy["base"], sentence, sentence, sentence)
+    for error in (failed, another):
+        assert isinstance(error, SpeechFailed)
+        assert "left the range of DTYPE" in error.message
+    for got in (beside, *later):
+        _same(got, expected)
 
 
 def test_a_dropped_sentence_frees_its_slot_at_once(engine):

@@ -12,9 +12,9 @@ from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import InvalidReference
 from asr_server.engine.torch import memory
 from asr_server.features.speech_output.engines.protocol import VoiceSample
-from asr_server.features.speech_output.engines.qwen_tts.budget import FRAME_SAMPLES
 from asr_server.features.speech_output.engines.qwen_tts.codec import StreamingDecoder, StreamState
 from asr_server.features.speech_output.engines.qwen_tts.loading import SpeechModelParts
+from asr_server.features.speech_output.engines.qwen_tts.model import FRAME_SAMPLES
 from asr_server.features.speech_output.engines.qwen_tts.prompt import VoicePrompt
 from asr_server.features.speech_output.engines.qwen_tts.sdk import mel_spectrogram
 
@@ -61,7 +61,7 @@ class Imitations:
         self._parts, self._decoder, self._limit_bytes = parts, decoder, limit_bytes
         self._held: OrderedDict[str, Imitation] = OrderedDict()
         # Called before each part of the work on a recording, which on a CPU takes seconds.
-        self.on_part: Callable[[], None] = lambda: None
+        self.on_layer: Callable[[], None] = lambda: None
 
     @property
     def held_bytes(self) -> int:
@@ -82,13 +82,13 @@ class Imitations:
 
     def _made(self, sample: VoiceSample) -> Imitation:
         parts = self._parts
-        self.on_part()
+        self.on_layer()
         audio = memory.upload(torch.from_numpy(sample.audio).float()[None], parts.device)
         mel = mel_spectrogram(audio, **_MEL).transpose(1, 2)
         embedding = parts.speaker_encoder(mel.to(parts.dtype))[0]
         if not sample.text:
             return Imitation(VoicePrompt(embedding, None), StreamState())
-        self.on_part()
+        self.on_layer()
         (codes,) = parts.codec.encode(audio, torch.ones_like(audio, dtype=torch.long)).audio_codes
-        self.on_part()
+        self.on_layer()
         return Imitation(VoicePrompt(embedding, codes), self._decoder.primed(codes))

@@ -1,13 +1,56 @@
-"""The choice of a Qwen3-TTS model, and the device it runs on."""
+"""A model of Qwen3-TTS before it is loaded: how it runs, its voices and languages, how long a sentence may be."""
 
 from __future__ import annotations
 
+import math
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import Any
 
 from asr_server.engine.feature import SharedModel
+from asr_server.features.speech_output.engines.protocol import SpeechTraits, Voice
+from asr_server.text.syllables import syllables
 
 _NEEDED = ("torch", "qwen_asr", "qwen_tts")
+FRAME_SAMPLES = 1_920
+_FRAME_S = 0.08
+# The SDK itself stops here unless a checkpoint says otherwise: 164 s.
+MAX_FRAMES = 2_048
+# Silence before and after the words, and a short text spoken slowly: 4 s.
+_LEAST = 50
+# A third of the slowest of the measured languages, Mandarin with 5.2 syllables a second (Pellegrino, Coupé and Marsico
+# 2011), so that slow speech with pauses is not cut.
+_SYLLABLES_PER_S = 1.7
+# A text in a script without spaces is read piece by piece: the estimates of words are kept.
+_PIECE = re.compile(r"\S{1,16}")
+
+# By the model card: https://github.com/QwenLM/Qwen3-TTS. They speak all languages, and these best.
+_KNOWN = {
+    "vivian": Voice("vivian", "A bright, slightly edgy young woman.", ("zh",)),
+    "serena": Voice("serena", "A warm, gentle young woman.", ("zh",)),
+    "uncle_fu": Voice("uncle_fu", "A seasoned man with a low, mellow voice.", ("zh",)),
+    "dylan": Voice("dylan", "A young man of Beijing, clear and natural; Chinese in his dialect.", ("zh",)),
+    "eric": Voice("eric", "A lively man of Chengdu, slightly husky; Chinese in the Sichuan dialect.", ("zh",)),
+    "ryan": Voice("ryan", "A dynamic man with strong rhythm.", ("en",)),
+    "aiden": Voice("aiden", "A sunny American man with a clear voice.", ("en",)),
+    "ono_anna": Voice("ono_anna", "A playful Japanese woman, light and nimble.", ("ja",)),
+    "sohee": Voice("sohee", "A warm Korean woman, rich in emotion.", ("ko",)),
+}
+# A voice for each of OpenAI's names. None is meant to sound like the one of that name.
+_OPENAI = {
+    **{"alloy": "ryan", "ash": "aiden", "ballad": "eric", "cedar": "uncle_fu", "coral": "vivian", "echo": "aiden"},
+    **{"fable": "dylan", "marin": "serena", "nova": "vivian", "onyx": "uncle_fu", "sage": "sohee"},
+    **{"shimmer": "serena", "verse": "ryan"},
+}
+LANGUAGES = {
+    **{"zh": "chinese", "en": "english", "ja": "japanese", "ko": "korean", "de": "german", "fr": "french"},
+    **{"ru": "russian", "pt": "portuguese", "es": "spanish", "it": "italian"},
+}
+CUSTOM_VOICE, BASE = "custom_voice", "base"
+# The size of the checkpoints that were not trained to follow instructions; the SDK drops instructions there.
+_SMALL = "0b6"
 
 
 def missing() -> str:
@@ -21,16 +64,68 @@ def missing() -> str:
 
 @dataclass(frozen=True, slots=True)
 class SpeechModel(SharedModel):
-    """A model of Qwen3-TTS, and how it runs. `device`, `dtype`, `quantize`, `cpu_threads` and `cuda_graphs` are as in
-    the plan."""
+    """A model of Qwen3-TTS, and how it runs."""
 
     model_id: str  # a directory or a hub id
     revision: str = ""  # of a hub id, "" for any
     setting: str = "SPEECH"  # the variable that names it, for messages
-    device: str = "cpu"
-    dtype: str = "float32"
+    device: str = "cpu"  # as in the plan
+    dtype: str = "float32"  # as in the plan
     slots: int = 4  # the most sentences that share a step
     kv_budget_mb: int = 0  # for keys and values, 0 for a share of what is free
-    quantize: str = ""
-    cpu_threads: int = 0
-    cuda_graphs: bool = False
+    quantize: str = ""  # as in the plan
+    cpu_threads: int = 0  # as in the plan
+    cuda_graphs: bool = False  # frames are recorded
+
+
+@dataclass(frozen=True, slots=True)
+class Abilities:
+    """The abilities of a checkpoint."""
+
+    kind: str  # CustomVoice or Base, in the words of the configuration
+    follows_instructions: bool
+    speakers: tuple[str, ...]  # its own names of voices
+    languages: tuple[str, ...]  # its own names of languages
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any]) -> Abilities:
+        """Read the abilities from a checkpoint's `config.json`, which was checked."""
+        kind, talker = str(config["tts_model_type"]), config["talker_config"]
+        named = kind == CUSTOM_VOICE
+        return cls(
+            kind,
+            follows_instructions=named and config.get("tts_model_size") != _SMALL,
+            speakers=tuple(talker.get("spk_id") or ()) if named else (),
+            languages=tuple(talker.get("codec_language_id") or ()),
+        )
+
+    @classmethod
+    def of_name(cls, model_id: str) -> Abilities:
+        """Return the abilities of a released checkpoint of this name, for one that is not downloaded yet."""
+        name = model_id.lower()
+        kind = BASE if name.endswith("-base") else CUSTOM_VOICE
+        named = kind == CUSTOM_VOICE
+        return cls(kind, named and "0.6b" not in name, tuple(_KNOWN) if named else (), tuple(LANGUAGES.values()))
+
+    @property
+    def traits(self) -> SpeechTraits:
+        """Return the traits in the terms of the contract."""
+        return SpeechTraits(
+            voices=tuple(_KNOWN.get(name, Voice(name, "A voice of this checkpoint.")) for name in self.speakers),
+            openai_voices={other: own for other, own in _OPENAI.items() if own in self.speakers},
+            languages=tuple(code for code, name in LANGUAGES.items() if name in self.languages),
+            imitates=self.kind == BASE,
+            follows_instructions=self.follows_instructions,
+            samples_randomly=True,
+        )
+
+
+def frame_budget(text: str, language: str = "") -> int:
+    """Return the most frames of 80 ms for `text` in `language` (its English name), by how many syllables it has.
+
+    The model sometimes does not end: about one sentence in 200 to 300 of the released Base checkpoints goes on in noise
+    (github.com/QwenLM/Qwen3-TTS/issues/118, github.com/sgl-project/sglang-omni/issues/1179). A budget bounds that, and
+    must not cut slow speech.
+    """
+    count = sum(syllables(piece, language) for piece in _PIECE.findall(text))
+    return min(MAX_FRAMES, _LEAST + math.ceil(count / _SYLLABLES_PER_S / _FRAME_S))

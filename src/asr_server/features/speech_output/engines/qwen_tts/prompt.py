@@ -17,7 +17,7 @@ from asr_server.engine.qwen_asr.prompt import clean, control_tokens
 from asr_server.engine.torch import memory
 from asr_server.features.speech_output.engines.protocol import Sentence
 from asr_server.features.speech_output.engines.qwen_tts.loading import SpeechModelParts
-from asr_server.features.speech_output.engines.qwen_tts.voices import BASE, LANGUAGES, Abilities
+from asr_server.features.speech_output.engines.qwen_tts.model import BASE, LANGUAGES, Abilities
 
 # "<|im_start|>", "assistant" and a newline before a text; "<|im_end|>" and a newline after it, and the former again.
 _ROLE, _TURN, _TURNS = 3, 2, 5

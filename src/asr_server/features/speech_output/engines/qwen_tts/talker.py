@@ -1,4 +1,4 @@
-"""Rows of the talker over one arena: seat some, run their prompts, make a frame of each, drop one.
+"""Rows of the talker, which makes a frame of each in a step.
 
 `Qwen3TTSTalkerForConditionalGeneration` of the SDK is the reference. A step is one frame of 80 ms for each row: the
 code predictor completes the frame whose first code is known, and a pass of the talker finds the first code of the next.
@@ -8,20 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from asr_server.engine.qwen_asr.capacity import Capacity
-from asr_server.engine.qwen_asr.language_model import LanguageModel
 from asr_server.engine.torch import memory
-from asr_server.engine.torch.arena import Arena, AttentionShape, rounded
+from asr_server.engine.torch.capacity import Capacity
+from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.linear import MakeLinear, plain
 from asr_server.engine.torch.passes import Layout, Pass, Span
+from asr_server.engine.torch.slots import RowInput, Slots
 from asr_server.engine.torch.step_graphs import Capture, Computed
 from asr_server.features.speech_output.engines.qwen_tts.code_predictor import CodePredictor
+from asr_server.features.speech_output.engines.qwen_tts.codec import StreamState
 from asr_server.features.speech_output.engines.qwen_tts.prompt import SpeechPrompt
 from asr_server.features.speech_output.engines.qwen_tts.sampling import SamplingPair
 
@@ -30,39 +34,49 @@ _LEAST_FRAMES = 2
 _SPECIAL_CODES = 1024
 
 
+# The first samples go out early; then few passes of the codec matter more.
+_FIRST_FRAMES, _NEXT_FRAMES = 4, 8
+
+
 @dataclass(slots=True, eq=False, kw_only=True)
-class TalkerRow:
-    """One sentence on its way. What follows `generator` is set by the talker."""
+class SpokenRow:
+    """One sentence on its way. What follows `urgent` is set by the talker, and what follows `sent` by the codec."""
 
     key: int
     budget: int  # the most frames
     prompt: SpeechPrompt
     generator: torch.Generator  # its source of chance, on the host
+    stream: StreamState = field(default_factory=StreamState)  # of the codec
+    urgent: bool = False  # its prompt is run before those of others
     length: int = 0  # tokens in the arena
+    input: RowInput | None = None  # its prompt until that is run
     hidden: torch.Tensor | None = None  # (d,), the state that `code` follows from
     code: int = 0  # the first code of the next frame
     frames: list[list[int]] = field(default_factory=list)  # all codes of each
-    chances: list[float] | None = None
-    had: torch.Tensor | None = None
+    chances: list[float] | None = None  # of the next pass; kept until it has succeeded
+    reserved: int = 0  # tokens that it may come to
+    had: torch.Tensor | None = None  # (codes,), True for the first codes that it has had
     ended: bool = False  # the model ended the sentence
     overflowed: bool = False  # its numbers left the range of their format
-
-    @property
-    def needed(self) -> int:
-        """Tokens that it may come to."""
-        return len(self.prompt.embeds) + self.budget
+    sent: int = 0  # frames that were decoded
+    samples: NDArray[np.float32] | None = None  # of the last frames that were decoded
 
     @property
     def finished(self) -> bool:
         """True if no more steps are wanted."""
         return self.ended or self.overflowed or len(self.frames) >= self.budget
 
+    @property
+    def due(self) -> int:
+        """Return how many frames the codec should decode now."""
+        waiting = len(self.frames) - self.sent
+        enough = _NEXT_FRAMES if self.sent else _FIRST_FRAMES
+        return waiting if waiting >= enough or self.finished else 0
 
-class Talker:
-    """Takes the layers out of `model`, the SDK's module. Rows sit in slots 0..n-1 without a gap.
 
-    `pad` (1, d): the text that is added to frames after the end of the text.
-    """
+class Talker(Slots[SpokenRow]):
+    """Takes the layers out of `model`, the SDK's module. `pad` (1, d): the text that is added to frames after the end
+    of the text."""
 
     def __init__(self, model: Any, sampling: SamplingPair, capacity: Capacity, make_linear: MakeLinear = plain) -> None:
         rotary = model.model.rotary_emb
@@ -74,98 +88,67 @@ class Talker:
             # The three axes of its positions are equal.
             rotary_emb=lambda weight, positions: tuple(part[0] for part in rotary(weight, positions)),
         )
-        self.layers = LanguageModel(text, make_linear)
+        super().__init__(LanguageModel(text, make_linear), capacity)
         self.predictor = CodePredictor(model.code_predictor, sampling.others, capacity.rows, make_linear)
         self._head: torch.Tensor = model.codec_head.weight
-        self._sampling, self._capacity = sampling.first, capacity
+        self._sampling = sampling.first
         self._codebooks = int(model.config.num_code_groups)
         self._end_id = int(model.config.codec_eos_token_id)
-        banned = torch.arange(len(self._head), device=self.layers.device) >= len(self._head) - _SPECIAL_CODES
+        banned = torch.arange(len(self._head), device=self.model.device) >= len(self._head) - _SPECIAL_CODES
         banned[self._end_id] = False
         self._banned = banned
-        shape = AttentionShape.of(model.model.config)
-        self.arena = Arena(shape, capacity.tokens, device=self.layers.device, dtype=self.layers.dtype)
-        self.pad = torch.zeros(1, self._head.shape[1], device=self.layers.device, dtype=self.layers.dtype)
-        self.rows: list[TalkerRow] = []
+        self.pad = torch.zeros(1, self._head.shape[1], device=self.model.device, dtype=self.model.dtype)
         self._graphs: FrameGraphs | None = None
 
     def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
-        """Record the code predictor's passes, before any row is seated, and return how many graphs there are.
-        `on_each` is called before each."""
-        chances = torch.zeros(1, self._codebooks - 1, device=self.layers.device)
+        """Record the code predictor's passes."""
+        chances = torch.zeros(1, self._codebooks - 1, device=self.model.device)
         inputs = (self.pad, self.pad, chances)
         self._graphs = FrameGraphs(self.predictor.completed, inputs, self._capacity.rows, capture, on_each)
         return len(self._graphs)
 
     def frame_embeds(self, frames: torch.Tensor) -> torch.Tensor:
         """Frames (n, codebooks) to the sums of their embeddings (n, d)."""
-        return self.layers.embed(frames[:, 0]) + self.predictor.embeds(frames[:, 1:])
+        return self.model.embed(frames[:, 0]) + self.predictor.embeds(frames[:, 1:])
 
-    def fits(self, needed: int) -> bool:
-        """True if a row of that many tokens can be seated now."""
-        return len(self.rows) < self._capacity.rows and self._division(needed) is not None
+    def seat(self, row: SpokenRow, given: RowInput, cached: torch.Tensor | None = None) -> None:
+        """As of any row."""
+        row.reserved = given.left + row.budget
+        super().seat(row, given, cached)
+        row.had = torch.zeros(len(self._head), dtype=torch.bool, device=self.model.device)
 
-    def seat(self, row: TalkerRow) -> None:
-        """Give a row that fits a slot; its prompt is to be run next."""
-        division = self._division(row.needed)
-        assert division is not None, "seat() of a row that does not fit"
-        self.arena.divide(*division, held=[row.length for row in self.rows])
-        row.had = torch.zeros(len(self._head), dtype=torch.bool, device=self.layers.device)
-        self.rows.append(row)
+    def _begin(self, rows: Sequence[SpokenRow], states: Sequence[torch.Tensor]) -> Callable[[], None]:
+        last = torch.stack([own[-1] for own in states])
+        return partial(self._note, rows, last, self._first_codes(rows, last, self._chances(rows)[:, -1]).tolist())
 
-    def _division(self, needed: int) -> tuple[int, int] | None:
-        """Slots and columns for one more row; as they are while they suffice."""
-        arena, planned = self.arena, self._capacity.tokens // self._capacity.rows
-        columns, count = 1 + max([needed, *(row.needed for row in self.rows)]), len(self.rows) + 1
-        if self.rows and count <= arena.slots and columns <= arena.columns:
-            return arena.slots, arena.columns
-        if columns > arena.tokens:
-            return None
-        columns = planned if columns <= planned else min(rounded(columns), arena.tokens)
-        slots = min(arena.tokens // columns, self._capacity.rows)
-        return (slots, columns) if slots >= count else None
-
-    def prefill(self, rows: Sequence[TalkerRow]) -> None:
-        """Run the prompts of seated neighbours, and find the first code of each."""
-        first = self.rows.index(rows[0])
-        spans = [Span(slot, 0, len(row.prompt.embeds)) for slot, row in enumerate(rows, first)]
-        aim = Pass(self.arena, Layout(self.arena, spans))
-        hidden = self.layers(torch.cat([row.prompt.embeds for row in rows]), aim.positions, aim.attend)
-        last = torch.stack([states[-1] for states in hidden.split([span.count for span in spans])])
-        chances = self._chances(rows)
-        found = self._first_codes(rows, last, chances[:, -1]).tolist()
-        # From here on nothing fails: a pass that does has moved no row, and may be made again.
-        for row, span, states, code in zip(rows, spans, last, found, strict=True):
-            row.length = span.count
-            self._note(row, states, code)
-
-    def step(self, rows: Sequence[TalkerRow]) -> None:
-        """Complete a frame of rows in neighbouring slots, and find the first code of the next."""
+    def step(self, *rows: SpokenRow) -> None:
+        """Complete a frame of each row, and find the first code of the next."""
+        rows = rows or tuple(self.decoding)
         spans = [Span(slot, row.length, 1) for slot, row in enumerate(rows, self.rows.index(rows[0]))]
         layout = Layout(self.arena, spans, [row.code for row in rows])
         aim = Pass(self.arena, layout)
         count, chances = len(rows), self._chances(rows)
-        first = self.layers.embed(aim.ids[:count])
+        first = self.model.embed(aim.ids[:count])
         states = torch.stack([row.hidden for row in rows if row.hidden is not None])
         complete = self._graphs.run if self._graphs is not None else self.predictor.completed
         codes, others = complete(states, first, chances[:, :-1])
         embeds = first + others + torch.cat([self._text(row) for row in rows])
         # A step has one of few numbers of tokens: `Layout` adds some that nobody reads.
         embeds = F.pad(embeds, (0, 0, 0, len(aim.ids) - count))
-        hidden = self.layers(embeds, aim.positions, aim.attend)[:count]
+        hidden = self.model(embeds, aim.positions, aim.attend)[:count]
         following = self._first_codes(rows, hidden, chances[:, -1])
         found = torch.cat([codes, following[:, None]], dim=1).tolist()
-        for row, state, (*behind, code) in zip(rows, hidden, found, strict=True):
+        for row, (*behind, _) in zip(rows, found, strict=True):
             row.frames.append([row.code, *behind])
             row.length += 1
-            self._note(row, state, code)
+        self._note(rows, hidden, [codes[-1] for codes in found])
 
-    def _text(self, row: TalkerRow) -> torch.Tensor:
+    def _text(self, row: SpokenRow) -> torch.Tensor:
         """Return what is added to the row's frame, (1, d)."""
         number, trailing = len(row.frames), row.prompt.trailing
         return trailing[number : number + 1] if number < len(trailing) else self.pad
 
-    def _first_codes(self, rows: Sequence[TalkerRow], hidden: torch.Tensor, chances: torch.Tensor) -> torch.Tensor:
+    def _first_codes(self, rows: Sequence[SpokenRow], hidden: torch.Tensor, chances: torch.Tensor) -> torch.Tensor:
         """Return the codes (n,) that follow; -1 where there are numbers out of range."""
         logits = F.linear(hidden, self._head).float()
         valid = logits.isfinite().all(-1)
@@ -177,29 +160,19 @@ class Talker:
         codes = self._sampling.draw(torch.where(valid[:, None], scores, torch.zeros_like(scores)), chances)
         return torch.where(valid, codes, -1)
 
-    def _chances(self, rows: Sequence[TalkerRow]) -> torch.Tensor:
+    def _chances(self, rows: Sequence[SpokenRow]) -> torch.Tensor:
         """Numbers in [0, 1) for all codes of a pass (n, codebooks), kept until it has succeeded."""
         for row in rows:
             if row.chances is None:
                 row.chances = torch.rand(self._codebooks, generator=row.generator).tolist()
-        return memory.upload(torch.tensor([row.chances for row in rows]), self.layers.device)
+        return memory.upload(torch.tensor([row.chances for row in rows]), self.model.device)
 
-    def _note(self, row: TalkerRow, hidden: torch.Tensor, code: int) -> None:
-        row.hidden, row.code, row.chances = hidden, code, None
-        row.ended, row.overflowed = code == self._end_id, code < 0
-        if row.had is not None and code >= 0:
-            row.had[code] = True
-
-    def drop(self, row: TalkerRow) -> None:
-        """Take a row out and close the gap."""
-        slot, last = self.rows.index(row), len(self.rows) - 1
-        if row.overflowed or row.hidden is None:
-            # A mask does not hide a NaN from the next row there.
-            self.arena.clear(slot, max(len(row.prompt.embeds), row.length + 1))
-        if slot != last:
-            moved = self.rows[slot] = self.rows[last]
-            self.arena.move(last, slot, moved.length)
-        self.rows.pop()
+    def _note(self, rows: Sequence[SpokenRow], hidden: torch.Tensor, codes: Sequence[int]) -> None:
+        for row, state, code in zip(rows, hidden, codes, strict=True):
+            row.hidden, row.code, row.chances = state, code, None
+            row.ended, row.overflowed = code == self._end_id, code < 0
+            if row.had is not None and code >= 0:
+                row.had[code] = True
 
 
 class FrameGraphs:
@@ -221,7 +194,7 @@ class FrameGraphs:
         for count in sorted({min(1 << n, rows) for n in range(rows.bit_length() + 1)}, reverse=True):
             on_each()
             given = [part.new_zeros(count, part.shape[-1]) for part in inputs]
-            self._recorded[count] = given, *_record(compute, given, capture)
+            self._recorded[count] = given, *capture(partial(compute, *given))
 
     def __len__(self) -> int:
         return len(self._recorded)
@@ -235,9 +208,3 @@ class FrameGraphs:
         replay()
         first, second = computed
         return first[:count], second[:count]
-
-
-def _record(
-    compute: Callable[..., Computed], given: Sequence[torch.Tensor], capture: Capture
-) -> tuple[Callable[[], None], Computed]:
-    return capture(lambda: compute(*given))

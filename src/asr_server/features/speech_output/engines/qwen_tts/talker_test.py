@@ -36,7 +36,7 @@ def test_recorded_frames_are_those_of_passes(make_checkpoint, speak, monkeypatch
     sentences = [Sentence(text, "ryan", seed=3) for text in ("Hello.", "Good morning to you.", "Well, well.")]
     expected = speak(engine, *sentences)
     with torch.inference_mode():
-        assert engine._runtime.talker.record(_traced, lambda: None) == 2
+        assert engine._runtime.decoder.record(_traced, lambda: None) == 2
     monkeypatch.setattr(CodePredictor, "__call__", Mock(side_effect=AssertionError("passes are made")))
     for got, plain in zip(speak(engine, *sentences), expected, strict=True):
         assert got.answer == plain.answer
@@ -52,9 +52,7 @@ def test_recorded_frames_are_those_of_passes(make_checkpoint, speak, monkeypatch
 )
 def test_a_gpu_that_cannot_record_stops_the_load(make_checkpoint, monkeypatch, error, expected, message):
     """The error says what to set, and nothing is left loaded."""
-    monkeypatch.setattr(
-        "asr_server.features.speech_output.engines.qwen_tts.runtime.CudaCapture", Mock(side_effect=error)
-    )
+    monkeypatch.setattr("asr_server.engine.torch.row_runtime.CudaCapture", Mock(side_effect=error))
     engine = QwenSpeechEngine(SpeechModel(str(make_checkpoint()), cuda_graphs=True))
     with pytest.raises(expected, match=message):
         engine.load()

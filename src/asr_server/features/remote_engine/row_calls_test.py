@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from asr_server.engine.row_calls import RowCalls
+from asr_server.features.remote_engine.row_calls import RowCalls
 
 _PATIENCE_S = 10.0
 

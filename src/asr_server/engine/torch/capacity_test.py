@@ -1,11 +1,51 @@
-"""The number of tokens that one step may prefill."""
+"""Planning of rows and bytes, and of the tokens that one step may prefill."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from asr_server.engine.qwen_asr.prefill import PrefillPolicy
+from asr_server.engine.torch import capacity
+from asr_server.engine.torch.capacity import PrefillPolicy
+
+MIB = 1024 * 1024
+# Keys and values of a token of the released models, in 16 bits.
+RELEASED = 112 * 1024
 
 # Decode step and prefilled tokens a second: two cores and the 0.6B; a small GPU; a large one.
 MACHINES = {"cpu": (0.05, 350), "small gpu": (0.02, 5_000), "large gpu": (0.004, 60_000)}
+
+
+@given(st.integers(0, 200_000), st.integers(0, 50_000), st.integers(1, 256), st.sampled_from(["cpu", "cuda"]))
+def test_the_plan_stays_within_its_budget(free_mb, budget_mb, max_batch, device):
+    """Rows and sessions together never exceed the budget, but for the one row that must be."""
+    free = free_mb * MIB
+    limits = capacity.Limits(max_batch, budget_mb)
+    plan = capacity.plan(limits, free_bytes=free, token_bytes=RELEASED, device=device)
+    assert 1 <= plan.rows <= max_batch
+    budget = budget_mb * MIB or free * 0.6
+    if plan.rows > 1:
+        assert plan.rows_bytes + plan.prefix_cache_bytes <= budget
+
+
+def test_a_large_gpu_holds_the_whole_batch_and_a_small_one_less():
+    """The number of rows follows the memory."""
+    rows = [
+        capacity.plan(capacity.Limits(64), free_bytes=gb * 1024 * MIB, token_bytes=RELEASED, device="cuda").rows
+        for gb in (1, 8, 80)
+    ]
+    assert rows[0] < rows[1] < rows[2] == 64
+
+
+def test_the_aligners_memory_is_left_out_of_the_plan():
+    """On a GPU of 8 GiB rows and sessions leave its bytes free, and activations their share; on a CPU it is part of
+    what all others have, unless that is too little."""
+    free, aligner = 6 * 1024 * MIB, 2 * 1024 * MIB
+    for device, most in (("cuda", 0.6 * (free - aligner)), ("cpu", 0.25 * free)):
+        limits = capacity.Limits(256, reserved_bytes=aligner)
+        plan = capacity.plan(limits, free_bytes=free, token_bytes=RELEASED, device=device)
+        assert plan.rows_bytes + plan.prefix_cache_bytes == pytest.approx(most, abs=1)
+    short = capacity.plan(limits, free_bytes=aligner + 100 * MIB, token_bytes=RELEASED, device="cpu")
+    assert short.rows_bytes + short.prefix_cache_bytes == 100 * MIB
 
 
 def policy(step_s, tokens_per_s, lengths=(500,)):

@@ -1,18 +1,20 @@
-"""The most tokens of an answer."""
+"""Answers in the making: the most tokens of one, and drafts, which only save steps."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from asr_server.core.audio import s_to_samples
-from asr_server.engine.budget import token_budget
-from asr_server.engine.loops import loop
+from asr_server.engine.loops import loop, token_budget
 from asr_server.engine.protocol import Finish
-from asr_server.engine.row import Row
+from asr_server.engine.row import MAX_PROPOSAL, Draft, Row, accepted
 from asr_server.text.syllables import syllables
 from tools.training.sentences import ARTICLE_1, SENTENCES
 
 # Syllables a second, 1.5 times the average of the fastest of seven languages, Japanese (Pellegrino, Coupé and Marsico,
 # "A cross-language perspective on speech information rate", Language 87, 2011).
 FAST = 1.5 * 7.84
+TOKENS = st.lists(st.integers(0, 6), max_size=40)
 TEXTS = [*SENTENCES.items(), *ARTICLE_1.items()]
 
 
@@ -50,3 +52,48 @@ def test_a_runaway_that_never_repeats_itself_costs_the_budget():
     assert row.finish is Finish.BUDGET
     assert not loop(row.ids)
     assert row.passes == 1_200
+
+
+def _decode(answer, draft_ids):
+    """Decode `answer` with a draft as the decoder does; the result and the number of forward passes."""
+    draft, out, passes = Draft(draft_ids), [], 0
+    while len(out) < len(answer):
+        proposal = draft.proposal(MAX_PROPOSAL)
+        chosen = answer[len(out) : len(out) + len(proposal) + 1]
+        taken = chosen[: accepted(proposal, chosen) + 1]
+        out += taken
+        draft.follow(out, len(taken))
+        passes += 1
+    return out, passes
+
+
+@given(TOKENS, TOKENS)
+def test_no_draft_changes_the_answer_or_costs_a_pass(answer, draft):
+    """Right, wrong, empty or too long: the answer is the same, in no more passes than without."""
+    out, passes = _decode(answer, draft)
+    assert out == answer
+    assert passes <= max(1, len(answer))
+
+
+def test_a_right_draft_costs_a_pass_for_every_full_proposal():
+    """An answer equal to its draft is verified, not decoded."""
+    answer = list(range(24))
+    assert _decode(answer, answer)[1] == 2
+
+
+def test_after_a_changed_word_the_rest_is_verified_again():
+    """With one token replaced, inserted or dropped there are a few plain steps, then proposals again."""
+    draft = list(range(100, 140))
+    for answer in (
+        [*draft[:10], 7, *draft[11:]],
+        [*draft[:10], 7, *draft[10:]],
+        [*draft[:10], *draft[11:]],
+    ):
+        assert _decode(answer, draft)[1] <= 8
+
+
+def test_an_answer_elsewhere_is_not_pestered_with_guesses():
+    """Nothing is proposed while nothing matches."""
+    draft = Draft([1, 2, 3])
+    draft.follow([9], 1)
+    assert draft.proposal(9) == []

@@ -1,0 +1,147 @@
+"""The passes of a loaded model over rows: prepare, seat, prefill, step, drop, and what a failure means."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import torch
+from loguru import logger
+from torch import nn
+
+from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, TranscriptionFailed
+from asr_server.engine.torch import capacity, faults, memory
+from asr_server.engine.torch.arena import AttentionShape
+from asr_server.engine.torch.slots import NoRoom, Slots, Slotted
+from asr_server.engine.torch.step_graphs import CudaCapture
+
+P = TypeVar("P")
+R = TypeVar("R", bound=Slotted)
+
+
+class RowRuntime(ABC, Generic[P, R]):
+    """Weights with what runs them over rows `R`, each made of a prepared item `P`. Lives as long as the weights do.
+
+    `slow`: the parts that call their `on_layer` inside of passes that may take long.
+    """
+
+    steps = "steps"  # the name of what is recorded, for logs and messages
+    fault: type[AsrError] = TranscriptionFailed  # the error of a row that provokes an exception
+
+    def __init__(self, decoder: Slots[R], planned: capacity.Capacity, slow: Sequence[Any]) -> None:
+        self.decoder, self.capacity = decoder, planned
+        self.prefill_policy = capacity.PrefillPolicy()
+        self._slow = slow
+
+    @abstractmethod
+    def tokens(self, prepared: P) -> int:
+        """Return the tokens that the row's prefill has to run."""
+
+    @abstractmethod
+    def row_tokens(self, prepared: P) -> int:
+        """Return the tokens that the row is expected to come to in all."""
+
+    @abstractmethod
+    def seat(self, key: int, prepared: P, *, urgent: bool) -> R:
+        """Give a prepared row that fits a slot."""
+
+    @abstractmethod
+    def _forget(self) -> bool:
+        """Drop what is kept and not needed for an answer; true if there was anything."""
+
+    @property
+    def dtype(self) -> str:
+        """Return the number format of the language model."""
+        return str(self.decoder.model.dtype).removeprefix("torch.")
+
+    def attempt(self, run: Callable[[], object]) -> AsrError | None:
+        """Run passes. Returns why they failed, None if they did not. Raises `EngineFailed`.
+
+        Where memory runs out, what is kept and not needed is given back and they are run once more. That happens
+        outside of `except`: there the traceback would keep all tensors of the failed pass.
+        """
+        for first in (True, False):
+            try:
+                with torch.inference_mode():
+                    run()
+                return None
+            except Exception as error:  # whatever one row provokes, the others go on
+                failure = self._failure(error)
+            if isinstance(failure, EngineFailed):
+                raise failure
+            short = isinstance(failure, EngineOutOfMemory) and not self.is_full(failure)
+            if not (first and short and self._give_back()):
+                break
+        return failure
+
+    @staticmethod
+    def is_full(failure: AsrError) -> bool:
+        """True if rows became longer than there is room for."""
+        return isinstance(failure.__cause__, NoRoom)
+
+    def _failure(self, error: Exception) -> AsrError:
+        """Return the error that an exception of a pass means."""
+        return faults.failure(error)
+
+    def _give_back(self) -> bool:
+        """Free what is not needed for an answer. Returns whether there may be more memory now."""
+        held = self._forget()
+        memory.give_back()
+        return held or self.decoder.model.device.type == "cuda"
+
+    def report_to(self, on_progress: Callable[[], None]) -> None:
+        """Call `on_progress` inside of every pass that may take long, from now on.
+
+        On a CPU only: on a GPU a pass is queued in milliseconds, and each call would be a share of them.
+        """
+        if self.decoder.model.device.type == "cpu":
+            for part in self._slow:
+                part.on_layer = on_progress
+
+    @torch.inference_mode()
+    def record(self, on_each: Callable[[], None]) -> None:
+        """Record passes as CUDA graphs, before the first row. Raises what a pass raises."""
+        began_s = time.perf_counter()
+        count = self.decoder.record(CudaCapture(self.decoder.model.device), on_each)
+        took_s = round(time.perf_counter() - began_s, 1)
+        logger.info(f"{self.steps} recorded as CUDA graphs", count=count, took_s=took_s)
+
+    @torch.inference_mode()
+    def prefill(self, parts: Sequence[tuple[R, int]]) -> None:
+        """Run that many tokens of the prompts of those rows; see `Slots.next_input`."""
+        began_s = time.perf_counter()
+        self._encode(parts)
+        self.decoder.prefill(parts)
+        self.prefill_policy.note_prefill(sum(count for _, count in parts), time.perf_counter() - began_s)
+
+    def _encode(self, parts: Sequence[tuple[R, int]]) -> None:
+        """Make the embeddings that these parts of prompts lack."""
+
+    @torch.inference_mode()
+    def step(self, *rows: R) -> None:
+        """Run one forward pass for all rows that decode, or for some in neighbouring slots."""
+        began_s = time.perf_counter()
+        self.decoder.step(*rows)
+        self.prefill_policy.note_step(time.perf_counter() - began_s)
+
+    @torch.inference_mode()
+    def drop(self, row: R) -> None:
+        """Take a row out of the batch. Raises `EngineFailed`."""
+        try:
+            self.decoder.drop(row)
+        except Exception as error:
+            raise self._failure(error) from error
+
+
+def plan_capacity(parts: Any, text: Any, limits: capacity.Limits, *weights: nn.Module) -> capacity.Capacity:
+    """Return the rows that fit, by the configuration of the language model `text`. `parts` says where and in what
+    format it is, and `weights` are all that was loaded."""
+    free_bytes = memory.free_bytes(parts.device) - memory.mapped_bytes(*weights)
+    return capacity.plan(
+        limits,
+        free_bytes=max(0, free_bytes),
+        token_bytes=AttentionShape.of(text).token_bytes(parts.dtype),
+        device=parts.device.type,
+    )
