@@ -11,7 +11,7 @@ from starlette.types import Message
 from asr_server.core.audio import s_to_samples
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken
 from asr_server.live import actions, messages
-from asr_server.live.inbox import RefusedAction
+from asr_server.live.inbox import Disconnected, RefusedAction
 from asr_server.live.machine.events import Audio, Configure, Detection, Event, Flush, GetCheckpoint, Reset, TurnConfig
 from asr_server.live.options import LiveSessionOptions, Opening
 from asr_server.live.session import Connection
@@ -133,6 +133,9 @@ async def _read(socket: WebSocket, services: Services, connection: Connection) -
 async def _act(socket: WebSocket, services: Services, connection: Connection, text: str) -> None:
     """One text frame. A frame with an error is answered with that error, and the session goes on."""
     try:
+        if text == actions.CLIENT_LEFT and services.settings.gateway_mode:
+            await connection.send(Disconnected(clean=True))
+            return
         action = actions.parse_action(text)
         if action.action == "ping":
             await socket.send_json({"status": "pong"})

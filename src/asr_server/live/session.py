@@ -71,8 +71,8 @@ class Connection:
     outbox: Outbox
     is_first: bool  # no other had the session before
 
-    async def send(self, event: Event | RefusedAction) -> None:
-        """Give the session an event from the client. Raises `SessionTaken`."""
+    async def send(self, event: Event | RefusedAction | Disconnected) -> None:
+        """Give the session an event from the client, or from a gateway. Raises `SessionTaken`."""
         await self.session.accept(event, self.outbox)
 
     def messages(self) -> AsyncIterator[Outgoing]:
@@ -167,7 +167,7 @@ class LiveSession:
         """True if this outbox is that of the present connection."""
         return self._outbox is outbox
 
-    async def accept(self, event: Event | RefusedAction, outbox: Outbox) -> None:
+    async def accept(self, event: Event | RefusedAction | Disconnected, outbox: Outbox) -> None:
         """Take an event from the connection with this outbox. Waits while too much waits to be processed.
 
         Raises `SessionTaken`, also when another connection took the session during the wait: that one was told how
@@ -181,14 +181,14 @@ class LiveSession:
             for piece in pieces(event.pcm, PIECE_BYTES):
                 await self._take(Audio(piece), outbox)
 
-    async def _take(self, event: Event | RefusedAction, outbox: Outbox) -> None:
+    async def _take(self, event: Event | RefusedAction | Disconnected, outbox: Outbox) -> None:
         if self.is_current(outbox):
             await self._inbox.wait_for_room(event)
         if not self.is_current(outbox):
             raise SessionTaken("The session goes on over another connection.")
         if isinstance(event, Audio):
             self.received_bytes += len(event.pcm)
-        else:
+        elif not isinstance(event, Disconnected):
             self.received_actions += 1
         if isinstance(event, Configure):
             self.rules = event.rules
