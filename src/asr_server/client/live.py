@@ -24,15 +24,8 @@ from typing import Any
 
 from websockets.exceptions import ConnectionClosed, ConnectionClosedOK, WebSocketException
 
-from asr_server.client.live_connection import (
-    KnownSession,
-    LiveError,
-    LiveInput,
-    LiveOptions,
-    ReceivedContinuation,
-    SessionConnection,
-    open_connection,
-)
+from asr_server.client.live_connection import KnownSession, LiveError, LiveOptions, SessionConnection, open_connection
+from asr_server.client.live_input import CarriedPlace, LiveInput
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 
 # Audio that is kept to be sent again after a cut: a minute at 48 kHz and more.
@@ -135,12 +128,12 @@ class LiveClient:
         # Both are replaced, never changed in place, by the thread that reads: others read them without the lock.
         # `_move` is there while the server has asked the client to go on elsewhere.
         self._move: _Tries | None = None
-        self._continuation: ReceivedContinuation | None = None
+        self._continuation: CarriedPlace | None = None
         self._closed = False
         self.speakers_lost = ""
         first = open_connection(self._url, self._options)
         self._socket, self.hello = first.socket, first.hello
-        self._continuation = ReceivedContinuation.of(first.hello)
+        self._continuation = CarriedPlace.of(first.hello)
         if self._options.hotwords:
             self.configure(hotwords=list(self._options.hotwords))
 
@@ -220,7 +213,7 @@ class LiveClient:
 
     def _on_message(self, message: dict[str, Any]) -> Iterator[Line]:
         number, status = message.get("utterance", 0), message.get("status")
-        self._continuation = ReceivedContinuation.of(message) or self._continuation
+        self._continuation = CarriedPlace.of(message) or self._continuation
         if "text" in message:
             line = line_of(message)
             if line.final:
@@ -400,7 +393,7 @@ class LiveClient:
             raise refusal
         self._input.go_on(received_bytes, actions)
         self._socket, self.hello, self._move = fresh.socket, fresh.hello, None
-        self._continuation = ReceivedContinuation.of(fresh.hello) or self._continuation
+        self._continuation = CarriedPlace.of(fresh.hello) or self._continuation
         with suppress(ConnectionClosed):  # it is kept, and `lines` raises the error
             self._send_pending()
 

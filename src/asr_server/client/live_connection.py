@@ -1,21 +1,16 @@
-"""The connection of a live session, and what was sent over it that a server may still need.
-
-The session can go on at two places: where its server was when the connection broke, and, on any server, at its newest
-continuation. No server needs again what lies before the continuation.
-"""
+"""The connection of a live session."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any, Literal
 from urllib.parse import urlencode
 
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.live.machine.replay_buffer import ControlFrame, ReplayBuffer
 
 # A gateway may start a worker before it accepts the connection, and loads no model before its first message.
 _OPEN_TIMEOUT_S, _HELLO_TIMEOUT_S = 10.0, 30.0
@@ -120,85 +115,3 @@ def _rejection(rejected: InvalidStatus) -> LiveError:
         return LiveError(str(error["code"]), str(error["message"]))
     except (ValueError, KeyError, TypeError):
         return LiveError("connection_refused", f"The server answered with HTTP {rejected.response.status_code}.")
-
-
-@dataclass(frozen=True, slots=True)
-class ReceivedContinuation:
-    """A place from which any server can go on with a session."""
-
-    state: str  # opaque
-    received_bytes: int  # the server needs the audio of the session from this byte on,
-    actions: int  # and the actions after this many
-
-    @classmethod
-    def of(cls, message: dict[str, Any]) -> Self | None:
-        """Return the continuation in a message of the server; None where it has none."""
-        stated = message.get("continuation")
-        return cls(stated["state"], int(stated["received_bytes"]), int(stated["actions"])) if stated else None
-
-
-@dataclass(slots=True, eq=False)
-class SentAction(ControlFrame):
-    """An action in its place."""
-
-    number: int  # from 1, over all connections
-
-
-class LiveInput:
-    """The input of one session; at most `limit_bytes` of it are held, the newest. Bytes are counted as the server does:
-    a position is also the server's count, since a session that has lost bytes does not go on."""
-
-    def __init__(self, limit_bytes: int) -> None:
-        self._limit_bytes = limit_bytes
-        self._buffer: ReplayBuffer[SentAction] = ReplayBuffer()
-        self._actions = 0
-
-    @property
-    def held_bytes(self) -> int:
-        """Return an upper bound of what is held."""
-        return self._buffer.held_bytes
-
-    def add_audio(self, pcm: bytes) -> None:
-        """Add the next audio, cut anywhere."""
-        self._buffer.append(pcm)
-
-    def add_action(self, text: str) -> SentAction:
-        """Add an action after all audio so far."""
-        self._actions += 1
-        action = SentAction(self._buffer.end, text, self._actions)
-        self._buffer.append_control(action)
-        return action
-
-    def take_back(self, action: SentAction) -> None:
-        """The last action was not sent, and will not be."""
-        self._buffer.remove([action])
-        self._actions -= 1
-
-    def next_frame(self) -> bytes | str | None:
-        """Return the next frame for the present connection, which counts as sent from now on; None when all were
-        sent."""
-        return self._buffer.next_frame()
-
-    def drop(self, continuation: ReceivedContinuation | None) -> None:
-        """Drop what lies before the newest continuation, and the oldest of the rest beyond the limit."""
-        if continuation is not None:
-            self._buffer.forget(continuation.received_bytes)
-            self._buffer.remove([action for action in self._buffer.controls if action.number <= continuation.actions])
-        self._buffer.keep_last(self._limit_bytes)
-
-    def holds(self, received_bytes: int, actions: int | None) -> bool:
-        """True if all audio after that many bytes is held, and all actions after the first `actions`, if that is known.
-
-        Without a number of actions, those after the bytes held are held too: the oldest are dropped first.
-        """
-        missing = 0 if actions is None else self._actions - actions - len(self._after(actions))
-        return self._buffer.start <= received_bytes and missing <= 0
-
-    def go_on(self, received_bytes: int, actions: int | None) -> None:
-        """Note that a new connection begins after that many bytes and actions, which must be held. Without a number of
-        actions, those that were sent before the last of the bytes have arrived."""
-        held = None if actions is None else len(self._buffer.controls) - len(self._after(actions))
-        self._buffer.resume(received_bytes, held)
-
-    def _after(self, actions: int) -> list[SentAction]:
-        return [action for action in self._buffer.controls if action.number > actions]

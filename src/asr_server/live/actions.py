@@ -40,6 +40,8 @@ class _Endpointing(BaseModel):
 
 
 OF_GATEWAY = frozenset(("first_speaker", "began_s"))  # of a query: what a gateway says to its worker
+# A frame of a gateway to the worker that takes over: here the client closed its connection in order.
+CLIENT_LEFT = '{"action":"left"}'
 
 
 class Query(_Endpointing):
@@ -50,8 +52,8 @@ class Query(_Endpointing):
     hotwords: str = Field("", max_length=MAX_TEXT_CHARS)
     words: Literal["none", "accurate", "fast"] = "none"
     speakers: bool = False
-    # A gateway's: the letters before have been used, and when the audio began that it sends, by the monotonic clock.
-    first_speaker: int = Field(0, ge=0, le=20_000)
+    first_speaker: int = Field(0, ge=0, le=20_000)  # the letters before have been used, at other servers
+    # A gateway's: when the audio began that it sends, by the monotonic clock.
     began_s: float | None = Field(None, allow_inf_nan=False)
     channels: Literal["1", "2"] = "1"
     model: str = Field("", max_length=200)

@@ -57,7 +57,7 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def wait_for_room(self, event: Event | RefusedAction) -> None:
+    async def wait_for_room(self, event: Event | Disconnected | RefusedAction) -> None:
         """Returns once the event may be put. One event always may, however large it is.
 
         Only this inbox's own progress is waited for: others that shrink may leave more room, but it needs none of it.

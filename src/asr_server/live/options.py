@@ -7,7 +7,6 @@ of a feature than its part.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -189,25 +188,3 @@ def stream_rules(settings: Settings, plan: Plan) -> StreamRules:
         refuses=settings.live_admission,
         steps_are_work=plan.remote is None,
     )
-
-
-# Whoever has sent so much more audio than time has passed is not speaking, but sending a recording.
-_AHEAD_S = 10.0
-_MOVED_S = 10.0  # of audio that a client may record while it moves to another server
-
-
-@dataclass(frozen=True, slots=True)
-class SendingPace:
-    """The pace at which the client of one session sends."""
-
-    bytes_per_s: int
-    began_s: float  # when the speaker of its first byte began, by the machine's monotonic clock
-
-    def is_spoken(self, sent_bytes: int) -> bool:
-        """True if so many bytes may come from somebody who speaks."""
-        return sent_bytes / self.bytes_per_s - (time.monotonic() - self.began_s) <= _AHEAD_S
-
-
-def began_before_moving_s(max_utterance_s: float) -> float:
-    """Return when a session began that goes on from another server: its client sends an utterance and more again."""
-    return time.monotonic() - _MOVED_S - max_utterance_s

@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 import pytest
 
 from asr_server.live import route
+from asr_server.live.arrivals import SendingPace, began_before_moving_s
 from asr_server.live.conftest import Scripted, opened
 from asr_server.live.machine.events import Ending, Final, Partial
-from asr_server.live.options import PartRequest, SendingPace, SessionPart, began_before_moving_s
+from asr_server.live.options import PartRequest, SessionPart
 from asr_server.live.outbox import Outgoing, PartMessage, TextDetails, missed
 
 _BYTES_PER_S = 32_000

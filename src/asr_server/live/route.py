@@ -13,7 +13,7 @@ from asr_server.core.audio import s_to_samples, samples_to_s
 from asr_server.core.errors import AsrError, InvalidInput, SessionTaken
 from asr_server.live import actions
 from asr_server.live.actions import TURN_LIKELY
-from asr_server.live.inbox import RefusedAction
+from asr_server.live.inbox import Disconnected, RefusedAction
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import (
     Audio,
@@ -153,6 +153,9 @@ async def _read(socket: WebSocket, services: Services, connection: LiveConnectio
 async def _act(socket: WebSocket, services: Services, connection: LiveConnection, text: str) -> None:
     """One text frame. A frame with an error is answered with that error, and the session goes on."""
     try:
+        if text == actions.CLIENT_LEFT and services.settings.gateway_mode:
+            await connection.send(Disconnected(clean=True))
+            return
         action = actions.parse_action(text)
         if action.action == "ping":
             await socket.send_json({"status": "pong"})

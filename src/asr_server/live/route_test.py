@@ -72,3 +72,19 @@ def test_only_a_gateway_says_when_its_audio_began(serve, is_worker):
         socket.receive_json()
         (entry,) = client.state.services.live._open.values()
         assert (entry.session._pace.began_s == 7.5) == is_worker
+
+
+@pytest.mark.parametrize("is_worker", [False, True])
+def test_only_a_gateway_says_that_its_client_has_left(serve, is_worker):
+    """It ends the utterance, and is no action; to a client it is an unknown one."""
+    client = serve(gateway_mode=is_worker)
+    with _socket(client, "&endpointing=manual&handover=true") as socket:
+        socket.receive_json()
+        socket.send_bytes(bytes(32_000))
+        socket.send_text('{"action":"left"}')
+        answer = socket.receive_json()
+        while answer.get("is_partial"):
+            answer = socket.receive_json()
+        assert ("is_final" in answer, answer.get("code")) == ((True, None) if is_worker else (False, "invalid_value"))
+        (entry,) = client.state.services.live._open.values()
+        assert entry.session.received_actions == (0 if is_worker else 1)

@@ -18,6 +18,7 @@ from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import AsrError, SessionTaken
+from asr_server.live.arrivals import ArrivalTimes, SendingPace, began_before_moving_s
 from asr_server.live.inbox import Disconnected, Inbox, Incoming, RefusedAction
 from asr_server.live.inference import FinalWordTimes, LiveInference
 from asr_server.live.machine.cutting import SLICE_BYTES, pieces
@@ -45,9 +46,9 @@ from asr_server.live.machine.events import (
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.table import State
 from asr_server.live.machine.utterance import Frame, LiveMachineConfig
-from asr_server.live.options import LiveSessionOptions, SendingPace, SessionBegin, Shared, began_before_moving_s
+from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
 from asr_server.live.outbox import Message, Outbox, Outgoing, PartMessage, TextDetails, missed
-from asr_server.live.session_stats import ArrivalTimes, SessionOutcome, SessionStats
+from asr_server.live.session_stats import SessionOutcome, SessionStats
 from asr_server.live.speech_detection import VoiceDetector
 from asr_server.net.loop_time import slice_queue
 from asr_server.net.shared_bytes import PIECE_BYTES
@@ -68,8 +69,8 @@ class LiveConnection:
     outbox: Outbox
     is_first: bool  # no other had the session before
 
-    async def send(self, event: Event | RefusedAction) -> None:
-        """Give the session an event from the client. Raises `SessionTaken`."""
+    async def send(self, event: Event | RefusedAction | Disconnected) -> None:
+        """Give the session an event from the client, or from a gateway. Raises `SessionTaken`."""
         await self.session.accept(event, self.outbox)
 
     def messages(self) -> AsyncIterator[Outgoing]:
@@ -165,7 +166,7 @@ class LiveSession:
         """True if this outbox is that of the present connection."""
         return self._outbox is outbox
 
-    async def accept(self, event: Event | RefusedAction, outbox: Outbox) -> None:
+    async def accept(self, event: Event | RefusedAction | Disconnected, outbox: Outbox) -> None:
         """Take an event from the connection with this outbox. Waits while too much waits to be processed.
 
         Raises `SessionTaken`, also when another connection took the session during the wait: that one was told how
@@ -179,7 +180,7 @@ class LiveSession:
             for piece in pieces(event.pcm, PIECE_BYTES):
                 await self._take(Audio(piece), outbox)
 
-    async def _take(self, event: Event | RefusedAction, outbox: Outbox) -> None:
+    async def _take(self, event: Event | RefusedAction | Disconnected, outbox: Outbox) -> None:
         if self.is_current(outbox):
             await self._inbox.wait_for_room(event)
         # Looked at again after the wait, and nothing waits from here on: what is counted is in the inbox.
@@ -187,7 +188,7 @@ class LiveSession:
             raise SessionTaken("The session goes on over another connection.")
         if isinstance(event, Audio):
             self.received_bytes += len(event.pcm)
-        else:
+        elif not isinstance(event, Disconnected):
             self.received_actions += 1
         if isinstance(event, Configure):
             self.rules = event.rules

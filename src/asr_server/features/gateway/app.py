@@ -70,7 +70,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(page.router)  # does not start the worker
     # As the default and not as routes: routes would match the paths above with other methods, which are answered with
     # 405 here, and for some of which no key is needed.
-    app.state.live = live = LiveSockets(worker, answers.catalog, settings.ws_resume_s, settings.ws_utterance_max_s)
+    app.state.live = live = LiveSockets(worker, settings.ws_resume_s)
     app.state.handover_s = settings.handover_s
     app.router.default = _everything_else(
         live,

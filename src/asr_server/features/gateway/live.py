@@ -1,8 +1,7 @@
 """`WS /ws/transcribe` through the gateway: one session for the client over any number of workers.
 
-When a worker dies, the session goes on in a new session of the next worker, which is sent everything that is not
-finished. `live_relay.py` carries the frames of a connection; `live_replay.py` decides what is sent again, and what the
-client gets.
+When a worker dies, the gateway goes on with the session in the next worker, as a client does that moves to another
+server. `live_relay.py` carries the frames of a connection; `carried_session.py` has what the next worker needs.
 """
 
 from __future__ import annotations
@@ -23,9 +22,8 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from asr_server.core.errors import AsrError, InvalidInput, SessionNotFound, SessionTaken, ShuttingDown, WorkerLost
-from asr_server.engine.catalog import Catalog
+from asr_server.features.gateway.carried_session import CarriedSession
 from asr_server.features.gateway.live_relay import RelayedSession, read_client, relay
-from asr_server.features.gateway.live_replay import LiveReplay
 from asr_server.features.gateway.sockets import (
     UNCLEAN,
     Closed,
@@ -39,14 +37,13 @@ from asr_server.features.gateway.sockets import (
 )
 from asr_server.features.gateway.worker import Worker, WorkerConnection
 from asr_server.features.handover.continuation import Continuation
-from asr_server.features.handover.continuation_wire import ContinueRequest, read_frame
+from asr_server.features.handover.continuation_wire import first_text, parse_frame
 from asr_server.features.stereo import two_channels
 from asr_server.live.actions import OF_GATEWAY, parse_query
-from asr_server.live.options import began_before_moving_s
+from asr_server.live.arrivals import began_before_moving_s
 from asr_server.net.errors import TABLE, http_response, live_error_message
 from asr_server.net.shared_bytes import SharedBytes
 from asr_server.net.websocket_io import DISCARD
-from asr_server.text import languages
 
 _ATTEMPTS = 3  # workers that may die while one session does not advance
 _GOODBYE_S = 5.0
@@ -76,19 +73,13 @@ class _WorkerSession:
 
 
 class LiveSockets:
-    """An ASGI app that serves live sessions.
+    """An ASGI app that serves live sessions. `keep_s`: how long a session waits for its client."""
 
-    `catalog`: the models that the worker has. `keep_s`: how long a session waits for its client. `max_utterance_s`:
-    the length at which an utterance is cut.
-    """
-
-    def __init__(self, worker: Worker, catalog: Catalog, keep_s: float, max_utterance_s: float) -> None:
+    def __init__(self, worker: Worker, keep_s: float) -> None:
         self._worker = worker
-        self._catalog = catalog
         self._keep_s = keep_s
-        self._max_utterance_s = max_utterance_s
         self._sessions: dict[str, RelayedSession] = {}
-        self._opening: set[str] = set()  # ids of sessions that are about to be among them
+        self._opening: set[str] = set()  # ids of sessions of other servers that are about to be among them
         self._memory = SharedBytes()
         self._evictions: set[asyncio.Task[None]] = set()  # asyncio itself holds a task only weakly
         self._released = asyncio.Event()  # a connection has left its session
@@ -117,36 +108,32 @@ class LiveSockets:
         except InvalidInput:
             await self._open(client, query)  # the worker says what is wrong
             return
-        moved = None
+        frame, state, received = "", None, parameters.received
         if parameters.handover and parameters.session_id:
             await client.accept()
-            moved = await read_frame(client, parameters.session_id, parameters.received)
-            self._check_language(moved.state, parameters.model)
+            frame = await first_text(client)
+            state = parse_frame(frame, parameters.session_id, received).state
             if self._worker.refusing:
                 raise ShuttingDown("The server is shutting down.")
         session = self._sessions.get(parameters.session_id)
         is_owner = session is not None and session.owner == client.state.caller.owner
-        if session is not None and is_owner and (moved is None or session.replay.issued(moved.state)):
-            await self._resume(client, session, query, parameters.received)
+        if session is not None and is_owner and (state is None or session.carried.issued(state)):
+            await self._resume(client, session, query, received)
             return
         if session is not None and is_owner:
             self._evict(session)  # its client has gone on with another server since
-        elif session is not None and moved is not None:
+        elif parameters.session_id and (session is not None or state is None):
+            await _accept(client)
             raise SessionNotFound("No session of this id is kept; open a new one.", param="session_id")
-        await self._open(client, query, moved, parameters.received)
-
-    def _check_language(self, state: Continuation, model: str) -> None:
-        """Raise `InvalidInput` for a state whose language the model does not know.
-
-        The worker would refuse only the action that the gateway sends for it, and the client would not see that.
-        """
-        if state.configured is not None:
-            resident = self._catalog.find(model).resident if model else ""
-            self._catalog.check_language(languages.normalize(state.configured.language), model=resident)
+        query = [*_without(query, "handover"), ("handover", "true")]
+        if state is None:
+            await self._open(client, query, can_move=parameters.handover)
+        else:
+            await self._go_on(client, query, state, frame, received)
 
     async def hand_over(self, within_s: float) -> None:
         """Ask the clients that can move to go on with another server; wait for them until the time is over."""
-        asked = [session for session in self._sessions.values() if session.client and session.replay.can_move]
+        asked = [session for session in self._sessions.values() if session.client and session.carried.can_move]
         if not within_s:
             return
         with suppress(TimeoutError):
@@ -158,42 +145,56 @@ class LiveSockets:
 
     # -- the beginning of a connection -------------------------------------------------------------------------------
 
-    async def _open(
-        self, client: WebSocket, query: Query, moved: ContinueRequest | None = None, received: int = 0
-    ) -> None:
-        """Open a session, which is new or continues a session of another server."""
-        began_s, own = time.monotonic(), {}
-        if moved is not None:
-            began_s = began_before_moving_s(self._max_utterance_s)
-            own = {"first_speaker": str(moved.state.first_speaker), "began_s": str(began_s)}
-            query = _without(query, "session_id", "received")
-        opened = await self._reach_worker(client.scope, [*query, *own.items()])
+    async def _open(self, client: WebSocket, query: Query, *, can_move: bool = False) -> None:
+        """Open a new session."""
+        opened = await self._reach_worker(client.scope, query)
+        session = await self._begun(client, opened, query, can_move=can_move)
+        if session is not None:
+            await self._talk(client, session, opened.socket)
+
+    async def _go_on(self, client: WebSocket, query: Query, state: Continuation, frame: str, received: int) -> None:
+        """Go on with a session of another server, from the first frame of its client."""
+        # If two connections continue a session at the same moment, only one gets it: each waits for the worker.
+        if state.session_id in self._opening:
+            raise SessionTaken("The session goes on over another connection.")
+        self._opening.add(state.session_id)
+        try:
+            if self._evictions:
+                await asyncio.wait(self._evictions)  # perhaps of the session with this id
+            opened = await self._reach_worker(client.scope, query, frame)
+            if not opened.refused and "continued" not in opened.hello:
+                # The worker still has a session that is over here, where its input is not kept any more.
+                await opened.socket.close(DISCARD)
+                opened = await self._reach_worker(client.scope, query, frame)
+            session = await self._begun(client, opened, query, received, can_move=True)
+        finally:
+            self._opening.remove(state.session_id)
+        if session is not None:
+            await self._talk(client, session, opened.socket)
+
+    async def _begun(
+        self, client: WebSocket, opened: _WorkerSession, query: Query, received: int = 0, *, can_move: bool
+    ) -> RelayedSession | None:
+        """Return the session that the worker has opened, which this connection has, or None if it has refused."""
         async with closing(opened.socket):
             await _accept(client)
             if opened.refused:
                 await _pass_on_refusal(client, opened)
-                return
-            replay = LiveReplay(opened.hello, moved, received)
-            # If two connections continue a session at the same moment, only one gets it: each waits for its client
-            # and the worker.
-            if replay.id in self._sessions or replay.id in self._opening:
-                raise SessionTaken("The session goes on over another connection.")
-            self._opening.add(replay.id)
-            try:
-                await client.send_text(replay.hello_for_new_client(opened.hello))
-                if replay.first_frame is not None:
-                    await opened.socket.send(replay.first_frame)
-            finally:
-                self._opening.remove(replay.id)
+                return None
+            hello, began_s = opened.hello, time.monotonic()
+            if "continued" in hello:
+                began_s = began_before_moving_s(float(hello["window_max_s"]))
+            carried = CarriedSession(hello, received, can_move=can_move)
+            await client.send_text(carried.hello_for_new_client(hello))
         lease = ExitStack()
         lease.enter_context(self._worker.use())
+        query = _without(query, "session_id", "received", "handover")
         share, owner = self._memory.share(), client.state.caller.owner
-        session = RelayedSession(replay, opened.worker, share, client.scope, query, lease, began_s, owner)
-        self._sessions[replay.id] = session
-        lease.enter_context(client.state.place.kept(replay.id, lambda: self._evict(session)))
+        session = RelayedSession(carried, opened.worker, share, client.scope, query, lease, began_s, owner)
+        self._sessions[carried.id] = session
+        lease.enter_context(client.state.place.kept(carried.id, lambda: self._evict(session)))
         await session.connection_lock.acquire()
-        await _send_notice(client, session)
-        await self._talk(client, session, opened.socket)
+        return session
 
     async def _resume(self, client: WebSocket, session: RelayedSession, query: Query, received: int) -> None:
         await session.take_over()
@@ -203,7 +204,7 @@ class LiveSockets:
         try:
             if session.expiry is not None:
                 session.expiry.cancel()
-            resumed = await self._resume_in_worker(client.scope, session, received)
+            resumed = await self._go_on_in_worker(client.scope, session)
             async with closing(resumed.socket):
                 await _accept(client)
                 if resumed.refused:
@@ -211,49 +212,42 @@ class LiveSockets:
                     await _pass_on_refusal(client, resumed)
                     self._release(session)
                     return
-                await client.send_text(session.replay.hello_for_client(resumed.hello))
-                for final in session.replay.finals_after(received):
+                carried = session.carried
+                await client.send_text(carried.hello_for_client(resumed.hello))
+                for final in carried.finals_after(received):
                     await client.send_text(final)
-                if session.replay.can_move:
-                    newest = {"status": "continuation", "continuation": session.replay.current_continuation()}
+                if carried.can_move:
+                    newest = {"status": "continuation", "continuation": carried.current_continuation()}
                     await client.send_json(newest)
-                await _send_notice(client, session)
         except BaseException:
             self._release(session)
             raise
         await self._talk(client, session, resumed.socket)
 
-    async def _resume_in_worker(self, scope: Scope, session: RelayedSession, received: int) -> _WorkerSession:
-        """Resume the session in its worker if that is alive, else open one in the next worker."""
-        replay = session.replay
-        if not session.worker.gone.is_set():
-            reached = await self._reach_worker(scope, _resuming(session, received))
-            if reached.worker is session.worker:
-                if not reached.refused and (lost_bytes := replay.resumed(reached.hello)):
-                    # The worker has finished this audio and says that it never had it: a fault. Nobody has it any more.
-                    logger.error("live audio lost", session=replay.log_name, bytes=lost_bytes)
-                return reached
-            await reached.socket.close(UNCLEAN)  # the worker died in between; its successor knows no such session
-        return await self._restart_in_worker(scope, session)
+    async def _go_on_in_worker(self, scope: Scope, session: RelayedSession) -> _WorkerSession:
+        """Resume the session in its worker, or go on with it in the next one if that is gone.
 
-    async def _restart_in_worker(self, scope: Scope, session: RelayedSession) -> _WorkerSession:
-        """Continue the session in a fresh worker. Raises `WorkerLost` when that happens too often in one place."""
-        if session.replay.unproductive_restarts >= _ATTEMPTS:
+        Raises `WorkerLost` when that happens too often in one place.
+        """
+        carried = session.carried
+        if session.worker.gone.is_set() and carried.unproductive_restarts >= _ATTEMPTS:
             raise WorkerLost("The worker process ended again and again over this session.")
-        own = session.replay.worker_query(session.began_s)
-        query = _without(session.query, "session_id", "received")
-        opened = await self._reach_worker(scope, [*query, *own.items()])
-        session.worker = opened.worker
-        if not opened.refused and (config := session.replay.restarted(opened.hello)) is not None:
-            with suppress(ConnectionClosed):  # whoever reads from the connection sees the same
-                await opened.socket.send(config)
-        return opened
+        query = [*session.query, *carried.worker_query(session.began_s).items()]
+        reached = await self._reach_worker(scope, query, carried.first_frame)
+        session.worker = reached.worker
+        if not reached.refused and (lost_bytes := carried.went_on(reached.hello)):
+            # The worker has finished this audio and says that it never had it: a fault. Nobody has it any more.
+            logger.error("live audio lost", session=carried.log_name, bytes=lost_bytes)
+        return reached
 
-    async def _reach_worker(self, scope: Scope, query: Query) -> _WorkerSession:
+    async def _reach_worker(self, scope: Scope, query: Query, first_frame: str = "") -> _WorkerSession:
         for _ in range(_ATTEMPTS):
             worker = await self._worker.running()
             try:
                 upstream = await connect(worker, scope, urlencode(query))
+                if first_frame:
+                    with suppress(ConnectionClosed):  # it may have refused already
+                        await upstream.send(first_frame)
                 first_message = str(await upstream.recv())
             except (WorkerGone, ConnectionClosed):
                 await self._worker.lost(worker)
@@ -280,12 +274,11 @@ class LiveSockets:
                     return
                 # Without a close code the worker died; the reader goes on filling the buffer meanwhile.
                 await self._worker.lost(session.worker)
-                restarted = await self._restart_in_worker(client.scope, session)
+                restarted = await self._go_on_in_worker(client.scope, session)
                 upstream = restarted.socket
                 if restarted.refused:
                     await _pass_on_refusal(client, restarted)
                     return
-                await _send_notice(client, session)
         finally:
             reader.cancel()
             await asyncio.gather(reader, return_exceptions=True)
@@ -297,14 +290,15 @@ class LiveSockets:
         session.client = None
         self._released.set()
         session.connection_lock.release()
-        if session.replay.id not in self._sessions:
+        if self._sessions.get(session.carried.id) is not session:
             return
         session.expiry = asyncio.get_running_loop().call_later(self._keep_s, self._drop, session)
 
     def _drop(self, session: RelayedSession) -> None:
         if session.expiry is not None:
             session.expiry.cancel()
-        self._sessions.pop(session.replay.id, None)
+        if self._sessions.get(session.carried.id) is session:  # its client may have gone on with another one here
+            del self._sessions[session.carried.id]
         session.share.set(0)
         session.lease.close()
 
@@ -317,18 +311,12 @@ class LiveSockets:
 
     async def _discard_in_worker(self, session: RelayedSession) -> None:
         with suppress(HandshakeRefused, WorkerGone, AsrError, ConnectionClosed):  # then it is gone, or goes by its time
-            upstream = await connect(session.worker, session.scope, urlencode(_resuming(session, 0)))
+            # Without `handover`: a worker that does not have it must not go on with it.
+            query = [*session.query, ("session_id", session.carried.id)]
+            upstream = await connect(session.worker, session.scope, urlencode(query))
             async with closing(upstream):
                 await upstream.recv()
             await upstream.close(DISCARD)
-
-
-def _resuming(session: RelayedSession, received: int) -> Query:
-    """Return the query that resumes the session in its worker."""
-    replay = session.replay
-    own = {"session_id": replay.worker_session_id, "received": str(replay.worker_utterance(received))}
-    query = _without(session.query, "handover", *own)  # `handover`: it would wait for a state
-    return [*query, *own.items()]
 
 
 def _without(query: Query, *names: str) -> Query:
@@ -336,7 +324,7 @@ def _without(query: Query, *names: str) -> Query:
 
 
 async def _ask_to_move(session: RelayedSession, within_s: float) -> None:
-    request = {"status": "reconnect", "continuation": session.replay.current_continuation(), "within_s": within_s}
+    request = {"status": "reconnect", "continuation": session.carried.current_continuation(), "within_s": within_s}
     with suppress(WebSocketDisconnect, OSError, RuntimeError):  # it is gone
         if session.client is not None:
             await session.client.send_json(request)
@@ -346,12 +334,6 @@ async def _accept(client: WebSocket) -> None:
     """Accept the connection, if its first frame did not have to be read before."""
     if client.application_state.name == "CONNECTING":
         await client.accept()
-
-
-async def _send_notice(client: WebSocket, session: RelayedSession) -> None:
-    """Tell the client that another worker has taken over, where it makes a difference."""
-    if (notice := session.replay.take_notice()) is not None:
-        await client.send_text(notice)
 
 
 async def _pass_on_refusal(client: WebSocket, refusal: _WorkerSession) -> None:

@@ -17,8 +17,7 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from asr_server.core.errors import InvalidInput, SessionTaken
-from asr_server.features.gateway.client_input import ActionKind
-from asr_server.features.gateway.live_replay import LiveReplay
+from asr_server.features.gateway.carried_session import CarriedSession
 from asr_server.features.gateway.sockets import CLEAN, UNCLEAN, Closed
 from asr_server.features.gateway.worker import WorkerConnection
 from asr_server.live.actions import parse_action
@@ -37,7 +36,7 @@ _LAST_FRAMES_S = 1.0
 class RelayedSession:
     """A session that outlives its connections to clients and to workers. At most one connection has it at a time."""
 
-    replay: LiveReplay
+    carried: CarriedSession
     worker: WorkerConnection
     share: Share  # the memory that it holds of the limit for all sessions
     scope: Scope  # of the last connection
@@ -79,14 +78,14 @@ class RelayedSession:
 
     def account(self) -> None:
         """Update the account of the memory that this session holds."""
-        self.share.set(self.replay.input.buffer.held_bytes)
+        self.share.set(self.carried.input.held_bytes)
 
     async def wait_for_room(self) -> None:
         """Return when the worker has taken enough that the client may send more."""
-        buffer = self.replay.input.buffer
+        held = self.carried.input
         # What the worker has taken is bounded there, and is held here until it has its final: to wait for that would
         # be to wait for audio that the client must not send.
-        while buffer.unsent_bytes > self.share.of.queue_bytes or buffer.held_bytes > QUEUE_BYTES:
+        while held.unsent_bytes > self.share.of.queue_bytes or held.held_bytes > QUEUE_BYTES:
             self.may_have_room.clear()
             await self.may_have_room.wait()
 
@@ -113,7 +112,7 @@ async def read_client(client: WebSocket, session: RelayedSession) -> Left:
                 for piece in pieces(pcm, PIECE_BYTES):
                     # While the buffer is full the client's socket is not read, so that TCP slows the client down.
                     await session.wait_for_room()
-                    session.replay.add_audio(piece, time.monotonic())
+                    session.carried.add_audio(piece, time.monotonic())
                     session.may_send.set()
                     session.account()
         else:
@@ -132,9 +131,9 @@ async def _take_action(client: WebSocket, session: RelayedSession, text: str) ->
             return
         if action.action == "config" and action.language is not None:
             languages.normalize(action.language)  # raises for an unknown language
-        session.replay.input.add_action(ActionKind(action.action), text)
+        session.carried.add_action(action.action, text)
     except InvalidInput as error:
-        session.replay.input.refuse_action()
+        session.carried.add_refused_action()
         await client.send_json(live_error_message(error))
 
 
@@ -172,7 +171,7 @@ async def _send_to_worker(session: RelayedSession, upstream: ClientConnection) -
     while True:
         # Cleared before the buffer is read: a frame that comes in between sets it again.
         session.may_send.clear()
-        while (frame := session.replay.input.next_frame()) is not None:
+        while (frame := session.carried.input.next_frame()) is not None:
             try:
                 await upstream.send(frame)
             except ConnectionClosed:
@@ -189,10 +188,9 @@ async def _receive_from_worker(client: WebSocket, session: RelayedSession, upstr
             raw = await upstream.recv()
         except ConnectionClosed as closed:
             return Closed.of(closed)
-        message = session.replay.on_message(str(raw), time.monotonic())
+        message = session.carried.on_message(str(raw))
         session.account()
-        session.may_have_room.set()  # a final lets the buffer forget its audio
-        session.may_send.set()  # a checkpoint may have been requested
+        session.may_have_room.set()  # a continuation lets the buffer forget what comes before it
         if message is not None:
             await client.send_text(message)
 
@@ -204,10 +202,10 @@ async def _pass_on_end(session: RelayedSession, upstream: ClientConnection, left
         return
     try:
         async with asyncio.timeout(_LAST_FRAMES_S):
-            while (frame := session.replay.input.next_frame()) is not None:
+            while (frame := session.carried.input.next_frame()) is not None:
                 await upstream.send(frame)
     except (TimeoutError, ConnectionClosed):
         pass  # the rest is sent when the client comes back
     if left.clean:
-        session.replay.input.add_end()
+        session.carried.add_end()
     await upstream.close(CLEAN if left.clean else UNCLEAN)

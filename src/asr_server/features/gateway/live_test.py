@@ -1,4 +1,4 @@
-"""Live sessions through the gateway, with scripted workers behind it. What is sent again is tested in live_replay."""
+"""Live sessions through the gateway, with scripted workers. `carried_session_test` has what is sent again."""
 
 import asyncio
 import json
@@ -25,14 +25,48 @@ NOT_FOUND = {"error": {"code": "session_not_found"}}
 
 
 @dataclass
-class _Sessions:
-    """The live sessions of all workers: a flush is answered with how many bytes its session has been sent in all."""
+class _Session:
+    """A live session of a worker."""
 
-    audio: dict[str, bytes] = field(default_factory=dict)
-    finals: dict[str, int] = field(default_factory=dict)
-    known: dict[object, set] = field(default_factory=dict)  # by process and key
+    begin: Continuation
+    process: object
+    api_key: str | None
+    audio: bytes = b""
+    received: int = 0  # the number of the last final that the gateway has
+    finals: int = 0
+    actions: int = 0
+
+    @property
+    def state(self):
+        """Where the next worker would go on: all is finished."""
+        heard = {"samples": self.begin.samples + len(self.audio) // 2, "actions": self.begin.actions + self.actions}
+        heard |= {"received_bytes": self.begin.received_bytes + len(self.audio)}
+        return replace(self.begin, utterances=self.begin.utterances + self.finals, **heard)
+
+    def final(self):
+        """The next final: how many bytes the session has been sent in all."""
+        self.finals += 1
+        text = f"{len(self.audio)} bytes"
+        return {
+            **{"text": text, "committed": text, "tentative": "", "is_partial": False, "is_final": True},
+            **{"utterance": self.state.utterances, "start": self.begin.samples / 16_000},
+            **{"end": self.state.samples / 16_000, "language": "", "lag_ms": 0, "ending": "flush"},
+        }
+
+
+@dataclass
+class _Sessions:
+    """The live sessions of all workers, in the order in which they were opened. A flush is answered with a final."""
+
+    opened: list[_Session] = field(default_factory=list)
     actions: list[dict] = field(default_factory=list)  # of all sessions
     endings: list[tuple] = field(default_factory=list)  # of connections: the session and the close code
+    dies: bool = False  # after its first message
+
+    @property
+    def audio(self):
+        """What each session has been sent."""
+        return [session.audio for session in self.opened]
 
     async def serve(self, process, request, receive, send):
         """One connection of the gateway to a worker."""
@@ -41,36 +75,57 @@ class _Sessions:
             await send({"type": "websocket.send", "text": json.dumps(message)})
 
         await send({"type": "websocket.accept"})
-        asked = parse_qs(request.query).get("session_id", [""])[0]
-        mine = self.known.setdefault((process, request.headers.get("api-key")), set())
-        if asked and asked not in mine:
+        query = {name: values[-1] for name, values in parse_qs(request.query).items()}
+        asked, frame = query.get("session_id", ""), None
+        if asked and "handover" in query:
+            frame = json.loads((await receive())["text"])
+        token = request.headers.get("api-key") or query.get("token")
+        session = self._kept(process, asked, token, frame)
+        if asked and not session and not frame:
             await say(NOT_FOUND)
             await send({"type": "websocket.close", "code": 4004, "reason": "session_not_found"})
             return
-        session = asked or f"live_{len(self.audio)}"
-        mine.add(session)
-        resumed = {"resumed": True, "received_bytes": len(self.audio[session])} if asked else {}
-        resumed |= {"speakers": True} if "speakers=true" in request.query else {}
-        resumed |= {"continuation": {}} if "handover=true" in request.query else {}
-        self.audio.setdefault(session, b"")
-        await say({"status": "connected", "session_id": session, "sample_rate": 16_000, **resumed})
+        resumed = {"resumed": True} if asked else {}
+        if session is None:
+            begin = continuation.parse_state(frame["state"]) if frame else Continuation(f"live_{len(self.opened)}", "")
+            begin = replace(begin, issuer=f"{len(self.opened):016x}")
+            session = _Session(begin, process, token)
+            self.opened.append(session)
+            resumed |= {"continued": True} if asked else {}
+            resumed |= {"continuation": continuation.message(begin)}
+        state = session.state
+        resumed |= {"received_bytes": state.received_bytes, "actions": state.actions} if asked else {}
+        hello = {"status": "connected", "session_id": state.session_id, "sample_rate": 16_000, "window_max_s": 30.0}
+        await say(hello | resumed)
+        if self.dies:
+            process.kill()
+        session.received = int(query.get("received", 0))
         while (message := await receive())["type"] == "websocket.receive":
             if message.get("bytes") is not None:
-                self.audio[session] += message["bytes"]
-            else:
-                self.actions.append(json.loads(message["text"]))
-            if message.get("bytes") is None and self.actions[-1]["action"] == "flush":
-                await say(self._final(session))
-        self.endings.append((session, message["code"]))
+                session.audio += message["bytes"]
+                continue
+            self.actions.append(json.loads(message["text"]))
+            kind = self.actions[-1]["action"]
+            session.actions += kind != "left"
+            if kind in ("flush", "left") and (final := session.final())["utterance"] > session.received:
+                await say(final)
+                if final["start"] < final["end"]:
+                    await say({"status": "continuation", "continuation": continuation.message(session.state)})
+            if kind == "settled":
+                await say({"status": "settled", "seconds": 0.0, "utterance": 0})
+        self.endings.append((state.session_id, message["code"]))
 
-    def _final(self, session):
-        self.finals[session] = number = self.finals.get(session, 0) + 1
-        text = f"{len(self.audio[session])} bytes"
-        end_s = len(self.audio[session]) / 32_000
-        return {
-            **{"text": text, "committed": text, "tentative": "", "is_partial": False, "is_final": True},
-            **{"utterance": number, "start": 0.0, "end": end_s, "language": "", "lag_ms": 0, "ending": "flush"},
-        }
+    def _kept(self, process, identity, token, frame):
+        for session in self.opened:
+            is_issuer = frame is None or continuation.parse_state(frame["state"]).issuer == session.begin.issuer
+            if (session.process, session.begin.session_id, session.api_key, is_issuer) == (
+                process,
+                identity,
+                token,
+                True,
+            ):
+                return session
+        return None
 
 
 @pytest.fixture
@@ -97,7 +152,7 @@ def test_what_was_sent_is_sent_again_to_the_next_worker(sessions, workers, clien
         socket.send_bytes(bytes(500))
         assert _flushed(socket) == "3500 bytes"
     assert len(workers.processes) == 2
-    assert sessions.audio["live_1"] == bytes(3_500)
+    assert sessions.audio[1] == bytes(3_500)
 
 
 def test_a_client_that_comes_back_finds_its_session_and_the_finals_that_it_lacks(sessions, workers, client):
@@ -114,7 +169,7 @@ def test_a_client_that_comes_back_finds_its_session_and_the_finals_that_it_lacks
             assert [socket.receive_json()["utterance"] for _ in missed] == missed
             socket.send_text('{"action": "ping"}')
             assert socket.receive_json() == {"status": "pong"}
-    assert list(sessions.audio) == ["live_0"]
+    assert len(sessions.opened) == 1
     assert len(workers.processes) == 1
 
 
@@ -142,16 +197,14 @@ def test_a_session_is_its_owners_alone(sessions, workers, gateway_with, crash):
     if crash:
         client.portal.call(workers.processes[0].kill)
     with client.socket(f"{PATH}?session_id={identity}&received=0", headers=other) as socket:
-        assert socket.receive_json() == NOT_FOUND
+        assert socket.receive_json()["error"]["code"] == "session_not_found"
         with pytest.raises(WebSocketDisconnect) as closed:
             socket.receive_json()
     assert closed.value.code == 4004
     with client.socket(f"{PATH}?session_id={identity}&received=0", headers=own) as socket:
         hello = socket.receive_json()
         assert (hello["session_id"], hello["resumed"]) == (identity, True)
-        socket.send_text('{"action": "ping"}')
-        # The next worker of the script answers the end of the first connection once more, behind this final.
-        assert next(iter(socket.receive_json, {"status": "pong"}))["text"] == "1000 bytes"
+        assert socket.receive_json()["text"] == "1000 bytes"
 
 
 def test_a_session_goes_to_the_connection_that_came_last(sessions, client):
@@ -215,19 +268,6 @@ def test_a_session_can_be_resumed_with_its_own_place_alone(sessions, gateway_wit
             assert _flushed(second) == "0 bytes"
 
 
-def test_a_client_is_told_when_the_next_worker_knows_no_voice_of_the_session(sessions, workers, client):
-    """Whose labels begin behind those that were given; once for each worker."""
-    with client.socket(f"{PATH}?speakers=true") as socket:
-        assert socket.receive_json()["speakers"] is True
-        for _ in range(2):
-            client.portal.call(workers.processes[-1].kill)
-            assert socket.receive_json() == {"status": "speakers_restarted"}
-        assert _flushed(socket) == "0 bytes"
-    queries = [parse_qs(request.query) for request in workers.requests]
-    assert [query.get("first_speaker") for query in queries] == [None, ["0"], ["0"]]
-    assert all(query["speakers"] == ["true"] for query in queries)
-
-
 def test_a_worker_that_is_sent_audio_again_knows_when_it_began(sessions, workers, client):
     """So it is that of a speaker there too. What a client says of that is not passed on."""
     began_s = time.monotonic()
@@ -238,8 +278,18 @@ def test_a_worker_that_is_sent_audio_again_knows_when_it_began(sessions, workers
         client.portal.call(workers.processes[0].kill)
         assert _flushed(socket) == "0 bytes"
     first, second = (parse_qs(request.query) for request in workers.requests)
-    assert first == {}
+    assert first == {"handover": ["true"]}
+    assert "first_speaker" not in second
     assert 2.0 <= float(second["began_s"][0]) - began_s < 2.0 + (time.monotonic() - began_s)
+
+
+def test_a_session_that_moved_here_is_spoken_in_the_next_worker_too(sessions, workers, client):
+    """Its audio began before it came here, by as much as a client may have to send again."""
+    with _moved(client, _STATE) as socket:
+        socket.receive_json()
+        client.portal.call(workers.processes[0].kill)
+        assert _flushed(socket) == "0 bytes"
+    assert float(parse_qs(workers.requests[1].query)["began_s"][0]) < time.monotonic() - 30
 
 
 def test_two_channels_are_two_sessions_of_the_next_worker_too(sessions, workers, client):
@@ -255,7 +305,7 @@ def test_two_channels_are_two_sessions_of_the_next_worker_too(sessions, workers,
             for final in (socket.receive_json(), socket.receive_json())
         )
         assert finals == [("A", 1, "1200 bytes"), ("B", 2, "1200 bytes")]
-    assert [sessions.audio[f"live_{number}"] for number in (2, 3)] in (
+    assert sessions.audio[2:] in (
         [b"aa" * 600, b"bb" * 600],
         [b"bb" * 600, b"aa" * 600],
     )
@@ -287,18 +337,6 @@ _STATE = Continuation(
 )
 
 
-@pytest.mark.parametrize("language", ["xx", "Klingon"])
-def test_a_state_with_a_language_that_the_model_does_not_know_is_refused(sessions, client, language):
-    """As by a server without a gateway, and no worker is asked."""
-    state = replace(_STATE, configured=TurnSettings(language, "", manual=False))
-    with client.socket(f"{PATH}?handover=true&session_id={state.session_id}&received=2") as socket:
-        socket.send_text(json.dumps({"action": "continue", "state": _encoded(state)}))
-        assert socket.receive_json()["error"]["code"] == "unsupported_language"
-        with pytest.raises(WebSocketDisconnect):
-            socket.receive_json()
-    assert not sessions.audio
-
-
 def test_of_two_that_continue_a_session_at_once_one_goes_on(sessions, client, monkeypatch):
     """The other one is told so, and the first keeps its session."""
     send_text, both = WebSocket.send_text, threading.Barrier(2, timeout=10)
@@ -320,7 +358,7 @@ def test_of_two_that_continue_a_session_at_once_one_goes_on(sessions, client, mo
 
 
 def test_a_session_of_another_server_goes_on_from_its_state(sessions, workers, client):
-    """With its id, numbers, times and bytes. The worker has a session of its own, and is configured as that one was."""
+    """In the worker, which is told what the client says, and whose answer the client gets."""
     with _moved(client, _STATE, committed="3000 bytes", utterance=3) as socket:
         hello = socket.receive_json()
         told = {name: hello[name] for name in ("session_id", "resumed", "continued", "received_bytes", "actions")}
@@ -328,20 +366,15 @@ def test_a_session_of_another_server_goes_on_from_its_state(sessions, workers, c
             **{"session_id": _STATE.session_id, "resumed": True, "continued": True},
             **{"received_bytes": 300_001, "actions": 5},
         }
-        assert (hello["endpointing"], hello["use_server_vad"]) == ("manual", False)
         now = continuation.parse_state(hello["continuation"]["state"])
         assert now == replace(_STATE, issuer=now.issuer)
-        assert now.issuer != _STATE.issuer
         socket.send_bytes(bytes(32_000))
         socket.send_text('{"action": "flush"}')
         final = socket.receive_json()
         assert (final["utterance"], final["start"], final["end"]) == (3, 10.0, 11.0)
-        assert final["text"].startswith("3000 bytes")
-    assert "session_id" not in workers.requests[0].query
-    assert sessions.actions[0] == {
-        **{"action": "config", "language": "German"},
-        **{"hotwords": "lamp", "endpointing": "manual"},
-    }
+        assert socket.receive_json()["continuation"]["received_bytes"] == 332_001
+    assert parse_qs(workers.requests[0].query)["received"] == ["2"]
+    assert sessions.opened[0].begin == now
 
 
 def test_a_session_is_resumed_where_its_state_was_issued_and_begun_anew_elsewhere(sessions, client):
@@ -379,7 +412,7 @@ def test_two_channels_go_on_from_their_state(sessions, client):
         socket.send_text('{"action": "flush"}')
         finals = [socket.receive_json() for _ in range(2)]
     assert sorted((final["utterance"], final["text"]) for final in finals) == [(5, "1500 bytes"), (6, "500 bytes")]
-    assert sorted(sessions.audio.values()) == [b"aa" * 750, b"bb" * 250]
+    assert sorted(sessions.audio) == [b"aa" * 750, b"bb" * 250]
     assert [action["action"] for action in sessions.actions].count("reset") == 1
 
 
@@ -433,7 +466,7 @@ def test_a_client_that_closed_in_order_finds_its_final_in_the_next_worker(sessio
     client.portal.call(workers.processes[0].kill)
     with client.socket(f"{PATH}?session_id={identity}&received=0") as socket:
         assert socket.receive_json()["received_bytes"] == 1_000
-        _until(lambda: {"action": "flush"} in sessions.actions)
+        _until(lambda: {"action": "left"} in sessions.actions)
         assert socket.receive_json()["text"] == "1000 bytes"
 
 
@@ -459,13 +492,19 @@ def test_a_session_that_its_worker_refuses_is_over_here_too(sessions, workers, c
     """Nothing of it is kept, and its client is told to open another one."""
     with client.socket(PATH) as socket:
         identity = socket.receive_json()["session_id"]
-    sessions.known.clear()
+    workers.on_socket = _refuse
     with client.socket(f"{PATH}?session_id={identity}&received=0") as socket:
-        assert socket.receive_json() == NOT_FOUND
+        assert socket.receive_json()["error"]["code"] == "session_not_found"
         with pytest.raises(WebSocketDisconnect) as closed:
             socket.receive_json()
         assert closed.value.code == 4004
     assert _kept(client) == []
+
+
+async def _refuse(process, request, receive, send):
+    await send({"type": "websocket.accept"})
+    await send({"type": "websocket.send", "text": json.dumps({"error": {"code": "session_not_found"}})})
+    await send({"type": "websocket.close", "code": 4004, "reason": "session_not_found"})
 
 
 @pytest.mark.timeout(20)
@@ -489,14 +528,6 @@ def test_a_resume_that_fails_leaves_the_session_to_the_next_one(sessions, worker
 
 def test_a_session_over_which_workers_die_again_and_again_ends(sessions, workers, client):
     """With the error and its close code, while a session that gets on outlives any number of them."""
-
-    async def die(process, request, receive, send):
-        await send({"type": "websocket.accept"})
-        hello = {"status": "connected", "session_id": f"live_{len(workers.processes)}", "sample_rate": 16_000}
-        await send({"type": "websocket.send", "text": json.dumps(hello)})
-        process.kill()
-        await receive()
-
     with client.socket(PATH) as socket:
         socket.receive_json()
         for _ in range(6):
@@ -505,7 +536,7 @@ def test_a_session_over_which_workers_die_again_and_again_ends(sessions, workers
             client.portal.call(workers.processes[-1].kill)
         assert _flushed(socket) == "0 bytes"
         count = len(workers.processes)
-        workers.on_socket = die
+        sessions.dies = True
         client.portal.call(workers.processes[-1].kill)
         assert socket.receive_json()["error"]["code"] == "worker_lost"
         with pytest.raises(WebSocketDisconnect) as closed:
@@ -538,23 +569,13 @@ def test_a_continuation_gives_nobody_the_session_of_another_key(sessions, gatewa
         assert _flushed(socket) == "0 bytes"
 
 
-def test_a_worker_is_told_which_letters_a_moved_session_has_used_and_that_it_is_spoken(sessions, workers, client):
-    """The audio began before the session came here, by as much as a client may have to send again."""
-    state = replace(_STATE, first_speaker=3)
-    with client.socket(f"{PATH}?handover=true&speakers=true&session_id={state.session_id}&received=2") as socket:
-        socket.send_text(json.dumps({"action": "continue", "state": _encoded(state)}))
-        socket.receive_json()
-    query = parse_qs(workers.requests[0].query)
-    assert query["first_speaker"] == ["3"]
-    assert float(query["began_s"][0]) < time.monotonic() - 30
-
-
 def test_a_session_that_the_worker_ends_is_closed_as_there(workers, client):
     """With its code and its reason."""
 
     async def end(process, request, receive, send):
         await send({"type": "websocket.accept"})
         hello = {"status": "connected", "session_id": "live_0", "sample_rate": 16_000}
+        hello |= {"continuation": continuation.message(replace(_STATE, session_id="live_0"))}
         await send({"type": "websocket.send", "text": json.dumps(hello)})
         await send({"type": "websocket.close", "code": 4008, "reason": "slow_reader"})
 
@@ -566,29 +587,11 @@ def test_a_session_that_the_worker_ends_is_closed_as_there(workers, client):
     assert (closed.value.code, closed.value.reason) == (4008, "slow_reader")
 
 
-def test_the_next_worker_is_asked_by_its_own_numbers_and_for_no_state(sessions, workers, client):
-    """A client that comes back has finals that this worker knows nothing of."""
-    with client.socket(f"{PATH}?handover=true") as socket:
-        identity = socket.receive_json()["session_id"]
-        for said in ("320 bytes", "640 bytes"):
-            socket.send_bytes(bytes(320))
-            assert _flushed(socket) == said
-        client.portal.call(workers.processes[0].kill)
-        socket.send_bytes(bytes(640))
-        assert _flushed(socket) == "640 bytes"
-    for received, asked in ((2, "0"), (3, "1")):
-        with client.socket(f"{PATH}?session_id={identity}&received={received}") as socket:
-            assert socket.receive_json()["session_id"] == identity
-        query = parse_qs(workers.requests[-1].query)
-        assert (query["session_id"], query["received"], "handover" in query) == (["live_1"], [asked], False)
-
-
 def test_a_worker_gets_the_key_with_which_the_client_came_back(sessions, workers, gateway_with):
     """In the query as in a header; that of the first connection may not hold any more."""
     client = gateway_with(api_keys=",".join(KEYS))
     with client.socket(PATH, headers={"api-key": KEYS[0]}) as socket:
         identity = socket.receive_json()["session_id"]
-    sessions.known = {(workers.processes[0], None): {identity}}  # the worker of the script knows keys of headers alone
     with client.socket(f"{PATH}?session_id={identity}&token={KEYS[0]}") as socket:
         assert socket.receive_json()["resumed"] is True
     assert parse_qs(workers.requests[-1].query)["token"] == [KEYS[0]]

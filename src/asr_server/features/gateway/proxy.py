@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import tempfile
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 from starlette.types import Receive, Scope, Send
 
 from asr_server.core.errors import AsrError, Cancelled, MalformedBody, WorkerLost
-from asr_server.features.gateway.upload import Upload
 from asr_server.features.gateway.worker import Worker, WorkerConnection
-from asr_server.net.body import too_large
+from asr_server.net.body import BodyReader, map_disk_errors, too_large
 from asr_server.net.errors import error_body
 
 _ATTEMPTS = 2  # workers that may die over one request
 _TRIES = 5  # in all, with workers that were dead before the request reached them
+_IN_MEMORY_BYTES = 1024 * 1024  # of a body
+_PIECE_BYTES = 256 * 1024
 _WHOLE_BYTES = 4 * 1024 * 1024  # a response up to this size is passed on when it is complete
 # An answer takes as long as the worker lets a request take; a worker that hangs is killed, which ends the wait.
 _TIMEOUT = {"connect": 5.0, "read": None, "write": None, "pool": None}
@@ -34,6 +37,58 @@ _HOP_BY_HOP = frozenset(
 _ADDED_BY_EDGE = (b"vary", b"Origin")
 
 Headers = list[tuple[bytes, bytes]]
+
+
+class Upload(httpx.AsyncByteStream):
+    """A body that can be iterated again: the part that has arrived comes from a file, the rest as it arrives.
+
+    `empty`: the request has no body. Iterating raises `FileTooLarge` at most one network chunk past the limit,
+    `Cancelled` when the client leaves, `UploadStalled` when it is too slow, and `UploadsUnavailable`.
+    """
+
+    def __init__(self, receive: Receive, max_bytes: int, *, empty: bool = False) -> None:
+        self._receive = receive
+        self._body = BodyReader(receive, max_bytes)
+        # A write goes to the page cache: faster than handing it to a thread.
+        self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - closed by `close`
+        self._complete = asyncio.Event()
+        if empty:
+            self._complete.set()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the body from its beginning."""
+        at = 0
+        while at < self._body.size:
+            self._file.seek(at)
+            piece = self._file.read(min(_PIECE_BYTES, self._body.size - at))
+            at += len(piece)
+            yield piece
+        while not self._complete.is_set():
+            if piece := await self._next():
+                yield piece
+
+    async def _next(self) -> bytes:
+        message = await self._body()
+        if message["type"] == "http.disconnect":
+            raise Cancelled("The client closed the connection.")
+        piece: bytes = message.get("body", b"")
+        with map_disk_errors():
+            self._file.seek(0, 2)
+            self._file.write(piece)
+            self._file.flush()
+        if not message.get("more_body", False):
+            self._complete.set()
+        return piece
+
+    async def gone(self) -> None:
+        """Return when the client leaves after its whole body was read."""
+        await self._complete.wait()
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    def close(self) -> None:
+        """Delete the body."""
+        self._file.close()
 
 
 class Proxy:

@@ -16,9 +16,8 @@ from asr_server.core.transcript import SpeakerRun
 from asr_server.features.handover import continuation_wire
 from asr_server.features.handover.continuation import Continuation, Offset, ShownUtterance, TurnSettings
 from asr_server.features.handover.handover_points import HandoverPoints
-from asr_server.features.handover.shown_text import ShownText
+from asr_server.features.handover.shown_text import ShownSpeakers, ShownText
 from asr_server.features.speakers.live_labels import UtteranceSpeakers
-from asr_server.features.speakers.shown_speakers import ShownSpeakers
 from asr_server.live.machine.events import (
     Action,
     Audio,
@@ -170,8 +169,8 @@ class SessionHandover(SessionPart):
                 return replace(partial, committed=found.committed, tentative=found.tentative)
             case Final(utterance=number, text=text) as final:
                 return replace(final, text=self._text.on_final(number, text))
-            case ResetDone():
-                self._text.reset()
+            case ResetDone(utterance=number):
+                self._text.reset(number)
         return message
 
     def completed(self, outgoing: Outgoing) -> Outgoing:

@@ -13,6 +13,7 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.live.machine.events import Action, Checkpoint, Final, ResetDone, TurnConfig, UtteranceStarted
 
 EVERY_SAMPLES = 5 * SAMPLE_RATE  # of silence, between two points
+EVERY_ACTIONS = 64  # in silence: what a client keeps of actions alone is bounded too
 _ANCHORS_KEPT = 256
 
 
@@ -73,7 +74,7 @@ class HandoverPoints:
         self.received_bytes = self.actions = 0  # processed
         self._positions = BytePositions(input_rate_hz)
         self._began: dict[int, _Beginning] = {}  # of the utterances without a final
-        self._due_samples = EVERY_SAMPLES
+        self._due_samples, self._due_actions = EVERY_SAMPLES, EVERY_ACTIONS
 
     def on_audio(self, size_bytes: int) -> None:
         """Note that these bytes were processed."""
@@ -103,12 +104,12 @@ class HandoverPoints:
         return False
 
     def is_due(self, clock_samples: int) -> bool:
-        """True if it is time for another point, by the audio since the last one."""
-        return clock_samples >= self._due_samples
+        """True if it is time for another point, by the audio and the actions since the last one."""
+        return clock_samples >= self._due_samples or self.actions >= self._due_actions
 
     def point(self, checkpoint: Checkpoint, clock_samples: int, rules: TurnConfig) -> HandoverPoint | None:
         """Return the newest point, or None if it is not known. `rules`: those of the next utterance."""
-        self._due_samples = clock_samples + EVERY_SAMPLES
+        self._due_samples, self._due_actions = clock_samples + EVERY_SAMPLES, self.actions + EVERY_ACTIONS
         number, samples = checkpoint.utterance, checkpoint.end_samples
         began = self._began.get(number + 1, _Beginning(samples, self.actions, rules))
         received_bytes = self._positions.of(samples)

@@ -10,16 +10,18 @@ from hypothesis import strategies as st
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import SpeakerRun
-from asr_server.features.handover.continuation import ShownUtterance, TurnSettings
+from asr_server.features.handover.continuation import Offset, ShownUtterance, TurnSettings
 from asr_server.features.handover.handover import HandoverOptions, SessionHandover
 from asr_server.features.handover.handover_points import BytePositions
 from asr_server.features.speakers.live_labels import UtteranceSpeakers
+from asr_server.live import route
 from asr_server.live.machine.conftest import config, receive, recognize, result_for, silence, speech
 from asr_server.live.machine.events import (
     Audio,
     CancelRequest,
     Configure,
     Detection,
+    EndOfTurnLikely,
     EndOfTurnRules,
     Final,
     Flush,
@@ -31,6 +33,7 @@ from asr_server.live.machine.events import (
     TurnConfig,
 )
 from asr_server.live.machine.session import LiveMachine
+from asr_server.live.outbox import Outgoing
 
 SETTINGS = settings(max_examples=60, deadline=None, derandomize=True)
 _FRAME_BYTES = 2 * 512  # of the voice detector
@@ -306,6 +309,14 @@ def test_a_discarded_utterance_leaves_nothing_behind():
     assert handover.shown(_final(1, "five")).text == "five"
 
 
+def test_a_reset_that_is_repeated_leaves_what_was_shown_after_it():
+    """The client has sent it before the utterance of which it was shown words."""
+    begin = SessionHandover(ID, HandoverOptions(RULES), SAMPLE_RATE).newest
+    handover = SessionHandover(ID, HandoverOptions(RULES, begin, ShownUtterance(2, "one two")), SAMPLE_RATE)
+    handover.shown(ResetDone(1))
+    assert handover.shown(_final(2, "six")).text.startswith("one two")
+
+
 def test_what_was_shown_of_a_discarded_utterance_does_not_begin_the_next_one():
     """Numbers are not used twice, so the utterance behind the last final may be another one than the next number."""
     begin = replace(SessionHandover(ID, HandoverOptions(RULES), SAMPLE_RATE).newest, utterances=4)
@@ -374,7 +385,7 @@ def test_the_client_of_the_tests_moves():
     ],
 )
 def test_the_next_server_is_told_who_ends_an_utterance(rules, told):
-    """In the words of a query, as a gateway repeats them to its next worker."""
+    """In the words of a query."""
     handover = SessionHandover(ID, HandoverOptions(TurnConfig(language="German")), 16_000)
     assert handover._configured(rules).endpointing == told
 
@@ -385,3 +396,11 @@ def test_partials_of_less_audio_than_the_client_has_seen_are_not_sent():
     handover = SessionHandover(ID, HandoverOptions(RULES, begin, ShownUtterance(2, "one", 12.0), 1), SAMPLE_RATE)
     assert handover.shown(Partial(1, "one", "", "English", 0, 24_000)) is None
     assert handover.shown(Partial(1, "one", " two", "English", 0, 40_000)).text == "one two"
+
+
+def test_a_likely_end_of_a_turn_has_the_number_and_the_time_of_the_whole():
+    """Its probability stays."""
+    likely = route.render(Outgoing(EndOfTurnLikely(1, 0.875, 24_000)))
+    assert likely == {"type": "turn.likely", "utterance": 1, "probability": 0.875, "end": 1.5}
+    told = Offset(utterances=3, seconds=10.25).applied(likely)
+    assert told == {"type": "turn.likely", "utterance": 4, "probability": 0.875, "end": 11.75}

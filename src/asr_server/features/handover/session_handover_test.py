@@ -50,6 +50,16 @@ async def test_a_client_gets_its_word_times_before_it_is_asked_to_move(make, spe
     await draining
 
 
+@pytest.mark.parametrize(("began_s", "takes_silence"), [(None, True), (7.5, False)], ids=["moved", "next worker"])
+async def test_the_next_worker_of_a_gateway_leaves_silence_where_it_is(make, speech, began_s, takes_silence):
+    """At another server the first utterance takes it, since it may be speech that is not heard."""
+    connection = await opened(make(Scripted()), began_s=began_s, **moving(Continuation(_ID, "")))
+    await connection.send(Audio(bytes(32_000) + speech))
+    await connection.send(Flush())
+    first = next(message for message in await until_flush(connection) if isinstance(message, Final))
+    assert (first.start_samples == 0) == takes_silence
+
+
 @pytest.mark.parametrize("frame", range(9, 100, 6))
 async def test_a_session_goes_on_in_the_middle_of_speech_without_losing_any(make, speech, frame):
     """Voice detection without history hears some of it 0.6 s late."""

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from asr_server.features.handover.shown_text import ShownText
+from asr_server.features.handover.shown_text import ShownSpeakers, ShownText
 
 WORDS = st.lists(st.sampled_from(["one", "two", "three", "four", "too", "for"]), min_size=1, max_size=6)
 
@@ -17,6 +17,13 @@ def test_other_words_of_the_same_audio_are_shown():
     second = text.on_partial(1, "one two", "one two", 2.0)
     assert (first.text, second.text, second.committed) == ("one too", "one two", "one two")
     assert text.on_partial(1, "one", "one", 1.9) is None
+
+
+def test_words_stay_committed_where_another_session_has_committed_fewer():
+    """Its hypotheses are fewer so far."""
+    text = ShownText()
+    text.begin(1, "one two", 2.0)
+    assert text.on_partial(1, "one two three", "one", 2.0).committed == "one two"
 
 
 class Shown(RuleBasedStateMachine):
@@ -48,7 +55,7 @@ class Shown(RuleBasedStateMachine):
     @rule()
     def reset(self):
         """The utterance was discarded: nothing of it stays."""
-        self.text.reset()
+        self.text.reset(self.utterance)
         assert self.text.carried_over(self.utterance) == ""
         self.committed, self.end_s = "", None
 
@@ -64,3 +71,60 @@ class Shown(RuleBasedStateMachine):
 
 TestShown = Shown.TestCase
 TestShown.settings = settings(max_examples=200, stateful_step_count=30, deadline=None)
+
+
+def _runs(*runs):
+    return [{"speaker": who, "text": text} for who, text in runs]
+
+
+def test_what_the_next_worker_did_not_say_itself_has_no_speaker():
+    """It words the utterance otherwise, and the client keeps the text that it has seen and what follows it."""
+    shown = ShownSpeakers()
+    shown.on_text(1, "turn on", _runs(("A", "turn on")))
+    shown.restarted()
+    found = shown.on_text(1, "turn on the light", _runs(("B", "turned on a light")))
+    assert found == _runs(("A", "turn on"), (None, " the light"))
+
+
+def test_the_next_worker_labels_what_follows():
+    """Also where the text of the beginning is another one; neighbours of one speaker are one run."""
+    shown = ShownSpeakers()
+    shown.on_text(1, "turn on", _runs(("A", "turn on")))
+    shown.restarted()
+    said = _runs(("B", "turned on the"), ("A", " light"))
+    assert shown.on_text(1, "turn on the light", said) == _runs(("A", "turn on"), ("B", " the"), ("A", " light"))
+    assert shown.on_update(1, _runs(("A", "turned on the light"))) == _runs(("A", "turn on the light"))
+
+
+def test_a_text_that_the_client_has_not_seen_is_not_refined():
+    """It was made from less audio than what the client has."""
+    assert ShownSpeakers().on_update(1, _runs(("A", "turn on"))) is None
+
+
+def test_letters_behind_z_are_counted_on():
+    """AB is the 28th speaker; a name is no letter."""
+    shown = ShownSpeakers()
+    shown.on_text(1, "turn on the", _runs(("AB", "turn"), (None, " on"), ("Ann", " the")))
+    assert shown.first_unused == 28
+
+
+def test_names_of_stored_voices_stay_names():
+    """The next worker may know the same person again. A name of capital letters is not counted as a speaker."""
+    shown = ShownSpeakers()
+    shown.on_text(1, "turn on", _runs(("B", "turn"), ("BOB", " on")))
+    shown.restarted()
+    assert shown.first_unused == 2
+    said = _runs(("C", "turn on"), ("BOB", " the"), ("C", " light"))
+    assert shown.on_text(1, "turn on the light", said) == _runs(("B", "turn"), ("BOB", " on the"), ("C", " light"))
+    assert shown.first_unused == 3
+
+
+def test_the_letters_of_the_next_worker_begin_behind_those_before():
+    """Each worker has 40 at most, so that the 42nd letter is no name there."""
+    shown = ShownSpeakers()
+    shown.on_text(1, "turn on", _runs(("A", "turn"), ("AP", " on")))
+    assert shown.first_unused == 1
+    shown.on_text(1, "turn on", _runs(("B", "turn on")))
+    shown.restarted()
+    shown.on_text(1, "turn on the", _runs(("B", "turn on"), ("AP", " the")))
+    assert shown.first_unused == 42

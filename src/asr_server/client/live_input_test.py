@@ -1,4 +1,4 @@
-"""What a peer gets from a replay buffer over connections that break anywhere."""
+"""What a peer gets over connections that break anywhere, and servers of a session that is handed over anywhere."""
 
 import random
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from asr_server.live.machine.replay_buffer import ControlFrame, ReplayBuffer
+from asr_server.client.live_input import CarriedPlace, ControlFrame, LiveInput, ReplayBuffer
 
 _SETTINGS = settings(max_examples=200, deadline=None, derandomize=True)
 
@@ -50,7 +50,6 @@ class _Sender:
 
     def control(self, kind):
         if kind == "reset":
-            self.buffer.align()
             _discard_half_sample(self.appended)
         self._controls += 1
         text = f"{kind} {self._controls}"
@@ -109,35 +108,6 @@ def test_nothing_is_lost_or_doubled_or_out_of_order_however_often_the_connection
             getattr(sender, step)()
     sender.finish()
     assert sender.peer.heard == sender.appended
-    assert sender.buffer.lost_bytes == 0
-
-
-@_SETTINGS
-@given(st.integers(0, 2**32), st.lists(st.sampled_from(_STEPS), min_size=20, max_size=40))
-def test_a_fresh_peer_gets_everything_that_is_held(seed, steps):
-    """From `start` on, however much of it another peer had; and a cut afterwards loses nothing."""
-    sender = _Sender(random.Random(seed), _Peer())
-    for step in steps:
-        if step in ("control", "reset"):
-            sender.control(step)
-        elif step == "forget":
-            sender.buffer.forget(sender.rng.randrange(sender.buffer.end + 1))
-            gone = [control for control in sender.buffer.controls if control.position <= sender.buffer.start]
-            sender.buffer.remove(gone)
-        elif step != "cut":
-            getattr(sender, step)()
-    assert sender.buffer.start % 2 == 0  # a fresh peer must begin with a whole sample
-    sender.flight.clear()
-    sender.peer = _Peer()
-    sender.buffer.restart()
-    for _ in range(4):
-        sender.send()
-    sender.cut()
-    assert sender.buffer.resume(sender.peer.count) == 0
-    sender.finish()
-    held = sender.buffer.end - sender.buffer.start
-    assert sender.peer.bytes_heard == held
-    assert sender.peer.heard == (sender.appended[-len(sender.peer.heard) :] if sender.peer.heard else [])
     assert sender.buffer.lost_bytes == 0
 
 
@@ -206,12 +176,12 @@ def test_control_frames_count_towards_the_bound():
         buffer.next_frame(), buffer.next_frame()
         buffer.keep_last(1_000_000)
         assert buffer.held_bytes <= 1_000_000
-    assert [control.text for control in buffer.sent_controls][-1] == "999"
+    assert buffer.controls[-1].text == "999"
     assert 10 < len(buffer.controls) < 100
 
 
 def test_what_the_peer_has_not_been_given_is_counted():
-    """In bytes, and after a restart all that is held again."""
+    """In bytes, and for a peer that has nothing all that is held again."""
     buffer = ReplayBuffer()
     buffer.append(bytes(1_000))
     buffer.append_control(ControlFrame(1_000, "x"))
@@ -220,5 +190,105 @@ def test_what_the_peer_has_not_been_given_is_counted():
     assert 0 < buffer.unsent_bytes < buffer.held_bytes
     assert buffer.next_frame() == "x"
     assert buffer.unsent_bytes == 0
-    buffer.restart()
+    buffer.resume(0, 0)
     assert buffer.unsent_bytes > 1_000
+
+
+_INPUT_STEPS = ["audio", "audio", "action", "send", "send", "cut", "continue", "move"]
+
+
+class _Session:
+    """`given`: all that the caller has sent, bytes and actions in order. `server`: what the present server has of it.
+    `finished`: so much of that is in the newest continuation."""
+
+    def __init__(self, seed):
+        self.rng = random.Random(seed)
+        self.input = LiveInput(1_000_000)
+        self.given, self.server, self.finished = [], [], 0
+
+    def audio(self):
+        pcm = self.rng.randbytes(self.rng.randrange(50))
+        self.given += pcm
+        self.input.add_audio(pcm)
+
+    def action(self):
+        text = f"action {len(self.given)}"
+        self.given.append(text)
+        self.input.add_action(text)
+
+    def send(self):
+        while (frame := self.input.next_frame()) is not None:
+            self.server += frame if isinstance(frame, bytes) else [frame]
+
+    def cut(self):
+        """Some of what was sent may be lost; the same server says what it has."""
+        del self.server[self.rng.randint(self.finished, len(self.server)) :]
+        assert self.input.holds(*_counts(self.server))
+        self.input.go_on(*_counts(self.server))
+
+    def proceed(self):
+        self.finished = self.rng.randint(self.finished, len(self.server))
+        self.input.drop(CarriedPlace("", *_counts(self.server[: self.finished])))
+
+    def move(self):
+        """Move to a server that has the newest continuation alone."""
+        del self.server[self.finished :]
+        self.cut()
+
+
+def _counts(received):
+    actions = sum(isinstance(one, str) for one in received)
+    return len(received) - actions, actions
+
+
+@_SETTINGS
+@given(st.integers(0, 2**32), st.lists(st.sampled_from(_INPUT_STEPS), min_size=10, max_size=60))
+def test_each_server_gets_audio_and_actions_once_and_in_order(seed, steps):
+    """A server gets what comes after what it had, or after the newest continuation; an action at the very place of a
+    cut too."""
+    session = _Session(seed)
+    for step in steps:
+        {"continue": session.proceed}.get(step, getattr(session, step, None))()
+        assert session.server == session.given[: len(session.server)]
+    session.send()
+    assert session.server == session.given
+
+
+def test_what_was_dropped_beyond_the_limit_is_known():
+    """Audio and actions: a server that needs them cannot go on."""
+    held = LiveInput(100_000)
+    held.add_audio(bytes(60_000))
+    assert held.holds(0, 0)
+    for _ in range(4):
+        held.add_action("x")
+        held.drop(None)
+    assert not held.holds(0, 0)
+    assert not held.holds(60_000, 0)
+    assert held.holds(60_000, 1)
+
+
+def test_an_action_that_was_taken_back_is_not_counted():
+    """The server never had it."""
+    held = LiveInput(1_000)
+    held.take_back(held.add_action("flush"))
+    held.add_action("reset")
+    held.drop(CarriedPlace("", 0, 1))
+    assert held.holds(0, 1)
+    assert held.next_frame() is None
+
+
+def test_a_frame_that_servers_do_not_count_stays_in_its_place_until_the_audio_before_it_is_finished():
+    """Whatever their counts of actions say; a server that has the audio has it too."""
+    held = LiveInput(100_000, CarriedPlace("", 10, 2))
+    held.add_audio(b"1234")
+    held.add_uncounted("left")
+    held.add_uncounted("left")
+    assert [held.next_frame() for _ in range(3)] == [b"1234", "left", None]
+    assert held.add_action("flush").number == 3
+    held.go_on(12, 2)
+    assert [held.next_frame() for _ in range(4)] == [b"34", "left", "flush", None]
+    held.go_on(14, 2)
+    assert [held.next_frame() for _ in range(2)] == ["flush", None]
+    held.drop(CarriedPlace("", 14, 2))
+    held.go_on(14, 2)
+    assert (held.next_frame(), held.received_bytes, held.actions) == ("flush", 14, 3)
