@@ -42,6 +42,7 @@ class SessionBegin:
     samples: int = 0  # the position in the session's time, at 16 kHz
     received_bytes: int = 0  # it gets the audio from this byte on
     actions: int = 0  # and the client's actions after this many
+    in_speech: bool = False  # an utterance ended there in the middle of speech
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,12 +275,12 @@ class LiveSessions:
         s, traits = self._settings, self._engines.traits
         margin_samples = max(each.margin_ms for each in traits) * SAMPLE_RATE // 1000
         # A gateway, which alone says when the audio began, keeps the borders where they are in its next worker.
-        is_moved = options.begin is not None and options.began_s is None
+        in_speech = options.begin is not None and options.begin.in_speech
         return LiveMachineConfig(
             resampler=_resampler,
             rules=options.rules,
             input_rate_hz=options.input_rate_hz,
-            first_prefix_samples=_LATEST_ONSET_SAMPLES if is_moved else 0,
+            first_prefix_samples=_LATEST_ONSET_SAMPLES if in_speech else 0,
             partial_every_samples=s.ws_buffer_size // 2,
             tail_samples=s_to_samples(s.vad_suffix_ms / 1000),
             max_utterance_samples=s_to_samples(self.max_utterance_s),

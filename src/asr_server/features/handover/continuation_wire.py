@@ -55,6 +55,7 @@ class _State(_Strict):
     carried_over: str = Field(max_length=MAX_SHOWN_CHARS)
     first_speaker: int = Field(ge=0, le=_MOST_SPEAKERS)
     configured: _TurnSettings | None
+    in_speech: bool = False
 
 
 class _Run(_Strict):
@@ -87,6 +88,8 @@ def message(state: Continuation) -> Message:
     """The field `continuation` of a message."""
     carried = state.carried_over if len(state.carried_over) <= MAX_SHOWN_CHARS else ""
     fields = {"version": _VERSION, **asdict(state), "carried_over": carried}
+    if not state.in_speech:  # servers of before do not know it
+        del fields["in_speech"]
     raw = json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
     encoded = base64.urlsafe_b64encode(raw).decode("ascii").rstrip("=")
     return {"state": encoded, "received_bytes": state.received_bytes, "actions": state.actions}

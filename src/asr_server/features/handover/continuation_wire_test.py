@@ -11,7 +11,9 @@ from asr_server.features.handover import continuation_wire as continuation
 from asr_server.features.handover.continuation import Continuation, ShownUtterance, TurnSettings
 
 _ID = "live_0123abcd." + 22 * "x"
-_STATE = Continuation(_ID, 16 * "0", 3, 48_000, 96_000, 2, "two words", 1, TurnSettings("German", "Müller 😀", True))
+_STATE = Continuation(
+    _ID, 16 * "0", 3, 48_000, 96_000, 2, True, "two words", 1, TurnSettings("German", "Müller 😀", True)
+)
 
 
 def _encoded(**changes):

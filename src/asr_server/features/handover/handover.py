@@ -253,6 +253,7 @@ class SessionHandover(SessionPart):
                 samples=self.begin.samples + point.samples,
                 received_bytes=self.begin.received_bytes + point.received_bytes,
                 actions=self.begin.actions + point.actions,
+                in_speech=point.in_speech,
                 carried_over=self._text.carried_over(point.utterances + 1),
                 configured=self._configured(point.rules),
             )

@@ -26,6 +26,7 @@ class HandoverPoint:
     samples: int
     utterances: int
     rules: TurnConfig
+    in_speech: bool  # an utterance ended there in the middle of speech
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,4 +116,4 @@ class HandoverPoints:
         received_bytes = self._positions.of(samples)
         if received_bytes is None:
             return None
-        return HandoverPoint(received_bytes, began.actions, samples, number, began.rules)
+        return HandoverPoint(received_bytes, began.actions, samples, number, began.rules, checkpoint.in_speech)

@@ -50,20 +50,30 @@ async def test_a_client_gets_its_word_times_before_it_is_asked_to_move(make, spe
     await draining
 
 
-@pytest.mark.parametrize(("began_s", "takes_silence"), [(None, True), (7.5, False)], ids=["moved", "next worker"])
-async def test_the_next_worker_of_a_gateway_leaves_silence_where_it_is(make, speech, began_s, takes_silence):
-    """At another server the first utterance takes it, since it may be speech that is not heard."""
-    connection = await opened(make(Scripted()), began_s=began_s, **moving(Continuation(_ID, "")))
+async def test_a_continuation_says_that_speech_was_divided_there(make, speech):
+    """By a flush in the middle of a word."""
+    connection = await opened(make(Scripted()), **moving())
+    await connection.send(Audio(speech[: 2 * 18 * FRAME_SAMPLES]))
+    await connection.send(Flush())
+    await until_flush(connection)
+    assert handover_of(connection.session).continuation(connection.session.machine).in_speech
+
+
+async def test_a_session_that_goes_on_in_silence_leaves_it_out(make, speech):
+    """As the server before would have."""
+    connection = await opened(make(Scripted()), **moving(Continuation(_ID, "")))
     await connection.send(Audio(bytes(32_000) + speech))
     await connection.send(Flush())
     first = next(message for message in await until_flush(connection) if isinstance(message, Final))
-    assert (first.start_samples == 0) == takes_silence
+    assert first.start_samples > 12_000
 
 
 @pytest.mark.parametrize("frame", range(9, 100, 6))
 async def test_a_session_goes_on_in_the_middle_of_speech_without_losing_any(make, speech, frame):
     """Voice detection without history hears some of it 0.6 s late."""
-    place = Continuation(_ID, "", samples=frame * FRAME_SAMPLES, received_bytes=2 * frame * FRAME_SAMPLES)
+    place = Continuation(
+        _ID, "", samples=frame * FRAME_SAMPLES, received_bytes=2 * frame * FRAME_SAMPLES, in_speech=True
+    )
     connection = await opened(make(Scripted()), **moving(place))
     await connection.send(Audio(speech[place.received_bytes :]))
     await connection.send(Flush())

@@ -305,6 +305,7 @@ class Checkpoint:
 
     end_samples: int  # where that audio begins
     utterance: int  # the last number used before
+    in_speech: bool = False  # an utterance ended there in the middle of speech
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from asr_server.live.machine.events import (
     Ending,
     Final,
     Flush,
+    GetCheckpoint,
     Interrupted,
     Partial,
     Reset,
@@ -89,6 +90,26 @@ def test_speech_in_which_a_session_goes_on_is_whole_however_late_it_is_heard():
     assert started.start_samples == 0
     _, (started, *_) = _heard_late(14, first_prefix_samples=SAMPLE_RATE // 4)
     assert started.start_samples > 0
+
+
+def test_a_checkpoint_says_where_speech_was_divided():
+    """By a flush or a cut, not where an utterance ended in a pause or where silence has come since."""
+
+    def checkpoint(*events, **changes):
+        run = _run(**changes)
+        for event in events:
+            run.feed(event)
+        return run.session.receive(GetCheckpoint())[0].in_speech
+
+    said = _pcm(speech([1, 2, 3, 4], gap_ms=0))
+    assert checkpoint(said, Flush())
+    assert checkpoint(said, Flush(), Flush(), said)
+    assert not checkpoint(said, Flush(), _pcm(silence(1_000)))
+    assert not checkpoint(said, _pcm(silence(200)), Flush())
+    assert not checkpoint(said, _pcm(silence(1_500)))
+    assert not checkpoint(said)
+    assert checkpoint(said, said, said, max_utterance_samples=SAMPLE_RATE)
+    assert checkpoint(said, first_prefix_samples=SAMPLE_RATE)
 
 
 def test_a_flush_takes_the_speech_that_is_not_heard_yet():

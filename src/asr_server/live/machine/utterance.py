@@ -43,8 +43,8 @@ class LiveMachineConfig:
     resampler: Callable[[int], Resample]  # makes a fresh stream from an input rate in Hz to 16 kHz
     rules: TurnConfig = field(default_factory=TurnConfig)
     input_rate_hz: int = SAMPLE_RATE
-    # The first utterance holds all audio before it, if it begins within this. Voice detection that begins in the middle
-    # of speech hears it late.
+    # The first utterance holds all audio before it, if it begins within this. It is for a session that begins in the
+    # middle of speech, which voice detection without history hears late.
     first_prefix_samples: int = 0
     partial_every_samples: int = 7_200  # of new speech between two partials
     tail_samples: int = 2_400  # of audio behind the speech that belong to the utterance
@@ -88,6 +88,7 @@ class OpenUtterance:
     number: int
     start_samples: int
     rules: TurnConfig  # those it began with
+    begins_in_speech: bool = False  # right behind another that ended in the middle of speech
     samples: int = 0  # of the parts that ended
     end_samples: int = 0  # of the parts that ended
     ending: Ending = Ending.PAUSE
