@@ -74,4 +74,4 @@ def test_encoders_compose_with_8_bits_and_cuda_graphs(file, name, machine):
     resolved = _resolved(machine, model_id="o/model", **{name: value})
     assert resolved.value(name) == (file if value is not True else "true")
     assert _option(resolved, "quantize").active is (machine.gpu is False)
-    assert resolved.cuda_graphs is machine.gpu
+    assert resolved.is_active("use_cuda_graphs") is machine.gpu

@@ -95,14 +95,14 @@ class RemoteEngine:
 
     def load(self) -> None:
         """Start the server's process if it is one of ours, and ask it what it has. Raises `ModelUnavailable`."""
-        if self._calls is None:
-            self._calls = RowCalls("remote")
-        if self._remote.command and (self._process is None or not self._process.alive):
-            self._end_process()
-            self._process = VllmProcess(self._remote.command)
-        if self._endpoint is None:
-            self._endpoint = Endpoint(self._config())
-        served = self._await_server(self._endpoint, self._calls)
+        before = self._process
+        try:
+            served = self._connect()
+        except ModelUnavailable:
+            # The process of before crashed: its connections may end earlier than it does.
+            if before is None or before.alive or self._process is not before:
+                raise
+            served = self._connect()
         self._is_lost = False
         reason = next(option.reason for option in self._plan.options if option.name == "engine")
         self._info = replace(
@@ -110,6 +110,16 @@ class RemoteEngine:
             slots=self._plan.max_batch,
             options=(Option("engine", True, self.name, f"{reason}; it serves {served.model}"),),
         )
+
+    def _connect(self) -> Served:
+        if self._calls is None:
+            self._calls = RowCalls("remote")
+        if self._remote.command and (self._process is None or not self._process.alive):
+            self._end_process()
+            self._process = VllmProcess(self._remote.command)
+        if self._endpoint is None:
+            self._endpoint = Endpoint(self._config())
+        return self._await_server(self._endpoint, self._calls)
 
     def unload(self) -> None:
         """Close the connections, and end the server's process if it is one of ours."""

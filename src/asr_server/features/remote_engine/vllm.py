@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import secrets
 import signal
 import socket
@@ -13,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 
 from loguru import logger
 
@@ -21,6 +23,7 @@ from asr_server.core.settings import process_environment
 
 # To download a model and to compile for its shapes; to end by itself when it is told to.
 _START_S, _END_S = 3600.0, 20.0
+_PORTS_TRIED = 100
 _POLL_S = 0.5
 _KEPT_LINES, _SHOWN_CHARS = 20, 300
 # Runs the command so that it gets SIGTERM when the thread that started it ends, whatever ends that (prctl(2)). The
@@ -108,5 +111,11 @@ class VllmProcess:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        return int(found.getsockname()[1])
+    """Return a port that is free now, below those that the kernel gives to outgoing connections: vLLM binds it only
+    after it has loaded its libraries."""
+    first_of_kernel = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for port in random.sample(range(first_of_kernel // 2, first_of_kernel), _PORTS_TRIED):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise ModelUnavailable("USE_VLLM: no port is free.")

@@ -17,7 +17,8 @@ from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.protocol import Utterance
 from asr_server.schedule.ports import RowDone, RowFailed
 
-# Answers with its arguments, to a caller with the key; `crash` in the prompt ends it. Writes its process id to a file.
+# Answers with its arguments, to a caller with the key; `crash` in the prompt ends it, its connections first. Writes its
+# process id to a file.
 PROGRAM = """#!{python}
 import json, os, sys, time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -32,6 +33,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
         if b"crash" in body:
+            self.server.socket.close()
+            self.connection.shutdown(2)
+            time.sleep(0.3)
             os._exit(1)
         self.answer({{"text": " ".join(sys.argv[1:4])}})
 
@@ -112,7 +116,7 @@ def test_it_runs_while_the_model_is_loaded(command, engine_for):
 
 
 def test_it_is_started_again_after_a_crash(command, engine_for):
-    """The row that was with it gets an error; the next load starts another one."""
+    """The row that was with it gets an error; the next load starts another one, also while it is still ending."""
     path, pids = command()
     engine = engine_for(path)
     engine.load()

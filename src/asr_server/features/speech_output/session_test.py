@@ -460,15 +460,12 @@ async def test_who_cancels_without_end_is_read_later(made, monkeypatch):
     monkeypatch.setattr(module, "_CANCELS", 3)
     monkeypatch.setattr(module, "_CANCELS_PER_S", 20.0)
     session, events = await made.session()
-    took_s = []
+    began_s = time.monotonic()
     for _ in range(6):
-        began_s = time.monotonic()
         cancelling = asyncio.create_task(session.cancel())
         assert isinstance(await anext(events), SpeechCancelled)
         await cancelling
-        took_s.append(time.monotonic() - began_s)
-    assert min(took_s[3:]) > 0.04
-    assert sum(took_s[3:]) >= 0.13
+    assert time.monotonic() - began_s >= 0.13
 
 
 async def test_a_long_piece_is_taken_in_slices(made):
