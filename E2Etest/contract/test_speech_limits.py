@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpeechScript
+from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpokenScript
 from asr_server.features.speech_output.engines.protocol import SpeechFinish
 from E2Etest.exposition import moved, scrape, total, value
 
@@ -26,7 +26,7 @@ SHORT = "Hello there."
 
 def scripted(*rules, **fields):
     """The options of a server whose speech engine follows these rules."""
-    return {"scripted_speech": True, "script": FakeScript(speech=SpeechScript(rules, **fields))}
+    return {"scripted_speech": True, "script": FakeScript(speech=SpokenScript(rules, **fields))}
 
 
 def speak(server, text=SHORT, url=URL, **fields):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from asr_server.core.audio import SPEECH_RATE
-from asr_server.engine.fake_script import FakeScript, SpeechRule, SpeechScript
+from asr_server.engine.fake_script import FakeScript, SpeechRule, SpokenScript
 from asr_server.features.speech_output.engines.protocol import SpeechFinish
 from E2Etest.exposition import moved, scrape, total, value
 
@@ -19,7 +19,7 @@ SPELLED = "Hello there. This one is endless. And seven more."
 @pytest.fixture(scope="module")
 def server(start):
     """With the scripted engine, which stops at its budget for one text."""
-    script = FakeScript(speech=SpeechScript((SpeechRule(text="endless", finish=SpeechFinish.BUDGET),), load_s=0.2))
+    script = FakeScript(speech=SpokenScript((SpeechRule(text="endless", finish=SpeechFinish.BUDGET),), load_s=0.2))
     with start(scripted_speech=True, script=script) as server:
         yield server
 

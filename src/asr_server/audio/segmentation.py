@@ -121,7 +121,7 @@ def quietest_middle(audio: NDArray[np.float32]) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class AudioSpan:
     """A part of a recording, samples [start, end) at 16 kHz."""
 
     start_samples: int
@@ -137,7 +137,7 @@ class Span:
 
 def cut(
     probabilities: NDArray[np.float32], power: NDArray[np.float32], total_samples: int, config: SegmentationConfig
-) -> list[Span]:
+) -> list[AudioSpan]:
     """Spans of a clip of `total_samples` from its speech probability and mean square power, each (frames,) float32."""
     cutter = SpanCutter(config)
     return [*cutter.push(probabilities, power), *cutter.finish(total_samples)]
@@ -160,7 +160,7 @@ class SpanCutter:
         longest_wait = self._max_gap + self._pad + ms_to_frames(config.min_silence_ms)
         self._recent = _RecentFrames(self._max_span + longest_wait + SMOOTHED_FRAMES)
         self._regions: deque[tuple[int, int]] = deque()  # finished ones that are in no final span yet
-        self._final: list[Span] = []
+        self._final: list[AudioSpan] = []
 
     @property
     def needed_from(self) -> int:
@@ -169,7 +169,7 @@ class SpanCutter:
             return self._start * FRAME_SAMPLES
         return max(self._floor, self._speech.onset - self._pad) * FRAME_SAMPLES
 
-    def push(self, probabilities: NDArray[np.float32], power: NDArray[np.float32]) -> list[Span]:
+    def push(self, probabilities: NDArray[np.float32], power: NDArray[np.float32]) -> list[AudioSpan]:
         """The next frames: probabilities in [0, 1] and mean square power, both (k,). Returns the spans now final."""
         for probability, loudness in zip(probabilities.tolist(), power.tolist(), strict=True):
             self._recent.add(probability, loudness)
@@ -178,7 +178,7 @@ class SpanCutter:
             self._advance(finished)
         return self._take_final()
 
-    def finish(self, total_samples: int) -> list[Span]:
+    def finish(self, total_samples: int) -> list[AudioSpan]:
         """End of the audio, which had `total_samples`: the last spans, none past the end. Call nothing after it."""
         finished = self._speech.finish()
         self._advance(finished)
@@ -221,12 +221,12 @@ class SpanCutter:
             if first < end and last > start
         )
         peak = self._recent.peak(start, end)
-        self._final.append(Span(start * FRAME_SAMPLES, end * FRAME_SAMPLES, inside, peak))
+        self._final.append(AudioSpan(start * FRAME_SAMPLES, end * FRAME_SAMPLES, inside, peak))
         while self._regions and self._regions[0][1] <= end:
             self._regions.popleft()
         self._start, self._floor = None, end
 
-    def _take_final(self) -> list[Span]:
+    def _take_final(self) -> list[AudioSpan]:
         final, self._final = self._final, []
         return final
 
@@ -288,7 +288,7 @@ class _RecentFrames:
         return first + quietest_frame(self._costs, max(0, low - first), max(0, high - first))
 
 
-def _within(span: Span, total_samples: int) -> Span:
+def _within(span: AudioSpan, total_samples: int) -> AudioSpan:
     """Return the span without what lies past the end: the last frame may be filled up with silence."""
     speech_regions = tuple(
         (first, min(last, total_samples)) for first, last in span.speech_regions if first < total_samples

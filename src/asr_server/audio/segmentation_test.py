@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from asr_server.audio.segmentation import (
+    AudioSpan,
     Endpointer,
     SegmentationConfig,
-    Span,
     SpanCutter,
     VoiceActivity,
     cut,
@@ -40,7 +40,7 @@ def clip(runs: list[tuple[float, int]], seed: int = 0) -> tuple[Frames, Frames, 
     return probabilities, power, max(0, len(probabilities) * FRAME_SAMPLES - 100)
 
 
-def edges(spans: list[Span]) -> list[tuple[int, int]]:
+def edges(spans: list[AudioSpan]) -> list[tuple[int, int]]:
     """Return where each span begins and ends, in samples."""
     return [(span.start_samples, span.end_samples) for span in spans]
 

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 
 def test_a_wrong_product_fails_with_what_to_set(monkeypatch):
     """The line names the product, the number of rows and the instructions."""
-    fault = product_check.Fault("down in bfloat16", 3, 2, 1)
+    fault = product_check.ProductFault("down in bfloat16", 3, 2, 1)
     monkeypatch.setattr(product_check, "faults", lambda _: [fault])
     (finding,) = doctor._products()
     assert (finding.mark, finding.subject) == (Mark.FAIL, "products")

@@ -38,13 +38,13 @@ def _run(parsed: argparse.Namespace) -> int:
 
     from asr_server.core.logger import configure
     from asr_server.core.setting_types import LogLevel
-    from asr_server.features.wyoming.wyoming import Bridge, Target
+    from asr_server.features.wyoming.wyoming import Bridge, BridgeTarget
 
     _check(parsed)
     server = arguments.server(parsed)
     configure(LogLevel(parsed.log_level), as_json=False)
     try:
-        bridge = Bridge(parsed.host, parsed.port, Target(server, arguments.key(parsed), parsed.language))
+        bridge = Bridge(parsed.host, parsed.port, BridgeTarget(server, arguments.key(parsed), parsed.language))
     except (OSError, OverflowError) as error:
         print(f"asr-server wyoming: cannot listen on {parsed.host}:{parsed.port}: {error}", file=sys.stderr)
         return Exit.FAILED

@@ -113,7 +113,7 @@ class SpeechRule:
 
 
 @dataclass(frozen=True, slots=True)
-class SpeechScript:
+class SpokenScript:
     """The script of the speech engine `fake`."""
 
     __pydantic_config__ = ConfigDict(extra="forbid")
@@ -149,7 +149,7 @@ class FakeScript:
     align_s: float = 0.0  # seconds that a pass takes
     align_fails: bool = False  # each pass fails
 
-    speech: SpeechScript = field(default_factory=SpeechScript)  # for `SPEECH=fake` and `SPEECH_CLONE_MODEL=fake`
+    speech: SpokenScript = field(default_factory=SpokenScript)  # for `SPEECH=fake` and `SPEECH_CLONE_MODEL=fake`
 
 
 class ScriptError(ValueError):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from asr_server.audio.segmentation import SegmentationConfig, Span, SpanCutter, frame_power
+from asr_server.audio.segmentation import AudioSpan, SegmentationConfig, SpanCutter, frame_power
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
 
@@ -100,7 +100,7 @@ class Segmenter:
         self._kept = np.concatenate((self._kept[needed:], frames))
         self._kept_from += needed
 
-    def _speech_spans(self, spans: list[Span]) -> list[SpeechSpan]:
+    def _speech_spans(self, spans: list[AudioSpan]) -> list[SpeechSpan]:
         return [
             SpeechSpan(
                 span.start_samples, span.end_samples, self._audio(span), span.peak_probability, span.speech_regions
@@ -108,7 +108,7 @@ class Segmenter:
             for span in spans
         ]
 
-    def _audio(self, span: Span) -> NDArray[np.float32]:
+    def _audio(self, span: AudioSpan) -> NDArray[np.float32]:
         audio = self._kept[span.start_samples - self._kept_from : span.end_samples - self._kept_from]
         peak = float(np.abs(audio).max(initial=0.0))
         # Always a copy: a view would keep the whole buffer alive. The division may round to above one, hence the clip.

@@ -38,7 +38,7 @@ class ModelStatus:
     rows: int  # in its batch
 
 
-class Model:
+class ServedModel:
     """The model of one batch. `rows`: the jobs in it by key. `idle` counts the time since its last work or lease.
 
     `state` and `load_error` may be read from any thread: each is one reference that is replaced as a whole.
@@ -109,16 +109,16 @@ class Model:
         self._on_state(self.name, state, took_s)
 
 
-class Models:
+class ServedModels:
     """The models by name; at least one."""
 
-    def __init__(self, models: list[Model]) -> None:
+    def __init__(self, models: list[ServedModel]) -> None:
         self._models = {model.name: model for model in models}
 
-    def __getitem__(self, name: str) -> Model:
+    def __getitem__(self, name: str) -> ServedModel:
         return self._models[name]
 
-    def __iter__(self) -> Iterator[Model]:
+    def __iter__(self) -> Iterator[ServedModel]:
         return iter(self._models.values())
 
     @property
@@ -135,7 +135,7 @@ class Models:
         # An empty batch takes any job, or a batch with as few slots as are reserved would never take a recording.
         return [model.name for model in self if model.batch.free_slots > (reserve if model.rows else 0)]
 
-    def in_turn(self) -> list[Model]:
+    def in_turn(self) -> list[ServedModel]:
         """Return those that have rows, the one with the most urgent rows first."""
         at_work = [model for model in self if model.rows]
         return sorted(at_work, key=lambda model: min(job.priority for job in model.rows.values()))

@@ -6,7 +6,7 @@ import pytest
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.schedule.job import Job, Priority
-from asr_server.schedule.model import Models, ModelState
+from asr_server.schedule.model import ModelState, ServedModels
 from asr_server.schedule.ports import RowDelta, RowDone
 from asr_server.schedule.thread import LIVE_BEGIN_S, EngineThread
 
@@ -243,7 +243,7 @@ def test_the_model_with_the_most_urgent_row_is_first():
     """Whatever else it has; one without rows has no turn."""
     final = _Rows("final", Priority.BULK, Priority.FINAL)
     partial, bulk = _Rows("partial", Priority.PARTIAL), _Rows("bulk", Priority.BULK, Priority.BULK)
-    models = Models([bulk, partial, _Rows("idle"), final])
+    models = ServedModels([bulk, partial, _Rows("idle"), final])
     assert [model.name for model in models.in_turn()] == ["final", "partial", "bulk"]
 
 

@@ -27,7 +27,7 @@ from asr_server.core.errors import DeadlineExceeded, EngineFailed, ShuttingDown
 from asr_server.core.idle import IdleTimer
 from asr_server.schedule.capacity import EngineWork, RecordingsShare, StepTime
 from asr_server.schedule.job import DEFAULT, AnyJob, Job, JobQueue, Priority, R
-from asr_server.schedule.model import EngineSnapshot, Model, Models, OnState
+from asr_server.schedule.model import EngineSnapshot, OnState, ServedModel, ServedModels
 from asr_server.schedule.ports import Batch, Heartbeat, JobEnd, Outcome, RowDelta, RowDone, RowFailed, SchedulerObserver
 from asr_server.schedule.request_clock import RequestClock
 
@@ -77,9 +77,9 @@ class EngineThread:
         self._heartbeat = heartbeat or Heartbeat(clock)
         self.clock = clock
         self.request_clock = request_clock or RequestClock(clock=clock)
-        self._models = Models(
+        self._models = ServedModels(
             [
-                Model(name, each, IdleTimer(idle_timeout_s, clock), on_state, self._heartbeat, self.request_clock)
+                ServedModel(name, each, IdleTimer(idle_timeout_s, clock), on_state, self._heartbeat, self.request_clock)
                 for name, each in {DEFAULT: batch, **(others or {})}.items()
             ]
         )
@@ -294,7 +294,7 @@ class EngineThread:
         for model in models:
             self._step_one(model, LIVE_BEGIN_S / len(models) if has_live else None)
 
-    def _step_one(self, model: Model, begin_s: float | None) -> None:
+    def _step_one(self, model: ServedModel, begin_s: float | None) -> None:
         self._heartbeat.tick()
         rows = list(model.rows.values())
         began_s, request_s, time_spent = self.clock(), self.request_clock.now_s(), StepTime(rows, self.clock)
@@ -314,7 +314,7 @@ class EngineThread:
         self._share.charge(time_spent, has_recordings=has_recordings)
         self._idle_touch(model.name)
 
-    def _run_step(self, model: Model, time_spent: StepTime, begin_s: float | None) -> None:
+    def _run_step(self, model: ServedModel, time_spent: StepTime, begin_s: float | None) -> None:
         for outcome in model.batch.step(begin_s):
             # A step may be several passes: each outcome shows that the accelerator moves.
             self._heartbeat.tick()

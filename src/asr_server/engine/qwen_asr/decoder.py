@@ -11,7 +11,7 @@ import torch
 from asr_server.engine.row import Row, accepted
 from asr_server.engine.torch.capacity import Capacity
 from asr_server.engine.torch.language_model import LanguageModel
-from asr_server.engine.torch.passes import Layout, Pass, Span
+from asr_server.engine.torch.passes import Layout, Pass, TokenSpan
 from asr_server.engine.torch.sampling import Choice, Draw, Known, choices, choose
 from asr_server.engine.torch.slots import RowInput, Slots
 from asr_server.engine.torch.step_graphs import Capture, StepGraphs
@@ -95,7 +95,9 @@ class SlotDecoder(Slots[SlotRow]):
                 row.reserved = tokens + _GROWTH
         self._make_room(len(self.rows), max(needed))
         first = self.rows.index(rows[0])
-        spans = [Span(n, row.length, 1 + len(own)) for n, (row, own) in enumerate(zip(rows, fed, strict=True), first)]
+        spans = [
+            TokenSpan(n, row.length, 1 + len(own)) for n, (row, own) in enumerate(zip(rows, fed, strict=True), first)
+        ]
         ids = [token for row, own in zip(rows, fed, strict=True) for token in (row.ids[-1], *own)]
         layout = Layout(self.arena, spans, ids)
         recorded = self._graphs.run(layout) if self._graphs is not None else None

@@ -18,7 +18,7 @@ _QUERIES = (1, 4, 13, 64)
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TokenSpan:
     """Tokens of one row that are run in a pass."""
 
     slot: int
@@ -37,7 +37,7 @@ class Layout:
     place of each token.
     """
 
-    def __init__(self, arena: Arena, spans: Sequence[Span], ids: Sequence[int] = ()) -> None:
+    def __init__(self, arena: Arena, spans: Sequence[TokenSpan], ids: Sequence[int] = ()) -> None:
         counts = [span.count for span in spans]
         self.first = spans[0].slot
         self.batch = min(_power_of_two(len(spans)), arena.slots - self.first)

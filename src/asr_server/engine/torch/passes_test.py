@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from asr_server.engine.torch.arena import Arena, AttentionShape
-from asr_server.engine.torch.passes import Layout, Pass, Span
+from asr_server.engine.torch.passes import Layout, Pass, TokenSpan
 
 pytestmark = pytest.mark.torch
 
@@ -37,8 +37,8 @@ def _held(arena, slot, tokens):
 @pytest.mark.parametrize("last", [126, 255, 256, 300])
 def test_tokens_see_what_is_before_them_and_themselves(arena, last):
     """The rows end at different places and have different numbers of queries, and one query is padded."""
-    _run(arena, Span(0, 0, last), Span(1, 0, last))
-    made = _run(arena, Span(0, last, 1), Span(1, last - 3, 3))
+    _run(arena, TokenSpan(0, 0, last), TokenSpan(1, 0, last))
+    made = _run(arena, TokenSpan(0, last, 1), TokenSpan(1, last - 3, 3))
     visible = (made._mask == 0).sum(-1)[:, 0]
     assert visible[0, 0] == last + 1
     assert visible[1, [0, 2, 4]].tolist() == [last - 2, last - 1, last]
@@ -49,8 +49,8 @@ def test_tokens_see_what_is_before_them_and_themselves(arena, last):
 @pytest.mark.parametrize("tokens", [1, 200, 256])
 def test_padding_never_lies_on_a_token(arena, tokens):
     """A step of three rows is padded to four, next to a row whose prompt is not run to its end."""
-    _run(arena, *(Span(slot, 0, 200) for slot in range(3)), Span(3, 0, tokens))
-    made = _run(arena, *(Span(slot, 200, 1) for slot in range(3)))
+    _run(arena, *(TokenSpan(slot, 0, 200) for slot in range(3)), TokenSpan(3, 0, tokens))
+    made = _run(arena, *(TokenSpan(slot, 200, 1) for slot in range(3)))
     assert (made.batch, made.query, len(made.ids)) == (4, 1, 4)
     assert _held(arena, 3, tokens) == list(range(tokens))
     assert all(_held(arena, slot, 201) == list(range(201)) for slot in range(3))
@@ -68,7 +68,7 @@ def test_clearing_takes_no_memory_for_what_was_never_written():
 
 def test_a_new_division_keeps_what_rows_hold(arena):
     """Into longer slots, shorter ones, and back; what is no number is not left behind."""
-    _run(arena, Span(0, 0, 100), Span(1, 0, 60))
+    _run(arena, TokenSpan(0, 0, 100), TokenSpan(1, 0, 60))
     arena.layer(0)[:, 1, :, 50] = torch.nan
     for slots, columns in ((2, 1024), (8, 256), (SLOTS, COLUMNS)):
         arena.divide(slots, columns, [100, 60])

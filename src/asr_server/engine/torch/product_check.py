@@ -70,7 +70,7 @@ RELEASED = Sizes(896, 3584, 14, 480, 1024, 3072, 16, 8, 128)
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class ProductFault:
     """A product that is wrong."""
 
     product: str
@@ -94,14 +94,14 @@ class _Product:
     exact: torch.Tensor  # their numbers in float32
     bound: torch.Tensor  # how far each number may be from `exact`
 
-    def fault(self, rows: int) -> Fault | None:
+    def fault(self, rows: int) -> ProductFault | None:
         """Return the fault with this number of rows, None where it is right."""
         _poison()
         got = self.run(rows).float()
         right = (got - self.exact[:rows]).abs() <= self.bound[:rows]
         if bool(right.all()):
             return None
-        return Fault(self.name, rows, int((~right).sum()), int((~got.isfinite()).sum()))
+        return ProductFault(self.name, rows, int((~right).sum()), int((~got.isfinite()).sum()))
 
 
 def instruction_set() -> str:
@@ -116,7 +116,7 @@ def has_8_bits() -> bool:
 
 
 @torch.inference_mode()
-def faults(sizes: Sizes, rows: Sequence[int] = FEW_ROWS) -> list[Fault]:
+def faults(sizes: Sizes, rows: Sequence[int] = FEW_ROWS) -> list[ProductFault]:
     """Return the products of a model of these sizes that are wrong, each with the first of `rows` that shows it."""
     found = []
     for product in _products(sizes, max(rows)):

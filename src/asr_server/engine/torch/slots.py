@@ -11,7 +11,7 @@ import torch
 from asr_server.engine.torch.arena import Arena, AttentionShape, rounded
 from asr_server.engine.torch.capacity import Capacity
 from asr_server.engine.torch.language_model import LanguageModel
-from asr_server.engine.torch.passes import Layout, Pass, Span
+from asr_server.engine.torch.passes import Layout, Pass, TokenSpan
 from asr_server.engine.torch.step_graphs import Capture
 
 
@@ -141,7 +141,7 @@ class Slots(ABC, Generic[R]):
         first = len(self.decoding)
         for slot, (row, _) in enumerate(parts, first):
             self._swap(slot, self.rows.index(row))
-        spans = [Span(slot, row.length, count) for slot, (row, count) in enumerate(parts, first)]
+        spans = [TokenSpan(slot, row.length, count) for slot, (row, count) in enumerate(parts, first)]
         inputs = [row.input for row, _ in parts if row.input is not None]
         embeds = torch.cat([given.ready[:count] for given, (_, count) in zip(inputs, parts, strict=True)])
         aim = Pass(self.arena, Layout(self.arena, spans))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from asr_server.engine.torch.arena import Arena, rounded
-from asr_server.engine.torch.passes import Layout, Pass, Span
+from asr_server.engine.torch.passes import Layout, Pass, TokenSpan
 
 # Steps of rows up to this length are recorded, five minutes of audio: longer ones are rare, and delay every load.
 _WIDEST = 4096
@@ -44,7 +44,7 @@ class StepGraphs:
         for batch in sorted(batches, reverse=True):
             for width, tokens in sorted(longest.items(), reverse=True):
                 on_each()
-                spans = [Span(slot, tokens - 1, 1) for slot in range(batch)]
+                spans = [TokenSpan(slot, tokens - 1, 1) for slot in range(batch)]
                 self._recorded[batch, width] = _record(arena, Layout(arena, spans, [0] * batch), compute, capture)
 
     def __len__(self) -> int:

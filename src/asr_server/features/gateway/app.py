@@ -22,7 +22,7 @@ from asr_server.features.gateway.proxy import Proxy
 from asr_server.features.gateway.routes import GatewayRoutes
 from asr_server.features.gateway.sockets import Sockets
 from asr_server.features.gateway.worker import PROBE_PAUSE_S, Worker, WorkerConfig, WorkerConnection
-from asr_server.features.gateway.worker_client import ANSWER_S, WorkerClient
+from asr_server.features.gateway.worker_client import ANSWER_S, GatewayWorkerClient
 from asr_server.features.shared_jobs import database
 from asr_server.net import errors
 from asr_server.net.access import AccessRules
@@ -36,7 +36,7 @@ def create_app(settings: Settings) -> FastAPI:
     """The app for these settings. Raises `PlanError`, as the worker would."""
     resolved = feature_list.resolve(settings)
     config = WorkerConfig(start_s=settings.worker_start_s, idle_s=settings.idle_timeout)
-    client = WorkerClient(settings)
+    client = GatewayWorkerClient(settings)
 
     async def busy(connection: WorkerConnection) -> bool:
         if await client.has_work(connection):

@@ -9,7 +9,7 @@ import httpx
 
 from asr_server.features.gateway.capacity import KnownCapacity
 from asr_server.features.gateway.worker import Worker, WorkerConnection
-from asr_server.features.gateway.worker_client import WorkerClient
+from asr_server.features.gateway.worker_client import GatewayWorkerClient
 from asr_server.ops.metric_spec import (
     FREE_AUDIO,
     FREE_STREAMS,
@@ -88,7 +88,7 @@ def _sum(before: Metric | None, now: Metric | None) -> Metric:
 class Exposition:
     """The metrics in Prometheus' text format. A scrape neither starts the worker nor counts as use of it."""
 
-    def __init__(self, worker: Worker, client: WorkerClient, capacity: KnownCapacity) -> None:
+    def __init__(self, worker: Worker, client: GatewayWorkerClient, capacity: KnownCapacity) -> None:
         self._worker, self._client, self._capacity = worker, client, capacity
         self._totals = CounterAccumulator()
 

@@ -21,7 +21,7 @@ from asr_server.features.gateway.capacity import KnownCapacity
 from asr_server.features.gateway.metrics import Exposition
 from asr_server.features.gateway.restart_policy import WorkerState
 from asr_server.features.gateway.worker import Worker
-from asr_server.features.gateway.worker_client import WorkerClient
+from asr_server.features.gateway.worker_client import GatewayWorkerClient
 from asr_server.features.speech_output.engines import registry
 from asr_server.features.speech_output.options import OTHERS, SPEECH
 from asr_server.features.speech_output.voice_list import VoiceListBody, voice_list
@@ -47,7 +47,7 @@ from asr_server.text import languages
 class GatewayRoutes:
     """The routes, and the state that they report."""
 
-    def __init__(self, settings: Settings, plan: Plan, worker: Worker, client: WorkerClient) -> None:
+    def __init__(self, settings: Settings, plan: Plan, worker: Worker, client: GatewayWorkerClient) -> None:
         self._settings, self._plan, self._worker, self._client = settings, plan, worker, client
         self._capacity = KnownCapacity(stream_rules(settings, plan))
         self.exposition = Exposition(worker, client, self._capacity)

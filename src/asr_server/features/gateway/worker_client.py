@@ -15,7 +15,7 @@ ANSWER_S = 3.0  # a request that takes longer has failed
 _LOADING = "loading"
 
 
-class WorkerClient:
+class GatewayWorkerClient:
     """Uses a host name and a key that the worker accepts."""
 
     def __init__(self, settings: Settings) -> None:

@@ -4,10 +4,10 @@ import pytest
 
 from asr_server.core.settings import Settings
 from asr_server.features.gateway.conftest import HEALTH
-from asr_server.features.gateway.worker_client import WorkerClient
+from asr_server.features.gateway.worker_client import GatewayWorkerClient
 
 
-class Scripted(WorkerClient):
+class Scripted(GatewayWorkerClient):
     """With an answer of its own."""
 
     def __init__(self, status, body):

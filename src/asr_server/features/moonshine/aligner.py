@@ -26,7 +26,7 @@ from asr_server.text import words
 
 if TYPE_CHECKING:
     from asr_server.features.moonshine.engine import MoonshineEngine
-    from asr_server.features.moonshine.model import Model
+    from asr_server.features.moonshine.model import MoonshineModel
     from asr_server.features.moonshine.weights import Array
 
 _SMOOTHED_FRAMES = 7  # as in Whisper, whose frames are of 20 ms
@@ -43,7 +43,7 @@ class MoonshineAligner:
 
     def __init__(self, engine: MoonshineEngine) -> None:
         self._engine = engine
-        self._model: Model | None = None
+        self._model: MoonshineModel | None = None
 
     @property
     def loaded(self) -> bool:
@@ -72,7 +72,7 @@ class MoonshineAligner:
         return [_aligned(self._model, item) for item in items]
 
 
-def _aligned(model: Model, item: AlignItem) -> Alignment | AsrError:
+def _aligned(model: MoonshineModel, item: AlignItem) -> Alignment | AsrError:
     if item.language != package.LANGUAGE:
         return UnsupportedLanguage(f"The aligner does not know {item.language or 'this language'}.")
     try:
@@ -85,7 +85,7 @@ def _aligned(model: Model, item: AlignItem) -> Alignment | AsrError:
         return failure
 
 
-def _align(model: Model, item: AlignItem) -> Alignment:
+def _align(model: MoonshineModel, item: AlignItem) -> Alignment:
     text = item.text.strip()
     ids = model.tokenizer.encode(text)
     ends = model.tokenizer.read(ids).offsets

@@ -34,7 +34,7 @@ class RowCache:
         return len(self.cross[0][0][0])
 
 
-class Decoder:
+class TokenDecoder:
     """Runs tokens of several rows in one pass. A row's numbers do not depend on the others beyond float32 rounding."""
 
     def __init__(self, weights: DecoderWeights) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from asr_server.features.moonshine import package, weights
-from asr_server.features.moonshine.decoder import Decoder
+from asr_server.features.moonshine.decoder import TokenDecoder
 
 pytestmark = pytest.mark.torch
 
@@ -48,7 +48,7 @@ def reference(loaded):
 
 def test_logits_are_those_of_the_reference(loaded, reference):
     """Rows of different lengths share a pass, which takes them whole or token by token."""
-    decoder, rng = Decoder(loaded), np.random.default_rng(1)
+    decoder, rng = TokenDecoder(loaded), np.random.default_rng(1)
     lengths = ((40, 7), (3, 12), (97, 1))
     states = [rng.normal(size=(frames, len(loaded.norm))).astype(np.float32) for frames, _ in lengths]
     ids = [rng.integers(0, decoder.vocabulary, count).tolist() for _, count in lengths]

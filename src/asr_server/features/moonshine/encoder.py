@@ -18,7 +18,7 @@ _LEAST_SAMPLES = 895
 SAMPLES_PER_STATE = 384
 
 
-class Encoder:
+class MoonshineEncoder:
     """Loads the graph. Raises what ONNX Runtime raises."""
 
     def __init__(self, path: Path) -> None:

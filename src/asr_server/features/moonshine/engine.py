@@ -20,7 +20,7 @@ from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:
     from asr_server.features.moonshine.decoder import RowCache
-    from asr_server.features.moonshine.model import Model
+    from asr_server.features.moonshine.model import MoonshineModel
 
 # English speech has at most about 6.5 of this model's tokens a second; an answer with more is no transcript.
 _TOKENS_PER_S = 6.5
@@ -54,7 +54,7 @@ class MoonshineEngine:
     def __init__(self, plan: Plan, on_progress: Callable[[], None] = lambda: None) -> None:
         self._plan = plan
         self._on_progress = on_progress
-        self._model: Model | None = None
+        self._model: MoonshineModel | None = None
         self._work: dict[int, _Work] = {}
         self._slots = plan.max_batch  # fewer once it is loaded, if memory is short
         self._info = self._unloaded_info = EngineInfo(self.name, plan.model_id, plan.device, plan.dtype)
@@ -70,7 +70,7 @@ class MoonshineEngine:
         return self._model is not None
 
     @property
-    def model(self) -> Model:
+    def model(self) -> MoonshineModel:
         """Return the loaded weights."""
         assert self._model is not None, "model before load()"
         return self._model
@@ -94,10 +94,10 @@ class MoonshineEngine:
     def load(self) -> None:
         """Find, check and load the files, and plan the memory. Raises `ModelUnavailable`, `EngineOutOfMemory`."""
         files = package.locate()
-        from asr_server.features.moonshine.model import Model
+        from asr_server.features.moonshine.model import MoonshineModel
 
         try:
-            self._model = model = Model(files)
+            self._model = model = MoonshineModel(files)
         except MemoryError as error:
             raise EngineOutOfMemory("No memory is left for the model; free some.") from error
         except Exception as error:  # ONNX Runtime and the readers of the files each raise their own kinds
@@ -154,7 +154,7 @@ class MoonshineEngine:
         """Forget a row at once."""
         self._work.pop(key, None)
 
-    def _begin(self, model: Model, work: _Work) -> Iterator[Outcome]:
+    def _begin(self, model: MoonshineModel, work: _Work) -> Iterator[Outcome]:
         row = work.row
         try:
             work.cache = model.encode(work.utterance.audio, row.budget + 1)
@@ -163,7 +163,7 @@ class MoonshineEngine:
             return
         yield from self._decode(model, [work])
 
-    def _decode(self, model: Model, works: Sequence[_Work]) -> Iterator[Outcome]:
+    def _decode(self, model: MoonshineModel, works: Sequence[_Work]) -> Iterator[Outcome]:
         try:
             self._pass(model, works)
         except Exception as error:
@@ -177,7 +177,7 @@ class MoonshineEngine:
         for work in works:
             yield from self._outcomes(model, work)
 
-    def _pass(self, model: Model, works: Sequence[_Work]) -> None:
+    def _pass(self, model: MoonshineModel, works: Sequence[_Work]) -> None:
         """Run one forward pass for all rows: one new token each, more where a draft comes true."""
         proposals = [work.row.proposal() for work in works]
         logits = model.forward([(work.row, work.cache) for work in works if work.cache is not None], proposals)
@@ -189,7 +189,7 @@ class MoonshineEngine:
             work.cache.length += count
             work.row.note(chosen[:count], logprobs[:count], model.end_ids)
 
-    def _outcomes(self, model: Model, work: _Work) -> Iterator[Outcome]:
+    def _outcomes(self, model: MoonshineModel, work: _Work) -> Iterator[Outcome]:
         """Yield what the last pass of a row has brought, and its end."""
         row = work.row
         if row.overflowed:
@@ -207,7 +207,7 @@ class MoonshineEngine:
             self.drop(row.key)
             yield RowDone(row.key, self._hypothesis(model, work))
 
-    def _hypothesis(self, model: Model, work: _Work) -> Hypothesis:
+    def _hypothesis(self, model: MoonshineModel, work: _Work) -> Hypothesis:
         row = work.row
         keep = without_loop(row.ids, row.looping) if row.looping else len(row.ids)
         ids = tuple(row.ids[:keep])

@@ -12,7 +12,7 @@ from asr_server.engine.loops import token_budget
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.features.moonshine import package
 from asr_server.features.moonshine.engine import MoonshineEngine
-from asr_server.features.moonshine.model import Model
+from asr_server.features.moonshine.model import MoonshineModel
 from asr_server.schedule.ports import RowDone, RowFailed
 
 
@@ -67,14 +67,14 @@ def test_a_row_that_breaks_a_pass_fails_alone(engine, speech, monkeypatch):
     """The others have the answers that they have without it."""
     clips = speech, speech[: len(speech) // 2], speech[len(speech) // 2 :]
     before = _ends(engine, *clips)
-    forward = Model.forward
+    forward = MoonshineModel.forward
 
     def broken(model, rows, proposals):
         if any(row.key == 1 and len(row.ids) == 2 for row, _ in rows):
             raise FloatingPointError("provoked")
         return forward(model, rows, proposals)
 
-    monkeypatch.setattr(Model, "forward", broken)
+    monkeypatch.setattr(MoonshineModel, "forward", broken)
     after = _ends(engine, *clips)
     assert isinstance(after[1], RowFailed)
     assert [after[key].value.ids for key in (0, 2)] == [before[key].value.ids for key in (0, 2)]
@@ -83,14 +83,14 @@ def test_a_row_that_breaks_a_pass_fails_alone(engine, speech, monkeypatch):
 
 def test_a_clip_for_which_memory_is_short_fails_alone(engine, speech, monkeypatch):
     """The clip fails for want of memory, and not for its audio."""
-    encode = Model.encode
+    encode = MoonshineModel.encode
 
     def short(model, audio, capacity):
         if len(audio) == len(speech):
             raise MemoryError
         return encode(model, audio, capacity)
 
-    monkeypatch.setattr(Model, "encode", short)
+    monkeypatch.setattr(MoonshineModel, "encode", short)
     ended = _ends(engine, speech, speech[: len(speech) // 2])
     assert isinstance(ended[0].error, EngineOutOfMemory)
     assert ended[1].value.text

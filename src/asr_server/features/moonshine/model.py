@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asr_server.features.moonshine import weights
-from asr_server.features.moonshine.decoder import Decoder, RowCache
-from asr_server.features.moonshine.encoder import SAMPLES_PER_STATE, Encoder
+from asr_server.features.moonshine.decoder import RowCache, TokenDecoder
+from asr_server.features.moonshine.encoder import SAMPLES_PER_STATE, MoonshineEncoder
 from asr_server.features.moonshine.tokenizer import BEGIN_ID, END_ID, Tokenizer
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 _COLDEST = 1e-4
 
 
-class Model:
+class MoonshineModel:
     """Loads all three files. Raises `ValueError`, `KeyError` or what ONNX Runtime raises if one is damaged."""
 
     end_ids = frozenset({END_ID})
 
     def __init__(self, files: ModelFiles) -> None:
         self.tokenizer = Tokenizer(files.tokenizer)
-        self._encoder = Encoder(files.encoder)
-        self._decoder = Decoder(weights.read(files.decoder))
+        self._encoder = MoonshineEncoder(files.encoder)
+        self._decoder = TokenDecoder(weights.read(files.decoder))
         if self._decoder.vocabulary != len(self.tokenizer):
             raise ValueError("the vocabulary is that of another model")
 

@@ -42,7 +42,7 @@ class Tensor:
         return np.array(values).view(dtype).reshape(shape)
 
 
-class Node:
+class GraphNode:
     """An operator of a graph."""
 
     def __init__(self, table: Table) -> None:
@@ -85,9 +85,9 @@ class Graph:
         return map(Tensor, _tables(self._table, 4))
 
     @property
-    def nodes(self) -> Iterator[Node]:
+    def nodes(self) -> Iterator[GraphNode]:
         """Return the graph's operators in the order of execution."""
-        return map(Node, _tables(self._table, 8))
+        return map(GraphNode, _tables(self._table, 8))
 
 
 def read(content: bytes) -> Graph:

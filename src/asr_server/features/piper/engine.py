@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from asr_server.core import idle
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, ModelUnavailable, SpeechFailed
-from asr_server.features.piper.network import PiperNetwork, Utterance
+from asr_server.features.piper.network import PhonemeUtterance, PiperNetwork
 from asr_server.features.piper.voice import END, PAD, START, PiperVoice
 from asr_server.features.speech_output.engines.espeak import package, voices
 from asr_server.features.speech_output.engines.espeak.process import EspeakProcess
@@ -138,7 +138,7 @@ class PiperEngine:
         speaker = voice.speakers[sentence.voice]
         resampler = soxr.ResampleStream(voice.rate, SPEECH_RATE, 1, dtype="float32", quality="HQ")
         for number, phonemes in enumerate(found):
-            frames = network.frames(Utterance(phonemes, speaker, sentence.speed, (sentence.seed, number)))
+            frames = network.frames(PhonemeUtterance(phonemes, speaker, sentence.speed, (sentence.seed, number)))
             for samples in network.samples(frames, speaker):
                 yield resampler.resample_chunk(samples).clip(-1.0, 1.0)
         yield resampler.resample_chunk(np.zeros(0, np.float32), last=True).clip(-1.0, 1.0)

@@ -32,7 +32,7 @@ _FRAMES_OF_A_PHONEME, _FRAMES_MORE = 32, 256
 
 
 @dataclass(frozen=True, slots=True)
-class Utterance:
+class PhonemeUtterance:
     """A sentence that a voice is to speak."""
 
     phonemes: Sequence[str]
@@ -59,7 +59,7 @@ class PiperNetwork:
         self._takes_speaker = {one.name for one in self._acoustic.get_inputs()} >= {"sid"}
         self._vocoder_takes_speaker = {one.name for one in self._vocoder.get_inputs()} >= {"sid"}
 
-    def frames(self, utterance: Utterance) -> NDArray[np.float32]:
+    def frames(self, utterance: PhonemeUtterance) -> NDArray[np.float32]:
         """Return the frames (1, channels, n) of an utterance."""
         voice, ids = self._voice, self._ids(utterance.phonemes)
         random = np.random.default_rng(utterance.seed)

@@ -8,10 +8,10 @@ import pytest
 
 from asr_server.core.errors import ModelUnavailable
 from asr_server.features.piper import graph, voice
-from asr_server.features.piper.network import PiperNetwork, Utterance
+from asr_server.features.piper.network import PhonemeUtterance, PiperNetwork
 from asr_server.features.piper.network import _session as session
 
-SPOKEN = Utterance(tuple("ðə kwˈɪk bɹˈaʊn fˈɑːks dʒˈʌmps ˌoʊvɚ ðə lˈeɪzi dˈɑːɡ."), 0, 1.0, (7, 0))
+SPOKEN = PhonemeUtterance(tuple("ðə kwˈɪk bɹˈaʊn fˈɑːks dʒˈʌmps ˌoʊvɚ ðə lˈeɪzi dˈɑːɡ."), 0, 1.0, (7, 0))
 
 
 def test_windows_give_the_samples_of_all_frames(network, monkeypatch):
@@ -28,7 +28,7 @@ def test_windows_give_the_samples_of_all_frames(network, monkeypatch):
 def test_enough_random_numbers_are_drawn_for_slow_speech(network):
     """The numbers are enough also for the least text at the least speed, and for a sign that is held long."""
     for phonemes in (("h", "m", "."), tuple("aː" * 40), (".",) * 60):
-        frames = network.frames(Utterance(phonemes, 0, 0.25, (1, 1)))
+        frames = network.frames(PhonemeUtterance(phonemes, 0, 0.25, (1, 1)))
         assert np.isfinite(frames).all()
 
 

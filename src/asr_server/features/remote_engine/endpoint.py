@@ -43,7 +43,7 @@ _BROKEN = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
 
 
 @dataclass(frozen=True, slots=True)
-class EndpointConfig:
+class RemoteEndpointConfig:
     """The server's address, and how it is connected to."""
 
     url: str  # with its `/v1`
@@ -80,7 +80,7 @@ class Unreachable(ModelUnavailable):
 class Endpoint:
     """Made on any thread, used on one event loop."""
 
-    def __init__(self, config: EndpointConfig) -> None:
+    def __init__(self, config: RemoteEndpointConfig) -> None:
         self._config = config
         self._served = Served(config.model, is_vllm=False)
         self._streams = True

@@ -18,7 +18,7 @@ from asr_server.engine.loops import loop, token_budget, without_loop
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import EngineInfo, Finish, Hypothesis, Option, Tokens, Utterance, in_tokens
 from asr_server.features.remote_engine.answer import Answer
-from asr_server.features.remote_engine.endpoint import Endpoint, EndpointConfig, Request, Served, Unreachable
+from asr_server.features.remote_engine.endpoint import Endpoint, RemoteEndpointConfig, Request, Served, Unreachable
 from asr_server.features.remote_engine.row_calls import RowCalls
 from asr_server.features.remote_engine.vllm import VllmProcess
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
@@ -155,12 +155,12 @@ class RemoteEngine:
         if self._rows.pop(key, None) is not None and self._calls is not None:
             self._calls.end(key)
 
-    def _config(self) -> EndpointConfig:
+    def _config(self) -> RemoteEndpointConfig:
         if self._process is not None:
-            return EndpointConfig(
+            return RemoteEndpointConfig(
                 self._process.url, self._process.key, self._remote.model, self._plan.max_batch, uses_proxies=False
             )
-        return EndpointConfig(self._remote.url, self._remote.key, self._remote.model, self._plan.max_batch)
+        return RemoteEndpointConfig(self._remote.url, self._remote.key, self._remote.model, self._plan.max_batch)
 
     def _await_server(self, endpoint: Endpoint, calls: RowCalls[Answer]) -> Served:
         """Return the server as it was found; a process of ours is given the time that it needs to start."""

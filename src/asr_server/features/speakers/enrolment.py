@@ -13,7 +13,7 @@ from asr_server.audio.shares import FairShares
 from asr_server.core.errors import DeadlineExceeded, InvalidInput, InvalidReference, UnsupportedValue
 from asr_server.features.speakers.diarization.turns import VoicePrint
 from asr_server.features.speakers.voice_prints import OTHER_VOICE, mean, voice_print
-from asr_server.features.speakers.voices import Voice, VoiceStore, similarities
+from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore, similarities
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Source
@@ -61,7 +61,7 @@ class Enrolment:
             raise UnsupportedValue(f"This server does not tell speakers apart, so it stores no voices ({reason}).")
         return self._speakers_or_reason
 
-    async def enrol(self, candidate: Candidate, recordings: Sequence[Source]) -> Voice:
+    async def enrol(self, candidate: Candidate, recordings: Sequence[Source]) -> EnrolledVoice:
         """Store the voice of these recordings, in place of the owner's voice of that name if there is one.
 
         Raises `InvalidReference`, what `check` and the decoder raise, `SpeakersUnavailable`, `Overloaded` if too many
@@ -76,7 +76,7 @@ class Enrolment:
             raise DeadlineExceeded("The voice was not computed within the server's time limit.") from None
         if (similarities(prints, prints) < OTHER_VOICE).any():
             raise InvalidReference("The recordings are of different voices: send those of one person.", param="files")
-        voice = Voice(
+        voice = EnrolledVoice(
             name=candidate.name,
             voice_print=mean(prints, np.ones(len(prints))),
             model=speakers.voice_model,

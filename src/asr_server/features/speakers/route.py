@@ -14,7 +14,7 @@ from starlette.datastructures import FormData, UploadFile
 from asr_server.core.errors import EmptyFile, InvalidValue, MissingParameter
 from asr_server.features.speakers.enrolment import MAX_RECORDINGS, Candidate, Enrolment
 from asr_server.features.speakers.voice_prints import MAX_RECORDING_S, MIN_RECORDING_S
-from asr_server.features.speakers.voices import Voice, VoiceStore
+from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore
 from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody
@@ -156,7 +156,7 @@ def _parse(form: FormData) -> tuple[SpeakerForm, list[UploadFile]]:
     return fields, files
 
 
-def _body(voice: Voice) -> SpeakerBody:
+def _body(voice: EnrolledVoice) -> SpeakerBody:
     return SpeakerBody(
         id=voice.id,
         name=voice.name,

@@ -17,7 +17,7 @@ from asr_server.core.errors import AsrError, SpeakersUnavailable, UnsupportedVal
 from asr_server.features.speakers.diarization.live_speakers import LiveSpeakers, LiveSpeakerSource
 from asr_server.features.speakers.diarization.turns import VoicePrint
 from asr_server.features.speakers.live_labels import SpeakerLabels, UtteranceSpeakers
-from asr_server.features.speakers.voices import NamedVoice, Voice, VoiceStore
+from asr_server.features.speakers.voices import EnrolledVoice, NamedVoice, VoiceStore
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import Final, Partial, ResetDone, Samples
 from asr_server.live.options import PartRequest, PartSession, SessionPart
@@ -93,7 +93,7 @@ class LiveSpeakerOption:
             raise UnsupportedValue("This server does not tell speakers apart.", param="speakers")
         self.source.check_live()
 
-    def _voices_of(self, owner: str) -> Callable[[], Awaitable[list[Voice]]] | None:
+    def _voices_of(self, owner: str) -> Callable[[], Awaitable[list[EnrolledVoice]]] | None:
         """Return what reads the owner's voices that can be compared with those of live speakers."""
         if self.source is None or self.voices is None:
             return None

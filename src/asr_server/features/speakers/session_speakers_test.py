@@ -18,7 +18,7 @@ from asr_server.features.speakers.session_speakers import (
     SessionSpeakers,
     SpeakersLost,
 )
-from asr_server.features.speakers.voices import Voice, VoiceStore
+from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore
 from asr_server.live.conftest import Scripted, opened
 from asr_server.live.machine.events import Audio, Ending, Final, Flush, Partial, Reset, ResetDone
 
@@ -167,7 +167,7 @@ class _CountedStore(VoiceStore):
 
 
 def _voice(**changes):
-    return Voice(**{"name": "Ann", "voice_print": _ANN, "model": "tones", "consent": "a test"} | changes)
+    return EnrolledVoice(**{"name": "Ann", "voice_print": _ANN, "model": "tones", "consent": "a test"} | changes)
 
 
 async def _settled_labels(make, speech, store, owner):

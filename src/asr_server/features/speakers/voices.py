@@ -52,7 +52,7 @@ class NamedVoice:
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Voice(NamedVoice):
+class EnrolledVoice(NamedVoice):
     """A voice that is stored."""
 
     model: str  # which made the print; prints of different models cannot be compared
@@ -128,18 +128,18 @@ class VoiceStore:
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
 
-    async def voices(self, owner: str) -> list[Voice]:
+    async def voices(self, owner: str) -> list[EnrolledVoice]:
         """Return the owner's voices, oldest first.
 
         Files that hold no voice are moved to `unreadable-speakers`; files of a newer version of the server stay.
         """
         return await asyncio.to_thread(self._voices, owner)
 
-    async def comparable(self, owner: str, model: str) -> list[Voice]:
+    async def comparable(self, owner: str, model: str) -> list[EnrolledVoice]:
         """Return the owner's voices whose prints this model made."""
         return [voice for voice in await self.voices(owner) if voice.model == model]
 
-    async def voice(self, owner: str, identity: str) -> Voice:
+    async def voice(self, owner: str, identity: str) -> EnrolledVoice:
         """Return a voice. Raises `SpeakerNotFound`, also for voices of other owners."""
         for voice in await self.voices(owner):
             if voice.id == identity:
@@ -150,7 +150,7 @@ class VoiceStore:
         """Raise `Overloaded` if there is no place for a voice of that name."""
         await asyncio.to_thread(self._place, owner, name)
 
-    async def put(self, owner: str, voice: Voice) -> Voice:
+    async def put(self, owner: str, voice: EnrolledVoice) -> EnrolledVoice:
         """Store a voice in place of the owner's voice of that name, whose id it gets, or beside the others.
 
         Raises `Overloaded` if there are too many.
@@ -167,7 +167,7 @@ class VoiceStore:
         except RuntimeError:  # pathlib's
             raise SpeakersUnavailable("STATE_DIR cannot be used (this user has no home directory).") from None
 
-    def _voices(self, owner: str) -> list[Voice]:
+    def _voices(self, owner: str) -> list[EnrolledVoice]:
         found, newer = [], 0
         with _map_errors():
             for path in _files(self._folder(owner)):
@@ -196,7 +196,7 @@ class VoiceStore:
                 raise _full(f"{MAX_VOICES} voices are stored, the most that this server keeps")
         return None
 
-    def _put(self, owner: str, voice: Voice) -> Voice:
+    def _put(self, owner: str, voice: EnrolledVoice) -> EnrolledVoice:
         folder = self._folder(owner)
         with _map_errors(), _locked(folder.parent):
             if same := self._place(owner, voice.name):
@@ -260,13 +260,13 @@ class _StoredVoice:
 _stored_voices = TypeAdapter(_StoredVoice)
 
 
-def _content(voice: Voice) -> bytes:
+def _content(voice: EnrolledVoice) -> bytes:
     encoded = base64.b64encode(voice.voice_print.astype("<f4").tobytes()).decode()
     stored = _StoredVoice(1, voice.id, voice.name, voice.consent, voice.created_at, voice.model, encoded)
     return _stored_voices.dump_json(stored)
 
 
-def _read(path: Path) -> Voice:
+def _read(path: Path) -> EnrolledVoice:
     """Read a voice. Raises `_NewerVersion`, `OSError`, and various errors for a damaged file."""
     with path.open("rb") as file:
         content = pydantic_core.from_json(file.read(_MAX_FILE_BYTES))
@@ -276,7 +276,7 @@ def _read(path: Path) -> Voice:
     voice_print = np.frombuffer(base64.b64decode(stored.voice_print, validate=True), "<f4").astype(np.float32)
     if stored.id != path.stem or not 0 < len(voice_print) <= _MAX_DIMENSIONS or not np.isfinite(voice_print).all():
         raise ValueError("the file is of another voice, or holds no print")
-    return Voice(
+    return EnrolledVoice(
         name=stored.name,
         voice_print=voice_print,
         model=stored.model,

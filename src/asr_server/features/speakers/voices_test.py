@@ -19,8 +19,8 @@ from asr_server.features.speakers.voices import (
     SAME_VOICE,
     UNREADABLE_VOICES,
     VOICES,
+    EnrolledVoice,
     NamedVoice,
-    Voice,
     VoiceStore,
     named,
 )
@@ -36,7 +36,9 @@ def unit(*numbers):
 
 
 def voice(name="Ann", **changes):
-    return Voice(**{"name": name, "voice_print": unit(1, 2, 3), "model": "m", "consent": "by letter", **changes})
+    return EnrolledVoice(
+        **{"name": name, "voice_print": unit(1, 2, 3), "model": "m", "consent": "by letter", **changes}
+    )
 
 
 def content(found):

@@ -13,7 +13,7 @@ from loguru import logger
 from asr_server.features.speech_output.cache import SpeechCache
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.engines import registry
-from asr_server.features.speech_output.engines.client import SpeechClient
+from asr_server.features.speech_output.engines.client import SpeechEngineClient
 from asr_server.features.speech_output.options import CLONE, OTHERS, SPEECH
 from asr_server.features.speech_output.script import SpeechEngines
 from asr_server.features.speech_output.session import SessionLimits
@@ -131,8 +131,8 @@ def _name(engines: Mapping[str, SpeechEngine], key: str) -> str:
     return DEFAULT if key == next(iter(engines)) else key
 
 
-def _client(thread: EngineThread, engine: SpeechEngine, name: str) -> SpeechClient:
-    return SpeechClient(thread, engine.traits, engine.info.model_id, name)
+def _client(thread: EngineThread, engine: SpeechEngine, name: str) -> SpeechEngineClient:
+    return SpeechEngineClient(thread, engine.traits, engine.info.model_id, name)
 
 
 def _log_state(model: str, state: ModelState, took_s: float) -> None:

@@ -10,7 +10,7 @@ from asr_server.core.errors import InvalidValue, SpeechUnavailable, TextTooLong,
 from asr_server.core.settings import SpeechSettings
 from asr_server.features.speech_output.durations import spoken_s
 from asr_server.features.speech_output.encoding.formats import EncodingOptions
-from asr_server.features.speech_output.engines.client import SpeechClient
+from asr_server.features.speech_output.engines.client import SpeechEngineClient
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechTraits
 from asr_server.features.speech_output.requests import SpeechRequest
 from asr_server.features.speech_output.spoken_form import spoken_form
@@ -24,8 +24,8 @@ from asr_server.text.sentences import TextSpan, sentences
 class SpeechEngines:
     """The speech engines of the server."""
 
-    named: tuple[SpeechClient, ...]  # those with voices of their own, in the order in which they are preferred
-    clone: SpeechClient | None = None  # the engine that imitates voices, None if there is none
+    named: tuple[SpeechEngineClient, ...]  # those with voices of their own, in the order in which they are preferred
+    clone: SpeechEngineClient | None = None  # the engine that imitates voices, None if there is none
 
     @property
     def status(self) -> ModelStatus:
@@ -38,7 +38,7 @@ class SpeechEngines:
         if imitates and self.clone is None:
             raise SpeechUnavailable("This server imitates no voices: SPEECH_CLONE_MODEL is not set.")
 
-    def choose(self, request: SpeechRequest, default_language: str) -> tuple[SpeechClient, str, str]:
+    def choose(self, request: SpeechRequest, default_language: str) -> tuple[SpeechEngineClient, str, str]:
         """Return the engine for a request, and its names of the voice and of the language.
 
         Raises `SpeechUnavailable`, `InvalidValue` for a voice that no engine has, `UnsupportedLanguage` for a language
@@ -63,7 +63,7 @@ class SpeechEngines:
 class SpeechScript:
     """The sentences of a request, and the way to speak and encode them."""
 
-    client: SpeechClient
+    client: SpeechEngineClient
     characters: int
     spans: tuple[TextSpan, ...]  # the sentences as they are in the request's text
     rows: tuple[Sentence, ...]  # the sentences as the engine gets them
@@ -83,7 +83,7 @@ class Delivery:
     """The engine and the options with which the sentences of a request are spoken."""
 
     request: SpeechRequest
-    client: SpeechClient
+    client: SpeechEngineClient
     voice: str  # the engine's name
     language: str  # the engine's name
     loudness_lufs: float | None = None  # None leaves the loudness as it is

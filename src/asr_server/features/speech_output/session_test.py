@@ -23,7 +23,7 @@ from asr_server.features.speech_output import session as module
 from asr_server.features.speech_output.cache import SpeechCache
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
-from asr_server.features.speech_output.engines.client import SpeechClient
+from asr_server.features.speech_output.engines.client import SpeechEngineClient
 from asr_server.features.speech_output.engines.protocol import SpeechFinish, SpeechTraits, SpokenSentence, Voice
 from asr_server.features.speech_output.outbox import (
     Flushed,
@@ -113,7 +113,7 @@ class _Maker:
 
     def limits(self, limits):
         """Those of sessions from now on."""
-        client = SpeechClient(self.thread, self.voice.traits, "scripted")
+        client = SpeechEngineClient(self.thread, self.voice.traits, "scripted")
         values = settings.load(model_id="fake")
         processor = SpeechProcessor(
             SpeechEngines((client,)), self.encoder, self.admission, SpeechCache(0), values, limits.sentence_s

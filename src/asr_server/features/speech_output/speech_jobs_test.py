@@ -13,13 +13,13 @@ import soundfile
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import DeadlineExceeded, SpeechFailed
 from asr_server.core.settings import SpeechSettings
-from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpeechScript
+from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpokenScript
 from asr_server.features.speech_output import text_parts
 from asr_server.features.speech_output.cache import SpeechCache
 from asr_server.features.speech_output.chapters import Chapter
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
-from asr_server.features.speech_output.engines.client import SpeechClient
+from asr_server.features.speech_output.engines.client import SpeechEngineClient
 from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
 from asr_server.features.speech_output.requests import SpeechJobRequest
 from asr_server.features.speech_output.script import SpeechEngines
@@ -75,10 +75,10 @@ async def speaking(encoder):
     threads = []
 
     def build(*rules, limit_s=10_000.0, request_s=60.0):
-        engine, ledger = FakeSpeechEngine(FakeScript(speech=SpeechScript(rules))), Ledger()
+        engine, ledger = FakeSpeechEngine(FakeScript(speech=SpokenScript(rules))), Ledger()
         thread = EngineThread(engine, idle_timeout_s=0, watch=ledger)
         threads.append(thread)
-        engines = SpeechEngines((SpeechClient(thread, engine.traits, "fake"),))
+        engines = SpeechEngines((SpeechEngineClient(thread, engine.traits, "fake"),))
         processor = SpeechProcessor(
             engines, encoder, Admission(limit_s), SpeechCache(2**20), SpeechSettings(), request_s
         )

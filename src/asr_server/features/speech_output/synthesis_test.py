@@ -12,12 +12,12 @@ import pytest_asyncio
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import DeadlineExceeded, Overloaded, ShuttingDown, SpeechFailed, SpeechUnavailable
 from asr_server.core.settings import SpeechSettings
-from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpeechScript
+from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpokenScript
 from asr_server.features.speech_output import synthesis
 from asr_server.features.speech_output.cache import SpeechCache
 from asr_server.features.speech_output.encoding.client import AudioEncoder
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
-from asr_server.features.speech_output.engines.client import SpeechClient
+from asr_server.features.speech_output.engines.client import SpeechEngineClient
 from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
 from asr_server.features.speech_output.engines.protocol import SpeechFinish, SpokenSentence
 from asr_server.features.speech_output.observer import SpeechObserver
@@ -72,9 +72,9 @@ async def speech(encoder):
     built = []
 
     def build(*rules, limit_s=10_000.0, cache_bytes=0, timeout_s=60.0, clock=time.monotonic, **fields):
-        engine, ledger = FakeSpeechEngine(FakeScript(speech=SpeechScript(rules, **fields))), Ledger()
+        engine, ledger = FakeSpeechEngine(FakeScript(speech=SpokenScript(rules, **fields))), Ledger()
         thread = EngineThread(engine, idle_timeout_s=0, watch=ledger, request_clock=RequestClock(clock=clock))
-        engines = SpeechEngines((SpeechClient(thread, engine.traits, "fake"),))
+        engines = SpeechEngines((SpeechEngineClient(thread, engine.traits, "fake"),))
         cache = SpeechCache(cache_bytes)
         processor = SpeechProcessor(engines, encoder, Admission(limit_s), cache, SpeechSettings(), timeout_s, ledger)
         built.append((processor, thread))

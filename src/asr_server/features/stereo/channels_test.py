@@ -15,7 +15,7 @@ from asr_server.engine.protocol import Finish
 from asr_server.features.speakers.diarization.turns import Diarization, Turn
 from asr_server.features.speakers.recording_speakers import speaker_step
 from asr_server.features.speakers.speaker_names import SpeakerNames
-from asr_server.features.speakers.voices import Voice, VoiceStore
+from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore
 from asr_server.features.stereo.channels import NUMBER_IGNORED, TOO_MANY_CHANNELS, channel_signal
 from asr_server.recordings.pipeline import (
     Finished,
@@ -206,7 +206,7 @@ async def test_a_channel_whose_voice_is_known_has_its_name(made, call, known, mo
     assert await names(RunOptions(owner="owner")) == {"A", "B"}
     assert client.heard == []  # there is no voice to compare with
     stored = {"model": client.voice_model, "consent": "a test"}
-    await store.put("owner", Voice(name="Ann", voice_print=np.eye(2, dtype=np.float32)[1], **stored))
+    await store.put("owner", EnrolledVoice(name="Ann", voice_print=np.eye(2, dtype=np.float32)[1], **stored))
     assert await names(RunOptions(owner="owner")) == {"Ann", "B"}
     assert client.heard == [pytest.approx(12), pytest.approx(12)]
     assert await names(RunOptions(owner="another")) == {"A", "B"}

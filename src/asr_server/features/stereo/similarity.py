@@ -65,7 +65,7 @@ class Relation(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class ChannelVoice:
     """A channel that is no copy of an earlier one."""
 
     channel: int
@@ -76,7 +76,7 @@ class Voice:
 class ChannelFindings:
     """The voices on the channels of a recording."""
 
-    voices: tuple[Voice, ...]  # one for each sound, in the order of the channels
+    voices: tuple[ChannelVoice, ...]  # one for each sound, in the order of the channels
     are_people: bool  # at least two channels have speech of their own, and no two are a stereo picture
     crosstalk_db: Levels  # [from, to]: how loud a channel is in another, -inf where it is not heard
     speech_share: float  # the time in which a channel speaks by the time of the recording, summed over the channels
@@ -156,7 +156,7 @@ class ChannelComparison:
                     break
             else:
                 groups.append([channel])
-        voices = [Voice(group[0], max(group, key=lambda one: activity.clarity[one])) for group in groups]
+        voices = [ChannelVoice(group[0], max(group, key=lambda one: activity.clarity[one])) for group in groups]
         speaking = [voice for voice in voices if activity.speaks[voice.channel]]
         is_stereo = any(pair.relation is Relation.STEREO for pair in pairs.values())
         return ChannelFindings(
@@ -244,7 +244,7 @@ class _Activity:
         return float(np.ptp(np.percentile(differences, (10, 90)))) if differences.size else np.inf
 
 
-def _speech_share(voices: list[Voice], pairs: dict[tuple[int, int], _Pair], activity: _Activity) -> float:
+def _speech_share(voices: list[ChannelVoice], pairs: dict[tuple[int, int], _Pair], activity: _Activity) -> float:
     own = activity.active.copy()
     for (i, j), pair in pairs.items():
         own[i] &= ~pair.alone[1]

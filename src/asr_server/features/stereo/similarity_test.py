@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.features.stereo.similarity import MOST_S, ChannelComparison, ChannelFindings, Voice
+from asr_server.features.stereo.similarity import MOST_S, ChannelComparison, ChannelFindings, ChannelVoice
 from E2Etest.channels import conversation, late, noisy, people, through_telephone, with_crosstalk
 from E2Etest.recordings import real_clips, waveform
 
@@ -59,7 +59,7 @@ def test_people_on_channels_of_their_own(track):
     """The people are found whatever the line is like."""
     findings, _ = _findings(track())
     assert findings.are_people
-    assert findings.voices == (Voice(0, 0), Voice(1, 1))
+    assert findings.voices == (ChannelVoice(0, 0), ChannelVoice(1, 1))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_copies_of_one_sound_are_one(copy):
 def test_of_copies_the_clearest_is_taken():
     """The one with less noise, under the name of the first."""
     (voice,) = _findings(np.stack([noisy(_mono(), -40), _mono()]))[0].voices
-    assert voice == Voice(0, 1)
+    assert voice == ChannelVoice(0, 1)
 
 
 def _panned(gain: float, delay_ms: float) -> Track:
@@ -125,7 +125,7 @@ def test_more_than_two_channels():
     assert _findings(three)[0].are_people
     copied = _findings(np.stack([_call()[0], _call()[1], -0.5 * _call()[0]]))[0]
     assert copied.are_people
-    assert copied.voices == (Voice(0, 0), Voice(1, 1))
+    assert copied.voices == (ChannelVoice(0, 0), ChannelVoice(1, 1))
     assert not _findings(np.concatenate([_call(), _panned(0.3, 1.0)]))[0].are_people
 
 
@@ -177,7 +177,7 @@ def test_too_little_audio_is_nobody(seconds):
     """No audio at all is too little too."""
     findings, _ = _findings(np.zeros((2, round(seconds * SAMPLE_RATE)), np.float32))
     assert not findings.are_people
-    assert findings.voices == (Voice(0, 0), Voice(1, 1))
+    assert findings.voices == (ChannelVoice(0, 0), ChannelVoice(1, 1))
 
 
 def test_numbers_of_any_size_are_compared():

@@ -20,7 +20,7 @@ from asr_server.core.errors import TranslationUnavailable
 if TYPE_CHECKING:
     from openai import APIStatusError, AsyncOpenAI
 
-    from asr_server.features.translation.prompt import Prompt
+    from asr_server.features.translation.prompt import ChatPrompt
 
 # Local servers require a key in the header and ignore its value.
 _NO_KEY = "none"
@@ -93,7 +93,7 @@ class ChatEndpoint:
         self._accepted = False
         self.outcomes: Counter[PromptOutcome] = Counter()  # of all prompts so far
 
-    async def complete(self, prompt: Prompt) -> str:
+    async def complete(self, prompt: ChatPrompt) -> str:
         """Return what the model wrote, perhaps "". Cancelling closes the connection.
 
         Raises `PromptRefused` for this prompt, `NoResponse` if the endpoint failed, and `TranslationUnavailable` if it
@@ -108,7 +108,7 @@ class ChatEndpoint:
             self.outcomes[PromptOutcome.ANSWERED] += 1
             return written
 
-    async def _adapt(self, prompt: Prompt) -> str:
+    async def _adapt(self, prompt: ChatPrompt) -> str:
         capabilities = self._capabilities
         while True:
             try:
@@ -126,7 +126,7 @@ class ChatEndpoint:
         if self._client is not None:
             await self._client.close()
 
-    async def _send(self, prompt: Prompt, capabilities: _Capabilities) -> str:
+    async def _send(self, prompt: ChatPrompt, capabilities: _Capabilities) -> str:
         client = await self._connected()
         import openai
 
@@ -149,7 +149,7 @@ class ChatEndpoint:
             self._client = _client(self._config)
         return self._client
 
-    def _body(self, prompt: Prompt, capabilities: _Capabilities) -> dict[str, Any]:
+    def _body(self, prompt: ChatPrompt, capabilities: _Capabilities) -> dict[str, Any]:
         messages = [("system", prompt.system), ("user", prompt.user)]
         if not capabilities.system_role:
             messages = [("user", f"{prompt.system}\n\n{prompt.user}")]

@@ -29,7 +29,7 @@ _EXPECTED = frozenset({Reason.NONE, Reason.SAME_LANGUAGE, Reason.NO_WORDS})
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TranslatedLine:
     """A text to translate: a cue or a segment."""
 
     text: str

@@ -35,7 +35,7 @@ times or markup. A line that is in {target} already is repeated as it is."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class ChatPrompt:
     """A prompt for some lines."""
 
     system: str
@@ -63,7 +63,7 @@ def batches(texts: Sequence[str], wanted: Iterable[int], size: int) -> list[list
 
 def build_prompt(
     texts: Sequence[str], asked: Sequence[int], source: LanguageTag | None, config: TranslationConfig
-) -> Prompt:
+) -> ChatPrompt:
     """Return a prompt for the lines of `texts` at the indices `asked` (ascending), with their neighbours as context."""
     ids = tuple(str(_FIRST_ID + i) for i in range(len(asked)))
     id_of = dict(zip(asked, ids, strict=True))
@@ -76,7 +76,7 @@ def build_prompt(
     if terms := _occurring_terms(config.glossary, " ".join(texts[i] for i in asked)):
         content["glossary"] = terms
     content["passage"] = passage
-    return Prompt(
+    return ChatPrompt(
         system=_SYSTEM.format(target=config.target.name),
         user=json.dumps(content, ensure_ascii=False),
         ids=ids,

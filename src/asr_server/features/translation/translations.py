@@ -14,7 +14,7 @@ from loguru import logger
 from asr_server.core.errors import InvalidLanguage, TranslationError, TranslationUnavailable, UnsupportedLanguage
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.features.translation.endpoint import ChatEndpoint, EndpointConfig, PromptOutcome
-from asr_server.features.translation.lines import Line, Reason, Translated, TranslationConfig
+from asr_server.features.translation.lines import Reason, Translated, TranslatedLine, TranslationConfig
 from asr_server.features.translation.translator import Translator
 from asr_server.ops.metric_spec import MetricKind, MetricSample, MetricSpec
 from asr_server.recordings import render
@@ -182,7 +182,7 @@ class Translations:
         source = languages.find(source_language, param="source_language") if source_language.strip() else None
         self.check()
         order = TranslationConfig(target, self._settings.translate_temperature, limit_s)
-        return await self._translated([Line(text, source) for text in texts], order), target
+        return await self._translated([TranslatedLine(text, source) for text in texts], order), target
 
     @property
     def questions(self) -> Mapping[PromptOutcome, int]:
@@ -201,7 +201,7 @@ class Translations:
         self, texts: Iterable[tuple[str, str]], request: TranslationRequest, order: TranslationConfig
     ) -> tuple[tuple[Translated, ...], TranslationError | None]:
         """Translate `texts`, each with the name of its recognised language, which a stated language overrides."""
-        lines = [Line(text, _language(request.language or name)) for text, name in texts]
+        lines = [TranslatedLine(text, _language(request.language or name)) for text, name in texts]
         try:
             self.check()
             return tuple(await self._translated(lines, order)), None
@@ -210,7 +210,7 @@ class Translations:
                 raise
             return tuple(Translated(line.text, False, Reason.ENDPOINT) for line in lines), failure
 
-    async def _translated(self, lines: Sequence[Line], order: TranslationConfig) -> list[Translated]:
+    async def _translated(self, lines: Sequence[TranslatedLine], order: TranslationConfig) -> list[Translated]:
         found = await self._translator.translate(lines, order)
         kept = sum(line.kept for line in found)
         if kept:

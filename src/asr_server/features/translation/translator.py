@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from asr_server.core.errors import TranslationError, TranslationFailed
 from asr_server.features.translation import response
 from asr_server.features.translation.endpoint import NoResponse, PromptRefused
-from asr_server.features.translation.lines import Line, Reason, Translated, TranslationConfig
+from asr_server.features.translation.lines import Reason, Translated, TranslatedLine, TranslationConfig
 from asr_server.features.translation.prompt import batches, build_prompt
 from asr_server.features.translation.response import cue_text
 from asr_server.text.languages import LanguageTag
@@ -52,7 +52,7 @@ class Translator:
         self._batch = batch
         self._concurrency = concurrency
 
-    async def translate(self, lines: Sequence[Line], config: TranslationConfig) -> list[Translated]:
+    async def translate(self, lines: Sequence[TranslatedLine], config: TranslationConfig) -> list[Translated]:
         """Return one outcome for each line, in order. Lines in the target language or without words are not sent.
 
         Lines without a usable translation keep their source text and have a reason. Raises `TranslationUnavailable` if
@@ -114,7 +114,7 @@ class Translator:
 class _Translation:
     """The state of one call of `translate`."""
 
-    lines: Sequence[Line]
+    lines: Sequence[TranslatedLine]
     config: TranslationConfig
     patience: int  # responses without a usable line after which the endpoint is given up
     texts: list[str] = field(init=False)  # of the lines, as they are sent

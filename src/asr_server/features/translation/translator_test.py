@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from asr_server.core.errors import TranslationFailed, TranslationUnavailable
 from asr_server.features.translation.conftest import HOPELESS, MENDABLE, completion, once, refusal, right, translation
-from asr_server.features.translation.lines import Line, Reason
+from asr_server.features.translation.lines import Reason, TranslatedLine
 from asr_server.features.translation.response import cue_text
 from asr_server.features.translation.translator import wrong_script
 from asr_server.text import languages
 
 ENGLISH = languages.find("en")
-SENTENCES = [Line(f"this is the sentence number {n} of a long speech", ENGLISH) for n in range(13)]
+SENTENCES = [TranslatedLine(f"this is the sentence number {n} of a long speech", ENGLISH) for n in range(13)]
 MISBEHAVIOURS = {**MENDABLE, **HOPELESS}
 # A property runs many examples on one scripted server.
 SHARED = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -79,7 +79,7 @@ async def test_any_lines_under_any_misbehaviour_come_out_as_many_and_in_order(
     llm.restart(lambda call: MISBEHAVIOURS[names[call.number % len(names)]](call))
     async with translating(batch=n, max_retries=0) as translator:
         try:
-            outcomes = await translator.translate([Line(t) for t in texts], config())
+            outcomes = await translator.translate([TranslatedLine(t) for t in texts], config())
         except TranslationFailed:
             return
     assert len(outcomes) == len(texts)
@@ -97,7 +97,7 @@ async def test_the_head_of_a_cue_in_a_line_is_not_sent(llm, translating, config)
     """Times in a text that is no speech stay here; a line of nothing else is not asked for at all."""
     head = "1\n00:00:00,000 --> 00:00:01,000"
     async with translating() as translator:
-        outcomes = await translator.translate([Line(head), Line(f"{head}\ngood morning")], config())
+        outcomes = await translator.translate([TranslatedLine(head), TranslatedLine(f"{head}\ngood morning")], config())
     assert [o.reason for o in outcomes] == [Reason.NO_WORDS, Reason.NONE]
     assert outcomes[1].text == translation("good morning")
     (call,) = llm.calls
@@ -106,7 +106,7 @@ async def test_the_head_of_a_cue_in_a_line_is_not_sent(llm, translating, config)
 
 async def test_nothing_is_asked_for_what_needs_no_translation(llm, translating, config):
     """Lines in the target language (or a dialect of it), without words, or none at all."""
-    lines = [Line("Guten Tag", languages.find("de-CH")), Line("♪ ... ♪"), Line("")]
+    lines = [TranslatedLine("Guten Tag", languages.find("de-CH")), TranslatedLine("♪ ... ♪"), TranslatedLine("")]
     async with translating() as translator:
         outcomes = await translator.translate(lines, config("de"))
         assert await translator.translate([], config()) == []
@@ -117,7 +117,7 @@ async def test_nothing_is_asked_for_what_needs_no_translation(llm, translating, 
 
 async def test_only_the_lines_that_need_it_are_asked_for(llm, translating, config):
     """The target's own sentences stay in a recording of two languages, and are context for the others."""
-    german = Line("das bleibt wie es ist", languages.find("de"))
+    german = TranslatedLine("das bleibt wie es ist", languages.find("de"))
     async with translating() as translator:
         outcomes = await translator.translate([SENTENCES[0], german, SENTENCES[1]], config())
     assert [o.text for o in outcomes] == [translation(SENTENCES[0].text), german.text, translation(SENTENCES[1].text)]
@@ -129,7 +129,9 @@ async def test_a_name_may_be_the_same_in_both_languages(llm, translating, config
     """A short text that comes back unchanged is a translation; a sentence that does is not."""
     llm.script = HOPELESS["echo"]
     async with translating() as translator:
-        outcomes = await translator.translate([Line("Berlin"), Line("This is a whole sentence.")], config())
+        outcomes = await translator.translate(
+            [TranslatedLine("Berlin"), TranslatedLine("This is a whole sentence.")], config()
+        )
     assert [(o.translated, o.reason) for o in outcomes] == [(True, Reason.NONE), (False, Reason.UNCHANGED)]
 
 
@@ -192,7 +194,9 @@ async def test_a_small_text_does_not_wait_for_the_end_of_a_large_one(llm, transl
     """Places go round: one line asked for behind two hundred is answered long before they are."""
     llm.script = MENDABLE["slow"]
     async with translating(batch=1, concurrency=2) as translator:
-        large = asyncio.create_task(translator.translate([Line(f"line number {i}") for i in range(200)], config()))
+        large = asyncio.create_task(
+            translator.translate([TranslatedLine(f"line number {i}") for i in range(200)], config())
+        )
         await _until(lambda: llm.calls)
         await translator.translate(SENTENCES[:1], config())
         assert len(llm.calls) < 20
@@ -220,7 +224,7 @@ async def test_a_useless_endpoint_is_given_up_soon(llm, translating, config):
 
 async def test_an_endpoint_that_starts_again_midway_costs_few_lines(llm, translating, config):
     """All concurrent requests fail at once: one outage, seen by many, does not end the translation."""
-    lines = [Line(f"the line with number {i}") for i in range(60)]
+    lines = [TranslatedLine(f"the line with number {i}") for i in range(60)]
     llm.script = lambda call: refusal(503) if 4 <= call.number < 16 else right(call)
     async with translating(batch=1, concurrency=4, max_retries=0) as translator:
         outcomes = await translator.translate(lines, config())
@@ -249,7 +253,7 @@ async def test_a_key_that_is_withdrawn_midway_costs_only_the_rest(llm, translati
 async def test_a_text_of_two_lines_comes_back_on_one(llm, translating, config):
     """The place where a cue is broken is decided when it is shown; the endpoint sees the words on one line."""
     async with translating() as translator:
-        (outcome,) = await translator.translate([Line("we went\nto the river")], config())
+        (outcome,) = await translator.translate([TranslatedLine("we went\nto the river")], config())
     assert outcome.text == translation("we went to the river")
 
 
@@ -267,7 +271,7 @@ async def test_words_of_the_model_are_never_taken_for_a_lines_text(llm, translat
     llm.script = lambda call: completion("Of course: Guten Tag!")
     async with translating() as translator:
         with pytest.raises(TranslationFailed, match="no usable answer"):
-            await translator.translate([Line("good day to all of you")], config())
+            await translator.translate([TranslatedLine("good day to all of you")], config())
 
 
 def test_a_wrong_script_is_noticed():

@@ -13,7 +13,7 @@ from wyoming.event import Event
 from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, SynthesizeStop, SynthesizeTextFormat
 
 from asr_server.client.speech import SpeechFields
-from asr_server.features.wyoming.speech_session import SpeechAnswer, SpeechSession, Write
+from asr_server.features.wyoming.speech_session import BridgeSpeech, SpeechAnswer, Write
 from asr_server.features.wyoming.voice_names import speech_fields
 from asr_server.text.sentences import SentenceStream
 
@@ -36,7 +36,7 @@ class SpeechRequests:
     def __init__(self, target: SpeechTarget, write: Write) -> None:
         """`write` is called on another thread."""
         self._target, self._write = target, write
-        self._session: SpeechSession | None = None
+        self._session: BridgeSpeech | None = None
         self._streamed: _StreamedText | None = None
 
     def handle(self, event: Event) -> bool:
@@ -64,9 +64,9 @@ class SpeechRequests:
             session.close()
 
     @property
-    def _open_session(self) -> SpeechSession:
+    def _open_session(self) -> BridgeSpeech:
         if self._session is None:
-            self._session = SpeechSession(self._target.server, self._target.token, self._write)
+            self._session = BridgeSpeech(self._target.server, self._target.token, self._write)
         return self._session
 
     def _synthesize(self, event: Event) -> None:

@@ -260,7 +260,7 @@ def test_a_client_that_waits_for_its_turn_is_let_go_when_it_leaves():
 def test_a_client_that_does_not_read_is_disconnected(monkeypatch):
     """The client has some time, and its request ends then."""
     monkeypatch.setattr(wyoming, "_SEND_TIMEOUT_S", 1)
-    with _serving() as server, wyoming.Bridge("127.0.0.1", 0, wyoming.Target(_address(server))) as bridge:
+    with _serving() as server, wyoming.Bridge("127.0.0.1", 0, wyoming.BridgeTarget(_address(server))) as bridge:
         thread = threading.Thread(target=bridge.serve_forever, args=[0.01])
         thread.start()
         try:

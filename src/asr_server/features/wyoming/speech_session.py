@@ -89,7 +89,7 @@ class _Part:
     error: Error | None = None  # why the answer ends, None where all is well
 
 
-class SpeechSession:
+class BridgeSpeech:
     """Speaks texts in the order in which they are put in, over one kept connection to the server."""
 
     def __init__(self, server: str, token: str, write: Write) -> None:

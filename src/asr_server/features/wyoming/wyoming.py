@@ -49,7 +49,7 @@ _NAME = "asr-server"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class BridgeTarget:
     """The server that transcribes."""
 
     server: str
@@ -77,7 +77,7 @@ class Bridge(socketserver.ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self, host: str, port: int, target: Target) -> None:
+    def __init__(self, host: str, port: int, target: BridgeTarget) -> None:
         self.target = target
         self.monitor = ServerMonitor(target.server, target.token)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -233,7 +233,7 @@ def _next(stream: _BoundedStream) -> Event | None:
         return None
 
 
-def _options(event: Transcribe, target: Target) -> LiveOptions:
+def _options(event: Transcribe, target: BridgeTarget) -> LiveOptions:
     words = [str(word) for word in (*(event.transcript_names or ()), *(event.transcript_terms or ()))]
     # As many as the server accepts: an error would cost a home with many names every command.
     ends = accumulate(len(word) + len(", ") for word in words)

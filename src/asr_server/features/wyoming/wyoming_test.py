@@ -5,10 +5,10 @@ from wyoming.info import Info
 
 from asr_server.client.speech import SpeakingVoice
 from asr_server.features.wyoming.server_state import ServerState
-from asr_server.features.wyoming.wyoming import Target, _options, info
+from asr_server.features.wyoming.wyoming import BridgeTarget, _options, info
 from asr_server.recordings.requests import MAX_TEXT_CHARS
 
-TARGET = Target("http://127.0.0.1:8100", language="de")
+TARGET = BridgeTarget("http://127.0.0.1:8100", language="de")
 
 
 def test_a_house_with_too_many_names_keeps_its_first_ones():

@@ -102,11 +102,11 @@ class SpeakerClient(WorkerClient[SpeakerProcess]):
         return VOICE_MODEL if self._source == EMBEDDED else self._source
 
     @asynccontextmanager
-    async def recording(self) -> AsyncGenerator[RecordingSpeakers, None]:
+    async def recording(self) -> AsyncGenerator[RecordingDiarization, None]:
         """Begin a recording; the process forgets it when the block ends."""
         analysis = await self._begun(is_live=False)
         try:
-            yield RecordingSpeakers(analysis)
+            yield RecordingDiarization(analysis)
         finally:
             analysis.close()
 
@@ -185,7 +185,7 @@ class _LiveSpeakers:
         self._analysis.close()
 
 
-class RecordingSpeakers:
+class RecordingDiarization:
     """A recording whose speakers are distinguished."""
 
     def __init__(self, analysis: _Analysis) -> None:

@@ -17,7 +17,7 @@ from asr_server.core.errors import AsrError
 from asr_server.core.idle import IdleTimer
 from asr_server.features.speakers.diarization.models import WINDOW_SAMPLES
 from asr_server.features.speakers.diarization.turns import Diarization, Turn
-from asr_server.features.speakers.diarization.windows import Models
+from asr_server.features.speakers.diarization.windows import SpeakerModels
 
 _FRAME = 512
 _FRAME_MS = 1000 * _FRAME / SAMPLE_RATE
@@ -155,7 +155,7 @@ class NumberedVoices:
 
     def __init__(self):
         self.windows = self.voices = 0
-        self.models = Models(self.segmentation, self.embedding)
+        self.models = SpeakerModels(self.segmentation, self.embedding)
 
     def segmentation(self, sound):
         """Return the activity of up to three people, whose order differs between windows, as with the real model."""

@@ -17,9 +17,9 @@ from asr_server.core.transcript import MAX_SPEAKERS
 from asr_server.features.speakers.diarization import clustering, spans
 from asr_server.features.speakers.diarization.clustering import Pieces
 from asr_server.features.speakers.diarization.models import WINDOW_SAMPLES, Samples
-from asr_server.features.speakers.diarization.spans import Span
+from asr_server.features.speakers.diarization.spans import VoiceSpan
 from asr_server.features.speakers.diarization.turns import SpeakerCount, Turn, VoicePrint
-from asr_server.features.speakers.diarization.windows import Models, Overlap, Piece, Window, analyse
+from asr_server.features.speakers.diarization.windows import Overlap, Piece, SpeakerModels, SpeakerWindow, analyse
 
 # Labels of what was said this long ago never change. A piece that began this long ago is settled as a whole.
 HORIZON_S = 15.0
@@ -45,7 +45,7 @@ class LiveDiarizer:
     """Finds the speakers of one session. It keeps 10 s of sound and a bounded number of voice vectors. For one
     thread."""
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: SpeakerModels) -> None:
         self._models = models
         self._sound = np.zeros(0, np.float32)
         self._end = 0  # samples so far
@@ -101,7 +101,7 @@ class LiveDiarizer:
 
     def _listen(self) -> None:
         begin, until = self._end - len(self._sound), self._end - _EDGE_SAMPLES
-        window = Window(self._windows, begin, (max(self._done, begin), until), self._sound)
+        window = SpeakerWindow(self._windows, begin, (max(self._done, begin), until), self._sound)
         pieces, overlaps = analyse(self._models, window)
         self._done, self._windows = until, self._windows + 1
         self._overlaps += overlaps
@@ -144,17 +144,17 @@ class LiveDiarizer:
                 numbers[cluster] = free.pop(0)
         return numbers
 
-    def _unsettled(self) -> list[Span]:
+    def _unsettled(self) -> list[VoiceSpan]:
         pieces = [piece for piece in self._speakers if not self._is_settled(piece)]
         known = [piece for piece in pieces if self._speakers[piece] != _UNKNOWN]
-        found = [Span(piece.begin, piece.end, self._speakers[piece], 1.0) for piece in known]
+        found = [VoiceSpan(piece.begin, piece.end, self._speakers[piece], 1.0) for piece in known]
         if found:
             waited = [piece for piece in pieces if self._done - piece.end >= _WAIT_SAMPLES]
             unknown = [piece for piece in waited if self._speakers[piece] == _UNKNOWN]
-            found += spans.of_nearest([Span(piece.begin, piece.end, _UNKNOWN, 0.0) for piece in unknown], found)
+            found += spans.of_nearest([VoiceSpan(piece.begin, piece.end, _UNKNOWN, 0.0) for piece in unknown], found)
         for overlap in self._overlaps:
             several = {_most(said) for alone in overlap.tracks.values() if (said := self._said(alone))}
-            found += [Span(overlap.begin, overlap.end, speaker, 1.0) for speaker in sorted(several)]
+            found += [VoiceSpan(overlap.begin, overlap.end, speaker, 1.0) for speaker in sorted(several)]
         return found
 
     def _said(self, parts: Sequence[tuple[int, int]]) -> Counter[int]:

@@ -35,7 +35,7 @@ from asr_server.features.speakers.diarization.models import (
     Segmentation,
 )
 from asr_server.features.speakers.diarization.package import EMBEDDED
-from asr_server.features.speakers.diarization.windows import Models
+from asr_server.features.speakers.diarization.windows import SpeakerModels
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -47,11 +47,11 @@ _TRIED_FRAMES = (100, 200)  # one and two seconds
 _MOST_CHARACTERS = 300  # of another library's error
 
 
-def load(source: str) -> Models:
+def load(source: str) -> SpeakerModels:
     """Load the models. `source`: `embedded` or a directory. Raises `WeightsError`."""
     if source == EMBEDDED:
         weights = embedded_weights.read()
-        return Models(
+        return SpeakerModels(
             Segmentation(models.session(weights.segmentation)),
             Embedding(models.session(weights.embedding)),
             Plda(weights.plda),
@@ -59,7 +59,7 @@ def load(source: str) -> Models:
     if reason := missing(source):
         raise WeightsError(reason)
     embedding, dimensions = _embedding(first_of(source, EMBEDDINGS))
-    return Models(_segmentation(first_of(source, SEGMENTATIONS)), embedding, _plda(source, dimensions))
+    return SpeakerModels(_segmentation(first_of(source, SEGMENTATIONS)), embedding, _plda(source, dimensions))
 
 
 def _segmentation(path: str) -> Segmentation:

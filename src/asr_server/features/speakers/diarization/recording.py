@@ -16,7 +16,7 @@ from asr_server.features.speakers.diarization import clustering, spans
 from asr_server.features.speakers.diarization.clustering import Pieces
 from asr_server.features.speakers.diarization.models import WINDOW_SAMPLES, Samples
 from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount
-from asr_server.features.speakers.diarization.windows import Models, Overlap, Piece, Window, analyse
+from asr_server.features.speakers.diarization.windows import Overlap, Piece, SpeakerModels, SpeakerWindow, analyse
 
 _STEP_SAMPLES = WINDOW_SAMPLES // 4
 _EDGE_SAMPLES = (WINDOW_SAMPLES - _STEP_SAMPLES) // 2
@@ -29,7 +29,7 @@ class RecordingDiarizer:
     `pieces`: what is known of the recording already.
     """
 
-    def __init__(self, models: Models, pieces: Iterable[Piece] = ()) -> None:
+    def __init__(self, models: SpeakerModels, pieces: Iterable[Piece] = ()) -> None:
         self._models = models
         self._sound = np.zeros(0, np.float32)
         self._begin = 0  # the sample with which `_sound` begins
@@ -58,7 +58,7 @@ class RecordingDiarizer:
 
     def _analyse(self, until: int) -> None:
         """Use the first 10 s of the sound for what is between `_done` and `until`."""
-        window = Window(self._windows, self._begin, (self._done, until), self._sound[:WINDOW_SAMPLES])
+        window = SpeakerWindow(self._windows, self._begin, (self._done, until), self._sound[:WINDOW_SAMPLES])
         pieces, overlaps = analyse(self._models, window)
         self._pieces += pieces
         self._overlaps += overlaps

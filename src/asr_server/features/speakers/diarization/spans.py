@@ -24,7 +24,7 @@ _LONGEST_PAUSE_MS = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class VoiceSpan:
     """Speech of one speaker."""
 
     begin: int  # first sample
@@ -40,7 +40,7 @@ def clear(pieces: Sequence[Piece]) -> list[Piece]:
     return [piece for piece in heard if piece.voice_s >= least_s]
 
 
-def attributed(pieces: Sequence[Piece], overlaps: Sequence[Overlap], centres: Vectors) -> list[Span]:
+def attributed(pieces: Sequence[Piece], overlaps: Sequence[Overlap], centres: Vectors) -> list[VoiceSpan]:
     """Return the spans of the speaker of each piece and each overlap. `centres`: (speakers, D), at least one."""
     heard = [piece for piece in pieces if piece.voice is not None]
     voices = np.array([piece.voice for piece in heard], np.float64).reshape(len(heard), centres.shape[1])
@@ -55,12 +55,12 @@ def attributed(pieces: Sequence[Piece], overlaps: Sequence[Overlap], centres: Ve
                 nearest = min(own, key=lambda piece: _distance(piece, overlap))
                 spans.append(_span(overlap.begin, overlap.end, likeness[nearest]))
     # Speech too short to be recognised is that of whoever speaks nearest to it; of speaker 0 if there is nobody.
-    known = [span for span in spans if span.speaker >= 0] or [Span(0, 0, 0, 0.0)]
+    known = [span for span in spans if span.speaker >= 0] or [VoiceSpan(0, 0, 0, 0.0)]
     named = iter(of_nearest([span for span in spans if span.speaker < 0], known))
     return [span if span.speaker >= 0 else next(named) for span in spans]
 
 
-def turns(spans: Sequence[Span]) -> tuple[Turn, ...]:
+def turns(spans: Sequence[VoiceSpan]) -> tuple[Turn, ...]:
     """Spans of one speaker that follow each other are one turn."""
     found: list[Turn] = []
     latest: dict[int, int] = {}  # the place of each speaker's latest turn
@@ -78,7 +78,7 @@ def turns(spans: Sequence[Span]) -> tuple[Turn, ...]:
     return tuple(found)
 
 
-def _continues(found: Sequence[Turn], latest: Mapping[int, int], span: Span, start_ms: int) -> bool:
+def _continues(found: Sequence[Turn], latest: Mapping[int, int], span: VoiceSpan, start_ms: int) -> bool:
     """True if the span belongs to its speaker's latest turn: after a short pause in which nobody else speaks."""
     if span.speaker not in latest:
         return False
@@ -88,22 +88,22 @@ def _continues(found: Sequence[Turn], latest: Mapping[int, int], span: Span, sta
     return start_ms <= until_ms + _GAP_MS or quiet
 
 
-def _span(begin: int, end: int, likeness: Vectors) -> Span:
+def _span(begin: int, end: int, likeness: Vectors) -> VoiceSpan:
     """`likeness` to each speaker; all zero where nothing is known. The speaker is -1 then."""
     if not likeness.any():
-        return Span(begin, end, -1, 0.0)
+        return VoiceSpan(begin, end, -1, 0.0)
     speaker = int(likeness.argmax())
     others = np.delete(likeness, speaker) / abs(likeness[speaker])
-    return Span(begin, end, speaker, float(np.clip(1 - others.max(), 0, 1)) if len(others) else 1.0)
+    return VoiceSpan(begin, end, speaker, float(np.clip(1 - others.max(), 0, 1)) if len(others) else 1.0)
 
 
-def of_nearest(unknown: Sequence[Span], known: Sequence[Span]) -> list[Span]:
+def of_nearest(unknown: Sequence[VoiceSpan], known: Sequence[VoiceSpan]) -> list[VoiceSpan]:
     """Return each span as that of the speaker nearest to it in time."""
     begins, ends = np.array([(span.begin, span.end) for span in known]).T
     places = [int(np.maximum(begins - span.end, span.begin - ends).argmin()) for span in unknown]
     return [replace(span, speaker=known[place].speaker) for span, place in zip(unknown, places, strict=True)]
 
 
-def _distance(one: Span | Piece, other: Span | Overlap) -> int:
+def _distance(one: VoiceSpan | Piece, other: VoiceSpan | Overlap) -> int:
     """Return the samples between them; less than 0 where they overlap."""
     return max(one.begin - other.end, other.begin - one.end)

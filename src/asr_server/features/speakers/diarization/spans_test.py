@@ -5,14 +5,14 @@ import pytest
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.features.speakers.diarization import spans
-from asr_server.features.speakers.diarization.spans import Span
+from asr_server.features.speakers.diarization.spans import VoiceSpan
 from asr_server.features.speakers.diarization.windows import Overlap, Piece
 
 CENTRES = np.eye(2)
 
 
 def _spans(*parts):
-    return [Span(round(begin * SAMPLE_RATE), round(end * SAMPLE_RATE), who, 1.0) for who, begin, end in parts]
+    return [VoiceSpan(round(begin * SAMPLE_RATE), round(end * SAMPLE_RATE), who, 1.0) for who, begin, end in parts]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ _LEAST_SAMPLES = SAMPLE_RATE // 2
 
 
 @dataclass(frozen=True, slots=True)
-class Models:
+class SpeakerModels:
     """The models that sound is analysed with."""
 
     segmentation: Segmentation
@@ -59,7 +59,7 @@ class Overlap:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SpeakerWindow:
     """A window of sound to analyse."""
 
     number: int  # counts windows
@@ -68,7 +68,7 @@ class Window:
     sound: Samples
 
 
-def analyse(models: Models, window: Window) -> tuple[list[Piece], list[Overlap]]:
+def analyse(models: SpeakerModels, window: SpeakerWindow) -> tuple[list[Piece], list[Overlap]]:
     """Return the speech in the used part of a window of up to 10 s."""
     active = models.segmentation(window.sound)
     frame = WINDOW_SAMPLES / len(active)

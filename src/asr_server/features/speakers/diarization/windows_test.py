@@ -5,7 +5,7 @@ import pytest
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.features.speakers.diarization.models import WINDOW_SAMPLES
-from asr_server.features.speakers.diarization.windows import Models, Window, analyse
+from asr_server.features.speakers.diarization.windows import SpeakerModels, SpeakerWindow, analyse
 
 FRAMES = 1000  # of 10 ms
 
@@ -18,8 +18,8 @@ def _analysed(*speech):
     active = np.zeros((FRAMES, 3), bool)
     for person, start_s, end_s in speech:
         active[round(start_s * 100) : round(end_s * 100), person] = True
-    models = Models(lambda _: active, lambda sound: np.array([sound[0], sound[-1] + 1]) / SAMPLE_RATE)
-    window = Window(0, 0, (0, WINDOW_SAMPLES), np.arange(WINDOW_SAMPLES, dtype=np.float64))
+    models = SpeakerModels(lambda _: active, lambda sound: np.array([sound[0], sound[-1] + 1]) / SAMPLE_RATE)
+    window = SpeakerWindow(0, 0, (0, WINDOW_SAMPLES), np.arange(WINDOW_SAMPLES, dtype=np.float64))
     pieces, _ = analyse(models, window)
     return [
         (piece.begin / SAMPLE_RATE, piece.end / SAMPLE_RATE, None if piece.voice is None else tuple(piece.voice))

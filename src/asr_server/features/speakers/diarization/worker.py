@@ -18,7 +18,7 @@ from asr_server.features.speakers.diarization.live import LiveDiarizer
 from asr_server.features.speakers.diarization.models import Samples
 from asr_server.features.speakers.diarization.recording import RecordingDiarizer
 from asr_server.features.speakers.diarization.turns import SpeakerCount
-from asr_server.features.speakers.diarization.windows import Models, Piece
+from asr_server.features.speakers.diarization.windows import Piece, SpeakerModels
 from asr_server.processes import messages, worker
 
 Diarizer = RecordingDiarizer | LiveDiarizer
@@ -44,7 +44,7 @@ def main() -> None:
     os._exit(0)
 
 
-def serve(requests: BinaryIO, answers: BinaryIO, models: Models) -> None:
+def serve(requests: BinaryIO, answers: BinaryIO, models: SpeakerModels) -> None:
     """Answer requests until there are no more."""
 
     def answer(content: dict[str, Any], data: bytes, recordings: dict[int, Diarizer]) -> bytes:
@@ -60,7 +60,9 @@ def refuse(requests: BinaryIO, answers: BinaryIO, reason: str) -> None:
         answers.flush()
 
 
-def _answer(request: wire.SpeakerRequest, samples: Samples, recordings: dict[int, Diarizer], models: Models) -> bytes:
+def _answer(
+    request: wire.SpeakerRequest, samples: Samples, recordings: dict[int, Diarizer], models: SpeakerModels
+) -> bytes:
     match request.action, recordings.get(request.analysis):
         case "start", _:
             recordings[request.analysis] = LiveDiarizer(models) if request.live else RecordingDiarizer(models)
@@ -76,7 +78,7 @@ def _answer(request: wire.SpeakerRequest, samples: Samples, recordings: dict[int
     return messages.packed({})
 
 
-def _warm_up(models: Models) -> None:
+def _warm_up(models: SpeakerModels) -> None:
     """Import what is imported at the first use before the process is confined."""
     noise = np.random.default_rng(0).normal(0, 0.1, 11 * SAMPLE_RATE).astype(np.float32)
     voices = [models.embedding(noise[: (second + 1) * SAMPLE_RATE]) for second in range(4)]

@@ -33,7 +33,7 @@ class SpeechTimes:
     infer_s: float  # inside the engine
 
 
-class SpeechClient:
+class SpeechEngineClient:
     """Submits sentences for one speech engine to its thread.
 
     `model_id`: what speaks. `model`: its name on the thread. `deadline_s` is by `clock`: what is not spoken by then

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable, SpeechFailed
-from asr_server.engine.fake_script import FakeScript, ScriptSource, SpeechRule, SpeechScript, strike
+from asr_server.engine.fake_script import FakeScript, ScriptSource, SpeechRule, SpokenScript, strike
 from asr_server.features.speech_output.engines.protocol import (
     OPENAI_VOICES,
     Sentence,
@@ -144,7 +144,7 @@ class FakeSpeechEngine:
         """Forget a row."""
         self._rows.pop(key, None)
 
-    def _script(self) -> SpeechScript:
+    def _script(self) -> SpokenScript:
         script = self.scripts.current().speech
         if self.scripts.changes != self._changes:
             self._changes = self.scripts.changes
@@ -152,7 +152,7 @@ class FakeSpeechEngine:
             self._applied.clear()
         return script
 
-    def _rule(self, item: Sentence, script: SpeechScript) -> SpeechRule:
+    def _rule(self, item: Sentence, script: SpokenScript) -> SpeechRule:
         """Return the first rule that applies; one without any effect if none does."""
         for rule in script.rules:
             if rule.matches(item.text, self._calls) and not (rule.times and self._applied[rule] >= rule.times):

@@ -6,7 +6,7 @@ import pytest
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import EngineFailed, EngineOutOfMemory, ModelUnavailable, SpeechFailed
 from asr_server.engine import fake_script
-from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpeechScript
+from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpokenScript
 from asr_server.features.speech_output.engines.fake import BLOCK_SAMPLES, FakeSpeechEngine
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechFinish, VoiceSample
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
@@ -15,7 +15,7 @@ LONG = Sentence("a" * 40, "low")  # two seconds
 
 
 def scripted(*rules, **fields):
-    engine = FakeSpeechEngine(FakeScript(speech=SpeechScript(rules, **fields)))
+    engine = FakeSpeechEngine(FakeScript(speech=SpokenScript(rules, **fields)))
     if not fields.get("load_failures"):
         engine.load()
     return engine
@@ -69,7 +69,7 @@ def test_loads_fail_as_often_as_the_script_says():
     with pytest.raises(ModelUnavailable):
         engine.load()
     engine.load()
-    engine.scripts.replace(FakeScript(speech=SpeechScript(load_failures=1)))
+    engine.scripts.replace(FakeScript(speech=SpokenScript(load_failures=1)))
     with pytest.raises(ModelUnavailable):
         engine.load()
 

@@ -21,7 +21,7 @@ from asr_server.engine.torch import memory
 from asr_server.engine.torch.capacity import Capacity
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.linear import MakeLinear, plain
-from asr_server.engine.torch.passes import Layout, Pass, Span
+from asr_server.engine.torch.passes import Layout, Pass, TokenSpan
 from asr_server.engine.torch.slots import RowInput, Slots
 from asr_server.engine.torch.step_graphs import Capture, Computed
 from asr_server.features.speech_output.engines.qwen_tts.code_predictor import CodePredictor
@@ -124,7 +124,7 @@ class Talker(Slots[SpokenRow]):
     def step(self, *rows: SpokenRow) -> None:
         """Complete a frame of each row, and find the first code of the next."""
         rows = rows or tuple(self.decoding)
-        spans = [Span(slot, row.length, 1) for slot, row in enumerate(rows, self.rows.index(rows[0]))]
+        spans = [TokenSpan(slot, row.length, 1) for slot, row in enumerate(rows, self.rows.index(rows[0]))]
         layout = Layout(self.arena, spans, [row.code for row in rows])
         aim = Pass(self.arena, layout)
         count, chances = len(rows), self._chances(rows)
