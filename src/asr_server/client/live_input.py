@@ -21,9 +21,9 @@ _CONTROL_BYTES = 32 * 1024  # what a control frame counts besides its text: far 
 
 @dataclass(slots=True, eq=False)
 class ControlFrame:
-    """A text frame and its place: behind all audio before `position`."""
+    """A text frame and its place in the audio."""
 
-    position: int
+    position: int  # it is behind all audio before this
     text: str
 
 

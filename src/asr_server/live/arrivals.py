@@ -34,7 +34,7 @@ def began_before_moving_s(max_utterance_s: float) -> float:
 
 @dataclass(slots=True)
 class ArrivalTimes:
-    """When the latest audio of one session arrived."""
+    """The times at which the latest audio of one session arrived."""
 
     ends_samples: deque[int] = field(default_factory=lambda: deque(maxlen=_ARRIVALS_KEPT))
     times_s: deque[float] = field(default_factory=lambda: deque(maxlen=_ARRIVALS_KEPT))

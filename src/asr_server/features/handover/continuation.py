@@ -1,5 +1,4 @@
-"""Where another server can go on with a live session, which its client carries there, and how the messages of the two
-make one session. Data only."""
+"""A place from which another server can go on with a live session. Its client carries it there. Data only."""
 
 from __future__ import annotations
 
@@ -53,7 +52,7 @@ class ShownUtterance:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """How many utterances and seconds there were before a session's own first ones."""
+    """The number of utterances and seconds before a session's own first ones."""
 
     utterances: int = 0
     seconds: float = 0.0

@@ -46,7 +46,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class HandoverOptions:
-    """How a session begins that may move."""
+    """The options with which a session begins that may move."""
 
     query_rules: TurnConfig  # that the client's query asks for, which it sends to every server
     begin: Continuation | None = None  # where the session begins; None for a new one
@@ -68,7 +68,7 @@ class _StateMessage(PartMessage):
 
 @dataclass(frozen=True, slots=True)
 class ContinuationIssued(_StateMessage):
-    """From where another server can go on; everything before it has been sent."""
+    """A place from which another server can go on; everything before it has been sent."""
 
     def wire(self) -> Json:
         """Return the message of the wire."""

@@ -1,5 +1,6 @@
-"""What the client of a session has been shown, where one session goes on in another: no committed word is taken back,
-none is shown twice, and the labels of speakers stay. Pure.
+"""The text that the client of a session has been shown, where one session goes on in another. Pure.
+
+No committed word is taken back, none is shown twice, and the labels of speakers stay.
 
 Another session may put a cut elsewhere, or word an open utterance otherwise. It knows no voice of the session: its own
 letters begin after those that were shown, so that a letter never means two people.
@@ -37,11 +38,11 @@ class Consistent:
 
 @dataclass(frozen=True, slots=True)
 class _Shown:
-    """The text of the open utterance. `end_s`: the end of the audio that it was made from."""
+    """The text of the open utterance."""
 
     utterance: int
     committed: str
-    end_s: float
+    end_s: float  # of the audio that it was made from
 
 
 class ShownText:

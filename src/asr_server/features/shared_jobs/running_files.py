@@ -79,7 +79,7 @@ class RunningFiles:
         return _again(self._recording)
 
     def parts(self, identity: str) -> JobParts:
-        """What is spoken already."""
+        """Return what is spoken already."""
         return JobParts(_again(self._speech), _again(self._listed))
 
     def new_result(self, identity: str) -> BinaryIO:

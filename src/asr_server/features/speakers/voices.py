@@ -246,7 +246,7 @@ class _NewerVersion(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _StoredVoice:
-    """The content of a file. `voice_print`: float32, little-endian, in base64."""
+    """The content of a file."""
 
     version: Literal[1]
     id: str
@@ -254,7 +254,7 @@ class _StoredVoice:
     consent: str
     created_at: float
     model: str
-    voice_print: str
+    voice_print: str  # float32, little-endian, in base64
 
 
 _stored_voices = TypeAdapter(_StoredVoice)

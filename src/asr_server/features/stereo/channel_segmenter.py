@@ -30,13 +30,13 @@ _LEAST_TURN = SAMPLE_RATE * 3 // 10  # samples of another's speech that divide a
 
 @dataclass(slots=True)
 class _Channel:
-    """`waiting`: spans whose division is not known yet. `regions`: speech that may divide spans of other channels."""
+    """A channel of the recording, and its speech that is not handed out yet."""
 
     index: int
     speaker: str
     segmenter: Segmenter
-    waiting: deque[SpeechSpan] = field(default_factory=deque)
-    regions: deque[tuple[int, int]] = field(default_factory=deque)
+    waiting: deque[SpeechSpan] = field(default_factory=deque)  # their division is not known yet
+    regions: deque[tuple[int, int]] = field(default_factory=deque)  # of speech that may divide spans of other channels
     has_ended: bool = False
 
     @property
