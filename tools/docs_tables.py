@@ -15,7 +15,7 @@ from asr_server.core.settings import Settings
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
 from asr_server.features.realtime import event_reference
-from asr_server.features.speech_output.text_socket import reference as speech_messages
+from asr_server.features.speech_output.text_socket import messages as speech_messages
 from asr_server.http_app import METRICS
 from asr_server.live.machine.table import TABLE as TRANSITIONS
 from asr_server.net.errors import TABLE

@@ -3,13 +3,13 @@
 import pytest
 from starlette.websockets import WebSocket
 
-from asr_server.features.realtime import handshake
+from asr_server.features.realtime.route import read_handshake
 
 
 def _read(headers=(), protocols=(), query=""):
     raw = [(name.encode(), value.encode()) for name, value in headers]
     scope = {"type": "websocket", "headers": raw, "subprotocols": list(protocols), "query_string": query.encode()}
-    return handshake.read(WebSocket(scope, None, None))
+    return read_handshake(WebSocket(scope, None, None))
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,14 @@ import asyncio
 import secrets
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 
 from fastapi import APIRouter, WebSocket
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
 from asr_server.core.errors import AsrError, InvalidInput, NothingToCommit, SessionExpired, ShuttingDown
-from asr_server.features.realtime import events, g711, handshake, shapes
+from asr_server.features.realtime import events, g711, shapes
 from asr_server.features.realtime.config import Config, ServerDefaults
 from asr_server.features.realtime.conversation import Conversation
 from asr_server.features.realtime.shapes import Identity
@@ -20,13 +21,15 @@ from asr_server.live.machine.cutting import WholeSamples
 from asr_server.live.machine.events import Audio, Configure, Flush, Reset
 from asr_server.live.options import LiveSessionOptions
 from asr_server.live.session import LiveConnection
-from asr_server.net import websocket_io
+from asr_server.net import credentials, websocket_io
 from asr_server.net.access import reject_websocket
 from asr_server.net.errors import Json
 from asr_server.services import Services
 
 router = APIRouter(tags=["realtime"])
 
+_BETA_PROTOCOL = "openai-beta.realtime-v1"
+_BETA_HEADER = "realtime=v1"
 _MIN_COMMIT_MS = 100
 _GOODBYE_S = 1.0
 _LARGE_FRAME = 256 * 1024  # parsing more than this takes milliseconds: not on the event loop
@@ -38,7 +41,7 @@ router.add_api_route("/v1/realtime", websocket_io.refuse_plain_request, include_
 @router.websocket("/v1/realtime")
 async def realtime(socket: WebSocket) -> None:
     """Transcription over OpenAI's Realtime protocol."""
-    opening, services, caller = handshake.read(socket), socket.app.state.services, socket.state.caller
+    opening, services, caller = read_handshake(socket), socket.app.state.services, socket.state.caller
     defaults = ServerDefaults.of(services)
     try:
         config = defaults.initial(opening.model) if caller.session is None else defaults.restored(caller.session)
@@ -176,3 +179,22 @@ class _RealtimeConnection:
             return self._defaults.updated(self._config, update.session)
         except InvalidInput as error:
             raise shapes.with_beta_path(error) if update.flat else error from None
+
+
+@dataclass(frozen=True, slots=True)
+class Handshake:
+    """The properties that the opening request asks for."""
+
+    beta: bool  # the client speaks the beta protocol
+    model: str | None
+    subprotocol: str | None  # the one to select
+
+
+def read_handshake(socket: WebSocket) -> Handshake:
+    """Return the handshake of this socket. An unknown value counts as absent."""
+    offered: list[str] = socket.scope.get("subprotocols") or []
+    return Handshake(
+        beta=_BETA_PROTOCOL in offered or _BETA_HEADER in socket.headers.get("openai-beta", ""),
+        model=socket.query_params.get("model"),
+        subprotocol=credentials.realtime_subprotocol(socket),
+    )

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from asr_server.features.speakers.live_names import LiveNames
+from asr_server.features.speakers.live_labels import LiveNames
 from asr_server.features.speakers.voices import NamedVoice
 
 _ANN, _BOB, _CYD = np.eye(3, dtype=np.float32)

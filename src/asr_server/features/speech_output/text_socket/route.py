@@ -12,16 +12,17 @@ from asr_server.features.speech_output.fields import request_for
 from asr_server.features.speech_output.outbox import SpokenAudio
 from asr_server.features.speech_output.session import SpeechSession
 from asr_server.features.speech_output.sessions import SpeechSessions
-from asr_server.features.speech_output.text_socket.client_messages import (
+from asr_server.features.speech_output.text_socket.messages import (
     Cancel,
     ClientMessage,
     End,
     FlushText,
     Start,
     TextPiece,
+    error_message,
     parse,
+    render,
 )
-from asr_server.features.speech_output.text_socket.server_messages import error_message, render
 from asr_server.net import websocket_io
 from asr_server.net.access import Caller
 from asr_server.services import Services

@@ -1,4 +1,4 @@
-"""What `WS /ws/speech` takes for a message."""
+"""The messages of `WS /ws/speech`, in both directions."""
 
 import json
 
@@ -6,13 +6,21 @@ import pytest
 
 from asr_server.core.errors import InvalidValue, MalformedBody
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
-from asr_server.features.speech_output.text_socket import client_messages, reference
-from asr_server.features.speech_output.text_socket.client_messages import MAX_MESSAGE_CHARS, parse
+from asr_server.features.speech_output.outbox import (
+    Flushed,
+    SentenceEnded,
+    SentenceStarted,
+    SessionDone,
+    SessionStarted,
+    SpeechCancelled,
+)
+from asr_server.features.speech_output.text_socket import messages
+from asr_server.features.speech_output.text_socket.messages import MAX_MESSAGE_CHARS, parse
 
 
 def test_the_reference_has_every_message():
     """One row for each model."""
-    assert list(reference.CLIENT) == list(client_messages.MODELS)
+    assert list(messages.CLIENT) == list(messages.MODELS)
 
 
 def test_samples_are_the_default():
@@ -57,3 +65,33 @@ def test_the_field_at_fault_is_named(message, param):
     with pytest.raises(InvalidValue) as refused:
         parse(json.dumps(message))
     assert refused.value.param == param
+
+
+EVENTS = [
+    SessionStarted("speech_1", SpeechFormat.MP3, ("instructions",)),
+    SentenceStarted(2, "Well.", 36_012),
+    SentenceEnded(2, 12),
+    Flushed(),
+    SpeechCancelled(2, 48_000),
+    SessionDone(3, 24_000),
+]
+
+
+def test_the_reference_has_every_message_and_all_that_it_holds():
+    """In the order in which a session says them."""
+    said = [*map(messages.render, EVENTS), messages.error_message(InvalidValue("No.", param="voice"))]
+    assert [message["type"] for message in said] == list(messages.SERVER)
+    for message in said:
+        assert all(f"`{name}`" in messages.SERVER[message["type"]] for name in message if name != "type"), message
+
+
+def test_places_are_in_milliseconds():
+    """Rounded, from samples."""
+    values = [{k: v for k, v in messages.render(event).items() if isinstance(v, int)} for event in EVENTS[1:]]
+    assert values == [
+        {"index": 2, "start_ms": 1500},
+        {"index": 2, "duration_ms": 0},
+        {},
+        {"sentences_done": 2, "sent_ms": 2000},
+        {"sentences": 3, "duration_ms": 1000},
+    ]

@@ -1,0 +1,150 @@
+"""The messages of `WS /ws/speech` besides binary frames, and the tables of docs/use/speech.md about them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ValidationError
+
+from asr_server.core.audio import SPEECH_RATE
+from asr_server.core.errors import InvalidValue, MalformedBody
+from asr_server.features.speech_output.encoding.formats import SpeechFormat
+from asr_server.features.speech_output.fields import SpeechOptions, StreamedFormat, Text
+from asr_server.features.speech_output.outbox import (
+    Flushed,
+    SentenceEnded,
+    SentenceStarted,
+    SessionDone,
+    SessionStarted,
+    SpeechCancelled,
+)
+from asr_server.net import websocket_io
+from asr_server.net.errors import CodedError, Json, error_body
+
+# A piece of text is a few words; a whole text of the usual limit fits, however it is escaped.
+MAX_MESSAGE_CHARS = 256 * 1024
+
+
+class Start(SpeechOptions):
+    """Set the options of speaking for the texts of the socket."""
+
+    type: Literal["start"] = "start"
+    response_format: StreamedFormat = SpeechFormat.PCM
+
+
+class TextPiece(BaseModel):
+    """The next piece of the text."""
+
+    type: Literal["text"]
+    text: Text
+
+
+class FlushText(BaseModel):
+    """Speak the text that has arrived."""
+
+    type: Literal["flush"]
+
+
+class Cancel(BaseModel):
+    """Stop speaking and forget the text that has arrived."""
+
+    type: Literal["cancel"]
+
+
+class End(BaseModel):
+    """Speak the text that has arrived, then close."""
+
+    type: Literal["end"]
+
+
+ClientMessage = Start | TextPiece | FlushText | Cancel | End
+MODELS: dict[str, type[ClientMessage]] = {
+    "start": Start,
+    "text": TextPiece,
+    "flush": FlushText,
+    "cancel": Cancel,
+    "end": End,
+}
+
+
+def parse(text: str | None) -> ClientMessage:
+    """Return the message in a text frame. `text` is None for a binary frame.
+
+    Raises `MalformedBody` for what is no JSON object, `InvalidValue` with the field at fault.
+    """
+    if text is None:
+        raise MalformedBody("Binary frames have no meaning here: messages are text frames of JSON.")
+    if len(text) > MAX_MESSAGE_CHARS:
+        raise MalformedBody(f"The message has more than {MAX_MESSAGE_CHARS} characters: send the text in pieces.")
+    try:
+        values = websocket_io.parse_json(text)
+    except (ValueError, RecursionError):
+        raise MalformedBody("The message is not valid JSON, or has too many values.") from None
+    if not isinstance(values, dict):
+        raise MalformedBody("The message must be a JSON object with a 'type'.")
+    kind = values.get("type")
+    model = MODELS.get(kind) if isinstance(kind, str) else None
+    if model is None:
+        raise InvalidValue(f"Unknown 'type'. There are: {', '.join(MODELS)}.", param="type")
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        param = str(first["loc"][0]) if first["loc"] else None
+        raise InvalidValue(f"Invalid value for '{param}': {first['msg']}.", param=param) from None
+
+
+Telling = SessionStarted | SentenceStarted | SentenceEnded | Flushed | SpeechCancelled | SessionDone
+
+
+def render(event: Telling) -> Json:
+    """Return the message for an event."""
+    match event:
+        case SessionStarted(id=identity, format=audio_format, ignored=ignored):
+            options = {"sample_rate": SPEECH_RATE, "format": audio_format.value, "ignored": list(ignored)}
+            return {"type": "started", "id": identity, **options}
+        case SentenceStarted(index=index, text=text, start_samples=start):
+            return {"type": "sentence", "index": index, "text": text, "start_ms": _ms(start)}
+        case SentenceEnded(index=index, samples=samples):
+            return {"type": "sentence_done", "index": index, "duration_ms": _ms(samples)}
+        case Flushed():
+            return {"type": "flushed"}
+        case SpeechCancelled(sentences=sentences, samples=samples):
+            return {"type": "cancelled", "sentences_done": sentences, "sent_ms": _ms(samples)}
+        case SessionDone(sentences=sentences, samples=samples):
+            return {"type": "done", "sentences": sentences, "duration_ms": _ms(samples)}
+
+
+def error_message(error: CodedError) -> Json:
+    """Return the message for an error."""
+    return {"type": "error", **error_body(error)}
+
+
+def _ms(samples: int) -> int:
+    return round(samples * 1000 / SPEECH_RATE)
+
+
+CLIENT: dict[str, str] = {
+    "start": (
+        "how to speak: `voice`, `language`, `response_format` (`pcm` if it is not given), `speed`, `instructions`, "
+        "`seed`, `spell_out`, `pause_ms`, as for `POST /v1/audio/speech`; the first message, or left out; answered by "
+        "`started`"
+    ),
+    "text": "`text`: the next piece of the text, cut anywhere",
+    "flush": "speak all that has arrived, also a sentence without an end; answered by `flushed`",
+    "cancel": "stop at once and forget all that has arrived; answered by `cancelled`",
+    "end": "speak all that has arrived; answered by `done`, and the socket is closed with 1000",
+}
+
+SERVER: dict[str, str] = {
+    "started": (
+        "`id` (in the log), `sample_rate`, `format`, `ignored`: options that the engine has no use for; before "
+        "everything else"
+    ),
+    "sentence": "`index` from 0, `text`, `start_ms`: the binary frames from here on are its audio",
+    "sentence_done": "`index`, `duration_ms`: its length with the pause before it",
+    "flushed": "everything before the `flush` was sent",
+    "cancelled": "`sentences_done`, `sent_ms`: what was sent so far; nothing follows of the cancelled text",
+    "done": "`sentences`, `duration_ms`: what was sent in all",
+    "error": "`error` with `message`, `type`, `param` and `code`",
+}
