@@ -20,7 +20,7 @@ from packaging.requirements import Requirement
 from asr_server import __version__
 from asr_server.cli.conftest import tls
 from asr_server.engine import capabilities
-from asr_server.features.speech_output import number_words
+from asr_server.features.speech_output import spoken_form
 from E2Etest.process import running
 from tools import requirements
 
@@ -332,5 +332,5 @@ def test_the_slim_image_keeps_what_numbers_are_spoken_with(tmp_path):
     subprocess.run(shlex.split(command), cwd=tmp_path, check=True)
     kept = {path.stem for path in data.iterdir()}
     languages = {path.stem.partition("_")[0] for path in (Path(babel.__file__).parent / "locale-data").glob("*.dat")}
-    assert {name.partition("_")[0] for name in kept} == {"root", *filter(number_words.knows, languages)}
+    assert {name.partition("_")[0] for name in kept} == {"root", *filter(spoken_form.knows, languages)}
     assert {"de", "de_CH", "en_GB", "pt_BR"} <= kept

@@ -75,7 +75,7 @@ ONLY_IN = {
     "wcwidth": {"text"},
     "budoux": {"text"},
     "sentencex": {"text.sentences"},
-    "num2words": {"features.speech_output.number_words"},
+    "num2words": {"features.speech_output.spoken_form"},
     "rich": {"cli"},
     "prometheus_client": {"ops", "features.gateway"},
 }

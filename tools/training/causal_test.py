@@ -11,8 +11,7 @@ from asr_server.engine.protocol import Utterance as Request
 from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.frontend import LogMel
 from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
-from asr_server.features.encoders.causal_audio import CausalAudio
-from asr_server.features.encoders.causal_encoder import CausalEncoder
+from asr_server.features.encoders.causal_encoder import CausalAudio, CausalEncoder
 from tools.training.causal import CausalNetwork, load
 from tools.training.manifest import read_manifest
 from tools.training.network import Network

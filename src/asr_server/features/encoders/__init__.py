@@ -22,10 +22,10 @@ def _check(plan: Plan, directory: Path) -> None:
 
 
 def _load(plan: Plan, directory: Path, parts: Parts, make_linear: MakeLinear) -> LoadedEncoder | None:
-    from asr_server.features.encoders import causal_audio, exported_encoder
+    from asr_server.features.encoders import causal_encoder, exported_encoder
 
     if plan.value("use_causal_encoder"):
-        return causal_audio.load(parts, make_linear)
+        return causal_encoder.load(parts, make_linear)
     return exported_encoder.load(plan, directory, parts)
 
 

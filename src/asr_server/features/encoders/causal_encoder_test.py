@@ -21,8 +21,7 @@ from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.frontend import LogMel
 from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
 from asr_server.features.encoders import onnx_export
-from asr_server.features.encoders.causal_audio import CausalAudio
-from asr_server.features.encoders.causal_encoder import CausalEncoder, EncoderState, Stream
+from asr_server.features.encoders.causal_encoder import CausalAudio, CausalEncoder, EncoderState, Stream
 from asr_server.features.encoders.options import CAUSAL_KEY
 
 pytestmark = pytest.mark.torch

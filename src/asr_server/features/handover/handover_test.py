@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import SpeakerRun
 from asr_server.features.handover.continuation import Offset, ShownUtterance, TurnSettings
-from asr_server.features.handover.handover import HandoverOptions, SessionHandover
-from asr_server.features.handover.handover_points import BytePositions
+from asr_server.features.handover.handover import BytePositions, HandoverOptions, SessionHandover
 from asr_server.features.speakers.live_labels import UtteranceSpeakers
 from asr_server.live import route
 from asr_server.live.machine.conftest import config, receive, recognize, result_for, silence, speech

@@ -1,16 +1,161 @@
 """A recording whose speakers are lost: its text goes on, and its labels say why there are none."""
 
+from __future__ import annotations
+
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from asr_server.core.errors import SpeakersUnavailable
-from asr_server.core.transcript import MAX_SPEAKERS, Segment
+from asr_server.core.transcript import MAX_SPEAKERS, Segment, TimeSource, Token, Word
 from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, Turn
-from asr_server.features.speakers.recording_speakers import RecordingSpeakers
+from asr_server.features.speakers.recording_speakers import RecordingSpeakers, labelled
 from asr_server.recordings.requests import SpeakerOptions
+from asr_server.text import words
+
+NAMES = ["A", "Bob", "C"]
+
+
+def segment(text, *, start_ms=0, tokens=None, control=2):
+    """With a second a word, a token a word unless `tokens` are given, and ids that write nothing before them."""
+    split = words.split(text)
+    timed = [
+        Word(word, start_ms + 1000 * place, start_ms + 1000 * place + 900, TimeSource.ALIGNED)
+        for place, word in enumerate(split)
+    ]
+    gaps = words.gaps(text, split)
+    written = [(gap + word).encode() for gap, word in zip(gaps, split, strict=True)] if tokens is None else tokens
+    spoken = tuple(Token(each, -0.1 * place) for place, each in enumerate(written))
+    return Segment(
+        start_ms=start_ms,
+        end_ms=start_ms + 1000 * len(split),
+        text=text,
+        language="English",
+        tokens=tuple(range(control + len(spoken))),
+        mean_logprob=-0.5,
+        no_speech_prob=0.1,
+        complete=False,
+        words=tuple(timed),
+        spoken=spoken,
+        prompt_tokens=7,
+        audio_tokens=9,
+    )
+
+
+def divided(whole, *turns):
+    """The parts by turns of (speaker, start, end) in seconds."""
+    return labelled([whole], [Turn(who, 1000 * start, 1000 * end) for who, start, end in turns], NAMES)
+
+
+def test_a_segment_of_one_speaker_stays_whole():
+    whole = segment("Are you there?")
+    (part,) = divided(whole, (1, 0, 3))
+    assert replace(part, speaker=None, words=whole.words, mean_logprob=-0.5) == whole
+    assert (part.speaker, {word.speaker for word in part.words}) == ("Bob", {"Bob"})
+
+
+def test_a_part_has_its_own_words_times_tokens_and_probability():
+    first, second = divided(segment("Are you there? Yes, I am."), (0, 0, 3), (2, 3, 6))
+    assert [(part.text, part.speaker) for part in (first, second)] == [("Are you there?", "A"), ("Yes, I am.", "C")]
+    assert (first.start_ms, first.end_ms, second.start_ms, second.end_ms) == (0, 2900, 3000, 6000)
+    assert (first.tokens, second.tokens) == ((0, 1, 2, 3, 4), (5, 6, 7))
+    assert first.mean_logprob == pytest.approx(-0.1)
+    assert second.mean_logprob == pytest.approx(-0.4)
+    assert (first.complete, second.complete) == (True, False)  # only the end of the segment was cut off
+
+
+def test_words_that_occur_again_are_not_mistaken():
+    """Each is looked for behind the one before."""
+    parts = divided(segment("No. No. No, a banana, a nap."), (0, 0, 1), (1, 1, 2), (0, 2, 5), (1, 5, 7))
+    assert [part.text for part in parts] == ["No.", "No.", "No, a banana,", "a nap."]
+
+
+@pytest.mark.parametrize(
+    ("text", "turns", "texts"),
+    [
+        ("你好吗？我很好。", ((0, 0, 3), (1, 3, 6)), ["你好吗？", "我很好。"]),
+        ("هل أنت هنا؟ نعم، أنا هنا.", ((0, 0, 3), (1, 3, 6)), ["هل أنت هنا؟", "نعم، أنا هنا."]),
+        ("“Are you?” “Yes.”", ((0, 0, 2), (1, 2, 3)), ["“Are you?”", "“Yes.”"]),
+    ],
+)
+def test_other_scripts_and_quotes(text, turns, texts):
+    """Marks stay with the words that they belong to, with spaces between words and without."""
+    assert [part.text for part in divided(segment(text), *turns)] == texts
+
+
+def test_a_token_across_two_parts_belongs_to_the_first():
+    """It is counted once. A part without a token has the probability of the whole segment."""
+    first, second = divided(segment("你好。我好。", tokens=["你好。我好。".encode()]), (0, 0, 2), (1, 2, 4))
+    assert (first.text, second.text) == ("你好。", "我好。")
+    assert (len(first.spoken), len(second.spoken), second.mean_logprob) == (1, 0, -0.5)
+
+
+def test_a_text_without_words_has_the_speaker_of_its_time():
+    whole = replace(segment("42", start_ms=5000), words=())
+    assert [part.speaker for part in divided(whole, (0, 0, 5), (1, 5, 6))] == ["Bob"]
+
+
+def test_words_that_the_text_does_not_have_are_kept_with_what_is_said_around_them():
+    whole = segment("Are you there? Yes, I am.")
+    strange = [replace(word, text="zzz") if place in (1, 4) else word for place, word in enumerate(whole.words)]
+    first, second = divided(replace(whole, words=tuple(strange)), (0, 0, 3), (1, 3, 6))
+    assert (first.text, second.text) == ("Are you there?", "Yes, I am.")
+    assert [word.text for word in (*first.words, *second.words)] == [word.text for word in strange]
+
+
+def test_without_turns_nobody_is_named():
+    whole = segment("Hello.")
+    assert labelled([whole], [], NAMES) == (whole,)
+
+
+TEXTS = st.one_of(
+    st.lists(st.sampled_from(["no", "No.", "a", "banana,", "你好", "。", "สวัสดี", "نعم", "«x»", "-"]), max_size=12).map(
+        " ".join
+    ),
+    st.text(alphabet=st.sampled_from("ab .,!?你好。《》नमस्ते\u200fא"), max_size=30),
+)
+TURNS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 12_000), st.integers(100, 5_000)).map(
+        lambda turn: Turn(turn[0], turn[1], turn[1] + turn[2])
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@given(TEXTS, TURNS, st.data())
+def test_the_parts_are_the_whole(text, turns, data):
+    """Texts, words, tokens and counts add up. Every part has a text and a time, and neighbours differ."""
+    text = text.strip()
+    written = f" {text}".encode()
+    edges = sorted(data.draw(st.sets(st.integers(1, len(written)), max_size=8)) | {len(written)})
+    whole = segment(text, tokens=[written[begin:end] for begin, end in pairwise([0, *edges])])
+    parts = labelled([whole], turns, NAMES)
+    if not whole.words:
+        assert len(parts) == 1
+        return
+    assert "".join("".join(part.text.split()) for part in parts) == "".join(text.split())
+    assert [replace(word, speaker=None) for part in parts for word in part.words] == list(whole.words)
+    assert tuple(token for part in parts for token in part.spoken) == whole.spoken
+    assert tuple(token for part in parts for token in part.tokens) == whole.tokens
+    assert [sum(getattr(part, name) for part in parts) for name in ("prompt_tokens", "audio_tokens")] == [7, 9]
+    assert (parts[0].start_ms, parts[-1].end_ms) == (whole.start_ms, whole.end_ms)
+    assert all(part.text and part.start_ms < part.end_ms for part in parts)
+    assert all({word.speaker for word in part.words} == {part.speaker} for part in parts)
+    assert all(one.end_ms <= two.start_ms and one.speaker != two.speaker for one, two in pairwise(parts))
+
+
+def test_the_prompt_and_audio_tokens_of_a_segment_are_counted_once():
+    """With its first part; a later part has none."""
+    parts = divided(segment("Are you there? Yes, I am."), (0, 0, 3), (2, 3, 6))
+    assert [(part.prompt_tokens, part.audio_tokens) for part in parts] == [(7, 9), (0, 0)]
+
 
 BLOCK = np.zeros(32_000, np.float32)
 ANYBODY = SpeakerOptions()

@@ -14,8 +14,8 @@ from asr_server.core.settings import Settings
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.features.translation.conftest import HOPELESS, MENDABLE, ScriptedLlm, refusal, right, translation
 from asr_server.features.translation.lines import Reason
-from asr_server.features.translation.response import cue_text
 from asr_server.features.translation.translations import Translations
+from asr_server.features.translation.translator import cue_text
 from asr_server.recordings.requests import TranslationRequest
 from asr_server.subtitle import files
 from asr_server.subtitle.cues import Cue, CueConfig

@@ -4,7 +4,7 @@ https://github.com/OHF-Voice/wyoming has the protocol. A client asks `describe`,
 `audio-chunk`s and `audio-stop`, and gets `transcript-start`, `transcript-chunk`s while it speaks, then `transcript`
 and `transcript-stop`. An error is an `error` event; the connection ends once the client has sent its audio.
 
-Or it sends `synthesize`, or `synthesize-start`, `synthesize-chunk`s and `synthesize-stop`: `speech_requests.py`.
+Or it sends `synthesize`, or `synthesize-start`, `synthesize-chunk`s and `synthesize-stop`: `speech_session.py`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ import socket
 import socketserver
 import struct
 import threading
+import time
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from typing import BinaryIO, cast
 
+import httpx
 from loguru import logger
 from wyoming.asr import Transcribe, Transcript, TranscriptChunk, TranscriptStart, TranscriptStop
 from wyoming.audio import AudioChunk, AudioStart, AudioStop
@@ -29,13 +31,82 @@ from wyoming.info import AsrModel, AsrProgram, Attribution, Describe, Info, TtsP
 from wyoming.ping import Ping, Pong
 
 from asr_server import __version__
+from asr_server.client.connection import FileError, client_options
 from asr_server.client.live import LiveOptions
-from asr_server.client.speech import SpeakingVoice
+from asr_server.client.speech import VOICES_ROUTE, SpeakingVoice, voices_of
 from asr_server.features.wyoming.pcm import PcmFormat, UnknownFormat
-from asr_server.features.wyoming.server_state import ServerMonitor, ServerState
-from asr_server.features.wyoming.speech_requests import SpeechRequests, SpeechTarget
+from asr_server.features.wyoming.speech_session import SpeechRequests, SpeechTarget
 from asr_server.features.wyoming.utterance_session import UtteranceError, UtteranceSession
 from asr_server.features.wyoming.voice_names import default_language, distinct, language_tags, voice_name
+from asr_server.text import languages
+
+_TIMEOUT_S = 2.0
+# A client may ask on every connection, and each question is a request to the server.
+_KEPT_S = 10.0
+_ALL_LANGUAGES = tuple(languages.code(name) for name in languages.model_languages())
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """The server as the bridge found it."""
+
+    problem: str  # why the server cannot be used, "" if it can
+    # codes; all that Qwen3-ASR knows, if the server does not say which its model knows
+    languages: tuple[str, ...] = _ALL_LANGUAGES
+    voices: tuple[SpeakingVoice, ...] = ()  # none for a server that does not speak
+
+
+class ServerMonitor:
+    """Asks the server for its state when someone wants to know. Threads may share it."""
+
+    def __init__(self, server: str, token: str) -> None:
+        self._server, self._token = server, token
+        self._lock = threading.Lock()
+        self._state: ServerState | None = None
+        self._asked_s = 0.0
+
+    def state(self) -> ServerState:
+        """Return the state of at most 10 s ago. Takes up to 4 s."""
+        with self._lock:
+            if self._state is None or time.monotonic() - self._asked_s > _KEPT_S:
+                self._state = look(self._server, self._token)
+                self._asked_s = time.monotonic()
+            return self._state
+
+
+def look(server: str, token: str) -> ServerState:
+    """Ask the server now."""
+    try:
+        with httpx.Client(**{**client_options(server, token), "timeout": _TIMEOUT_S}) as client:
+            answer = client.get("/health")
+            body = answer.json()
+            if answer.status_code == 200:
+                known = tuple(map(str, body["languages"]))
+                return ServerState(_problem_of(body), known, _voices(client))
+        message = str(body["error"]["message"])
+    except httpx.HTTPError:
+        return ServerState(f"No server answers at {server}.")
+    except (ValueError, KeyError, TypeError):
+        return ServerState(f"What answers at {server} is no asr-server.")
+    if answer.status_code == 401:
+        message += " The bridge takes it from --api-key-file or ASR_API_KEY."
+    return ServerState(f"The server at {server} refuses the bridge: {message}")
+
+
+def _voices(client: httpx.Client) -> tuple[SpeakingVoice, ...]:
+    try:
+        return tuple(voices_of(client.get(VOICES_ROUTE)))
+    except (FileError, httpx.HTTPError, ValueError, KeyError, TypeError):
+        return ()
+
+
+def _problem_of(health: dict[str, object]) -> str:
+    if health["status"] == "draining":
+        return "The server is shutting down."
+    if health["model_state"] == "failed":
+        return f"The model of the server cannot be loaded: {health['model_error']}"
+    return ""
+
 
 # Both far above what clients send: a header is one line of JSON, a chunk a fraction of a second.
 _MAX_LINE_BYTES = 65_536

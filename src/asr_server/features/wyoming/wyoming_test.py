@@ -4,8 +4,7 @@ from wyoming.asr import Transcribe
 from wyoming.info import Info
 
 from asr_server.client.speech import SpeakingVoice
-from asr_server.features.wyoming.server_state import ServerState
-from asr_server.features.wyoming.wyoming import BridgeTarget, _options, info
+from asr_server.features.wyoming.wyoming import BridgeTarget, ServerState, _options, info
 from asr_server.recordings.requests import MAX_TEXT_CHARS
 
 TARGET = BridgeTarget("http://127.0.0.1:8100", language="de")

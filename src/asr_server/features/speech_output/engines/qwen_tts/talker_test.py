@@ -8,9 +8,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
 from asr_server.features.speech_output.engines.protocol import Sentence
-from asr_server.features.speech_output.engines.qwen_tts.code_predictor import CodePredictor
 from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
+from asr_server.features.speech_output.engines.qwen_tts.talker import CodePredictor
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 

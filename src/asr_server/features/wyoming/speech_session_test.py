@@ -1,5 +1,7 @@
 """Texts to audio events, against a server that says what it was asked and answers what the test wants."""
 
+from __future__ import annotations
+
 import itertools
 import json
 import queue
@@ -17,8 +19,7 @@ from wyoming.tts import Synthesize, SynthesizeChunk, SynthesizeStart, Synthesize
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.features.wyoming import wyoming
-from asr_server.features.wyoming.speech_requests import SpeechRequests, SpeechTarget
-from asr_server.features.wyoming.speech_session import PAUSE_MS, SpeechAnswer
+from asr_server.features.wyoming.speech_session import PAUSE_MS, SpeechAnswer, SpeechRequests, SpeechTarget
 
 _PAUSE = bytes(SPEECH_RATE * PAUSE_MS // 1000 * 2)
 _WAIT_S = 30
