@@ -15,7 +15,7 @@ from asr_server_sizing.profile import AUDIO_TOKENS_PER_S, PROMPT_TOKENS, TOKENS_
 
 # A larger file is not one of measurements.
 _MAX_FILE_BYTES = 1_000_000
-# Most tokens of one pass over prompts (`engine/torch/capacity.py`).
+# Most tokens of one pass over prompts (`engine/torch/memory.py`).
 _PASS_TOKENS = 8192
 _SHAPES = {"0.6b": "Qwen/Qwen3-ASR-0.6B", "1.7b": "Qwen/Qwen3-ASR-1.7B"}
 _PROFILE = TypeAdapter(Profile)

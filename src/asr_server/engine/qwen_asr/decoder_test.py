@@ -7,8 +7,8 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
-from asr_server.engine.torch.arena import Arena
-from asr_server.engine.torch.capacity import Capacity
+from asr_server.engine.torch.memory import Capacity
+from asr_server.engine.torch.passes import Arena
 
 pytestmark = pytest.mark.torch
 
@@ -18,7 +18,7 @@ DEVICE = torch.device("cpu")
 def test_answers_longer_than_expected_grow_and_change_no_id(run, clips, alone, monkeypatch):
     """A row that has room for one token at first gets the ids that it has alone."""
     monkeypatch.setattr("asr_server.engine.qwen_asr.runtime.expected_tokens", lambda samples: 1)
-    monkeypatch.setattr("asr_server.engine.torch.capacity.ROW_TOKENS", 160)
+    monkeypatch.setattr("asr_server.engine.torch.memory.ROW_TOKENS", 160)
     monkeypatch.setattr("asr_server.engine.torch.slots.rounded", lambda tokens: -(-tokens // 4) * 4)
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 8, 2, ()))
     engine.load()

@@ -12,10 +12,10 @@ from asr_server import demo
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import Finish, Utterance
+from asr_server.engine.qwen_asr.decoder import Choice
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.row_engine import RowLimit
-from asr_server.engine.torch.sampling import Choice
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
 
 pytestmark = pytest.mark.torch

@@ -11,13 +11,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from asr_server import demo
-from asr_server.engine.qwen_asr.decoder import SlotDecoder, SlotRow
+from asr_server.engine.qwen_asr.decoder import Choice, SlotDecoder, SlotRow
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.row import Draft
 from asr_server.engine.torch import memory
-from asr_server.engine.torch.capacity import Capacity
 from asr_server.engine.torch.language_model import LanguageModel
-from asr_server.engine.torch.sampling import Choice
+from asr_server.engine.torch.memory import Capacity
 from asr_server.engine.torch.slots import RowInput
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]

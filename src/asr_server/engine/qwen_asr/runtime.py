@@ -23,9 +23,9 @@ from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
 from asr_server.engine.qwen_asr.windowed_audio import Clip, LoadedEncoder, WindowedAudio
 from asr_server.engine.row import Draft
 from asr_server.engine.torch import device, faults, memory, quantization
-from asr_server.engine.torch.capacity import Limits
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.linear import MakeLinear
+from asr_server.engine.torch.memory import Limits
 from asr_server.engine.torch.row_runtime import RowRuntime, plan_capacity
 from asr_server.engine.torch.slots import RowInput
 

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from asr_server.engine.torch.arena import Arena, AttentionShape
-from asr_server.engine.torch.passes import Layout, Pass, TokenSpan
+from asr_server.engine.torch.passes import Arena, AttentionShape, Layout, Pass, TokenSpan
 
 pytestmark = pytest.mark.torch
 

@@ -12,8 +12,8 @@ from loguru import logger
 from torch import nn
 
 from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, TranscriptionFailed
-from asr_server.engine.torch import capacity, faults, memory
-from asr_server.engine.torch.arena import AttentionShape
+from asr_server.engine.torch import faults, memory
+from asr_server.engine.torch.passes import AttentionShape
 from asr_server.engine.torch.slots import NoRoom, Slots, Slotted
 from asr_server.engine.torch.step_graphs import CudaCapture
 
@@ -30,9 +30,9 @@ class RowRuntime(ABC, Generic[P, R]):
     steps = "steps"  # the name of what is recorded, for logs and messages
     fault: type[AsrError] = TranscriptionFailed  # the error of a row that provokes an exception
 
-    def __init__(self, decoder: Slots[R], planned: capacity.Capacity, slow: Sequence[Any]) -> None:
+    def __init__(self, decoder: Slots[R], planned: memory.Capacity, slow: Sequence[Any]) -> None:
         self.decoder, self.capacity = decoder, planned
-        self.prefill_policy = capacity.PrefillPolicy()
+        self.prefill_policy = memory.PrefillPolicy()
         self._slow = slow
 
     @abstractmethod
@@ -135,11 +135,11 @@ class RowRuntime(ABC, Generic[P, R]):
             raise self._failure(error) from error
 
 
-def plan_capacity(parts: Any, text: Any, limits: capacity.Limits, *weights: nn.Module) -> capacity.Capacity:
+def plan_capacity(parts: Any, text: Any, limits: memory.Limits, *weights: nn.Module) -> memory.Capacity:
     """Return the rows that fit, by the configuration of the language model `text`. `parts` says where and in what
     format it is, and `weights` are all that was loaded."""
     free_bytes = memory.free_bytes(parts.device) - memory.mapped_bytes(*weights)
-    return capacity.plan(
+    return memory.plan(
         limits,
         free_bytes=max(0, free_bytes),
         token_bytes=AttentionShape.of(text).token_bytes(parts.dtype),

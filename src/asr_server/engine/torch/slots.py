@@ -8,10 +8,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
-from asr_server.engine.torch.arena import Arena, AttentionShape, rounded
-from asr_server.engine.torch.capacity import Capacity
 from asr_server.engine.torch.language_model import LanguageModel
-from asr_server.engine.torch.passes import Layout, Pass, TokenSpan
+from asr_server.engine.torch.memory import Capacity
+from asr_server.engine.torch.passes import Arena, AttentionShape, Layout, Pass, TokenSpan, rounded
 from asr_server.engine.torch.step_graphs import Capture
 
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from asr_server.engine.torch.arena import Arena, rounded
-from asr_server.engine.torch.passes import Layout, Pass, TokenSpan
+from asr_server.engine.torch.passes import Arena, Layout, Pass, TokenSpan, rounded
 
 # Steps of rows up to this length are recorded, five minutes of audio: longer ones are rare, and delay every load.
 _WIDEST = 4096

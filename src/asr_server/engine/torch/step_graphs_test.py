@@ -76,7 +76,7 @@ def test_a_sampled_row_reads_what_was_replayed(engine, run, clips, monkeypatch):
 @pytest.mark.nightly
 def test_steps_over_another_division_are_made(run, clips, monkeypatch):
     """A long row needs a longer slot than those in which steps were recorded; short ones are as before."""
-    monkeypatch.setattr("asr_server.engine.torch.capacity.ROW_TOKENS", 260)
+    monkeypatch.setattr("asr_server.engine.torch.memory.ROW_TOKENS", 260)
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 8, ()))
     engine.load()
     works = [Utterance(clip) for clip in (np.tile(clips[0], 6), *clips[1:4])]

@@ -8,7 +8,7 @@ import torch
 
 from asr_server.core.errors import AsrError, EngineOutOfMemory, InvalidValue, SpeechFailed, TranscriptionFailed
 from asr_server.engine.torch import device, faults, memory, quantization
-from asr_server.engine.torch.capacity import Limits
+from asr_server.engine.torch.memory import Limits
 from asr_server.engine.torch.row_runtime import RowRuntime, plan_capacity
 from asr_server.engine.torch.slots import RowInput
 from asr_server.features.speech_output.engines.protocol import Sentence

@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from asr_server.engine.torch import memory
-from asr_server.engine.torch.arena import AttentionShape
-from asr_server.engine.torch.capacity import Capacity
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.linear import MakeLinear, plain
-from asr_server.engine.torch.passes import Layout, Pass, TokenSpan
+from asr_server.engine.torch.memory import Capacity
+from asr_server.engine.torch.passes import AttentionShape, Layout, Pass, TokenSpan
 from asr_server.engine.torch.slots import RowInput, Slots
 from asr_server.engine.torch.step_graphs import Capture, Computed
 from asr_server.features.speech_output.engines.qwen_tts.codec import StreamState
