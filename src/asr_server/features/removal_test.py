@@ -37,7 +37,7 @@ def test_the_core_works_without(name, tmp_path):
         [sys.executable, "-m", "pytest", "-q", "-p", "no:schemathesis", "-c", "/dev/null", "--rootdir", tmp_path]
         + ["-o", "asyncio_mode=auto", "-o", "python_files=*_test.py", "-m", "not nightly"]
         + [str(package / path) for path in TESTS],
-        env={"PYTHONPATH": str(tmp_path / "src"), "PATH": "/usr/bin:/bin"},
+        env={"PYTHONPATH": f"{tmp_path / 'src'}:{SOURCE.parent}", "PATH": "/usr/bin:/bin"},
         cwd=tmp_path,
         capture_output=True,
         text=True,
