@@ -31,6 +31,7 @@ def values(scale):
     }
 
 
+@pytest.mark.nightly
 def test_the_parts_make_the_samples_of_the_whole(divided):
     """The random numbers are left out, which the whole draws itself."""
     whole = run(voice.packaged().read_bytes(), **values(0.0))
