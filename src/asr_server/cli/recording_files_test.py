@@ -1,4 +1,4 @@
-"""Which recordings are found, and where their results go."""
+"""The recordings that are found, and the places of their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a peer gets over connections that break anywhere, and servers of a session that is handed over anywhere."""
+"""The input that a peer gets over connections that break anywhere, and servers of a session that moves anywhere."""
 
 import random
 
@@ -113,7 +113,7 @@ def test_nothing_is_lost_or_doubled_or_out_of_order_however_often_the_connection
 
 @pytest.mark.parametrize("received", [0, 7, 40, 100])
 def test_a_peer_that_has_fewer_bytes_than_were_sent_gets_the_rest(received):
-    """From exactly the byte that it lacks."""
+    """The rest begins with exactly the byte that it lacks."""
     audio = bytes(range(100))
     buffer = ReplayBuffer()
     buffer.append(audio)
@@ -158,7 +158,7 @@ def test_lost_bytes_are_reported_to_the_byte_and_what_follows_arrives_once(sent,
 
 
 def test_audio_that_is_dropped_before_it_was_sent_is_lost():
-    """As on a connection too slow for what is recorded."""
+    """A connection may be too slow for what is recorded."""
     buffer = ReplayBuffer()
     buffer.append(bytes(1_000))
     buffer.keep_last(400)
@@ -181,7 +181,7 @@ def test_control_frames_count_towards_the_bound():
 
 
 def test_what_the_peer_has_not_been_given_is_counted():
-    """In bytes, and for a peer that has nothing all that is held again."""
+    """The count is in bytes. For a peer that has nothing it is all that is held."""
     buffer = ReplayBuffer()
     buffer.append(bytes(1_000))
     buffer.append_control(ControlFrame(1_000, "x"))

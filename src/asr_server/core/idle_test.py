@@ -75,7 +75,7 @@ async def test_each_is_ended_after_its_own_last_use():
 
 
 async def test_what_is_released_is_ended_in_time_without_another_use():
-    """Also if all owners were in use when the task looked."""
+    """This holds too if all owners were in use when the task looked."""
     owner = Owner(0.05, asyncio.get_running_loop().time)
     owner.idle.hold()
     task = asyncio.create_task(end_when_idle([owner], 0.05))

@@ -138,7 +138,7 @@ class Catalog:
         raise UnknownModel(f"The model does not exist on this server, whose model has the names {names}.", param=param)
 
     def find_speech(self, name: str, param: str = "model") -> Model:
-        """As `find`, for models that speak."""
+        """Return what `find` does, of the models that speak."""
         if (model := self._speech.get(name)) is not None:
             return model
         if self._speech and _fits(name, SPEECH_ALIASES):

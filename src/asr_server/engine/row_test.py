@@ -82,7 +82,7 @@ def test_a_right_draft_costs_a_pass_for_every_full_proposal():
 
 
 def test_after_a_changed_word_the_rest_is_verified_again():
-    """With one token replaced, inserted or dropped there are a few plain steps, then proposals again."""
+    """A token that is replaced, inserted or dropped costs a few plain steps, then there are proposals again."""
     draft = list(range(100, 140))
     for answer in (
         [*draft[:10], 7, *draft[11:]],

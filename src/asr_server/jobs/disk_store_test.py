@@ -92,7 +92,7 @@ def test_a_finished_job_keeps_its_result_and_not_its_recording(store):
 
 
 def test_clips_of_known_speakers_are_kept_until_the_job_is_over(store, tmp_path):
-    """As files, whatever bytes they have: a record would hold them in memory for as long as the job is known."""
+    """They are files, whatever bytes they have: a record would hold them in memory as long as the job is known."""
     known = (KnownSpeaker("Ann", b"RIFF\x00\xff"), KnownSpeaker("Bob", b"\x80"))
     speakers = SpeakerOptions(2, 3, known)
     request = SubtitleRequest(speakers=speakers, channel_mode=ChannelMode.AUTO, output=OUTPUT)
@@ -148,7 +148,7 @@ def put(tmp_path, name, content=None):
 
 
 def test_a_record_of_an_earlier_version_is_read(store, tmp_path):
-    """What waited is done as it was asked for, and what is done has its result as it was."""
+    """A job that waited is done as it was asked for, and one that is done has its result as it was."""
     for old in (OLD, OLD_DONE):
         put(tmp_path, old["id"], old)
     waits, done = store.records()
@@ -277,7 +277,7 @@ def test_one_directory_is_one_servers(store, tmp_path):
 
 
 def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path):
-    """Whoever can write into the directory must not have the server open a file elsewhere."""
+    """A user who can write into the directory must not have the server open a file elsewhere."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.write_text("mine")
     (tmp_path / "state").mkdir()

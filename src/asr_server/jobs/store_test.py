@@ -30,7 +30,7 @@ def paths(tmp_path):
 
 
 def state(paths):
-    """What the next server finds, and what is on the disk then."""
+    """Return what the next server finds, and what is on the disk then."""
     with opened(paths) as parts:
         parts.rewind()
         sound = [b"".join(parts.blocks(part)) for part in parts.finished]
@@ -38,12 +38,12 @@ def state(paths):
 
 
 def test_finished_parts_are_found_again(paths):
-    """With their samples, in order."""
+    """Their samples are there, in order."""
     assert state(paths) == ([FIRST, SECOND], [b"1122", b"33"], b"112233")
 
 
 def test_a_part_that_was_not_finished_is_cut_off(paths):
-    """Also half a sample of it."""
+    """Half a sample is cut off too."""
     with paths[0].open("ab") as file:
         file.write(b"555")
     assert state(paths) == ([FIRST, SECOND], [b"1122", b"33"], b"112233")
@@ -64,7 +64,7 @@ def test_a_part_whose_samples_are_lost_is_not_finished(paths):
 
 
 def test_parts_that_are_cut_make_room_for_others(paths):
-    """From there on."""
+    """The parts from there on are given up."""
     with opened(paths) as parts:
         parts.cut(1)
         parts.write(b"4444")

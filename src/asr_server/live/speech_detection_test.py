@@ -55,7 +55,7 @@ async def test_scores_do_not_depend_on_pieces_or_on_other_sessions(make, pcm):
 
 
 async def test_a_reset_begins_another_stream(make, pcm):
-    """What was said before it has no effect on the scores behind it."""
+    """Speech before it has no effect on the scores behind it."""
     session, words = make(), Audio(pcm)
     first = await _scores(session, words)
     assert await _scores(session, Reset(), words) == first

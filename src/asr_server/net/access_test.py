@@ -423,7 +423,7 @@ def _refused(check, *values):
     ],
 )
 def test_a_page_calls_its_own_server_or_is_named(origin, host, refused):
-    """The same host and port, whatever the scheme's default port adds; or an entry of the list, whole."""
+    """Host and port are the server's, whatever the scheme's default port adds, or the list has the origin."""
     assert _refused(LISTED.check_origin, origin, host) is refused
 
 
@@ -451,7 +451,7 @@ def test_addresses_and_localhost_are_right_everywhere(host):
 
 @given(NAMES, st.booleans())
 def test_a_name_with_a_dot_is_refused_without_keys_alone(name, loopback):
-    """With keys a foreign page has none; without, it may have pointed its name here. The list can allow it."""
+    """A foreign page has no key; without keys it may have pointed its name here. The list can allow it."""
     assert _refused(Origins(frozenset(), keyless=True, loopback=loopback).check_host, f"{name}:8100")
     assert not _refused(Origins(frozenset(), keyless=False, loopback=loopback).check_host, f"{name}:8100")
     listed = Origins(frozenset({f"http://{name}:8100"}), keyless=True, loopback=loopback)

@@ -150,7 +150,7 @@ def test_it_ends_with_the_key_that_it_was_requested_with():
 
 
 def test_it_is_good_until_it_expires():
-    """As often as it is shown. One that would be good for longer than any is issued for was issued by a wrong clock."""
+    """It may be shown again and again. One with a longer life than any is issued with came from a wrong clock."""
     clock = Clock()
     keys = EphemeralKeys([ANN], clock)
     value = keys.issue(SESSION, MAX_LIFETIME_S, owner_of(ANN)).value
@@ -196,7 +196,7 @@ def test_without_api_keys_a_made_up_session_is_bounded(session):
 
 
 def test_it_fits_into_a_header_and_a_subprotocol():
-    """By its characters and its length; a session that is too long for that is refused."""
+    """Its characters and its length fit; a session that is too long for that is refused."""
     keys = EphemeralKeys([ANN], Clock())
     value = keys.issue({"prompt": "a" * 16_000}, 10, owner_of(ANN)).value
     assert value.replace("_", "").replace("-", "").isalnum()

@@ -72,7 +72,7 @@ async def test_a_route_that_thinks_before_its_head_is_not_told_that_the_reader_l
     ("method", "status", "waits"), [("GET", 200, True), ("POST", 400, True), ("POST", 200, False), ("POST", 503, False)]
 )
 async def test_a_caller_that_takes_too_much_of_the_loop_gets_short_answers_later(method, status, waits):
-    """What has work for the engine waits in its queue alone, and a fault of the server's is nobody's debt."""
+    """A request with work for the engine waits in its queue alone, and a fault of the server's is nobody's debt."""
 
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": status, "headers": []})

@@ -187,7 +187,7 @@ async def test_refusals_of_an_address_have_a_rate_and_do_not_hold_up_another():
 
 
 async def test_who_asks_without_end_is_answered_later():
-    """What an answer takes of the loop is counted, also behind a wait, and what it waits for is not."""
+    """The loop's time of an answer is counted, also behind a wait, and what it waits for is not."""
     times, done = LoopTime(), []
 
     async def answer(name):
@@ -210,7 +210,7 @@ async def test_who_asks_without_end_is_answered_later():
 
 
 async def test_an_answer_that_fails_or_is_given_up_is_so_for_who_waits_for_it():
-    """Also before its time has come."""
+    """This holds too before its time has come."""
     times = LoopTime()
 
     async def answer():
@@ -289,7 +289,7 @@ async def test_a_round_has_few_turns_however_many_wait():
 
 
 async def test_the_time_of_callbacks_is_measured():
-    """So is that of a callback that says nothing."""
+    """The time of a callback that says nothing is measured too."""
     done = []
 
     def work():

@@ -173,7 +173,7 @@ def _request(*items):
 
 
 def test_speakers_are_told_apart_where_they_are_asked_for():
-    """By the field or by the format; then channels are looked at too."""
+    """The field or the format asks for it; then channels are looked at too."""
     assert (_request().speakers, _request().channel_mode) == (None, ChannelMode.MIX)
     for items in ((DIARIZED,), (SPEAKERS, VERBOSE), (SPEAKERS, DIARIZED), (DIARIZED, ("model", "whisper-1"))):
         request = _request(*items)

@@ -311,7 +311,7 @@ def test_the_aligner_gets_a_span_and_its_times_come_back_as_those_of_the_recordi
 
 @pytest.mark.parametrize("error", [TranscriptionFailed("no"), UnsupportedLanguage("no"), DeadlineExceeded("late")])
 def test_words_without_an_aligner_that_helps_are_estimated(error):
-    """Whether it failed, does not know the language, or was too late: the text has its words all the same."""
+    """The aligner may fail, not know the language, or be too late: the text has its words all the same."""
 
     class Failing(_AligningEngine):
         async def align(self, item, *, priority):

@@ -54,7 +54,7 @@ def _section(item: int, cases: list[Case], seen: Seen) -> str:
 
 
 def line(case: Case, seen: Seen) -> str:
-    """What a case says, of which clients it says so, and those that did not show it."""
+    """The sentence of a case, the clients that it is about, and those that did not show it."""
     able = [client for client in CLIENTS if case in cases_of(client)]
     languages = {client.language for client in able}
     only = "" if languages == set(_LANGUAGES) else f"{' and '.join(_LANGUAGES[name] for name in sorted(languages))}: "

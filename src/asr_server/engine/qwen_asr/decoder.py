@@ -137,7 +137,7 @@ class SlotDecoder(Slots[SlotRow]):
         self._graphs: StepGraphs | None = None
 
     def seat(self, row: SlotRow, given: RowInput, cached: torch.Tensor | None = None) -> None:
-        """As of any row. The end of `given` is what the row proposes."""
+        """Give a row a slot, as `Slots.seat` does. The end of `given` is what the row proposes."""
         row.proposed = row.proposal()
         kept = cached.shape[3] if cached is not None else 0
         row.reserved = kept + given.left - len(row.proposed) + row.expected

@@ -54,8 +54,8 @@ def test_a_large_gpu_holds_the_whole_batch_and_a_small_one_less():
 
 
 def test_the_aligners_memory_is_left_out_of_the_plan():
-    """On a GPU of 8 GiB rows and sessions leave its bytes free, and activations their share; on a CPU it is part of
-    what all others have, unless that is too little."""
+    """Rows and sessions on a GPU of 8 GiB leave its bytes free, and activations their share; on a CPU it is part of what
+    all others have, unless that is too little."""
     free, aligner = 6 * 1024 * MIB, 2 * 1024 * MIB
     for device, most in (("cuda", 0.6 * (free - aligner)), ("cpu", 0.25 * free)):
         limits = memory.Limits(256, reserved_bytes=aligner)
@@ -84,8 +84,8 @@ def test_a_step_takes_the_time_that_it_may(machine, lengths):
 
 
 def test_live_work_nearby_makes_steps_shorter():
-    """On two cores two rows of 30 s (500 tokens) share a step, and while live work waits a part of one; on a GPU
-    many."""
+    """Two rows of 30 s (500 tokens) share a step on two cores, and while live work waits a part of one; on a GPU many
+    do."""
     slow, fast = policy(*MACHINES["cpu"]), policy(*MACHINES["large gpu"])
     assert slow.tokens(None) == pytest.approx(1050, abs=1)
     assert slow.tokens(0.25) == pytest.approx(87, abs=1)

@@ -7,7 +7,7 @@ from asr_server.engine.torch.row_engine import RowLimit
 
 
 def test_the_limit_of_rows_halves_and_recovers():
-    """After a shortage at eight rows four decode at once, and eight again after many passes."""
+    """Four rows decode at once after a shortage at eight, and eight again after many passes."""
     limit = RowLimit(8)
     limit.ran_out(8)
     assert limit.rows == 4

@@ -82,7 +82,7 @@ class _Worker(Server):
 
 
 class _Gateway:
-    """In the place of a `Server`. Its worker dies with a chance of `crashes` at every step."""
+    """A gateway in the place of a `Server`. Its worker dies with a chance of `crashes` at every step."""
 
     crashes = 0.15
 
@@ -253,7 +253,7 @@ def test_a_session_moves_between_a_gateway_and_a_server_without_one(gateway_firs
 
 @pytest.mark.parametrize("frame", [bytes(6_400), Flush(), GetCheckpoint()], ids=["audio", "flushes", "actions"])
 def test_silence_is_not_kept(frame):
-    """Of minutes of it a few seconds are held, and of actions in silence some dozens."""
+    """A few seconds are held of minutes of silence, and some dozens of the actions in it."""
     client = Client(random.Random(1), server=_Gateway)
     client._server.crashes = 0.0
     for _ in range(600):
@@ -340,7 +340,7 @@ def test_states_of_all_workers_of_a_session_are_its_own():
 
 
 def test_the_next_worker_is_told_the_labels_that_the_client_has_now():
-    """Of the open utterance. Those of the finals that a client gets when it comes back are settled from then on."""
+    """These are the labels of the open utterance. Those of finals that a client gets when it comes back are settled."""
     session = _session()
     runs = [[{"speaker": who, "text": "one"}] for who in "ABC"]
     final = _PARTIAL | {"is_final": True, "speakers": runs[0], "speakers_settled": False}

@@ -38,7 +38,7 @@ class _Session:
 
     @property
     def state(self):
-        """Where the next worker would go on: all is finished."""
+        """Return the place where the next worker would go on: all is finished."""
         heard = {"samples": self.begin.samples + len(self.audio) // 2, "actions": self.begin.actions + self.actions}
         heard |= {"received_bytes": self.begin.received_bytes + len(self.audio)}
         return replace(self.begin, utterances=self.begin.utterances + self.finals, **heard)
@@ -65,7 +65,7 @@ class _Sessions:
 
     @property
     def audio(self):
-        """What each session has been sent."""
+        """Return the audio that each session has been sent."""
         return [session.audio for session in self.opened]
 
     async def serve(self, process, request, receive, send):
@@ -358,7 +358,7 @@ def test_of_two_that_continue_a_session_at_once_one_goes_on(sessions, client, mo
 
 
 def test_a_session_of_another_server_goes_on_from_its_state(sessions, workers, client):
-    """In the worker, which is told what the client says, and whose answer the client gets."""
+    """The worker is told what the client says, and the client gets the worker's answer."""
     with _moved(client, _STATE, committed="3000 bytes", utterance=3) as socket:
         hello = socket.receive_json()
         told = {name: hello[name] for name in ("session_id", "resumed", "continued", "received_bytes", "actions")}

@@ -123,7 +123,7 @@ def test_a_body_over_the_cap_never_reaches_a_worker(workers, gateway_with):
 
 
 def _receive(*parts, then="wait"):
-    """What the ASGI server hands out: the parts, then nothing more or the end of the connection."""
+    """Return a `receive` that gives the parts, then nothing more or the end of the connection."""
     messages = [{"type": "http.request", "body": p, "more_body": i + 1 < len(parts)} for i, p in enumerate(parts)]
 
     async def receive():
@@ -213,7 +213,7 @@ async def test_a_client_that_stops_in_the_middle_is_not_waited_for(make, monkeyp
 
 
 async def test_a_full_disk_is_reported_as_that(make, monkeypatch):
-    """As by the worker: trying again later may do."""
+    """The worker says the same: a later try may succeed."""
     upload = make(_receive(b"a" * MIB, b"b"))
 
     def full(_):
@@ -225,7 +225,7 @@ async def test_a_full_disk_is_reported_as_that(make, monkeypatch):
 
 
 async def test_a_directory_for_temporary_files_that_vanishes_meanwhile_is_made_again(tmp_path, monkeypatch):
-    """Behind the first part, before so much is there that it is written to a file."""
+    """It vanishes after the first part, before so much is there that it is written to a file."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     parts = [bytes(1024), bytes(2 * 1024 * 1024)]

@@ -384,7 +384,7 @@ def test_the_client_of_the_tests_moves():
     ],
 )
 def test_the_next_server_is_told_who_ends_an_utterance(rules, told):
-    """In the words of a query."""
+    """The state has it in the words of a query."""
     handover = SessionHandover(ID, HandoverOptions(TurnConfig(language="German")), 16_000)
     assert handover._configured(rules).endpointing == told
 

@@ -51,7 +51,7 @@ async def test_a_client_gets_its_word_times_before_it_is_asked_to_move(make, spe
 
 
 async def test_a_continuation_says_that_speech_was_divided_there(make, speech):
-    """By a flush in the middle of a word."""
+    """A flush in the middle of a word divides it."""
     connection = await opened(make(Scripted()), **moving())
     await connection.send(Audio(speech[: 2 * 18 * FRAME_SAMPLES]))
     await connection.send(Flush())
@@ -60,7 +60,7 @@ async def test_a_continuation_says_that_speech_was_divided_there(make, speech):
 
 
 async def test_a_session_that_goes_on_in_silence_leaves_it_out(make, speech):
-    """As the server before would have."""
+    """The server before would have left it out too."""
     connection = await opened(make(Scripted()), **moving(Continuation(_ID, "")))
     await connection.send(Audio(bytes(32_000) + speech))
     await connection.send(Flush())
@@ -92,7 +92,7 @@ async def test_a_session_that_waits_for_its_client_is_not_asked_to_move_and_not_
 
 
 async def test_all_sessions_are_asked_to_move_at_once(make):
-    """Not one after the other."""
+    """They are not asked one after the other."""
     live = make(Scripted(), handover_s=10)
     connections = [await opened(live, **moving()) for _ in range(3)]
     draining = asyncio.create_task(live.drain())
@@ -107,7 +107,7 @@ async def test_all_sessions_are_asked_to_move_at_once(make):
 
 
 async def test_a_server_that_ends_takes_no_session_that_moves(make):
-    """Also none that it has: its client is to go on with another server."""
+    """It takes none that it has itself either: its client is to go on with another server."""
     live = make(Scripted())
     begin = Continuation(_ID, 16 * "0")
     connection = await live.open(LiveSessionOptions(live.turn_config(), **moving(begin)))
@@ -120,7 +120,7 @@ async def test_a_server_that_ends_takes_no_session_that_moves(make):
 
 
 async def test_a_state_gives_nobody_the_session_of_another(make):
-    """To others there is no such session; whoever has it keeps it."""
+    """There is no such session for others; whoever has it keeps it."""
     live = make(Scripted())
     begin = Continuation(_ID, 16 * "0")
     connection = await live.open(LiveSessionOptions(live.turn_config(), owner="ann", **moving(begin)))
@@ -150,7 +150,7 @@ async def test_a_stale_session_gives_way_to_the_newer_state_and_leaves_nothing(m
 
 
 async def test_a_client_that_comes_back_gets_the_newest_continuation(make):
-    """It may have lost the one that was on its way."""
+    """A client may have lost the continuation that was on its way."""
     live = make(Scripted())
     connection = await opened(live, **moving())
     live.disconnect(connection, clean=False)

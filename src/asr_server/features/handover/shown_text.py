@@ -89,7 +89,7 @@ class ShownText:
             self._shown = None
 
     def _consistent(self, utterance: int, text: str, committed: str) -> tuple[Consistent, str]:
-        """And the shown words that the text does not reach."""
+        """Return the text as it follows what was shown, and the shown words that it does not reach."""
         if self._carried_over[0] == utterance and self._carried_over[1]:
             text = without_beginning(self._carried_over[1], text)
             committed = without_beginning(self._carried_over[1], committed)

@@ -101,13 +101,13 @@ async def test_watchers_are_read_for_together_until_they_leave(feed_of):
 
 
 async def test_a_watcher_of_a_removed_job_ends(feed_of):
-    """Without another record."""
+    """The end comes without another record."""
     table = Table()
     assert await last_of(feed_of(table), FIRST, lambda seen: False) is None
 
 
 async def test_who_begins_to_watch_sees_what_was_read_last(feed_of):
-    """And not what it knew itself, which is older."""
+    """It does not see what it knew itself, which is older."""
     newer = replace(FIRST, done_s=3.0)
     table = Table(newer)
     feed = feed_of(table)
@@ -119,7 +119,7 @@ async def test_who_begins_to_watch_sees_what_was_read_last(feed_of):
 
 
 async def test_watchers_wait_while_nothing_can_be_read(feed_of):
-    """And see what happened meanwhile."""
+    """They see what happened meanwhile."""
     table = Table(FIRST)
     feed, table.away = feed_of(table), True
     watcher = asyncio.create_task(last_of(feed, FIRST, lambda seen: seen.state.over))

@@ -23,7 +23,7 @@ NAMES = ["A", "Bob", "C"]
 
 
 def segment(text, *, start_ms=0, tokens=None, control=2):
-    """With a second a word, a token a word unless `tokens` are given, and ids that write nothing before them."""
+    """Return a segment with a second and a token a word, unless `tokens` are given, behind ids that write nothing."""
     split = words.split(text)
     timed = [
         Word(word, start_ms + 1000 * place, start_ms + 1000 * place + 900, TimeSource.ALIGNED)
@@ -152,7 +152,7 @@ def test_the_parts_are_the_whole(text, turns, data):
 
 
 def test_the_prompt_and_audio_tokens_of_a_segment_are_counted_once():
-    """With its first part; a later part has none."""
+    """Its first part has them; a later part has none."""
     parts = divided(segment("Are you there? Yes, I am."), (0, 0, 3), (2, 3, 6))
     assert [(part.prompt_tokens, part.audio_tokens) for part in parts] == [(7, 9), (0, 0)]
 

@@ -85,7 +85,7 @@ def _heard_late(late_frames, **changes):
 
 
 def test_speech_in_which_a_session_goes_on_is_whole_however_late_it_is_heard():
-    """Only at the beginning: what comes later has the usual prefix."""
+    """This holds at the beginning alone: what comes later has the usual prefix."""
     _, (started, *_) = _heard_late(14, first_prefix_samples=SAMPLE_RATE)
     assert started.start_samples == 0
     _, (started, *_) = _heard_late(14, first_prefix_samples=SAMPLE_RATE // 4)
@@ -93,7 +93,7 @@ def test_speech_in_which_a_session_goes_on_is_whole_however_late_it_is_heard():
 
 
 def test_a_checkpoint_says_where_speech_was_divided():
-    """By a flush or a cut, not where an utterance ended in a pause or where silence has come since."""
+    """A flush or a cut divides speech, but no pause does, and none is divided where silence has come since."""
 
     def checkpoint(*events, **changes):
         run = _run(**changes)

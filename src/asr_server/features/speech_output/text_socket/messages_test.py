@@ -78,7 +78,7 @@ EVENTS = [
 
 
 def test_the_reference_has_every_message_and_all_that_it_holds():
-    """In the order in which a session says them."""
+    """They have the order in which a session says them."""
     said = [*map(messages.render, EVENTS), messages.error_message(InvalidValue("No.", param="voice"))]
     assert [message["type"] for message in said] == list(messages.SERVER)
     for message in said:

@@ -184,7 +184,7 @@ class Talker(Slots[SpokenRow]):
         return self.model.embed(frames[:, 0]) + self.predictor.embeds(frames[:, 1:])
 
     def seat(self, row: SpokenRow, given: RowInput, cached: torch.Tensor | None = None) -> None:
-        """As of any row."""
+        """Give a sentence a slot, as `Slots.seat` does."""
         row.reserved = given.left + row.budget
         super().seat(row, given, cached)
         row.had = torch.zeros(len(self._head), dtype=torch.bool, device=self.model.device)
