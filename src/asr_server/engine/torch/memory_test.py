@@ -54,8 +54,8 @@ def test_a_large_gpu_holds_the_whole_batch_and_a_small_one_less():
 
 
 def test_the_aligners_memory_is_left_out_of_the_plan():
-    """Rows and sessions on a GPU of 8 GiB leave its bytes free, and activations their share; on a CPU it is part of what
-    all others have, unless that is too little."""
+    """Rows and sessions on a GPU of 8 GiB leave its bytes free, and activations their share; on a CPU it is part of
+    what all others have, unless that is too little."""
     free, aligner = 6 * 1024 * MIB, 2 * 1024 * MIB
     for device, most in (("cuda", 0.6 * (free - aligner)), ("cpu", 0.25 * free)):
         limits = memory.Limits(256, reserved_bytes=aligner)

@@ -2,7 +2,52 @@
 
 from __future__ import annotations
 
-from asr_server.engine.feature import Feature
-from asr_server.features.speakers import options
+import os
+from collections.abc import Iterator
 
-FEATURE = Feature("speakers", options=options.options, conflicts=options.conflicts)
+from asr_server.engine.feature import Asked, Feature
+from asr_server.engine.protocol import Option
+from asr_server.engine.qwen_asr.checkpoint import is_hub_id
+from asr_server.features.speakers.diarization import model_source, package
+from asr_server.features.speakers.diarization.package import EMBEDDED
+
+_OFF, _AUTO = "off", "auto"
+_WHEN = "in a process of its own; loaded for the first request"
+
+
+def _options(asked: Asked) -> Iterator[Option]:
+    """Yield the option `speakers`. Its value is what `SpeakerClient` takes."""
+    yield _speakers(asked.settings.speakers)
+
+
+def _speakers(wanted: str) -> Option:
+    if wanted == _OFF:
+        return Option("speakers", False, "", "SPEAKERS=off")
+    if wanted not in (_AUTO, EMBEDDED):
+        where = "ONNX files of a directory" if os.path.isdir(wanted) else "ONNX files of the hub, downloaded once"
+        return Option("speakers", True, wanted, f"{where}, {_WHEN}")
+    reason = package.missing()
+    if reason:
+        return Option("speakers", False, "", f"SPEAKERS={wanted}: {reason}")
+    return Option("speakers", True, EMBEDDED, f"pyannote community-1 {_WHEN}")
+
+
+def _conflicts(asked: Asked) -> Iterator[str]:
+    """Yield a sentence for what was asked for by name and cannot run."""
+    wanted = asked.settings.speakers
+    if wanted in (_OFF, _AUTO):
+        return
+    if wanted == EMBEDDED:
+        if reason := package.missing():
+            yield f"SPEAKERS={EMBEDDED}: {reason}; unset it."
+    elif os.path.isdir(wanted):
+        if reason := model_source.missing(wanted):
+            yield f"SPEAKERS={wanted}: {reason}."
+    elif not is_hub_id(wanted):
+        yield (
+            f"SPEAKERS={wanted}: there is no such directory, and it is no hub id (owner/name); otherwise set it to "
+            f"{_AUTO}, {_OFF} or {EMBEDDED}."
+        )
+
+
+FEATURE = Feature("speakers", options=_options, conflicts=_conflicts)

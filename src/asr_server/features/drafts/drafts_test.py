@@ -9,7 +9,7 @@ import pytest
 from asr_server.core.errors import TranscriptionFailed
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import DEFAULT_TRAITS, EngineTraits, Finish, Hypothesis, Tokens, Utterance, Written
-from asr_server.features.drafts.model_drafts import ModelDrafts
+from asr_server.features.drafts import ModelDrafts
 from asr_server.schedule.job import Priority
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
 from asr_server.schedule.thread import EngineThread
