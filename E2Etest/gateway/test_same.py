@@ -8,6 +8,8 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
+from asr_server.features.handover import continuation_wire
+from asr_server.features.handover.continuation import Continuation, TurnSettings
 from E2Etest import recordings
 from E2Etest.live.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
 from E2Etest.wire import answer, form, post
@@ -244,6 +246,26 @@ def test_live_actions_and_errors_are_those_of_the_server_itself(gateway, alone):
     for message in (m for m in ours + theirs if isinstance(m, dict)):
         message.pop("lag_ms", None)
     assert ours == theirs
+
+
+@pytest.mark.parametrize("language", ["German", "Klingon"])
+def test_a_state_of_another_server_is_taken_or_refused_as_by_the_server_itself(gateway, alone, language):
+    """One that names a language which the model does not know is refused, as are states that no server issued."""
+
+    def said(base):
+        identity = f"live_0123abcd.{'x' * 22}"
+        begin = Continuation(identity, 16 * "0", 2, 32_000, 64_000, configured=TurnSettings(language))
+        state = continuation_wire.message(begin)["state"]
+        for frame in (f'{{"action":"continue","state":"{state}"}}', '{"action":"continue","state":"e30"}', "{}"):
+            with connect(f"{base.live_url}?handover=true&session_id={identity}&received=2") as socket:
+                socket.send(frame)
+                hello = receive(socket)
+                yield {name: hello.get(name) for name in ("status", "code", "error", "continued", "received_bytes")}
+
+    ours, theirs = list(said(gateway)), list(said(alone))
+    assert ours == theirs
+    assert ours[0]["code"] == (None if language == "German" else "unsupported_language")
+    assert [each["code"] for each in ours[1:]] == ["invalid_value", "invalid_value"]
 
 
 def test_a_session_is_resumed_by_any_spelling_of_a_number(gateway, alone, speech):

@@ -69,10 +69,19 @@ async def test_a_route_that_thinks_before_its_head_is_not_told_that_the_reader_l
 
 
 @pytest.mark.parametrize(
-    ("method", "status", "waits"), [("GET", 200, True), ("POST", 400, True), ("POST", 200, False), ("POST", 503, False)]
+    ("method", "path", "status", "waits"),
+    [
+        ("GET", "/v1/x", 200, True),
+        ("GET", "/health", 200, True),
+        ("GET", "/livez", 200, False),
+        ("POST", "/v1/x", 400, True),
+        ("POST", "/v1/x", 200, False),
+        ("POST", "/v1/x", 503, False),
+    ],
 )
-async def test_a_caller_that_takes_too_much_of_the_loop_gets_short_answers_later(method, status, waits):
-    """A request with work for the engine waits in its queue alone, and a fault of the server's is nobody's debt."""
+async def test_a_caller_that_takes_too_much_of_the_loop_gets_short_answers_later(method, path, status, waits):
+    """Probes do not wait, a request with work for the engine only in its queue, and a fault of the server's is nobody's
+    debt."""
 
     async def app(scope, receive, send):
         await send({"type": "http.response.start", "status": status, "headers": []})
@@ -83,7 +92,7 @@ async def test_a_caller_that_takes_too_much_of_the_loop_gets_short_answers_later
 
     times = loop_time()
     headers = [(b"host", b"127.0.0.1")]
-    scope = {"type": "http", "method": method, "path": "/v1/x", "headers": headers, "client": ("me", 1)}
+    scope = {"type": "http", "method": method, "path": path, "headers": headers, "client": ("me", 1)}
     with times.working(times.of("other")):
         times.of("me").take(1.0)
         answer = asyncio.create_task(Edge(app, RULES)(scope, asyncio.Event().wait, ignore))

@@ -1,5 +1,6 @@
 """`vllm serve` as a child process, with a small program in its place that takes the same arguments."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -113,6 +114,16 @@ def test_it_runs_while_the_model_is_loaded(command, engine_for):
     engine.unload()
     assert _gone(pid)
     assert not engine.loaded
+
+
+def test_its_port_is_none_that_the_kernel_may_give_away_before_it_listens(command, engine_for, tmp_path):
+    """A server takes minutes to start, and any connection of the machine takes a port of the kernel's range."""
+    told = tmp_path / "port"
+    path, _ = command(f"open({str(told)!r}, 'w').write(' '.join(sys.argv))")
+    engine_for(path).load()
+    port = int(re.search(r"--port=(\d+)", told.read_text())[1])
+    first, _ = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
+    assert 1024 < port < first
 
 
 def test_it_is_started_again_after_a_crash(command, engine_for):
