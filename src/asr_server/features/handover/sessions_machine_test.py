@@ -52,7 +52,7 @@ from asr_server.text import scripts
 
 _OWNER = "ann"
 _LIMIT_S = 30.0
-_BORDER_SAMPLES = s_to_samples(0.4)  # before and after its speech, an utterance has some of the pauses
+_BORDER_SAMPLES = s_to_samples(0.2)  # before and after its speech, an utterance has some of the pauses
 _PIECES = st.lists(st.sampled_from([1, 3, 640, 4_095, 30_000]), min_size=1, max_size=3)
 _ANSWERS = {GetCheckpoint: Checkpoint, Reset: ResetDone, Configure: Configured}
 
