@@ -46,8 +46,8 @@ def children(decoder: Decoder) -> list[int]:
 
 
 async def eventually(holds: Callable[[], bool]) -> bool:
-    """True if `holds` becomes true within 3 s."""
-    for _ in range(300):
+    """True if `holds` becomes true within 30 s."""
+    for _ in range(3000):
         if holds():
             return True
         await asyncio.sleep(0.01)
@@ -249,7 +249,7 @@ async def test_cancelled_decodes_leave_nothing_behind(decoder: Decoder) -> None:
     assert await eventually(lambda: len(children(decoder)) == 1)
     fork_server_pid = decoder.fork_server.pid
     assert fork_server_pid is not None
-    before = descriptors(), descriptors(fork_server_pid)
+    before, before_in_fork_server = descriptors(), descriptors(fork_server_pid)
     with encode("flac", "flac", np.zeros((1, 120 * 48_000), np.float32), 48_000) as file, open_bytes(b"no") as text:
         for delay_s in (0.0, 0.001, 0.003, 0.01, 0.02):
             cancelled = [asyncio.create_task(decoder.decode(file)) for _ in range(4)]
@@ -262,7 +262,9 @@ async def test_cancelled_decodes_leave_nothing_behind(decoder: Decoder) -> None:
                 await anext(blocks)
             with pytest.raises(InvalidAudio):
                 await decoder.decode(text)
-        assert await eventually(lambda: (descriptors() - 2, descriptors(fork_server_pid)) == before)
+        # Not equal: what an earlier test has left may be closed meanwhile.
+        assert await eventually(lambda: descriptors() - 2 <= before)
+        assert await eventually(lambda: descriptors(fork_server_pid) <= before_in_fork_server)
     assert await eventually(lambda: len(children(decoder)) == 1)
     assert decoder.fork_server.pid == fork_server_pid
     assert await works(decoder)

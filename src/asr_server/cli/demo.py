@@ -42,11 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.add_argument("--port", type=arguments.port, default=8100, help="port to listen on (default 8100)")
     parser.add_argument("--once", action="store_true", help="stop after the first transcription")
-    parser.set_defaults(run=_run)
-
-
-def _run(parsed: argparse.Namespace) -> int:
-    return demo(parsed.port, once=parsed.once)
+    parser.set_defaults(run=lambda parsed: demo(parsed.port, once=parsed.once))
 
 
 def demo(port: int, *, once: bool) -> int:

@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     deleting = actions.add_parser("delete", help="delete a voice")
     deleting.add_argument("id", metavar="ID", help="the id from the list: spk_...")
-    for action, act in ((listing, _list), (adding, _add), (deleting, _delete)):
+    for action, act in ((listing, _list), (adding, _add), (deleting, lambda client, parsed: client.delete(parsed.id))):
         arguments.add_server(action)
         arguments.add_key(action)
         action.set_defaults(run=_run, act=act)
@@ -72,7 +72,3 @@ def _add(client: VoiceClient, parsed: argparse.Namespace) -> None:
         code = "no_such_file" if isinstance(error, FileNotFoundError) else "cannot_read"
         raise Failure(code, f"{shown(str(error.filename))}: {error.strerror}.") from error
     print(voice.id)
-
-
-def _delete(client: VoiceClient, parsed: argparse.Namespace) -> None:
-    client.delete(parsed.id)

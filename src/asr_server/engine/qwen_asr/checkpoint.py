@@ -41,7 +41,7 @@ class Wanted:
 
 
 # Raises `ModelUnavailable` unless the directory holds what is wanted.
-Check = Callable[[Path, Wanted], None]
+Check = Callable[[Path, Wanted], object]
 
 
 def locate(

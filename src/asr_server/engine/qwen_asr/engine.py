@@ -73,7 +73,7 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
 
         return memory.would_fit(self._plan, directory)
 
-    def _found(self) -> Callable[[], Runtime]:
+    def _loader(self) -> Callable[[], Runtime]:
         """See `RowEngine`. A checkpoint that was found once is not looked for again."""
         directory = self._locate()
         self._revision = checkpoint.revision_of(directory)

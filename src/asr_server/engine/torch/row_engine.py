@@ -88,7 +88,7 @@ class RowEngine(ABC, Generic[T, W]):
         self._begin_s: float | None = None  # of the last step
 
     @abstractmethod
-    def _found(self) -> Callable[[], T]:
+    def _loader(self) -> Callable[[], T]:
         """Find and check the checkpoint, import the libraries, and return what loads it. Raises `ModelUnavailable`."""
 
     @abstractmethod
@@ -144,7 +144,7 @@ class RowEngine(ABC, Generic[T, W]):
         # process on the same cores that made a 7 s clip take 2.6 s instead of 40 ms (2 cores, 2026-11). Read at the
         # first import of torch.
         settings.prefer("OMP_WAIT_POLICY", "PASSIVE")
-        load = self._found()
+        load = self._loader()
         from asr_server.engine.torch import faults
 
         self._on_load_progress()  # the libraries are in memory: on a slow disk they take as long as the weights

@@ -42,7 +42,7 @@ def locate(wanted: Wanted, on_download: Callable[[int], None] = lambda size_byte
         return checked(Path(wanted.value), wanted)
     if not is_hub_id(wanted.value):
         raise ModelUnavailable(f"{wanted}: there is no such directory, and it is no hub id (owner/name).")
-    return checked(fetch(wanted, on_download, _check), wanted)
+    return checked(fetch(wanted, on_download, checked), wanted)
 
 
 def local(wanted: Wanted) -> SpeechCheckpoint | None:
@@ -50,7 +50,7 @@ def local(wanted: Wanted) -> SpeechCheckpoint | None:
     try:
         if os.path.isdir(wanted.value):
             return checked(Path(wanted.value), wanted)
-        found = cached(wanted, _check) if is_hub_id(wanted.value) else None
+        found = cached(wanted, checked) if is_hub_id(wanted.value) else None
         return checked(found, wanted) if found is not None else None
     except ModelUnavailable:
         return None
@@ -70,10 +70,6 @@ def checked(directory: Path, wanted: Wanted) -> SpeechCheckpoint:
         )
     _check_codec(read_json(directory / CODEC / "config.json", wanted), wanted)
     return SpeechCheckpoint(directory, Abilities.of_config(config), read_json(directory / GENERATION, wanted))
-
-
-def _check(directory: Path, wanted: Wanted) -> None:
-    checked(directory, wanted)
 
 
 def _check_codec(config: dict[str, Any], wanted: Wanted) -> None:

@@ -30,11 +30,7 @@ if TYPE_CHECKING:
 QWEN3_TTS = "qwen3-tts"
 
 
-class _Speaking(Admitted["PreparedSentence", "SpokenRow"]):
-    """An admitted sentence."""
-
-
-class QwenSpeechEngine(RowEngine["SpeechRuntime", _Speaking]):
+class QwenSpeechEngine(RowEngine["SpeechRuntime", Admitted["PreparedSentence", "SpokenRow"]]):
     """Implements `speech_output.engines.protocol.SpeechEngine`."""
 
     warm_up_steps = 6  # the prompt, the frames of the first samples, and one more
@@ -73,7 +69,7 @@ class QwenSpeechEngine(RowEngine["SpeechRuntime", _Speaking]):
         directory = self._files.directory
         return memory.would_fit(self._model, directory, in_float32=directory / checkpoint.CODEC)
 
-    def _found(self) -> Callable[[], SpeechRuntime]:
+    def _loader(self) -> Callable[[], SpeechRuntime]:
         if reason := missing():
             raise ModelUnavailable(f"{self._wanted}: {reason}.")
         self._files = checkpoint.locate(self._wanted, lambda size_bytes: self._on_load_progress())
@@ -90,7 +86,7 @@ class QwenSpeechEngine(RowEngine["SpeechRuntime", _Speaking]):
     def admit(self, key: int, item: Sentence, urgent: bool = False) -> None:
         """Take a sentence in; it begins with one of the next steps. Raises what is wrong with it."""
         assert self._runtime is not None, "admit() before load()"
-        self._work[key] = _Speaking(key, self._runtime.prepare(item), urgent)
+        self._work[key] = Admitted(key, self._runtime.prepare(item), urgent)
 
     def _decode(self, runtime: SpeechRuntime) -> Iterator[Outcome]:
         return self._run(runtime, runtime.decoder.decoding, runtime.step)
