@@ -41,7 +41,7 @@ EXTRAS := asr-server-ray asr-server-sizing
 DEMO := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -sm | tr " " -)),slim,runtime)
 # As many tests at once, each module on one worker. The plugin is for the fuzzing, and takes 2 s to import.
 WORKERS ?= 2
-# Unit tests wait for timers now and then, and those of running servers for processes, so more of them keep two cores busy.
+# Tests of running servers wait for timers and processes, so more of them keep two cores busy.
 MANY_WORKERS ?= 3
 PARALLEL = --dist loadfile --no-loadscope-reorder -p no:schemathesis
 # The tests start hundreds of processes, which need not all compile the same modules.
@@ -117,9 +117,9 @@ $(VENV)/.compiled: $(VENV)/.dev
 	-@$(PYTEST) src tools extras -p no:schemathesis --collect-only >/dev/null 2>&1
 	touch $@
 
-# One thread of torch for each worker: more would wait for each other.
+# One thread of torch for each worker: more would wait for each other. Each worker imports everything, for 22 s.
 unit: $(VENV)/.compiled
-	OMP_NUM_THREADS=1 $(PYTEST) src tools extras --numprocesses $(MANY_WORKERS) $(PARALLEL)
+	OMP_NUM_THREADS=1 $(PYTEST) src tools extras --numprocesses $(WORKERS) $(PARALLEL)
 
 contract: $(VENV)/.dev
 	$(PYTEST) E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL)

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from asr_server.core.errors import SpeakersUnavailable
-from asr_server.features.speakers.diarization import embedded_weights, package
+from asr_server.features.speakers.diarization import embedded_weights, model_source
 from asr_server.features.speakers.diarization.client import SpeakerClient
 from E2Etest import recordings
 from E2Etest.live.session import pcm_of
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(bool(package.missing()), reason="the models that tell speakers apart are not installed"),
+    pytest.mark.skipif(bool(model_source.missing_package()), reason="the models of speakers are not installed"),
 ]
 
 
@@ -41,7 +41,7 @@ async def test_models_as_files_give_the_same_turns_and_voices(directory):
     """Those that are bundled, written into a directory."""
     talk = [pcm_of(clip.path) for clip in recordings.real_clips("librivox_0870", "jfk")]
     samples = np.concatenate(talk) / np.float32(32_768)
-    found, wanted = await _told_apart(directory, samples), await _told_apart(package.EMBEDDED, samples)
+    found, wanted = await _told_apart(directory, samples), await _told_apart(model_source.EMBEDDED, samples)
     assert found.turns == wanted.turns
     assert len(found.voice_prints) == 2
     assert np.array_equal(found.voice_prints, wanted.voice_prints)

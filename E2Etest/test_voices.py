@@ -9,7 +9,7 @@ import pytest
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.errors import InvalidReference
-from asr_server.features.speakers.diarization import package
+from asr_server.features.speakers.diarization import model_source
 from asr_server.features.speakers.diarization.client import SpeakerClient
 from asr_server.features.speakers.enrolment import Candidate, Enrolment
 from asr_server.features.speakers.speaker_names import SpeakerNames
@@ -19,7 +19,7 @@ from E2Etest.live.session import pcm_of
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(bool(package.missing()), reason="the models that tell speakers apart are not installed"),
+    pytest.mark.skipif(bool(model_source.missing_package()), reason="the models of speakers are not installed"),
 ]
 
 
@@ -39,7 +39,7 @@ async def _enrol(enrolment, name, pcm):
 @pytest.mark.nightly
 async def test_people_are_recognised_in_other_recordings(tmp_path):
     """Two who are stored and one who is not, also with a channel each; a reference of two of them is refused."""
-    speakers, decoder, store = SpeakerClient(package.EMBEDDED), Decoder(DecodeLimits(60.0)), VoiceStore(tmp_path)
+    speakers, decoder, store = SpeakerClient(model_source.EMBEDDED), Decoder(DecodeLimits(60.0)), VoiceStore(tmp_path)
     enrolment = Enrolment(speakers, decoder, store, time_limit_s=100.0)
     reader, announcer = _clip("librivox_0870"), _clip("phone_confbridge-mute-extended")
     try:
@@ -61,7 +61,7 @@ async def test_people_are_recognised_in_other_recordings(tmp_path):
 @pytest.mark.nightly
 async def test_people_are_recognised_while_they_speak(tmp_path):
     """The one who is stored, and not the other, by voices that the process tells of them."""
-    speakers, decoder, store = SpeakerClient(package.EMBEDDED), Decoder(DecodeLimits(60.0)), VoiceStore(tmp_path)
+    speakers, decoder, store = SpeakerClient(model_source.EMBEDDED), Decoder(DecodeLimits(60.0)), VoiceStore(tmp_path)
     try:
         await _enrol(Enrolment(speakers, decoder, store, time_limit_s=100.0), "Reader", _clip("librivox_0870"))
         session = await speakers.live()

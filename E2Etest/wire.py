@@ -10,7 +10,7 @@ END = b"--b--\r\n"
 FILE = b'name="file"; filename="a.wav"'
 _TIMEOUT_S = 60.0
 _PAUSE_S = 0.05
-CONTINUATION, TEXT, BINARY, PING, PONG = 0, 1, 2, 9, 10  # opcodes of WebSocket frames
+CONTINUATION, TEXT, BINARY, CLOSE, PING, PONG = 0, 1, 2, 8, 9, 10  # opcodes of WebSocket frames
 
 
 @dataclass(frozen=True, slots=True)

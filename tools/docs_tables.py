@@ -15,7 +15,7 @@ from asr_server.core.settings import Settings
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
 from asr_server.features.realtime import event_reference
-from asr_server.features.speech_output.text_socket import messages as speech_messages
+from asr_server.features.speech_output import speech_socket
 from asr_server.http_app import METRICS
 from asr_server.live.machine.table import TABLE as TRANSITIONS
 from asr_server.net.errors import TABLE
@@ -93,12 +93,12 @@ def _events(heading: str, meanings: dict[str, str]) -> str:
 
 def speech_client_messages() -> str:
     """Return the table of the messages that a client of the speech socket may send."""
-    return _messages(speech_messages.CLIENT)
+    return _messages(speech_socket.CLIENT)
 
 
 def speech_server_messages() -> str:
     """Return the table of the messages that the speech socket sends."""
-    return _messages(speech_messages.SERVER)
+    return _messages(speech_socket.SERVER)
 
 
 def _messages(meanings: dict[str, str]) -> str:

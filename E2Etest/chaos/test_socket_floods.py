@@ -26,7 +26,7 @@ from E2Etest.chaos.floods import (
 )
 from E2Etest.live.session import data, pieces, stream
 from E2Etest.process import ready
-from E2Etest.wire import BINARY, TEXT, frame, handshake
+from E2Etest.wire import BINARY, CLOSE, TEXT, frame, handshake
 
 pytestmark = [
     pytest.mark.websocket,
@@ -109,6 +109,8 @@ MANY = {
     "long hotwords": (HANDOVER, b"", HOTWORDS),
     "resets": (HANDOVER, HOTWORDS, frame(bytes(12_800)) + _message(action="reset")),
     "texts that are cancelled": ("/ws/speech", b"", ARMENIAN),
+    "sessions that end at once": ("/ws/transcribe", b"", frame(b"", CLOSE)),
+    "sessions of two channels that end at once": ("/ws/transcribe?channels=2", b"", frame(b"", CLOSE)),
     "letters that are cancelled": ("/ws/speech", b"", _message(type="text", text="J.") * 50 + _message(type="cancel")),
 }
 
@@ -118,13 +120,19 @@ def _loop(over):
         pass
 
 
+def _begin(begun, work, *arguments):
+    begun.wait()
+    work(*arguments)
+
+
 @contextmanager
 def _processes(number, work, *arguments):
-    """Programs of their own, so that what they do takes nothing of the interpreter that measures."""
-    over = _SPAWN.Event()
-    running = [_SPAWN.Process(target=work, args=(*arguments, over)) for _ in range(number)]
+    """Programs of their own, so that what they do takes nothing of the interpreter that measures. All have begun."""
+    over, begun = _SPAWN.Event(), _SPAWN.Barrier(number + 1)
+    running = [_SPAWN.Process(target=_begin, args=(begun, work, *arguments, over)) for _ in range(number)]
     for process in running:
         process.start()
+    begun.wait()  # they import for seconds
     try:
         yield
     finally:

@@ -10,9 +10,9 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
+from asr_server.features.speech_output import speech_socket
 from asr_server.features.speech_output.sessions import SpeechSessions
 from asr_server.features.speech_output.synthesis import SpeechProcessor
-from asr_server.features.speech_output.text_socket import route
 from E2Etest.exposition import scrape, value
 
 pytestmark = pytest.mark.websocket
@@ -204,7 +204,7 @@ def test_who_only_connects_costs_nothing(start):
 
 def test_a_client_that_does_not_read_is_closed(start, monkeypatch):
     """It is told why by the close code, the error is counted, and its work ends."""
-    monkeypatch.setattr(route, "_SEND_S", 0.5)
+    monkeypatch.setattr(speech_socket, "_SEND_S", 0.5)
     with start(MAX_SPEECH_CHARS="200000") as server:
         small = sockets.socket()
         small.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)

@@ -8,7 +8,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from asr_server.features.handover import continuation_wire
+from asr_server.features.handover import continuation
 from asr_server.features.handover.continuation import Continuation, TurnSettings
 from E2Etest import recordings
 from E2Etest.live.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
@@ -255,7 +255,7 @@ def test_a_state_of_another_server_is_taken_or_refused_as_by_the_server_itself(g
     def said(base):
         identity = f"live_0123abcd.{'x' * 22}"
         begin = Continuation(identity, 16 * "0", 2, 32_000, 64_000, configured=TurnSettings(language))
-        state = continuation_wire.message(begin)["state"]
+        state = continuation.wire_message(begin)["state"]
         for frame in (f'{{"action":"continue","state":"{state}"}}', '{"action":"continue","state":"e30"}', "{}"):
             with connect(f"{base.live_url}?handover=true&session_id={identity}&received=2") as socket:
                 socket.send(frame)

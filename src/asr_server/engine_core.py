@@ -14,10 +14,9 @@ from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.protocol import Engine
 from asr_server.live.options import stream_rules
 from asr_server.schedule.capacity import StreamCapacity
-from asr_server.schedule.job import DEFAULT
+from asr_server.schedule.job import DEFAULT, RequestClock
 from asr_server.schedule.model import ModelState, OnState
 from asr_server.schedule.ports import Batch, Heartbeat, SchedulerObserver
-from asr_server.schedule.request_clock import RequestClock
 from asr_server.schedule.thread import EngineThread
 
 OnFailure = Callable[[EngineFailed], None]

@@ -11,12 +11,11 @@ from fastapi_offline import FastAPIOffline
 
 from asr_server import __version__
 from asr_server.features.realtime import route as realtime
-from asr_server.features.realtime import secrets
 from asr_server.features.speakers import route as speakers
 from asr_server.features.speech_output import jobs_route as speech_jobs
 from asr_server.features.speech_output import operations as speaking
 from asr_server.features.speech_output import route as speech
-from asr_server.features.speech_output.text_socket import route as speech_socket
+from asr_server.features.speech_output import speech_socket
 from asr_server.features.stereo import two_channels
 from asr_server.features.translation import route as translations
 from asr_server.features.translation import translations as translating
@@ -79,7 +78,6 @@ def create(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         speech.router,
         speech_jobs.router,
         speech_socket.router,
-        secrets.router,
         realtime.router,
         page.router,
     ):

@@ -14,7 +14,7 @@ from asr_server.engine import capabilities
 from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.windows import Encoder
-from asr_server.engine.torch import quantization
+from asr_server.engine.torch import linear
 from asr_server.features.encoders import onnx_export
 from asr_server.features.encoders.exported_encoder import Target
 from asr_server.features.encoders.onnx_encoder import OnnxEncoder
@@ -60,7 +60,7 @@ def _encoders(directory: Path, threads: int) -> dict[str, Encoder]:
         ("torch int8 with bfloat16", torch.bfloat16, "int8"),
     ):
         tower = loading.load(directory, device="cpu", dtype=dtype).tower
-        found[name] = WindowedEncoder(tower, quantization.layers(quantize, "cpu").encoder)
+        found[name] = WindowedEncoder(tower, linear.layers(quantize, "cpu").encoder)
     target = Target(torch.device("cpu"), torch.bfloat16, threads)
     for name, int8 in (("onnx float32", False), ("onnx int8", True)):
         file = directory.with_name(f"{directory.name}-{name.replace(' ', '-')}.onnx")

@@ -497,18 +497,10 @@ def superseded() -> dict[str, str]:
     return {name: advice for name, advice in _SUPERSEDED.items() if name in present}
 
 
-def client_key() -> str:
-    """Return the key that client commands send to a server.
-
-    Read from the environment of the process alone: a `.env` file in the working directory, or an invalid setting in
-    it, concerns a server and must not affect a client.
-    """
-    return os.environ.get("ASR_API_KEY", "").strip()
-
-
-def client_server() -> str:
-    """Return the address of the server that client commands use; "" for the default. Read as the key is."""
-    return os.environ.get("ASR_SERVER_URL", "").strip()
+def of_client(name: str) -> str:
+    """Return a variable of client commands, "" for none, from the environment of the process alone: a `.env` file in
+    the working directory, or an invalid setting in it, concerns a server and must not affect a client."""
+    return os.environ.get(name, "").strip()
 
 
 def prefer(name: str, value: str) -> None:

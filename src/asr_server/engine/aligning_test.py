@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, UnsupportedLanguage
 from asr_server.engine.aligning import RETRY_S, AligningEngine
 from asr_server.engine.protocol import AlignerState, AlignItem, Alignment, EngineInfo, Utterance
-from asr_server.schedule.job import Job
+from asr_server.schedule.job import Job, RequestClock
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
-from asr_server.schedule.request_clock import RequestClock
 from asr_server.schedule.thread import EngineThread
 
 WAIT_S = 10

@@ -27,7 +27,7 @@ from asr_server.engine.protocol import (
 from asr_server.schedule.job import Job, Priority
 
 if TYPE_CHECKING:
-    from asr_server.schedule.request_clock import RequestClock
+    from asr_server.schedule.job import RequestClock
     from asr_server.schedule.thread import EngineThread
 
 # A deadline is checked no more often than this: it may be near for as long as its clock stands still.

@@ -10,9 +10,8 @@ import pytest
 from asr_server.core.errors import DeadlineExceeded, TranscriptionFailed
 from asr_server.engine.client import EngineClient, until
 from asr_server.engine.protocol import Finish, Hypothesis, Tokens, Utterance
-from asr_server.schedule.job import Priority
+from asr_server.schedule.job import Priority, RequestClock
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
-from asr_server.schedule.request_clock import RequestClock
 from asr_server.schedule.thread import EngineThread
 
 SAID = Hypothesis("said twice", "English", (1, 2), (-0.1, -0.1), Finish.END, 1, 1, 2)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.plan import FAKE, Plan
 from asr_server.engine.protocol import Aligner, Engine
-from asr_server.schedule.request_clock import RequestClock
+from asr_server.schedule.job import RequestClock
 
 OnProgress = Callable[[], None]
 

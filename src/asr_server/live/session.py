@@ -50,7 +50,7 @@ from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
 from asr_server.live.outbox import Message, Outbox, Outgoing, PartMessage, TextDetails, missed
 from asr_server.live.session_stats import SessionOutcome, SessionStats
 from asr_server.live.speech_detection import VoiceDetector
-from asr_server.net.loop_time import slice_queue
+from asr_server.net.loop_time import own_turn, slice_queue
 from asr_server.net.shared_bytes import PIECE_BYTES
 from asr_server.schedule.admission import AdmissionTicket
 from asr_server.schedule.job import Priority
@@ -273,6 +273,8 @@ class LiveSession:
             if priority.is_live:
                 await self._process_slice(audio, arrived_s)
                 continue
+            # What comes faster than speech takes no more of the loop than its caller has, also when the client is gone.
+            await own_turn()
             # Held while it sleeps: sessions of this priority take turns, and together have half of the time at most.
             async with self._shared.paces[priority]:
                 began_s = time.monotonic()

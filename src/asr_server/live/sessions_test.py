@@ -26,6 +26,7 @@ from asr_server.live.inference import Engines
 from asr_server.live.machine.events import Audio, Configure, Ending, Final, Flush, Partial, SessionError
 from asr_server.live.options import LiveSessionOptions
 from asr_server.live.sessions import LiveSessions
+from asr_server.net.loop_time import ConnectionTime, loop_time, measure
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority
 from asr_server.schedule.quota import Quota
@@ -497,6 +498,30 @@ async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make):
     assert replayed.session._priority is Priority.PARTIAL
     for connection in (speaker, sender, replayed):
         connection.session.end()
+
+
+async def test_what_comes_faster_than_speech_waits_for_its_callers_time(make):
+    """While others have work. It goes on when they have none, and loses nothing."""
+    live, times = make(Scripted()), loop_time()
+
+    async def measured():
+        connection_time = ConnectionTime(times)
+        connection_time.caller = times.of("busy")
+        measure(connection_time)
+        connection_time.take(1.0)
+        return await opened(live)
+
+    with times.working(times.of("other")):
+        sender = await asyncio.create_task(measured())
+        machine = sender.session.machine
+        await sender.send(Audio(bytes(60 * 32_000)))
+        live.disconnect(sender, clean=False)
+        await asyncio.sleep(0.3)
+        assert machine.clock_samples < 16_000
+    async with asyncio.timeout(30):
+        while machine.clock_samples < 59 * 16_000:  # noqa: ASYNC110 - it has no event
+            await asyncio.sleep(0.01)
+    sender.session.end()
 
 
 async def test_sessions_process_audio_in_turn(make):

@@ -118,18 +118,20 @@ class Edge:
 
     async def _check_access(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Reject with the response of a domain error, or pass the request on."""
-        connection = HTTPConnection(scope)
+        connection, times = HTTPConnection(scope), loop_time()
         with ExitStack() as held:
             try:
                 place = held.enter_context(self._admit(connection))
+                caller = scope.setdefault("state", {}).get("caller")
+                share = caller.share if caller is not None else _address(connection)
+                if scope["type"] == "websocket":
+                    await times.handshake(share)
             except AsrError as error:
                 # Whoever is refused again and again waits here, and takes no more of the loop than its share.
-                await loop_time().refusal(f"refused {_address(connection)}")
+                await times.refusal(f"refused {_address(connection)}")
                 await _reject(scope, receive, send, error)
                 return
-            scope.setdefault("state", {})["place"] = place
-            caller = scope["state"].get("caller")
-            share, times = caller.share if caller is not None else _address(connection), loop_time()
+            scope["state"]["place"] = place
             if place is not None and scope["type"] == "http":
                 held.enter_context(times.working(times.of(share)))
             # What asks for no recording, text or job takes the loop's time alone, and has a part of it. What has work

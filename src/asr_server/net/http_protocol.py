@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -133,6 +133,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     flow: _Flow
     _unparsed = b""
+    _behind_upgrade = b""  # what came with the handshake of a WebSocket
     _framing_bytes = 0  # received since the last head, chunk of a body, or end of a request
     _head_timer: asyncio.TimerHandle | None = None
     _has_head = _has_ignored_upgrade = False  # the present request
@@ -186,6 +187,10 @@ class HttpProtocol(HttpToolsProtocol):
         self._unparsed = data[at:]
         if self.parser:
             self.flow.set_reading(is_on=not self._unparsed and not self.flow.is_held)
+        elif rest := self._behind_upgrade + self._unparsed:
+            # A client should wait for the handshake. One that does not would lose what it has sent, unseen.
+            self._behind_upgrade = self._unparsed = b""
+            cast("asyncio.Protocol", self.transport.get_protocol()).data_received(rest)
 
     def _feed(self, data: bytes) -> None:
         self._framing_bytes += len(data)
@@ -203,6 +208,7 @@ class HttpProtocol(HttpToolsProtocol):
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
                 self._feed(b"\r\n".join([*head, b"", data[upgrade.args[0] :]]))
             elif self._should_upgrade():
+                self._behind_upgrade = data[upgrade.args[0] :]
                 self.handle_websocket_upgrade()
         except httptools.HttpParserError:
             self.logger.warning("Invalid HTTP request received.")

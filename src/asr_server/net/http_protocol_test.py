@@ -265,6 +265,30 @@ async def test_a_handshake_is_no_such_offer(line, monkeypatch):
     protocol.connection_lost(None)
 
 
+class _Socket(asyncio.Protocol):
+    """Keeps what it gets, as the WebSocket's protocol."""
+
+    def __init__(self, **options):
+        self.received = b""
+
+    def data_received(self, data):
+        self.received += data
+
+
+@pytest.mark.parametrize("part_bytes", [1, 7, 100, 4_096, 1 << 20])
+async def test_frames_sent_with_the_handshake_come_after_it(part_bytes, monkeypatch):
+    """A client should wait for the answer. All that one sends before is kept, however it arrives."""
+    protocol, frames = _opened(), b"\x81\x85\0\0\0\0Hello" * 10_000
+    monkeypatch.setattr(protocol, "ws_protocol_class", _Socket)
+    data = GET + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n" + frames
+    for at in range(0, len(data), part_bytes):
+        protocol.transport.get_protocol().data_received(data[at : at + part_bytes])
+    await _turns()
+    head, _, rest = protocol.transport.get_protocol().received.partition(b"\r\n\r\n")
+    assert head.startswith(b"GET / HTTP/1.1\r\n")
+    assert rest == frames
+
+
 async def _never(scope, receive, send):
     while (await receive())["type"] != "http.disconnect":
         pass

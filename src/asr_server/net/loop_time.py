@@ -17,8 +17,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from typing import Any
 from weakref import WeakKeyDictionary
+
+from asr_server.core.errors import Overloaded
 
 # The part of the loop's time that a caller has besides its audio, and what it may save of it. The recording of another
 # caller then takes a few percent longer for each caller that uses it all.
@@ -38,6 +41,9 @@ _AT_WORK_S = 1.0
 _BETWEEN_S = 0.002
 # The time of a refused request or handshake, from the connection to the answer.
 _REFUSAL_S = 0.0015
+# The time of a handshake, of opening a session and of ending it, which nothing else counts; and how much of it a caller
+# may save: all its sessions come at once from a server that shuts down.
+_HANDSHAKE_S, _HANDSHAKES_S = 0.005, 0.3
 # Requests and connections of a caller that wait at once.
 _MOST_WAITING = 1_000
 _MAX_CALLERS = 10_000
@@ -46,9 +52,10 @@ _MAX_CALLERS = 10_000
 class CallerTime:
     """The token bucket of one caller, and its connections that wait to be read."""
 
-    def __init__(self, loop_time: LoopTime) -> None:
-        self._loop_time = loop_time
-        self._left_s, self._counted_s = _SAVED_S, loop_time.now_s()
+    def __init__(self, loop_time: LoopTime, owner: CallerTime | None = None, saved_s: float = _SAVED_S) -> None:
+        self._loop_time, self._saved_s = loop_time, saved_s
+        self._owner = owner or self  # the caller whose work is not the work of others
+        self._left_s, self._counted_s = saved_s, loop_time.now_s()
         self._waiting: deque[Callable[[], None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self.requests = 0  # under way
@@ -59,16 +66,21 @@ class CallerTime:
         """The number of connections that wait."""
         return len(self._waiting)
 
+    @cached_property
+    def sockets(self) -> CallerTime:
+        """The token bucket of the caller's handshakes, which do not wait for what its open sockets take."""
+        return CallerTime(self._loop_time, self, _HANDSHAKES_S)
+
     def take(self, seconds: float) -> None:
         """Count time of the loop. It costs nothing while nobody else has work."""
         self._refill()
-        if self._loop_time.others_work(self):
+        if self._loop_time.others_work(self._owner):
             self._left_s = max(self._left_s - seconds, -_OWED_S)
 
     def wait_s(self) -> float:
         """Return how long until the caller may be read; 0 for at once."""
         self._refill()
-        return -self._left_s / _SHARE if self._left_s < 0 and self._loop_time.others_work(self) else 0.0
+        return -self._left_s / _SHARE if self._left_s < 0 and self._loop_time.others_work(self._owner) else 0.0
 
     def later(self, callback: Callable[[], None]) -> None:
         """Call it when the caller may be read, after those that wait already."""
@@ -78,7 +90,7 @@ class CallerTime:
 
     def _refill(self) -> None:
         now_s = self._loop_time.now_s()
-        self._left_s = min(self._left_s + (now_s - self._counted_s) * _SHARE, _SAVED_S)
+        self._left_s = min(self._left_s + (now_s - self._counted_s) * _SHARE, self._saved_s)
         self._counted_s = now_s
 
     def _set_timer(self, wait_s: float) -> None:
@@ -144,6 +156,14 @@ class LoopTime:
         refused = self.of(caller)
         await _turn(refused)
         refused.take(_REFUSAL_S)
+
+    async def handshake(self, caller: str) -> None:
+        """Return when one more WebSocket of the caller may be opened. Raises `Overloaded` where too many wait."""
+        sockets = self.of(caller).sockets
+        if sockets.waiting >= _MOST_WAITING:
+            raise Overloaded("Too many of your connections are being opened.", retry_after_s=5)
+        await _turn(sockets)
+        sockets.take(_HANDSHAKE_S)
 
     async def counted(self, caller: str, steps: Coroutine[Any, Any, None]) -> None:
         """Run the steps when the caller may have more of the loop's time, and count what they take of it."""
@@ -226,6 +246,13 @@ def measure(connection: ConnectionTime) -> None:
     _connection.set(connection)
 
 
+async def own_turn() -> None:
+    """Wait while the connection of the present task has used up its time and its caller's."""
+    connection = _connection.get()
+    if connection is not None and connection.caller is not None and connection.is_over:
+        await _turn(connection.caller)
+
+
 class _Measured(Coroutine[Any, Any, Any]):
     """A coroutine whose steps are counted. Processor time, since a step may wait for the interpreter."""
 
@@ -257,8 +284,7 @@ class _Measured(Coroutine[Any, Any, Any]):
     def __await__(self) -> Generator[Any, Any, Any]:
         return self  # it has all that `await` uses of a generator
 
-    def __iter__(self) -> Generator[Any, Any, Any]:
-        return self
+    __iter__ = __await__
 
     def __next__(self) -> Any:
         return self.send(None)

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from asr_server.core.errors import Overloaded
 from asr_server.net import loop_time as module
 from asr_server.net.loop_time import SLICE_S, ConnectionTime, LoopTime, TimeSlice, loop_time, measure, slice_queue
 
@@ -184,6 +185,45 @@ async def test_refusals_of_an_address_have_a_rate_and_do_not_hold_up_another():
             await asyncio.wait_for(times.refusal("192.0.2.1"), 0.02)
         await asyncio.wait_for(times.refusal("192.0.2.2"), 0.1)
         await times.refusal("192.0.2.1")
+
+
+async def test_handshakes_of_a_caller_have_a_rate_and_time_of_their_own():
+    """After those that it has saved each waits, whatever its open sockets take; another caller's does not."""
+    times = LoopTime()
+    with times.working(times.of("b")):
+        times.of("a").take(60.0)
+        for _ in range(int(module._HANDSHAKES_S / module._HANDSHAKE_S)):
+            await asyncio.wait_for(times.handshake("a"), 0.1)
+        times.of("a").sockets.take(0.2 * SHARE)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(times.handshake("a"), 0.02)
+        await asyncio.wait_for(times.handshake("c"), 0.1)
+        await times.handshake("a")
+
+
+async def test_who_is_alone_opens_sockets_at_any_rate():
+    """The caller's own messages are not the work of others."""
+    times = LoopTime()
+    async with asyncio.timeout(5):
+        for _ in range(1_000):
+            times.worked(times.of("a"))
+            await times.handshake("a")
+
+
+async def test_handshakes_that_wait_have_a_limit(monkeypatch):
+    """One more is refused, and told when to come back."""
+    monkeypatch.setattr(module, "_MOST_WAITING", 2)
+    times = LoopTime()
+    with times.working(times.of("b")):
+        times.of("a").sockets.take(module._HANDSHAKES_S + 1)
+        waiting = [asyncio.create_task(times.handshake("a")) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded) as refused:
+            await times.handshake("a")
+        assert refused.value.retry_after_s == 5
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_who_asks_without_end_is_answered_later():

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from asr_server.recordings.segmenter import SpeechSpan
     from asr_server.recordings.span import SpanResult
     from asr_server.schedule.admission import Admission, AdmissionTicket
-    from asr_server.schedule.request_clock import RequestClock
+    from asr_server.schedule.job import RequestClock
 
 # "Okay" and "ja" are words of many languages. A longer segment tells which one it is in.
 _OUTLIER_MS = 3000

@@ -39,9 +39,8 @@ from asr_server.recordings.requests import (
     TranslationRequest,
 )
 from asr_server.schedule.admission import Admission
-from asr_server.schedule.job import Priority
+from asr_server.schedule.job import Priority, RequestClock
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
-from asr_server.schedule.request_clock import RequestClock
 from asr_server.schedule.thread import EngineThread
 
 REQUEST = TranscriptionRequest()

@@ -11,9 +11,8 @@ from enum import StrEnum
 
 from asr_server.core.errors import AsrError, EngineOutOfMemory
 from asr_server.core.idle import IdleTimer
-from asr_server.schedule.job import DEFAULT, AnyJob
+from asr_server.schedule.job import DEFAULT, AnyJob, RequestClock
 from asr_server.schedule.ports import Batch, Heartbeat
-from asr_server.schedule.request_clock import RequestClock
 
 
 class ModelState(StrEnum):

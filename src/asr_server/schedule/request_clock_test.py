@@ -1,12 +1,14 @@
 """Time limits by a clock that stands still during loads."""
 
+from __future__ import annotations
+
 import threading
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.schedule.request_clock import RequestClock
+from asr_server.schedule.job import RequestClock
 
 
 class Now:

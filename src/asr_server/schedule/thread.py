@@ -26,10 +26,9 @@ from contextvars import Context
 from asr_server.core.errors import DeadlineExceeded, EngineFailed, ShuttingDown
 from asr_server.core.idle import IdleTimer
 from asr_server.schedule.capacity import EngineWork, RecordingsShare, StepTime
-from asr_server.schedule.job import DEFAULT, AnyJob, Job, JobQueue, Priority, R
+from asr_server.schedule.job import DEFAULT, AnyJob, Job, JobQueue, Priority, R, RequestClock
 from asr_server.schedule.model import EngineSnapshot, OnState, ServedModel, ServedModels
 from asr_server.schedule.ports import Batch, Heartbeat, JobEnd, Outcome, RowDelta, RowDone, RowFailed, SchedulerObserver
-from asr_server.schedule.request_clock import RequestClock
 
 # `Condition.wait` cannot wait for longer than the system's clock can count; longer waits are made of several.
 _LONGEST_WAIT_S = 86_400.0

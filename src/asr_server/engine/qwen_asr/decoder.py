@@ -11,9 +11,8 @@ import torch
 from asr_server.engine.row import Row, accepted
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.memory import Capacity
-from asr_server.engine.torch.passes import Layout, Pass, TokenSpan
+from asr_server.engine.torch.passes import Capture, Layout, Pass, StepGraphs, TokenSpan
 from asr_server.engine.torch.slots import RowInput, Slots
-from asr_server.engine.torch.step_graphs import Capture, StepGraphs
 
 # Logits are made for this many states at a time: of a vocabulary of 151,936 words, 37 MiB in float32.
 _STATES = 64

@@ -22,7 +22,7 @@ from asr_server.engine.qwen_asr.frontend import LogMel
 from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
 from asr_server.engine.qwen_asr.windowed_audio import Clip, LoadedEncoder, WindowedAudio
 from asr_server.engine.row import Draft
-from asr_server.engine.torch import device, faults, memory, quantization
+from asr_server.engine.torch import device, faults, linear, memory
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.linear import MakeLinear
 from asr_server.engine.torch.memory import Limits
@@ -57,7 +57,7 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         *,
         plan: Plan,
         encoder: LoadedEncoder,
-        layers: quantization.Layers,
+        layers: linear.Layers,
     ) -> None:
         self._parts = parts
         self._encoder = encoder.encoder
@@ -80,7 +80,7 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         for encoders in added:
             encoders.check(plan, directory)
         parts = loading.load(directory, device=plan.device, dtype=dtype)
-        layers = quantization.layers(plan.quantize, parts.device.type)
+        layers = linear.layers(plan.quantize, parts.device.type)
         loaded = (encoders.load(plan, directory, parts, layers.encoder) for encoders in added)
         encoder = next(filter(None, loaded), None) or _windowed(parts, layers.encoder)
         if not encoder.uses_tower:

@@ -13,9 +13,8 @@ from torch import nn
 
 from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, TranscriptionFailed
 from asr_server.engine.torch import faults, memory
-from asr_server.engine.torch.passes import AttentionShape
+from asr_server.engine.torch.passes import AttentionShape, CudaCapture
 from asr_server.engine.torch.slots import NoRoom, Slots, Slotted
-from asr_server.engine.torch.step_graphs import CudaCapture
 
 P = TypeVar("P")
 R = TypeVar("R", bound=Slotted)

@@ -10,8 +10,7 @@ import torch
 
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.memory import Capacity
-from asr_server.engine.torch.passes import Arena, AttentionShape, Layout, Pass, TokenSpan, rounded
-from asr_server.engine.torch.step_graphs import Capture
+from asr_server.engine.torch.passes import Arena, AttentionShape, Capture, Layout, Pass, TokenSpan, rounded
 
 
 class NoRoom(MemoryError):

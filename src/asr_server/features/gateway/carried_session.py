@@ -15,8 +15,7 @@ from typing import Any
 
 from asr_server.client.live_input import CarriedPlace, LiveInput
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.features.handover.continuation import Continuation
-from asr_server.features.handover.continuation_wire import MAX_SHOWN_CHARS, parse_state
+from asr_server.features.handover.continuation import MAX_SHOWN_CHARS, Continuation, parse_state
 from asr_server.live.actions import CLIENT_LEFT
 from asr_server.live.arrivals import ArrivalTimes
 from asr_server.net.shared_bytes import LIMIT_BYTES

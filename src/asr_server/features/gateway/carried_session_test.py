@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.features.gateway.carried_session import CarriedSession
-from asr_server.features.handover import continuation_wire
+from asr_server.features.handover import continuation
 from asr_server.features.handover.continuation import Continuation
 from asr_server.features.handover.handover import HandoverOptions
 from asr_server.features.handover.handover_test import CASES, ID, RULES, SETTINGS, Client, Server, Text, frames_of, talk
@@ -44,7 +44,7 @@ class _Worker(Server):
         self.received_bytes, self.actions = begin.received_bytes, begin.actions
         self.messages.clear()
         self.hello = {"session_id": ID, "sample_rate": rate_hz, **self._resumed()}
-        self.hello |= {"continuation": continuation_wire.message(self.handover.newest)}
+        self.hello |= {"continuation": continuation.wire_message(self.handover.newest)}
         self.hello |= {"continued": True} if options.begin is not None else {}
 
     def _resumed(self):
@@ -114,7 +114,7 @@ class _Gateway:
     def crash(self):
         """The next worker goes on from what this one has said."""
         query = self.session.worker_query(0.0)
-        asked = continuation_wire.parse_frame(self.session.first_frame, query["session_id"], int(query["received"]))
+        asked = continuation.parse_frame(self.session.first_frame, query["session_id"], int(query["received"]))
         self._worker = self._make(HandoverOptions(RULES, asked.state, asked.shown, int(query["received"])))
         assert self.session.went_on(self._worker.hello) == 0
 
@@ -144,7 +144,7 @@ class _Gateway:
         while self._worker.messages and self._rng.random() < share:
             raw = self._worker.messages.pop(0)
             if isinstance(raw, Continuation):
-                raw = json.dumps({"status": "continuation", "continuation": continuation_wire.message(raw)})
+                raw = json.dumps({"status": "continuation", "continuation": continuation.wire_message(raw)})
             if raw == "{}" or (told := self.session.on_message(raw)) is None:
                 continue
             told = json.loads(told)
@@ -155,7 +155,7 @@ class _Gateway:
 def _taken(message, context):
     """A message of the wire, as `Client` takes it."""
     if "continuation" in message:
-        return continuation_wire.parse_state(message["continuation"]["state"])
+        return continuation.parse_state(message["continuation"]["state"])
     if "text" not in message:
         return message["status"], message
     times = tuple(round(message[name] * SAMPLE_RATE) for name in ("start", "end"))
@@ -270,7 +270,7 @@ _PARTIAL = _TEXT | {"is_final": False, "lag_ms": 5}
 
 def _hello(state, **more):
     place = {"received_bytes": state.received_bytes, "actions": state.actions}
-    field = {"continuation": continuation_wire.message(state)}
+    field = {"continuation": continuation.wire_message(state)}
     return {
         "status": "connected",
         "session_id": ID,
@@ -308,7 +308,7 @@ def test_the_lag_counts_from_when_the_audio_first_arrived():
 
 def test_a_client_is_told_nothing_that_the_gateway_alone_has_asked_for():
     """Neither continuations nor the counts of the worker; a client that asks for them gets both."""
-    raw = json.dumps({"status": "continuation", "continuation": continuation_wire.message(_STATE)})
+    raw = json.dumps({"status": "continuation", "continuation": continuation.wire_message(_STATE)})
     session, moving = _session(), _session(can_move=True)
     assert (session.on_message(raw), moving.on_message(raw)) == (None, raw)
     new = json.loads(session.hello_for_new_client(_hello(_STATE)))

@@ -36,8 +36,7 @@ from asr_server.features.gateway.sockets import (
     sendable,
 )
 from asr_server.features.gateway.worker import Worker, WorkerConnection
-from asr_server.features.handover.continuation import Continuation
-from asr_server.features.handover.continuation_wire import first_text, parse_frame
+from asr_server.features.handover.continuation import Continuation, first_text, parse_frame
 from asr_server.features.stereo import two_channels
 from asr_server.live.actions import OF_GATEWAY, parse_query
 from asr_server.live.arrivals import began_before_moving_s

@@ -16,7 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from asr_server.features.gateway import live_relay
 from asr_server.features.gateway.conftest import KEYS
 from asr_server.features.gateway.restart_policy import WorkerState
-from asr_server.features.handover import continuation_wire as continuation
+from asr_server.features.handover import continuation
 from asr_server.features.handover.continuation import Continuation, TurnSettings
 from asr_server.net.websocket_io import DISCARD, MOVED
 
@@ -92,7 +92,7 @@ class _Sessions:
             session = _Session(begin, process, token)
             self.opened.append(session)
             resumed |= {"continued": True} if asked else {}
-            resumed |= {"continuation": continuation.message(begin)}
+            resumed |= {"continuation": continuation.wire_message(begin)}
         state = session.state
         resumed |= {"received_bytes": state.received_bytes, "actions": state.actions} if asked else {}
         hello = {"status": "connected", "session_id": state.session_id, "sample_rate": 16_000, "window_max_s": 30.0}
@@ -110,7 +110,7 @@ class _Sessions:
             if kind in ("flush", "left") and (final := session.final())["utterance"] > session.received:
                 await say(final)
                 if final["start"] < final["end"]:
-                    await say({"status": "continuation", "continuation": continuation.message(session.state)})
+                    await say({"status": "continuation", "continuation": continuation.wire_message(session.state)})
             if kind == "settled":
                 await say({"status": "settled", "seconds": 0.0, "utterance": 0})
         self.endings.append((state.session_id, message["code"]))
@@ -316,7 +316,7 @@ def test_two_channels_are_two_sessions_of_the_next_worker_too(sessions, workers,
 
 
 def _encoded(state):
-    return continuation.message(state)["state"]
+    return continuation.wire_message(state)["state"]
 
 
 @contextmanager
@@ -575,7 +575,7 @@ def test_a_session_that_the_worker_ends_is_closed_as_there(workers, client):
     async def end(process, request, receive, send):
         await send({"type": "websocket.accept"})
         hello = {"status": "connected", "session_id": "live_0", "sample_rate": 16_000}
-        hello |= {"continuation": continuation.message(replace(_STATE, session_id="live_0"))}
+        hello |= {"continuation": continuation.wire_message(replace(_STATE, session_id="live_0"))}
         await send({"type": "websocket.send", "text": json.dumps(hello)})
         await send({"type": "websocket.close", "code": 4008, "reason": "slow_reader"})
 

@@ -14,8 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.transcript import SpeakerRun
-from asr_server.features.handover import continuation_wire
-from asr_server.features.handover.continuation import Continuation, Offset, ShownUtterance, TurnSettings
+from asr_server.features.handover.continuation import (
+    Continuation,
+    Offset,
+    ShownUtterance,
+    TurnSettings,
+    read_frame,
+    wire_message,
+)
 from asr_server.features.handover.shown_text import ShownSpeakers, ShownText
 from asr_server.features.speakers.live_labels import UtteranceSpeakers
 from asr_server.live.machine.events import (
@@ -179,7 +185,7 @@ class ContinuationIssued(_StateMessage):
 
     def wire(self) -> Json:
         """Return the message of the wire."""
-        return {"status": "continuation", "continuation": continuation_wire.message(self.continuation)}
+        return {"status": "continuation", "continuation": wire_message(self.continuation)}
 
     def replaces(self, older: PartMessage) -> bool:
         """True for any older one."""
@@ -194,7 +200,7 @@ class MoveRequested(_StateMessage):
 
     def wire(self) -> Json:
         """Return the message of the wire."""
-        state = continuation_wire.message(self.continuation)
+        state = wire_message(self.continuation)
         return {"status": "reconnect", "continuation": state, "within_s": self.within_s}
 
 
@@ -207,7 +213,7 @@ async def read_opening(socket: WebSocket, opening: Opening) -> Opening:
         return opening
     if not query.session_id:
         return opening.with_part(requested())
-    asked = await continuation_wire.read_frame(socket, query.session_id, query.received)
+    asked = await read_frame(socket, query.session_id, query.received)
     state, configured = asked.state, None
     if (settings := state.configured) is not None:
         changed = {"language": settings.language, "hotwords": settings.hotwords, "endpointing": settings.endpointing}
@@ -321,7 +327,7 @@ class SessionHandover(SessionPart):
         content: Json = {"actions": session.received_actions} if is_resumed else {}
         if is_first:
             content |= {"continued": True} if is_resumed else {}
-            content["continuation"] = continuation_wire.message(self.newest)
+            content["continuation"] = wire_message(self.newest)
         return content
 
     def on_connect(self, machine: LiveMachine, *, is_resumed: bool) -> Iterable[ContinuationIssued]:

@@ -21,7 +21,7 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed, UnsupportedLanguage
 from asr_server.engine.protocol import AlignedPiece, AlignItem, Alignment
 from asr_server.features.moonshine import package
-from asr_server.features.moonshine.encoder import SAMPLES_PER_STATE
+from asr_server.features.moonshine.model import SAMPLES_PER_STATE
 from asr_server.text import words
 
 if TYPE_CHECKING:

@@ -2,21 +2,126 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from asr_server.core.settings import prefer
 from asr_server.features.moonshine import weights
 from asr_server.features.moonshine.decoder import RowCache, TokenDecoder
-from asr_server.features.moonshine.encoder import SAMPLES_PER_STATE, MoonshineEncoder
-from asr_server.features.moonshine.tokenizer import BEGIN_ID, END_ID, Tokenizer
 
 if TYPE_CHECKING:
     from asr_server.engine.protocol import Written
     from asr_server.engine.row import Row
     from asr_server.features.moonshine.package import ModelFiles
     from asr_server.features.moonshine.weights import Array
+
+# The first convolutions reach over this many samples (127, then 7 of 64 apart, then 3 of 192): shorter audio is padded.
+_LEAST_SAMPLES = 895
+# Samples that become one state: the strides 64, 3 and 2.
+SAMPLES_PER_STATE = 384
+
+
+class MoonshineEncoder:
+    """Loads the graph. Raises what ONNX Runtime raises."""
+
+    def __init__(self, path: Path) -> None:
+        prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        # Waiting threads that spin take the processor from the decoder and from everybody else.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        # Memory that was needed once for the longest clip would be kept for ever.
+        options.enable_cpu_mem_arena = False
+        self._session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    def encode(self, audio: NDArray[np.float32]) -> NDArray[np.float32]:
+        """float32 (n,), 16 kHz, in [-1, 1], to states (frames, d)."""
+        padded = np.pad(audio, (0, max(0, _LEAST_SAMPLES - len(audio))))
+        inputs = {"input_values": padded[None], "attention_mask": np.ones((1, len(padded)), np.int64)}
+        states: NDArray[np.float32] = self._session.run(["last_hidden_state"], inputs)[0][0]
+        return states
+
+
+BEGIN_ID = 1
+END_ID = 2
+_BLANK = "\u2581".encode()
+_BLANKS = " \t\n\r\v\f"  # what `bytes.strip` removes; `str.strip` removes more
+# From here on no token stands for text: these are names of tasks, and this model uses none.
+_FIRST_SPECIAL_ID = 32_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The text of some ids."""
+
+    text: str
+    offsets: tuple[int, ...]  # the length of `text` with each id
+    pieces: tuple[bytes, ...]  # the bytes that each id writes
+
+
+class Tokenizer:
+    """Reads a `tokenizer.bin`. Raises `ValueError` if it is damaged."""
+
+    def __init__(self, path: Path) -> None:
+        pieces = entries(path.read_bytes())
+        silent = [b""] * (END_ID + 1), [b""] * (len(pieces) - _FIRST_SPECIAL_ID)
+        self._pieces = [*silent[0], *pieces[END_ID + 1 : _FIRST_SPECIAL_ID], *silent[1]]
+        self._ids = {piece: number for number, piece in reversed(list(enumerate(self._pieces))) if piece}
+        self._longest = max(map(len, self._ids))
+
+    def __len__(self) -> int:
+        return len(self._pieces)
+
+    def read(self, ids: Sequence[int]) -> Reading:
+        """Return the text of an answer, without blanks around it. An unfinished character at the end is left out."""
+        pieces = [self._pieces[token] for token in ids]
+        begun = next((n for n, piece in enumerate(pieces) if piece.strip()), len(pieces))
+        pieces[: begun + 1] = [b""] * begun + [piece.lstrip() for piece in pieces[begun : begun + 1]]
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        written = [decoder.decode(piece) for piece in pieces]
+        text = "".join(written).rstrip(_BLANKS)
+        return Reading(text, tuple(min(n, len(text)) for n in accumulate(map(len, written))), tuple(pieces))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids that read as `text`: from left to right the longest piece that fits.
+
+        The model itself may divide a word otherwise. Raises `ValueError` if no piece fits.
+        """
+        rest, ids = f" {text.strip()}".encode(), list[int]()
+        while rest.strip():
+            length = next((n for n in range(self._longest, 0, -1) if rest[:n] in self._ids), 0)
+            if not length:
+                raise ValueError(f"no token begins with {rest[:1]!r}")
+            ids.append(self._ids[rest[:length]])
+            rest = rest[length:]
+        return ids
+
+
+def entries(content: bytes) -> list[bytes]:
+    """Return the entries of a `tokenizer.bin`: each its length, then its bytes.
+
+    A length below 128 is one byte. A greater one is two: `first - 128 + 128 * second`. Raises `ValueError` if the last
+    entry is cut short.
+    """
+    found, at = [], 0
+    while at < len(content):
+        length, at = content[at], at + 1
+        if length >= 128:
+            length, at = length - 128 + 128 * content[at], at + 1
+        if at + length > len(content):
+            raise ValueError("the last entry is cut short")
+        found.append(content[at : at + length].replace(_BLANK, b" "))
+        at += length
+    return found
+
 
 # Sampling is greedy long before this; by less than that, logits cannot be divided.
 _COLDEST = 1e-4

@@ -15,6 +15,7 @@ from asr_server.features.speech_output.engines.conformance_test import (
     test_samples_are_mono_at_24_khz_within_full_scale,
     test_the_sentences_differ,
     test_traits_name_what_the_engine_takes,
+    together,
 )
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "test_samples_are_mono_at_24_khz_within_full_scale",
     "test_the_sentences_differ",
     "test_traits_name_what_the_engine_takes",
+    "together",
 ]
 
 

@@ -7,8 +7,10 @@ import secrets
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any, Literal
 
-from fastapi import APIRouter, WebSocket
+from fastapi import APIRouter, Request, WebSocket
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
@@ -21,10 +23,11 @@ from asr_server.live.machine.cutting import WholeSamples
 from asr_server.live.machine.events import Audio, Configure, Flush, Reset
 from asr_server.live.options import LiveSessionOptions
 from asr_server.live.session import LiveConnection
-from asr_server.net import credentials, websocket_io
+from asr_server.net import body, credentials, websocket_io
 from asr_server.net.access import reject_websocket
-from asr_server.net.errors import Json
-from asr_server.services import Services
+from asr_server.net.credentials import MAX_LIFETIME_S, EphemeralKey
+from asr_server.net.errors import ErrorBody, Json
+from asr_server.services import CallerDep, Services, ServicesDep
 
 router = APIRouter(tags=["realtime"])
 
@@ -198,3 +201,76 @@ def read_handshake(socket: WebSocket) -> Handshake:
         model=socket.query_params.get("model"),
         subprotocol=credentials.realtime_subprotocol(socket),
     )
+
+
+_MAX_BODY_BYTES = 1024 * 1024
+
+
+class Expiry(BaseModel):
+    """When a key expires."""
+
+    anchor: Literal["created_at"] = "created_at"
+    seconds: int = Field(default=600, ge=10, le=MAX_LIFETIME_S, description="Seconds from now.")
+
+
+class SecretRequest(BaseModel):
+    """The body of `client_secrets`."""
+
+    expires_after: Expiry = Expiry()
+    session: dict[str, Any] | None = Field(None, description="As in `session.update`; see docs/use/realtime.md.")
+
+
+class SecretBody(BaseModel):
+    """A key, and the session that it opens."""
+
+    value: str
+    expires_at: int = Field(description="Unix seconds.")
+    session: dict[str, Any]
+
+
+class _BetaSecret(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    expires_at: Expiry | None = None
+    expires_after: Expiry | None = None
+
+
+_ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (400, 404, 413)}
+
+
+def _takes(model: type[BaseModel]) -> dict[str, Any]:
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    schema.get("properties", {}).get("expires_after", {}).pop("$ref", None)
+    schema.pop("$defs", None)
+    return {"requestBody": {"content": {"application/json": {"schema": schema}}}}
+
+
+@router.post("/v1/realtime/client_secrets", responses=_ERRORS, openapi_extra=_takes(SecretRequest))
+async def create_client_secret(request: Request, services: ServicesDep, caller: CallerDep) -> SecretBody:
+    """An ephemeral key for `WS /v1/realtime`, to be given to a browser."""
+    wanted = body.validated(SecretRequest, await body.read_json(request, _MAX_BODY_BYTES))
+    defaults = ServerDefaults.of(services)
+    config = defaults.initial()
+    if wanted.session is not None:
+        config = defaults.updated(config, wanted.session)
+    key = services.ephemeral_keys.issue(config.model_dump(), wanted.expires_after.seconds, caller.owner)
+    return SecretBody(value=key.value, expires_at=key.expires_at, session=shapes.ga(config, _identity(key)))
+
+
+@router.post("/v1/realtime/transcription_sessions", responses=_ERRORS)
+async def create_transcription_session(request: Request, services: ServicesDep, caller: CallerDep) -> dict[str, Any]:
+    """The same in the form of the beta protocol."""
+    flat = await body.read_json(request, _MAX_BODY_BYTES)
+    wanted = body.validated(_BetaSecret, flat.pop("client_secret", None) or {})
+    defaults = ServerDefaults.of(services)
+    try:
+        config = defaults.updated(defaults.initial(), shapes.from_beta(flat, ""), "")
+    except InvalidInput as error:
+        raise shapes.with_beta_path(error) from None
+    expiry = wanted.expires_at or wanted.expires_after or Expiry()
+    key = services.ephemeral_keys.issue(config.model_dump(), expiry.seconds, caller.owner)
+    return shapes.beta(config, _identity(key), {"value": key.value, "expires_at": key.expires_at})
+
+
+def _identity(key: EphemeralKey) -> Identity:
+    return Identity(f"sess_{secrets.token_hex(12)}", key.expires_at)

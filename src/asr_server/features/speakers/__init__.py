@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from asr_server.engine.feature import Asked, Feature
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr.checkpoint import is_hub_id
-from asr_server.features.speakers.diarization import model_source, package
-from asr_server.features.speakers.diarization.package import EMBEDDED
+from asr_server.features.speakers.diarization import model_source
+from asr_server.features.speakers.diarization.model_source import EMBEDDED
 
 _OFF, _AUTO = "off", "auto"
 _WHEN = "in a process of its own; loaded for the first request"
@@ -26,7 +26,7 @@ def _speakers(wanted: str) -> Option:
     if wanted not in (_AUTO, EMBEDDED):
         where = "ONNX files of a directory" if os.path.isdir(wanted) else "ONNX files of the hub, downloaded once"
         return Option("speakers", True, wanted, f"{where}, {_WHEN}")
-    reason = package.missing()
+    reason = model_source.missing_package()
     if reason:
         return Option("speakers", False, "", f"SPEAKERS={wanted}: {reason}")
     return Option("speakers", True, EMBEDDED, f"pyannote community-1 {_WHEN}")
@@ -38,10 +38,10 @@ def _conflicts(asked: Asked) -> Iterator[str]:
     if wanted in (_OFF, _AUTO):
         return
     if wanted == EMBEDDED:
-        if reason := package.missing():
+        if reason := model_source.missing_package():
             yield f"SPEAKERS={EMBEDDED}: {reason}; unset it."
     elif os.path.isdir(wanted):
-        if reason := model_source.missing(wanted):
+        if reason := model_source.missing_file(wanted):
             yield f"SPEAKERS={wanted}: {reason}."
     elif not is_hub_id(wanted):
         yield (

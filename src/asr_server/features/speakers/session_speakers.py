@@ -14,8 +14,7 @@ from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, SpeakersUnavailable, UnsupportedValue
-from asr_server.features.speakers.diarization.live_speakers import LiveSpeakers, LiveSpeakerSource
-from asr_server.features.speakers.diarization.turns import VoicePrint
+from asr_server.features.speakers.diarization.turns import LiveSpeakers, LiveSpeakerSource, VoicePrint
 from asr_server.features.speakers.live_labels import SpeakerLabels, UtteranceSpeakers
 from asr_server.features.speakers.voices import EnrolledVoice, NamedVoice, VoiceStore
 from asr_server.live.inference import WordTimestamps

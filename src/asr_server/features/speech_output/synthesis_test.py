@@ -25,9 +25,8 @@ from asr_server.features.speech_output.requests import AudioChunk, SentenceBegun
 from asr_server.features.speech_output.script import SpeechEngines
 from asr_server.features.speech_output.synthesis import SentenceInProgress, SpeechProcessor, SpeechRun
 from asr_server.schedule.admission import Admission
-from asr_server.schedule.job import Priority
+from asr_server.schedule.job import Priority, RequestClock
 from asr_server.schedule.ports import JobEnd
-from asr_server.schedule.request_clock import RequestClock
 from asr_server.schedule.thread import EngineThread
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

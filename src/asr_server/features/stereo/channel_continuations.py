@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from asr_server.core.errors import InvalidValue
-from asr_server.features.handover.continuation_wire import MAX_FRAME_CHARS, MAX_STATE_CHARS, MOST, Message, parsed_frame
+from asr_server.features.handover.continuation import MAX_FRAME_CHARS, MAX_STATE_CHARS, MOST, Message, parsed_frame
 
 CHANNELS = 2
 _BETWEEN = "~"

@@ -3,22 +3,144 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+import heapq
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import count, pairwise
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from asr_server.audio.decode import Decoder, Progress
 from asr_server.audio.decoder_wire import MAX_CHANNELS
+from asr_server.audio.segmentation import SegmentationConfig
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.core.errors import InvalidInput, UnsupportedValue
-from asr_server.features.stereo.channel_segmenter import ChannelSegmenter
-from asr_server.features.stereo.similarity import ChannelComparison, ChannelFindings
+from asr_server.features.speakers.diarization.turns import label
+from asr_server.features.stereo.similarity import (
+    SILENCE_DB,
+    ChannelComparison,
+    ChannelFindings,
+    frame_levels,
+    highest_around,
+)
 from asr_server.recordings.requests import ChannelMode
-from asr_server.recordings.segmenter import RecordingSignal
+from asr_server.recordings.segmenter import RecordingSignal, Segmenter, SpeechSpan
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Samples, Source
     from asr_server.recordings.requests import RecordingRequest
+
+_OVER_CROSSTALK_DB = 6.0  # what is louder than the usual crosstalk by that is of the channel's own
+_REACH = 8  # frames, 256 ms: crosstalk may be late, and there is none in the short pauses of the other's speech
+_HOLD = 5  # frames before and after own speech that belong to it; less than `_REACH`
+_AHEAD = _REACH + _HOLD
+_LEAST_TURN = SAMPLE_RATE * 3 // 10  # samples of another's speech that divide a span
+
+
+@dataclass(slots=True)
+class _Channel:
+    """A channel of the recording, and its speech that is not handed out yet."""
+
+    index: int
+    speaker: str
+    segmenter: Segmenter
+    waiting: deque[SpeechSpan] = field(default_factory=deque)  # their division is not known yet
+    regions: deque[tuple[int, int]] = field(default_factory=deque)  # of speech that may divide spans of other channels
+    has_ended: bool = False
+
+    @property
+    def next_end(self) -> float:
+        """The sample before which all speech of the channel is known."""
+        return np.inf if self.has_ended else self.segmenter.next_start
+
+    @property
+    def next_start(self) -> float:
+        """The sample before which no later turn begins."""
+        return self.waiting[0].start if self.waiting else self.next_end
+
+    def add(self, spans: Iterable[SpeechSpan]) -> None:
+        for span in spans:
+            self.waiting.append(replace(span, speaker=self.speaker))
+            self.regions.extend(span.speech_regions)
+
+
+class ChannelSegmenter:
+    """Cuts several channels. Holds the audio of the open span of each, and less than a span after it."""
+
+    def __init__(self, config: SegmentationConfig, findings: ChannelFindings) -> None:
+        self._margin = config.pad_ms * SAMPLE_RATE // 1000
+        self._channels = [
+            _Channel(voice.clearest, label(voice.channel), Segmenter(config)) for voice in findings.voices
+        ]
+        kept = [channel.index for channel in self._channels]
+        self._crosstalk_db = findings.crosstalk_db[np.ix_(kept, kept)]
+        self._rest: NDArray[np.float32] = np.zeros((len(kept), 0), np.float32)
+        self._before = np.full((len(kept), _AHEAD), SILENCE_DB)  # levels of the last frames
+        self._ready: list[tuple[int, int, SpeechSpan]] = []
+        self._numbers = count()
+
+    def push(self, block: NDArray[np.float32]) -> list[SpeechSpan]:
+        """Add samples, float32 (channels, n) at 16 kHz, finite. Returns the spans that are now final."""
+        own = block[[channel.index for channel in self._channels]]
+        self._rest = np.concatenate((self._rest, own), axis=1)
+        self._cut(max(0, self._rest.shape[1] // FRAME_SAMPLES - _AHEAD))
+        return list(self._released())
+
+    def finish(self) -> list[SpeechSpan]:
+        """End the recording and return the last spans."""
+        self._cut(self._rest.shape[1] // FRAME_SAMPLES)
+        for channel, rest in zip(self._channels, self._rest, strict=True):
+            channel.add([*channel.segmenter.push(rest), *channel.segmenter.finish()])
+            channel.has_ended = True
+        return list(self._released())
+
+    def _cut(self, frames: int) -> None:
+        """Give the next frames to the segmenters of their channels."""
+        own = self._own(frames)
+        ready, self._rest = np.split(self._rest, [frames * FRAME_SAMPLES], axis=1)
+        ready = np.where(np.repeat(own, FRAME_SAMPLES, axis=1), ready, np.float32(0.0))
+        for channel, samples in zip(self._channels, ready, strict=True):
+            channel.add(channel.segmenter.push(samples))
+
+    def _own(self, frames: int) -> NDArray[np.bool_]:
+        """Return (channels, frames): where the next frames have more than the crosstalk of the other channels."""
+        whole = self._rest.shape[1] // FRAME_SAMPLES * FRAME_SAMPLES
+        levels = np.concatenate((self._before, frame_levels(self._rest[:, :whole], FRAME_SAMPLES)), axis=1)
+        self._before = levels[:, frames : frames + _AHEAD]
+        around = highest_around(levels, _REACH)
+        heard = (around[:, None] + self._crosstalk_db[:, :, None]).max(axis=0)
+        over = highest_around(levels - heard, _HOLD)[:, _AHEAD : _AHEAD + frames]
+        return np.asarray(over > _OVER_CROSSTALK_DB)
+
+    def _released(self) -> Iterator[SpeechSpan]:
+        """Divide the spans during which all other speech is known; return those that nothing earlier can follow."""
+        for channel in self._channels:
+            others = [other for other in self._channels if other is not channel]
+            while channel.waiting and all(other.next_end >= channel.waiting[0].end for other in others):
+                span = channel.waiting.popleft()
+                for turn in self._turns(span, [region for other in others for region in other.regions]):
+                    heapq.heappush(self._ready, (turn.start, next(self._numbers), turn))
+        settled = min(channel.next_start for channel in self._channels)
+        for channel in self._channels:
+            while channel.regions and channel.regions[0][1] <= settled:
+                channel.regions.popleft()
+        while self._ready and self._ready[0][0] < settled:
+            yield heapq.heappop(self._ready)[2]
+
+    def _turns(self, span: SpeechSpan, others: Sequence[tuple[int, int]]) -> Iterator[SpeechSpan]:
+        start = span.start
+        for (_, end), (begin, _) in pairwise(span.speech_regions):
+            if any(min(last, begin) - max(first, end) >= _LEAST_TURN for first, last in others):
+                middle = (end + begin) // 2
+                yield span.part(start, min(end + self._margin, middle))
+                start = max(begin - self._margin, middle)
+        yield span.part(start, span.end)
+
 
 NUMBER_IGNORED = "the stated number of speakers is ignored: each channel is a person"
 TOO_MANY_CHANNELS = f"the channels were mixed: speakers are told apart by channel up to {MAX_CHANNELS} channels"

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketState
 
 from asr_server.core.errors import InvalidInput, InvalidValue, SessionNotFound
-from asr_server.features.handover.continuation_wire import first_text
+from asr_server.features.handover.continuation import first_text
 from asr_server.features.stereo import channel_continuations
 from asr_server.features.stereo.channel_continuations import common_number, own_number
 from asr_server.live.actions import parse_action, parse_query

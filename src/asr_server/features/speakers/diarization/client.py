@@ -18,10 +18,9 @@ from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import SpeakersUnavailable
 from asr_server.core.idle import IdleTimer
 from asr_server.features.speakers.diarization import model_source, wire
-from asr_server.features.speakers.diarization.live_speakers import LiveSpeakers
+from asr_server.features.speakers.diarization.model_source import EMBEDDED, VOICE_MODEL
 from asr_server.features.speakers.diarization.models import Samples
-from asr_server.features.speakers.diarization.package import EMBEDDED, VOICE_MODEL
-from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, Turn, VoicePrint
+from asr_server.features.speakers.diarization.turns import Diarization, LiveSpeakers, SpeakerCount, Turn, VoicePrint
 from asr_server.features.speakers.diarization.wire import Action, SpeakerRequest
 from asr_server.processes.messages import Message
 from asr_server.processes.worker_process import WorkerClient, WorkerProcess

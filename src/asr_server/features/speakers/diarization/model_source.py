@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 import os
+import platform
+import sys
 
+from asr_server.core.bundled_package import DISTRIBUTION, VERSION, installed
 from asr_server.core.errors import SpeakersUnavailable
-from asr_server.features.speakers.diarization.package import EMBEDDED
+
+EMBEDDED = "embedded"
+# The name of the model that makes its voice prints. Stored prints are compared with those of the same model only.
+VOICE_MODEL = "pyannote community-1"
+MACHINES = ("x86_64", "aarch64")
+
+
+def missing_package() -> str:
+    """Return why the models cannot be used on this machine; "" if they can."""
+    if sys.platform != "linux" or platform.machine() not in MACHINES:
+        return f"{DISTRIBUTION} {VERSION} has the models for Linux on x86-64 and arm64 only"
+    return "" if installed() else f"the package {DISTRIBUTION}=={VERSION} is not installed"
+
 
 # The first of these names that there is. `model.onnx`: the released export of pyannote's segmentation 3.0.
 SEGMENTATIONS = ("segmentation.onnx", "segmentation.ort", "model.onnx")
@@ -13,7 +28,7 @@ EMBEDDINGS = ("embedding.onnx", "embedding.ort")
 PLDA, TRANSFORM = "plda.npz", "xvec_transform.npz"
 
 
-def missing(directory: str) -> str:
+def missing_file(directory: str) -> str:
     """Return the file that the directory lacks, "" for none."""
     for names in (SEGMENTATIONS, EMBEDDINGS):
         if not first_of(directory, names):
@@ -32,7 +47,7 @@ def located(source: str) -> str:
     from huggingface_hub import snapshot_download
 
     try:
-        if (directory := _cached(source)) and not missing(directory):
+        if (directory := _cached(source)) and not missing_file(directory):
             return directory
         # These first: if the download breaks off, what is there does not look whole.
         commit = os.path.basename(snapshot_download(source, allow_patterns=[PLDA, TRANSFORM]))
@@ -42,7 +57,7 @@ def located(source: str) -> str:
             f"SPEAKERS={source}: the models are not in the local cache and could not be downloaded "
             f"({type(error).__name__}). Check the name and the network, or set SPEAKERS to a directory with them."
         ) from error
-    if reason := missing(directory):
+    if reason := missing_file(directory):
         raise SpeakersUnavailable(f"SPEAKERS={source}: {reason}.")
     return directory
 

@@ -5,7 +5,7 @@ import pytest
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.features.speakers.diarization import model_files
-from asr_server.features.speakers.diarization.package import EMBEDDED
+from asr_server.features.speakers.diarization.model_source import EMBEDDED
 from asr_server.features.speakers.diarization.recording import RecordingDiarizer
 from asr_server.features.speakers.diarization.turns import SpeakerCount
 

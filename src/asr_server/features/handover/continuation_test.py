@@ -1,5 +1,7 @@
 """The state that a client carries to another server: what comes back of it, and what is refused."""
 
+from __future__ import annotations
+
 import base64
 import json
 from dataclasses import asdict, replace
@@ -7,7 +9,7 @@ from dataclasses import asdict, replace
 import pytest
 
 from asr_server.core.errors import InvalidInput, InvalidValue
-from asr_server.features.handover import continuation_wire as continuation
+from asr_server.features.handover import continuation
 from asr_server.features.handover.continuation import Continuation, ShownUtterance, TurnSettings
 
 _ID = "live_0123abcd." + 22 * "x"
@@ -42,7 +44,7 @@ def _frame(**fields):
 )
 def test_a_state_comes_back_as_it_was(state):
     """With the position that the client is told beside it."""
-    told = continuation.message(state)
+    told = continuation.wire_message(state)
     assert continuation.parse_state(told["state"]) == state
     assert (told["received_bytes"], told["actions"]) == (state.received_bytes, state.actions)
 
@@ -51,7 +53,7 @@ def test_the_longest_hotwords_come_back():
     """Also where JSON spells each character with six, or UTF-8 with four."""
     for character in ("\x01", "😀"):
         state = replace(_STATE, configured=TurnSettings(hotwords=16_000 * character))
-        assert continuation.parse_state(continuation.message(state)["state"]) == state
+        assert continuation.parse_state(continuation.wire_message(state)["state"]) == state
 
 
 @pytest.mark.parametrize(

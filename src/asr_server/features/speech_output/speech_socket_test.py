@@ -1,10 +1,13 @@
 """The messages of `WS /ws/speech`, in both directions."""
 
+from __future__ import annotations
+
 import json
 
 import pytest
 
 from asr_server.core.errors import InvalidValue, MalformedBody
+from asr_server.features.speech_output import speech_socket
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.outbox import (
     Flushed,
@@ -14,13 +17,12 @@ from asr_server.features.speech_output.outbox import (
     SessionStarted,
     SpeechCancelled,
 )
-from asr_server.features.speech_output.text_socket import messages
-from asr_server.features.speech_output.text_socket.messages import MAX_MESSAGE_CHARS, parse
+from asr_server.features.speech_output.speech_socket import MAX_MESSAGE_CHARS, parse
 
 
 def test_the_reference_has_every_message():
     """One row for each model."""
-    assert list(messages.CLIENT) == list(messages.MODELS)
+    assert list(speech_socket.CLIENT) == list(speech_socket.MODELS)
 
 
 def test_samples_are_the_default():
@@ -79,15 +81,15 @@ EVENTS = [
 
 def test_the_reference_has_every_message_and_all_that_it_holds():
     """They have the order in which a session says them."""
-    said = [*map(messages.render, EVENTS), messages.error_message(InvalidValue("No.", param="voice"))]
-    assert [message["type"] for message in said] == list(messages.SERVER)
+    said = [*map(speech_socket.render, EVENTS), speech_socket.error_message(InvalidValue("No.", param="voice"))]
+    assert [message["type"] for message in said] == list(speech_socket.SERVER)
     for message in said:
-        assert all(f"`{name}`" in messages.SERVER[message["type"]] for name in message if name != "type"), message
+        assert all(f"`{name}`" in speech_socket.SERVER[message["type"]] for name in message if name != "type"), message
 
 
 def test_places_are_in_milliseconds():
     """Rounded, from samples."""
-    values = [{k: v for k, v in messages.render(event).items() if isinstance(v, int)} for event in EVENTS[1:]]
+    values = [{k: v for k, v in speech_socket.render(event).items() if isinstance(v, int)} for event in EVENTS[1:]]
     assert values == [
         {"index": 2, "start_ms": 1500},
         {"index": 2, "duration_ms": 0},

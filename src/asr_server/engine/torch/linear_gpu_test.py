@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from asr_server.engine.torch.quantization import Measured
+from asr_server.engine.torch.linear import Measured
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(900)]
 
@@ -19,9 +19,9 @@ def int8(tmp_path_factory):
     subprocess.run([*pip, "bitsandbytes==0.50.2"], check=True)
     sys.path.insert(0, str(folder))
     try:
-        from asr_server.engine.torch import quantization
+        from asr_server.engine.torch import linear
 
-        yield quantization.gpu_int8
+        yield linear.gpu_int8
     finally:
         sys.path.remove(str(folder))
 

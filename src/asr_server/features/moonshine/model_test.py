@@ -1,11 +1,29 @@
-"""The vocabulary's file, and text from ids."""
+"""The encoder's runtime, and the tokenizer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.features.moonshine import package
-from asr_server.features.moonshine.tokenizer import Tokenizer, entries
+from asr_server.features.moonshine.model import Tokenizer, entries
+
+
+def test_the_runtime_reports_nothing_to_its_maker(tmp_path: Path) -> None:
+    """The runtime's builds keep reports below the home directory until they can send them: after a run there are
+    none."""
+    code = (
+        "import numpy; from asr_server.features.moonshine import aligner, model, package;"
+        "model.MoonshineEncoder(package.locate().encoder).encode(numpy.zeros(16_000, 'f4'))"
+    )
+    environment = {"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, cwd=tmp_path, check=True, timeout=60)
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.fixture(scope="module")

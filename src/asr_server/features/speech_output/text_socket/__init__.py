@@ -1,1 +1,0 @@
-"""The WebSocket that speaks a text while it arrives, `/ws/speech`."""
