@@ -5,7 +5,7 @@ from contextlib import ExitStack
 import pytest
 
 from asr_server.engine.fake_script import FakeScript
-from asr_server.recordings import sse
+from asr_server.net import event_stream
 from tools.clients.openai import clients, rig
 
 CLIENT = clients.CLIENTS[0]
@@ -17,7 +17,7 @@ def found(start, tmp_path_factory):
     """The result of each case by its name."""
     place = tmp_path_factory.mktemp("openai")
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setattr(sse, "PING_S", rig.PING_S)
+        patch.setattr(event_stream, "PING_S", rig.PING_S)
         servers = {name: stack.enter_context(start(**options)) for name, options in SERVERS.items()}
         yield clients.run(CLIENT, rig.facts(servers, place), place)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from asr_server.engine.fake_script import FakeScript
-from asr_server.recordings import sse
+from asr_server.net import event_stream
 from E2Etest.postgres import postgres
 from E2Etest.replicas.rig import balanced
 from tools.clients.openai import clients, rig
@@ -50,7 +50,7 @@ def test_openais_client_sees_what_every_case_says(replicas, start, tmp_path):
     """The newest Python client; the servers that are slow, limited or without a model on purpose stand alone."""
     others = rig.SERVERS | {"absent": {"script": FakeScript(load_failures=1_000), "MODEL_ID": rig.ABSENT}}
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setattr(sse, "PING_S", rig.PING_S)
+        patch.setattr(event_stream, "PING_S", rig.PING_S)
         servers = {name: stack.enter_context(start(**options)) for name, options in others.items() if name != "main"}
         found = clients.run(clients.CLIENTS[0], rig.facts({"main": replicas, **servers}, tmp_path), tmp_path)
     assert {result.case: result.seen for result in found.values() if not result.ok} == {}

@@ -16,9 +16,9 @@ from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.errors import InvalidValue, UnsupportedValue
 from asr_server.jobs.record import JobRecord
-from asr_server.net import body
+from asr_server.net import body, event_stream
 from asr_server.net.errors import ErrorBody, ErrorDetail, error_object
-from asr_server.recordings import forms, sse
+from asr_server.recordings import forms
 from asr_server.recordings.forms import JobForm, JobTask
 from asr_server.recordings.requests import Request as RecordingRequest
 from asr_server.recordings.route import headers_of
@@ -120,7 +120,7 @@ async def job_events(request: Request, job_id: str, services: ServicesDep, calle
             async for record in changes:
                 await emit(record)
 
-    return await sse.respond(request, watch, lambda record: [sse.frame(_body(record))])
+    return await event_stream.respond(request, watch, lambda record: [event_stream.frame(_body(record))])
 
 
 @router.delete("/{job_id}", responses=_MISSING)

@@ -157,7 +157,7 @@ class HttpProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes from the peer."""
         self._unparsed += data
-        if self._is_greedy and slice_queue().are_awaited:
+        if self._is_greedy and slice_queue().waiting:
             self._parse_soon()
         self._parse()
 

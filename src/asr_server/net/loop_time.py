@@ -56,15 +56,10 @@ class CallerTime:
         self._loop_time, self._saved_s = loop_time, saved_s
         self._owner = owner or self  # the caller whose work is not the work of others
         self._left_s, self._counted_s = saved_s, loop_time.now_s()
-        self._waiting: deque[Callable[[], None]] = deque()
+        self.waiting: deque[Callable[[], None]] = deque()  # connections
         self._timer: asyncio.TimerHandle | None = None
         self.requests = 0  # under way
         self.worked_s = -_AT_WORK_S  # when it last had work
-
-    @property
-    def waiting(self) -> int:
-        """The number of connections that wait."""
-        return len(self._waiting)
 
     @cached_property
     def sockets(self) -> CallerTime:
@@ -84,7 +79,7 @@ class CallerTime:
 
     def later(self, callback: Callable[[], None]) -> None:
         """Call it when the caller may be read, after those that wait already."""
-        self._waiting.append(callback)
+        self.waiting.append(callback)
         if self._timer is None:
             self._set_timer(self.wait_s())
 
@@ -102,9 +97,9 @@ class CallerTime:
         self._timer = None
         try:
             if not self.wait_s():
-                self._waiting.popleft()()
+                self.waiting.popleft()()
         finally:
-            if self._waiting and self._timer is None:
+            if self.waiting and self._timer is None:
                 self._set_timer(self.wait_s())
 
 
@@ -160,7 +155,7 @@ class LoopTime:
     async def handshake(self, caller: str) -> None:
         """Return when one more WebSocket of the caller may be opened. Raises `Overloaded` where too many wait."""
         sockets = self.of(caller).sockets
-        if sockets.waiting >= _MOST_WAITING:
+        if len(sockets.waiting) >= _MOST_WAITING:
             raise Overloaded("Too many of your connections are being opened.", retry_after_s=5)
         await _turn(sockets)
         sockets.take(_HANDSHAKE_S)
@@ -178,7 +173,7 @@ class LoopTime:
 
 async def _turn(caller: CallerTime) -> None:
     """Wait until the caller may have more time. Where too many wait already, this one does not."""
-    if (caller.waiting or caller.wait_s()) and caller.waiting < _MOST_WAITING:
+    if (caller.waiting or caller.wait_s()) and len(caller.waiting) < _MOST_WAITING:
         turn = asyncio.get_running_loop().create_future()
         caller.later(lambda: None if turn.done() else turn.set_result(None))
         await turn
@@ -198,7 +193,7 @@ class ConnectionTime:
         if self.caller is None:
             return False
         self._refill()
-        return self._paid_s < _MESSAGE_S and (self.caller.waiting > 0 or self.caller.wait_s() > 0)
+        return self._paid_s < _MESSAGE_S and (bool(self.caller.waiting) or self.caller.wait_s() > 0)
 
     def take(self, seconds: float) -> None:
         """Count time that the loop has spent: first against the paid time, then against the caller's."""
@@ -308,17 +303,13 @@ class SliceQueue:
     """The callbacks that wait for a slice of one event loop."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[float, Callable[[], None]]] = deque()
-
-    @property
-    def are_awaited(self) -> bool:
-        """True if anybody waits. A task that has not begun yet then has to wait too."""
-        return bool(self._waiting)
+        # While anybody waits, a task that has not begun yet has to wait too.
+        self.waiting: deque[tuple[float, Callable[[], None]]] = deque()  # costs and callbacks
 
     def soon(self, callback: Callable[[], None], cost_s: float = 0.0) -> None:
         """Call the callback in a later round. `cost_s`: its time beyond the call itself, which is measured."""
-        self._waiting.append((cost_s, callback))
-        if len(self._waiting) == 1:
+        self.waiting.append((cost_s, callback))
+        if len(self.waiting) == 1:
             asyncio.get_running_loop().call_soon(self._run)
 
     async def next(self, cost_s: float = SLICE_S) -> None:
@@ -330,18 +321,18 @@ class SliceQueue:
 
     def _run(self) -> None:
         ends_s = time.monotonic() + _ROUND_S
-        left = len(self._waiting)  # callbacks that are added meanwhile wait for the next round
+        left = len(self.waiting)  # callbacks that are added meanwhile wait for the next round
         try:
             while left and time.monotonic() < ends_s:
                 # Removed after the call, so that `soon`, called meanwhile, does not find the queue empty.
-                cost_s, callback = self._waiting[0]
+                cost_s, callback = self.waiting[0]
                 left, ends_s = left - 1, ends_s - cost_s
                 try:
                     callback()
                 finally:
-                    self._waiting.popleft()
+                    self.waiting.popleft()
         finally:
-            if self._waiting:
+            if self.waiting:
                 asyncio.get_running_loop().call_soon(self._run)
 
 

@@ -344,7 +344,7 @@ async def test_the_time_of_callbacks_is_measured():
         await asyncio.sleep(0)
         counts.append(len(done) - before)
     assert max(counts) == 1
-    assert not slice_queue().are_awaited
+    assert not slice_queue().waiting
 
 
 async def test_turns_are_in_order_and_whoever_comes_back_is_last():

@@ -103,7 +103,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         if self.handshake_initiated:
             self._unparsed += data
             # Whoever has been greedy queues behind those that wait, and parses nothing at once.
-            if self._is_greedy and slice_queue().are_awaited:
+            if self._is_greedy and slice_queue().waiting:
                 self._parse_soon()
             self._parse_and_count()
             return

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from fastapi import APIRouter, Request
-from fastapi.responses import Response
+from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import UploadFile
 
 from asr_server.core.errors import UnsupportedValue
+from asr_server.core.transcript import Segment, Transcript
+from asr_server.net import event_stream
 from asr_server.net.body import while_connected
+from asr_server.net.event_stream import Work, frame
 from asr_server.net.request_log import log_fields, server_timing
-from asr_server.recordings import forms, sse
-from asr_server.recordings.pipeline import Emit, Event, Finished, RunOptions, Started
+from asr_server.recordings import forms
+from asr_server.recordings.pipeline import Event, Finished, RunOptions, SegmentDone, SegmentLabelled, Started, TextDelta
+from asr_server.recordings.render import diarized_segment, language_codes, logprobs, token_usage, verbose
+from asr_server.recordings.requests import OutputOptions, ResponseFormat, Result, TranscriptionRequest
 from asr_server.recordings.requests import Request as AnyRequest
-from asr_server.recordings.requests import ResponseFormat, Result, TranscriptionRequest
 from asr_server.services import CallerDep, Services, ServicesDep
+from asr_server.text.scripts import joint
 
 
 class Usage(BaseModel):
@@ -169,15 +176,19 @@ async def create_transcription(request: Request, services: ServicesDep, caller: 
     async with forms.received(request, services, forms.transcription_request) as (wanted, file):
         if wanted.stream:
             options = RunOptions(deltas=True, caller=caller.share, owner=caller.owner)
-            work: sse.Work[Event] = partial(services.pipeline.transcribe, file.file, wanted, options)
+            work: Work[Event] = partial(services.pipeline.transcribe, file.file, wanted, options)
             if wanted.output.response_format.is_subtitles:
                 work = partial(_subtitle_events, services, file, wanted, replace(options, deltas=False))
-            return await sse.respond(request, work, sse.OpenAiFrames(wanted.output))
+            return await _stream(request, work, OpenAiFrames(wanted.output))
         return await respond(request, services, wanted, file)
 
 
 async def _subtitle_events(
-    services: Services, file: UploadFile, wanted: TranscriptionRequest, options: RunOptions, emit: Emit
+    services: Services,
+    file: UploadFile,
+    wanted: TranscriptionRequest,
+    options: RunOptions,
+    emit: Callable[[Event], Awaitable[None]],
 ) -> None:
     """The events of a stream whose last text is a subtitle file. Cues depend on what follows: there are no deltas."""
 
@@ -211,7 +222,7 @@ async def stream_transcription(request: Request, services: ServicesDep, caller: 
         work = partial(
             services.pipeline.transcribe, file.file, wanted, RunOptions(caller=caller.share, owner=caller.owner)
         )
-        return await sse.respond(request, work, sse.SegmentFrames(wanted.output))
+        return await _stream(request, work, SegmentFrames(wanted.output))
 
 
 @router.post(
@@ -255,3 +266,106 @@ def headers_of(result: Result) -> dict[str, str]:
         "X-Translation-Error": result.translation_error,
     }
     return {name: value for name, value in known.items() if value is not None}
+
+
+# -- events of a stream ------------------------------------------------------------------------------------------------
+
+
+async def _stream(request: Request, work: Work[Event], to_frames: Callable[[Event], list[str]]) -> StreamingResponse:
+    """Return the response of the events, which are noted for the request's log line and its metrics."""
+
+    def noted(event: Event) -> list[str]:
+        frames = to_frames(event)
+        if isinstance(event, Finished):
+            request.state.log.update(log_fields(event.transcript))
+        elif frames and isinstance(event, TextDelta | SegmentDone) and not hasattr(request.state, "first_text_s"):
+            request.state.first_text_s = time.perf_counter()
+        return frames
+
+    return await event_stream.respond(request, work, noted)
+
+
+class OpenAiFrames:
+    """Deltas as they are decoded, one `transcript.text.done`, `[DONE]`. All deltas joined are the text of done. With
+    diarized_json each segment is an event too, once its speaker is known.
+
+    Log-probabilities come with `done`: a delta is whole characters, which may be less or more than whole tokens.
+    """
+
+    def __init__(self, output: OutputOptions) -> None:
+        self._output = output
+        self._segments = 0
+
+    def __call__(self, event: Event) -> list[str]:
+        """Return the frames of the next event."""
+        match event:
+            case TextDelta(text=text):
+                return [frame({"type": "transcript.text.delta", "delta": text})]
+            case SegmentLabelled(segment=segment) if self._output.response_format is ResponseFormat.DIARIZED_JSON:
+                self._segments += 1
+                return [frame(diarized_segment(self._segments - 1, segment))]
+            case Finished(transcript=transcript):
+                return [frame(_done(transcript, self._output)), "data: [DONE]\n\n"]
+            case _:
+                return []
+
+
+def _done(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
+    if output.response_format is ResponseFormat.VERBOSE_JSON:
+        return {"type": "transcript.text.done", **verbose(transcript, output), "usage": token_usage(transcript)}
+    body: dict[str, Any] = {"type": "transcript.text.done", "text": transcript.text}
+    body |= {"languages": language_codes(transcript), "usage": token_usage(transcript)}
+    body |= {"logprobs": logprobs(transcript.segments)} if output.logprobs else {}
+    return body | ({"words": [word.listed() for word in transcript.words]} if output.words else {})
+
+
+class SegmentFrames:
+    """Frames with the length that the recording states, if any, each segment, the whole text, and `done`.
+
+    Where speakers are told apart, the segments come without them while the recording is transcribed, and once more at
+    its end, each of one speaker.
+    """
+
+    def __init__(self, output: OutputOptions) -> None:
+        self._output = output
+        self._index = 0
+        self._text = ""
+        self._complete = True
+        self._is_labelled = False
+
+    def __call__(self, event: Event) -> list[str]:
+        """Return the frames of the next event. The texts of all segments joined are the whole text."""
+        match event:
+            case Started(claimed_s=claimed_s) if claimed_s:
+                return [frame({"duration": round(claimed_s, 3)})]
+            case SegmentDone(segment=segment):
+                self._complete &= segment.complete
+                unlabelled = tuple(replace(word, speaker=None) for word in segment.words)
+                return [frame(self._segment(replace(segment, words=unlabelled)))]
+            case SegmentLabelled(segment=segment):
+                if not self._is_labelled:
+                    self._is_labelled, self._index, self._text = True, 0, ""
+                return [frame(self._segment(segment) | {"speaker": segment.speaker})]
+            case Finished(transcript=whole):
+                chunk = self._chunk(whole.text, whole.language or "auto", 0, whole.duration_ms)
+                return [frame(chunk | {"is_final": True, "complete": self._complete}), frame({"done": True})]
+            case _:
+                return []
+
+    def _segment(self, segment: Segment) -> dict[str, Any]:
+        text = joint(self._text, segment.text) + segment.text if segment.text else ""
+        chunk = self._chunk(text, segment.language, segment.start_ms, segment.end_ms)
+        chunk["complete"] = segment.complete
+        self._text += text
+        self._index += 1
+        return chunk | ({"words": [word.listed() for word in segment.words]} if self._output.words else {})
+
+    def _chunk(self, text: str, language: str, start_ms: int, end_ms: int) -> dict[str, Any]:
+        return {
+            "text": text,
+            "language": language,
+            "is_final": False,
+            "chunk_index": self._index,
+            "start": start_ms / 1000,
+            "end": end_ms / 1000,
+        }

@@ -23,7 +23,7 @@ from asr_server.live import route
 from asr_server.net import errors
 from asr_server.net.errors import TABLE
 from asr_server.ops.schemas import HealthBody, LimitsBody, OptionBody, QueueBody
-from asr_server.recordings import sse
+from asr_server.recordings import route as recordings_route
 from asr_server.text import languages
 
 FOLDER = Path(web.__file__).parent
@@ -193,7 +193,7 @@ def test_the_live_messages_of_the_page_are_the_servers():
 
 def test_the_events_of_a_file_are_the_servers():
     """Every field that is read is one that the server writes."""
-    sent = set(re.findall(r'"(\w+)":', _source(sse)))
+    sent = set(re.findall(r'"(\w+)":', _source(recordings_route)))
     assert _used("upload.js", "event", "whole") - {"error", "lengthComputable", "loaded", "total"} <= sent
 
 

@@ -12,7 +12,7 @@ from unittest import mock
 import numpy as np
 
 from asr_server.engine.fake_script import FakeScript
-from asr_server.recordings import sse
+from asr_server.net import event_stream
 from E2Etest import recordings
 from E2Etest.contract import inprocess
 from E2Etest.process import Server, running
@@ -55,7 +55,7 @@ def standing(place: Path) -> Iterator[dict[str, Any]]:
     """
     processes = {"main": SERVERS["main"], "absent": {"MODEL_ID": ABSENT, "HF_HUB_OFFLINE": "1"}}
     inprocess.configure_logging()
-    with ExitStack() as stack, mock.patch.object(sse, "PING_S", PING_S):
+    with ExitStack() as stack, mock.patch.object(event_stream, "PING_S", PING_S):
         servers: dict[str, Server] = {}
         for name in ("main", "slow", "limited", "absent"):
             folder = place / name  # each server in its own: a server keeps things beside its log

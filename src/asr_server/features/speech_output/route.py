@@ -25,11 +25,10 @@ from asr_server.features.speech_output.script import SpeechScript
 from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.features.speech_output.voice_list import VoiceListBody, voice_list
 from asr_server.features.speech_output.voice_sample import voice_sample
-from asr_server.net import body
+from asr_server.net import body, event_stream
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody
 from asr_server.net.request_log import server_timing
-from asr_server.recordings import sse
 from asr_server.services import CallerDep, Services, ServicesDep
 
 router = APIRouter(prefix="/v1/audio", tags=["speech"])
@@ -132,7 +131,7 @@ async def _events(
             _note(request, event)
         return to_frames(event)
 
-    response = await sse.respond(request, work, frames)
+    response = await event_stream.respond(request, work, frames)
     response.headers.update(_headers(prepared, is_kept=kept is not None))
     return response
 
@@ -155,7 +154,7 @@ async def _audio_response(request: Request, services: Services, wanted: SpeechRe
     kept = services.of(SpeechProcessor).kept(prepared)
     if kept is not None:
         return _kept_response(request, kept, prepared)
-    buffer = sse.EventBuffer(partial(services.of(SpeechProcessor).speak, prepared))
+    buffer = event_stream.EventBuffer(partial(services.of(SpeechProcessor).speak, prepared))
     try:
         await while_connected(request.receive, _until_audio(buffer))
     except BaseException:
@@ -189,7 +188,7 @@ async def _pieces(parts: list[bytes]) -> AsyncGenerator[bytes, None]:
             yield part[begin : begin + _PIECE_BYTES]
 
 
-async def _until_audio(buffer: sse.EventBuffer[SpeechEvent]) -> None:
+async def _until_audio(buffer: event_stream.EventBuffer[SpeechEvent]) -> None:
     """Wait for the first audio, which `take` then returns, or for the end. Raises the error that ended the work."""
     while await buffer.wait():
         if not isinstance(buffer.take(), SentenceBegun):
@@ -202,7 +201,7 @@ class _AudioResponse(StreamingResponse):
     An error in the middle cuts the connection off: the client must not take a part of the audio for all of it.
     """
 
-    def __init__(self, request: Request, buffer: sse.EventBuffer[SpeechEvent], prepared: SpeechScript) -> None:
+    def __init__(self, request: Request, buffer: event_stream.EventBuffer[SpeechEvent], prepared: SpeechScript) -> None:
         headers, media_type = _headers(prepared, is_kept=False), prepared.encoding.format.media_type
         super().__init__(self._audio(), media_type=media_type, headers=headers)
         self._request = request
@@ -254,10 +253,10 @@ def _note(request: Request, done: SpeechDone) -> None:
 def _openai_frames(event: SpeechEvent) -> list[str]:
     match event:
         case AudioChunk(data=data):
-            return [sse.frame({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})]
+            return [event_stream.frame({"type": "speech.audio.delta", "audio": base64.b64encode(data).decode()})]
         case SpeechDone():
             usage = _usage(event)
-            return [sse.frame({"type": "speech.audio.done", "usage": usage})]
+            return [event_stream.frame({"type": "speech.audio.done", "usage": usage})]
         case _:
             return []
 
@@ -301,4 +300,4 @@ class SentenceFrames:
             "duration": round(len(data) / 2 / SPEECH_RATE, 3),
             "audio": base64.b64encode(data).decode(),
         }
-        return [sse.frame(content)]
+        return [event_stream.frame(content)]

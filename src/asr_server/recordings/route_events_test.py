@@ -11,9 +11,11 @@ from openai.types.audio import TranscriptionTextSegmentEvent
 
 from asr_server.core.errors import EngineOutOfMemory
 from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
-from asr_server.recordings import sse
+from asr_server.net import event_stream
+from asr_server.recordings import route
 from asr_server.recordings.pipeline import Finished, SegmentDone, SegmentLabelled, Started, TextDelta
 from asr_server.recordings.requests import OutputOptions, ResponseFormat
+from asr_server.recordings.route import OpenAiFrames, SegmentFrames
 
 WORD = Word("hello", 0, 900, TimeSource.ALIGNED)
 SEGMENT = Segment(0, 900, "hello", "English", (1,), -0.1, 0.0)
@@ -46,11 +48,11 @@ def _work(*events, fault=None, closed=None):
 
 
 def _openai():
-    return sse.OpenAiFrames(OutputOptions())
+    return OpenAiFrames(OutputOptions())
 
 
 async def _sent(request_, work, to_frames):
-    response = await sse.respond(request_, work, to_frames)
+    response = await route._stream(request_, work, to_frames)
     return [event async for event in response.body_iterator]
 
 
@@ -92,12 +94,12 @@ async def test_an_error_before_the_first_event_is_no_stream(request_):
         raise EngineOutOfMemory("no memory")
 
     with pytest.raises(EngineOutOfMemory):
-        await sse.respond(request_, refuse, _openai())
+        await event_stream.respond(request_, refuse, _openai())
 
 
 async def test_silence_on_the_line_is_filled_with_comments(request_, monkeypatch):
     """While nothing comes, pings do, and nothing is lost."""
-    monkeypatch.setattr(sse, "PING_S", 0.02)
+    monkeypatch.setattr(event_stream, "PING_S", 0.02)
 
     async def slow(emit):
         await emit(Started(1.0))
@@ -114,7 +116,7 @@ async def test_silence_on_the_line_is_filled_with_comments(request_, monkeypatch
 async def test_a_client_that_leaves_ends_the_work(request_, sends):
     """Before the first frame, and in the middle of many: the work is cancelled although it waits for its reader."""
     closed, left = asyncio.Event(), asyncio.Event()
-    response = await sse.respond(request_, _work(*[TextDelta("hello")] * 100, closed=closed), _openai())
+    response = await event_stream.respond(request_, _work(*[TextDelta("hello")] * 100, closed=closed), _openai())
     frames = []
 
     async def receive():
@@ -147,7 +149,7 @@ async def test_work_ends_in_order_although_its_reader_is_cancelled_again_and_aga
                 await asyncio.sleep(0.01)
             ended.set()
 
-    response = await sse.respond(request_, work, _openai())
+    response = await event_stream.respond(request_, work, _openai())
 
     async def read():
         async def send(message):
@@ -166,7 +168,7 @@ async def test_work_ends_in_order_although_its_reader_is_cancelled_again_and_aga
 async def test_our_own_events_number_the_segments(request_):
     """The length comes first, segments are numbered, the whole comes last, and deltas are not sent."""
     work = _work(TextDelta("hello"), SegmentDone(SEGMENT), SegmentDone(SEGMENT))
-    bodies = _bodies(await _sent(request_, work, sse.SegmentFrames(OutputOptions())))
+    bodies = _bodies(await _sent(request_, work, SegmentFrames(OutputOptions())))
     assert bodies[0] == {"duration": 1.0}
     assert [b.get("chunk_index") for b in bodies[1:]] == [0, 1, 2, None]
     assert [b.get("is_final") for b in bodies[1:]] == [False, False, True, None]
@@ -178,7 +180,7 @@ async def test_a_segment_that_was_cut_off_is_marked_and_so_is_the_whole(request_
     """Also if the segment has no text, which the transcript leaves out."""
     cut = replace(SEGMENT, complete=False, text="")
     bodies = _bodies(
-        await _sent(request_, _work(SegmentDone(cut), SegmentDone(SEGMENT)), sse.SegmentFrames(OutputOptions()))
+        await _sent(request_, _work(SegmentDone(cut), SegmentDone(SEGMENT)), SegmentFrames(OutputOptions()))
     )
     assert [b.get("complete") for b in bodies[1:]] == [False, True, False, None]
 
@@ -191,7 +193,7 @@ async def test_diarized_segments_are_events_with_the_ids_of_the_whole_answer(req
     """Behind the deltas, once their speakers are known. Other formats have no such events."""
     events = [TextDelta("hello"), SegmentDone(SEGMENT), *_labelled(("A", "hel"), ("B", "lo"))]
     output = OutputOptions(ResponseFormat.DIARIZED_JSON)
-    bodies = _bodies(await _sent(request_, _work(*events), sse.OpenAiFrames(output)))
+    bodies = _bodies(await _sent(request_, _work(*events), OpenAiFrames(output)))
     kinds = [body["type"].removeprefix("transcript.text.") for body in bodies]
     assert kinds == ["delta", "segment", "segment", "done"]
     segments = [TranscriptionTextSegmentEvent.model_validate(body, strict=True) for body in bodies[1:3]]
@@ -204,7 +206,7 @@ async def test_our_own_events_have_segments_again_with_their_speakers(request_):
     """At once without them, at the end with them, and both times the texts join to the whole."""
     said = replace(SEGMENT, text="hello there", words=(replace(WORD, speaker="A"),), speaker="A")
     events = [SegmentDone(said), *_labelled(("A", "hello"), ("B", "there"))]
-    frames = sse.SegmentFrames(OutputOptions(words=True))
+    frames = SegmentFrames(OutputOptions(words=True))
     _, first, *labelled, whole, _ = _bodies(await _sent(request_, _work(*events), frames))
     assert (first["text"], first["chunk_index"]) == ("hello there", 0)
     assert "speaker" not in json.dumps(first)

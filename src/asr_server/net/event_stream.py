@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from loguru import logger
@@ -19,14 +17,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from asr_server.core.errors import AsrError, Cancelled
-from asr_server.core.transcript import Segment, Transcript
 from asr_server.net.body import while_connected
 from asr_server.net.errors import error_body, internal_error_body
-from asr_server.net.request_log import log_fields
-from asr_server.recordings.pipeline import Event, Finished, SegmentDone, SegmentLabelled, Started, TextDelta
-from asr_server.recordings.render import diarized_segment, language_codes, logprobs, token_usage, verbose
-from asr_server.recordings.requests import OutputOptions, ResponseFormat
-from asr_server.text.scripts import joint
 
 # Proxies and Node's fetch give up on a silent connection; they do so after 60 s and more.
 PING_S = 15.0
@@ -102,7 +94,7 @@ async def respond(request: Request, work: Work[E], to_frames: Callable[[E], Sequ
     except BaseException:
         buffer.cancel()
         raise
-    return _EventResponse(stream(request, buffer, first, to_frames), buffer)
+    return _EventResponse(_stream(request, buffer, first, to_frames), buffer)
 
 
 class _EventResponse(StreamingResponse):
@@ -120,16 +112,14 @@ class _EventResponse(StreamingResponse):
             self._buffer.cancel()
 
 
-async def stream(
+async def _stream(
     request: Request, buffer: EventBuffer[E], first: E | None, to_frames: Callable[[E], Sequence[str]]
 ) -> AsyncGenerator[str, None]:
     """Yield the frames of `first` and of all events after it, pings in between, and an error as the last frame."""
     event = first
     try:
         while event is not None:
-            frames = to_frames(event)
-            _note(request, event, is_sent=bool(frames))
-            for text in frames:
+            for text in to_frames(event):
                 yield text
             while not await buffer.wait(PING_S):
                 yield _PING
@@ -146,105 +136,6 @@ async def stream(
         yield frame(internal_error_body())
 
 
-def _note(request: Request, event: object, *, is_sent: bool) -> None:
-    """Note an event for the request's log line and its metrics."""
-    if isinstance(event, Finished):
-        request.state.log.update(log_fields(event.transcript))
-    elif isinstance(event, TextDelta | SegmentDone) and is_sent and not hasattr(request.state, "first_text_s"):
-        request.state.first_text_s = time.perf_counter()
-
-
 def frame(content: dict[str, Any]) -> str:
     """Return the frame of one event."""
     return f"data: {json.dumps(content, ensure_ascii=False)}\n\n"
-
-
-class OpenAiFrames:
-    """Deltas as they are decoded, one `transcript.text.done`, `[DONE]`. All deltas joined are the text of done. With
-    diarized_json each segment is an event too, once its speaker is known.
-
-    Log-probabilities come with `done`: a delta is whole characters, which may be less or more than whole tokens.
-    """
-
-    def __init__(self, output: OutputOptions) -> None:
-        self._output = output
-        self._segments = 0
-
-    def __call__(self, event: Event) -> list[str]:
-        """Return the frames of the next event."""
-        match event:
-            case TextDelta(text=text):
-                return [frame({"type": "transcript.text.delta", "delta": text})]
-            case SegmentLabelled(segment=segment) if self._output.response_format is ResponseFormat.DIARIZED_JSON:
-                self._segments += 1
-                return [frame(diarized_segment(self._segments - 1, segment))]
-            case Finished(transcript=transcript):
-                return [frame(_done(transcript, self._output)), "data: [DONE]\n\n"]
-            case _:
-                return []
-
-
-def _done(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
-    if output.response_format is ResponseFormat.VERBOSE_JSON:
-        content = verbose(transcript, output)
-        return {"type": "transcript.text.done", **content, "usage": token_usage(transcript)}
-    body = {
-        "type": "transcript.text.done",
-        "text": transcript.text,
-        "languages": language_codes(transcript),
-        "usage": token_usage(transcript),
-    }
-    body |= {"logprobs": logprobs(transcript.segments)} if output.logprobs else {}
-    return body | ({"words": [word.listed() for word in transcript.words]} if output.words else {})
-
-
-class SegmentFrames:
-    """Frames with the length that the recording states, if any, each segment, the whole text, and `done`.
-
-    Where speakers are told apart, the segments come without them while the recording is transcribed, and once more at
-    its end, each of one speaker.
-    """
-
-    def __init__(self, output: OutputOptions) -> None:
-        self._output = output
-        self._index = 0
-        self._text = ""
-        self._complete = True
-        self._is_labelled = False
-
-    def __call__(self, event: Event) -> list[str]:
-        """Return the frames of the next event. The texts of all segments joined are the whole text."""
-        match event:
-            case Started(claimed_s=claimed_s) if claimed_s:
-                return [frame({"duration": round(claimed_s, 3)})]
-            case SegmentDone(segment=segment):
-                self._complete &= segment.complete
-                unlabelled = tuple(replace(word, speaker=None) for word in segment.words)
-                return [frame(self._segment(replace(segment, words=unlabelled)))]
-            case SegmentLabelled(segment=segment):
-                if not self._is_labelled:
-                    self._is_labelled, self._index, self._text = True, 0, ""
-                return [frame(self._segment(segment) | {"speaker": segment.speaker})]
-            case Finished(transcript=whole):
-                chunk = self._chunk(whole.text, whole.language or "auto", 0, whole.duration_ms)
-                return [frame(chunk | {"is_final": True, "complete": self._complete}), frame({"done": True})]
-            case _:
-                return []
-
-    def _segment(self, segment: Segment) -> dict[str, Any]:
-        text = joint(self._text, segment.text) + segment.text if segment.text else ""
-        chunk = self._chunk(text, segment.language, segment.start_ms, segment.end_ms)
-        chunk["complete"] = segment.complete
-        self._text += text
-        self._index += 1
-        return chunk | ({"words": [word.listed() for word in segment.words]} if self._output.words else {})
-
-    def _chunk(self, text: str, language: str, start_ms: int, end_ms: int) -> dict[str, Any]:
-        return {
-            "text": text,
-            "language": language,
-            "is_final": False,
-            "chunk_index": self._index,
-            "start": start_ms / 1000,
-            "end": end_ms / 1000,
-        }
