@@ -65,6 +65,7 @@ def test_utterances_are_counted_by_ending_and_finals_of_flushes_without_one_are_
     stats.count(UtteranceStarted(1, 0))
     stats.count(UtteranceEnded(1, 0, 100, Ending.PAUSE))
     stats.count(_final(1, "on"))
+    stats.count(UtteranceEnded(2, 100, 100, Ending.FLUSH))
     stats.count(Final(2, "", "", 100, 100, Ending.FLUSH))
     assert (observer.endings, len(observer.finals), observer.lags) == ([Ending.PAUSE], 1, [0.0])
 

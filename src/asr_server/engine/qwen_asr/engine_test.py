@@ -213,7 +213,7 @@ def test_out_of_memory_while_decoding_halves_the_batch_and_loses_nothing(make_en
     assert engine._row_limit.rows < 8
 
 
-@pytest.mark.parametrize("at_fault", range(6))
+@pytest.mark.parametrize("at_fault", [0, 3, 5])
 def test_a_row_that_breaks_the_decoding_of_all_fails_alone(make_engine, clips, alone, monkeypatch, at_fault):
     """Whichever it is, the others get the ids they have alone, no delta twice, and then all places are there again."""
     engine = make_engine(8)

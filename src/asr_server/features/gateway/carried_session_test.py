@@ -364,3 +364,22 @@ def test_too_much_to_be_told_is_left_out():
     session = _session()
     session.on_message(json.dumps(_PARTIAL | {"committed": 2_001 * "x"}))
     assert json.loads(session.first_frame).keys() == {"action", "state"}
+
+
+def test_the_next_worker_is_told_when_its_audio_was_spoken():
+    """Two seconds after the session began, where it goes on after two seconds: its client has not sent ahead."""
+    session = _session()
+    assert session.worker_query(100.0)["began_s"] == "100.0"
+    later = replace(_STATE, samples=4 * SAMPLE_RATE, received_bytes=8 * SAMPLE_RATE)
+    session.on_message(json.dumps({"status": "continuation", "continuation": continuation.wire_message(later)}))
+    assert session.worker_query(100.0)["began_s"] == "102.0"
+
+
+def test_an_utterance_that_was_discarded_is_not_shown_to_the_next_worker():
+    """Before the reset it is, with its committed words."""
+    session = _session()
+    session.on_message(json.dumps(_PARTIAL))
+    assert json.loads(session.first_frame)["committed"] == "one"
+    session.add_action("reset", '{"action": "reset"}')
+    session.on_message(json.dumps({"status": "buffer_reset"}))
+    assert "committed" not in json.loads(session.first_frame)

@@ -26,6 +26,28 @@ def test_words_stay_committed_where_another_session_has_committed_fewer():
     assert text.on_partial(1, "one two three", "one", 2.0).committed == "one two"
 
 
+def test_words_that_a_final_did_not_reach_are_not_said_twice():
+    """They may come again at the beginning of the next utterance, and of no later one."""
+    for utterance, expected in ((2, "four"), (3, "three four")):
+        text = ShownText()
+        text.carry_over(2, "three")
+        assert text.on_partial(utterance, "three four", "three four", 1.0).committed == expected
+    discarded = ShownText()
+    discarded.carry_over(2, "three")
+    discarded.reset(2)
+    assert discarded.on_partial(2, "three four", "", 1.0).text == "three four"
+
+
+def test_labels_are_kept_of_a_bounded_number_of_utterances():
+    """A session may last for a day. The latest ones stay."""
+    speakers = ShownSpeakers()
+    for utterance in range(1, 1_001):
+        speakers.on_text(utterance, "on", [{"speaker": "A", "text": "on"}])
+    assert len(speakers._shown) == 256
+    assert speakers.on_update(1, [{"speaker": "B", "text": "on"}]) is None
+    assert speakers.on_update(1_000, [{"speaker": "B", "text": "on"}]) == [{"speaker": "B", "text": "on"}]
+
+
 class Shown(RuleBasedStateMachine):
     """One client over several sessions, each of which may word the open utterance otherwise."""
 

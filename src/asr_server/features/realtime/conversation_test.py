@@ -147,9 +147,10 @@ def test_items_are_a_chain_and_events_have_names_of_their_own(talk):
 @_SETTINGS
 @given(_talks())
 def test_every_event_is_one_of_the_clients_types(talk):
-    """Validated by the types of the installed client."""
+    """Validated by the types of the installed client. An item has one content part, the first."""
     for event in talk.events:
         assert FRAME.validate_python(json.loads(json.dumps(event))).type == event["type"]
+        assert event.get("content_index", 0) == 0
 
 
 @_SETTINGS
