@@ -23,7 +23,7 @@ from asr_server.core.settings import Settings, superseded
 from asr_server.engine import plan
 from asr_server.engine.catalog import Catalog
 from asr_server.engine.client import Drafting, EngineClient
-from asr_server.engine.feature import END_OF_TURN, EndOfTurnModel
+from asr_server.engine.feature import END_OF_TURN, EndOfTurnModel, Plan
 from asr_server.engine.protocol import Engine
 from asr_server.engine_core import ElsewhereEngines, OnFailure, Watch, by_name, log_state
 from asr_server.features.handover import handover
@@ -168,7 +168,7 @@ class Machinery:
 
 def machinery(
     settings: Settings,
-    resolved: plan.Plan,
+    resolved: Plan,
     watch: Watch = engine_core.NOBODY,
     elsewhere: ElsewhereEngines | None = None,
     speech: SpeechObserver | None = None,
@@ -215,14 +215,14 @@ def machinery(
     )
 
 
-def _drafting(resolved: plan.Plan, clients: Mapping[str, EngineClient]) -> Drafting | None:
+def _drafting(resolved: Plan, clients: Mapping[str, EngineClient]) -> Drafting | None:
     if not resolved.is_active("use_speculative"):
         return None
     make = next(feature.drafting for feature in resolved.features if feature.drafting is not None)
     return make(clients[resolved.fast_model_id])
 
 
-def _speakers(settings: Settings, resolved: plan.Plan) -> SpeakerClient | None:
+def _speakers(settings: Settings, resolved: Plan) -> SpeakerClient | None:
     source = resolved.value("speakers")
     return SpeakerClient(source, idle_timeout_s=settings.idle_timeout) if source else None
 
@@ -234,7 +234,7 @@ def _recording_steps(settings: Settings, decoder: Decoder, speakers: SpeakerClie
 
 
 def _services(
-    settings: Settings, resolved: plan.Plan, built: Machinery, metrics: Metrics, ephemeral_keys: EphemeralKeys
+    settings: Settings, resolved: Plan, built: Machinery, metrics: Metrics, ephemeral_keys: EphemeralKeys
 ) -> Services:
     clients = dict(built.clients)
     accurate = clients.pop(DEFAULT)
@@ -263,16 +263,14 @@ def _services(
     )
 
 
-def _feature_services(
-    settings: Settings, resolved: plan.Plan, built: Machinery, voices: VoiceStore
-) -> tuple[object, ...]:
+def _feature_services(settings: Settings, resolved: Plan, built: Machinery, voices: VoiceStore) -> tuple[object, ...]:
     enrolment = Enrolment(
         built.speakers or resolved.reason("speakers"), built.decoder, voices, time_limit_s=settings.request_timeout
     )
     return built.translations, voices, enrolment, built.speech.processor, built.speech.sessions
 
 
-def _end_of_turn(resolved: plan.Plan) -> EndOfTurnModel | None:
+def _end_of_turn(resolved: Plan) -> EndOfTurnModel | None:
     if not resolved.is_active(END_OF_TURN):
         return None
     return next(feature.end_of_turn for feature in resolved.features if feature.end_of_turn is not None)()
@@ -340,7 +338,7 @@ def _log_safety(settings: Settings) -> None:
         logger.warning("decoders are confined by limits alone: no system call filter on this kernel or machine")
 
 
-def _log_plan(resolved: plan.Plan) -> None:
+def _log_plan(resolved: Plan) -> None:
     logger.info("engine", engine=resolved.engine, model=resolved.model_id)
     if plan.FAKE in (resolved.engine, resolved.value("speech"), resolved.value("speech_clone_model")):
         logger.warning("the answers are scripted: this engine is for tests only")

@@ -9,8 +9,9 @@ from loguru import logger
 
 from asr_server.core.errors import EngineFailed
 from asr_server.core.settings import Settings
-from asr_server.engine import plan, registry
+from asr_server.engine import registry
 from asr_server.engine.aligning import AligningEngine
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Engine
 from asr_server.live.options import stream_rules
 from asr_server.schedule.capacity import StreamCapacity
@@ -48,7 +49,7 @@ class ElsewhereEngines:
     """Engines that send their rows to other processes. These load the models, and divide their time between live work
     and recordings."""
 
-    plan: plan.Plan  # of these processes
+    plan: Plan  # of these processes
     build: Callable[[Callable[[], None]], Mapping[str, Engine]]  # by the names of models, given what each step calls
     capacity: Callable[..., StreamCapacity] = StreamCapacity  # counts the streams that these processes can take
 
@@ -65,7 +66,7 @@ class EngineCore:
 
 def build(
     settings: Settings,
-    resolved: plan.Plan,
+    resolved: Plan,
     watch: Watch = NOBODY,
     elsewhere: ElsewhereEngines | None = None,
     *,
@@ -98,7 +99,7 @@ def build(
 
 
 def _engines(
-    resolved: plan.Plan, idle_timeout_s: float, heartbeat: Heartbeat, clock: RequestClock
+    resolved: Plan, idle_timeout_s: float, heartbeat: Heartbeat, clock: RequestClock
 ) -> tuple[dict[str, AligningEngine], dict[str, Batch]]:
     engines: dict[str, AligningEngine] = {}
     for name, model in by_name(resolved).items():
@@ -118,7 +119,7 @@ def _engines(
     return engines, speaking
 
 
-def by_name(resolved: plan.Plan) -> dict[str, plan.Plan]:
+def by_name(resolved: Plan) -> dict[str, Plan]:
     """The plan of each model, the default's first."""
     return {DEFAULT: resolved, **{other.model_id: other for other in resolved.others}}
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from asr_server.core.settings import Settings
     from asr_server.engine.catalog import Catalog
     from asr_server.engine.client import Drafting
-    from asr_server.engine.plan import Plan
+    from asr_server.engine.feature import Plan
     from asr_server.engine.protocol import Engine
     from asr_server.jobs.runner import JobRunner
     from asr_server.live.options import OpeningReader

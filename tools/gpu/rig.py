@@ -10,7 +10,8 @@ import torch
 
 from asr_server import feature_list
 from asr_server.core import settings
-from asr_server.engine import capabilities, plan
+from asr_server.engine import capabilities
+from asr_server.engine.feature import Plan
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from E2Etest import recordings
 from tools.training.released_layout import random_checkpoint
@@ -46,7 +47,7 @@ class Rig:
         )
         return QwenEngine(feature_list.resolve(loaded, capabilities.probe()))
 
-    def aligner_plan(self, aligner_id: str) -> plan.Plan:
+    def aligner_plan(self, aligner_id: str) -> Plan:
         """Return a plan with an aligner next to the engine."""
         chosen = settings.load(_env_file=None, model_id="demo", device=self.device, forced_aligner_id=aligner_id)
         return feature_list.resolve(chosen, capabilities.probe())

@@ -25,7 +25,7 @@ from asr_server import app as server
 from asr_server.core import logger
 from asr_server.core import settings as settings_module
 from asr_server.core.settings import Settings, SettingsError
-from asr_server.engine.plan import Plan
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Engine, Option
 from asr_server.engine_core import ElsewhereEngines, by_name
 from asr_server.features.speech_output.synthesis import SpeechProcessor

@@ -17,7 +17,7 @@ from asr_server import engine_core, feature_list
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineFailed
 from asr_server.core.settings import Settings
-from asr_server.engine import plan
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignItem, Alignment, Hypothesis, Tokens, Utterance
 from asr_server.engine_core import Watch
 from asr_server.schedule.capacity import FreeCapacity
@@ -148,7 +148,7 @@ class _Answered(SchedulerObserver):
             self.audio_s += job.cost_s
 
 
-def _shared(resolved: plan.Plan, shares: int) -> plan.Plan:
+def _shared(resolved: Plan, shares: int) -> Plan:
     others = tuple(replace(other, shares=other.shares * shares) for other in resolved.others)
     return replace(resolved, shares=resolved.shares * shares, others=others)
 

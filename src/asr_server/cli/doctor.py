@@ -328,7 +328,7 @@ def _speak(text: str, recording: Path) -> float:
 
     from asr_server.core.audio import SPEECH_RATE
     from asr_server.feature_list import FEATURES
-    from asr_server.features.speech_output.encoding.wav import wav_file
+    from asr_server.features.speech_output.encoding.headers import wav_file
     from asr_server.features.speech_output.engines.espeak.package import ESPEAK
     from asr_server.features.speech_output.engines.protocol import Sentence, added
     from asr_server.features.speech_output.engines.registry import build

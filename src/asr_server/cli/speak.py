@@ -16,7 +16,7 @@ from asr_server.cli import arguments, recording_files
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, no_server, shown
 from asr_server.cli.progress import ProgressBars
 from asr_server.features.speech_output.encoding.formats import MAX_SPEED, MIN_SPEED, STREAMED_FORMATS, SpeechFormat
-from asr_server.features.speech_output.encoding.wav import HEADER_BYTES, wav_header
+from asr_server.features.speech_output.encoding.headers import HEADER_BYTES, wav_header
 from asr_server.features.speech_output.engines.espeak.voices import OPENAI_VOICES
 from asr_server.text import languages
 

@@ -16,7 +16,7 @@ from asr_server.core.errors import UnknownModel, UnsupportedLanguage
 from asr_server.text.languages import model_languages
 
 if TYPE_CHECKING:
-    from asr_server.engine.plan import Plan
+    from asr_server.engine.feature import Plan
 
 # Names that applications have built in. All mean the default model. `*` stands for any characters.
 ALIASES = (

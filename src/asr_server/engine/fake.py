@@ -20,8 +20,8 @@ import numpy as np
 from asr_server.core.audio import samples_to_s, samples_to_whole_ms
 from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.fake_script import FakeScript, Fault, Rule, ScriptSource, strike
+from asr_server.engine.feature import Plan
 from asr_server.engine.loops import token_budget
-from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import (
     AlignedPiece,
     AlignItem,

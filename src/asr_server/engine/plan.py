@@ -14,8 +14,7 @@ from asr_server.core.setting_types import Dtype
 from asr_server.core.settings import Settings
 from asr_server.engine import machine_options, model_options
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.feature import Asked, Feature, ModelFeature, Placement, SharedModel
-from asr_server.engine.feature import Plan as Plan
+from asr_server.engine.feature import Asked, Feature, ModelFeature, Placement, Plan, SharedModel
 from asr_server.engine.protocol import DEFAULT_TRAITS, Option
 from asr_server.engine.qwen_asr.checkpoint import DEMO, is_hub_id
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from asr_server.engine.aligning import AligningEngine
-from asr_server.engine.plan import FAKE, Plan
+from asr_server.engine.feature import Plan
+from asr_server.engine.plan import FAKE
 from asr_server.engine.protocol import Aligner, Engine
 from asr_server.schedule.job import RequestClock
 

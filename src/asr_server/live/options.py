@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
     from asr_server.core.settings import Settings
-    from asr_server.engine.plan import Plan
+    from asr_server.engine.feature import Plan
     from asr_server.live.actions import Query
     from asr_server.live.inference import Engines
     from asr_server.live.machine.events import Action, Event, Samples, TurnConfig

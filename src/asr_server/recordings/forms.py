@@ -53,7 +53,7 @@ from asr_server.text import languages
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from asr_server.engine.plan import Plan
+    from asr_server.engine.feature import Plan
     from asr_server.services import Services
 
 _MODEL = "A name from /v1/models; empty: the model that is loaded. Names of OpenAI's models mean that too."

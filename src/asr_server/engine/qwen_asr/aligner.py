@@ -11,7 +11,7 @@ from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory
-from asr_server.engine.plan import Plan
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignItem, Alignment
 from asr_server.engine.qwen_asr import checkpoint
 

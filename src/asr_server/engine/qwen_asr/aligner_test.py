@@ -10,7 +10,7 @@ import pytest
 
 from asr_server import demo
 from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed, UnsupportedLanguage, UnsupportedValue
-from asr_server.engine.plan import Plan
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignItem, Alignment
 from asr_server.engine.qwen_asr import aligner_runtime
 from asr_server.engine.qwen_asr.aligner import QwenAligner

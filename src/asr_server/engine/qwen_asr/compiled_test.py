@@ -5,7 +5,7 @@ import shutil
 import pytest
 import torch
 
-from asr_server.engine.plan import Plan
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Option, Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.engine.plan import Plan
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.torch.memory import Capacity

@@ -15,8 +15,8 @@ from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
+from asr_server.engine.feature import Plan
 from asr_server.engine.loops import token_budget, without_loop
-from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
 from asr_server.engine.qwen_asr import checkpoint
 from asr_server.engine.torch.row_engine import Admitted, RowEngine

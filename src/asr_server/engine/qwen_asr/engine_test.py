@@ -10,7 +10,7 @@ import torch
 
 from asr_server import demo
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue, ModelUnavailable, TranscriptionFailed
-from asr_server.engine.plan import Plan
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.engine.qwen_asr.decoder import Choice
 from asr_server.engine.qwen_asr.engine import QwenEngine

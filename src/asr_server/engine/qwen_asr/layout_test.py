@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from asr_server import demo
-from asr_server.engine.plan import Plan
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 

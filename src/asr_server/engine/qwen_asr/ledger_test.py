@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from asr_server.engine.plan import Plan
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.engine import QwenEngine

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from asr_server.engine.plan import Plan
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr import checkpoint, loading
 from asr_server.engine.qwen_asr.engine import QwenEngine

@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from asr_server import demo
-from asr_server.engine.plan import Plan
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignItem, Alignment, Utterance
 from asr_server.engine.qwen_asr import checkpoint
 from asr_server.engine.qwen_asr.aligner import QwenAligner

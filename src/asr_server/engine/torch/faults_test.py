@@ -10,7 +10,7 @@ from asr_server.core.errors import (
     ModelUnavailable,
     TranscriptionFailed,
 )
-from asr_server.engine.plan import Plan
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.engine import QwenEngine

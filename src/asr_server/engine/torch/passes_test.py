@@ -13,7 +13,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
-from asr_server.engine.plan import Plan
+from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Option, Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.torch.passes import Arena, AttentionShape, CudaCapture, Layout, Pass, TokenSpan

@@ -15,7 +15,7 @@ from asr_server import __version__
 from asr_server.core.errors import SpeechUnavailable
 from asr_server.core.settings import Settings
 from asr_server.engine.catalog import Catalog, Model
-from asr_server.engine.plan import Plan
+from asr_server.engine.feature import Plan
 from asr_server.features.gateway import metrics
 from asr_server.features.gateway.capacity import KnownCapacity
 from asr_server.features.gateway.metrics import Exposition

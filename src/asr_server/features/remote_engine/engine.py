@@ -14,8 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from asr_server.core.errors import AsrError, ModelUnavailable, TranscriptionFailed
+from asr_server.engine.feature import Plan
 from asr_server.engine.loops import loop, token_budget, without_loop
-from asr_server.engine.plan import Plan
 from asr_server.engine.protocol import EngineInfo, Finish, Hypothesis, Option, Tokens, Utterance, in_tokens
 from asr_server.features.remote_engine.answer import Answer
 from asr_server.features.remote_engine.endpoint import Endpoint, RemoteEndpointConfig, Request, Served, Unreachable

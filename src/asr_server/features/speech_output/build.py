@@ -28,7 +28,7 @@ from asr_server.schedule.thread import EngineThread
 if TYPE_CHECKING:
     from asr_server.core.errors import EngineFailed
     from asr_server.core.settings import Settings
-    from asr_server.engine.plan import Plan
+    from asr_server.engine.feature import Plan
     from asr_server.features.speech_output.engines.protocol import SpeechEngine
     from asr_server.features.speech_output.observer import SpeechObserver
     from asr_server.schedule.ports import Batch

@@ -11,9 +11,8 @@ from enum import Enum
 from itertools import islice
 
 from asr_server.features.speech_output.arriving_text import ArrivedSentence
-from asr_server.features.speech_output.durations import spoken_s
 from asr_server.features.speech_output.engines.client import SpeechStream
-from asr_server.features.speech_output.script import Delivery
+from asr_server.features.speech_output.script import Delivery, spoken_s
 from asr_server.schedule.admission import Admission, AdmissionTicket
 from asr_server.schedule.job import Priority
 

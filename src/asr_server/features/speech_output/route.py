@@ -17,8 +17,8 @@ from starlette.types import Receive, Scope, Send
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, Cancelled, MissingParameter
 from asr_server.features.speech_output.cache import SpokenAnswer
-from asr_server.features.speech_output.encoding.complete import with_length
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
+from asr_server.features.speech_output.encoding.headers import with_length
 from asr_server.features.speech_output.fields import CLONE_FIELDS, CloneForm, SpeechBody, clone_schema, speech_request
 from asr_server.features.speech_output.requests import AudioChunk, SentenceBegun, SpeechDone, SpeechEvent, SpeechRequest
 from asr_server.features.speech_output.script import SpeechScript

@@ -1,10 +1,14 @@
 """Requests as the engine gets them: voices, languages, sentences, and the key of the answer."""
 
+from __future__ import annotations
+
 from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from asr_server.core.errors import InvalidLanguage, InvalidValue, SpeechUnavailable, TextTooLong, UnsupportedLanguage
 from asr_server.core.settings import SpeechSettings
@@ -12,7 +16,71 @@ from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
 from asr_server.features.speech_output.engines.protocol import Voice, VoiceSample
 from asr_server.features.speech_output.requests import SpeechRequest
-from asr_server.features.speech_output.script import SpeechEngines, prepare
+from asr_server.features.speech_output.script import SpeechEngines, language_of, prepare, spoken_s
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("你好，世界", "zh"),
+        ("今日は東京です", "ja"),
+        ("カタカナ", "ja"),
+        ("안녕하세요", "ko"),
+        ("Привет, мир", "ru"),
+        ("Καλημέρα", "el"),
+        ("नमस्ते", "hi"),
+        ("مرحبا", "ar"),
+        ("שלום", "he"),
+        ("สวัสดี", "th"),
+        ("გამარჯობა", "ka"),
+        ("বাংলা", "bn"),
+        ("打开WiFi", "zh"),
+        ("He met 田中 in the station.", "xx"),
+        ("Grüße aus Łódź", "xx"),
+        ("123 ؟ । 。 😀", "xx"),
+        ("", "xx"),
+    ],
+)
+def test_a_script_names_its_language(text, expected):
+    """The script of most letters decides. Latin letters, digits and punctuation say nothing."""
+    assert language_of(text, "xx") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "default"),
+    [("東京", "ja"), ("你好", "zh-TW"), ("你好", "yue"), ("Привіт", "uk"), ("سلام", "fa-IR"), ("नमस्कार", "mr")],
+)
+def test_the_default_stays_where_it_is_written_so(text, default):
+    """Several languages share a script."""
+    assert language_of(text, default) == default
+
+
+def test_kana_decide_between_japanese_and_chinese():
+    """Kana decide also against a default, which is of no use there."""
+    assert language_of("東京都庁へ行く", "zh") == "ja"
+    assert language_of("東京都庁", "ko") == "zh"
+
+
+@given(st.text())
+def test_whatever_the_text_there_is_a_language(text):
+    """A code or the default, and the default for text in ASCII."""
+    assert language_of(text, "xx").isalpha()
+    assert language_of(text.encode("ascii", "ignore").decode(), "xx") == "xx"
+
+
+@pytest.mark.parametrize(
+    ("text", "least_s", "most_s"),
+    [
+        ("", 0, 0),
+        # eSpeak NG takes 3.0 s and 4.5 s (voice m3).
+        ("The quick brown fox jumps over the lazy dog near the river.", 3, 5),
+        ("今天天气很好，我们一起去公园散步吧。", 3, 5),
+    ],
+)
+def test_estimates_are_near_what_is_spoken(text, least_s, most_s):
+    """In letters, and in characters that are syllables."""
+    assert least_s <= spoken_s(text) <= most_s
+
 
 SETTINGS = SpeechSettings(max_speech_chars=200)
 REQUEST = SpeechRequest(text="Dr. Smith has 2 dogs. They bark!")

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, DeadlineExceeded, EncoderUnavailable, SpeechFailed
 from asr_server.features.speech_output.chapters import Chapter
-from asr_server.features.speech_output.durations import spoken_s
-from asr_server.features.speech_output.encoding.complete import with_length
 from asr_server.features.speech_output.encoding.formats import ChapterMark, EncodingOptions, SpeechFormat
+from asr_server.features.speech_output.encoding.headers import with_length
 from asr_server.features.speech_output.requests import (
     AudioChunk,
     SentenceBegun,
@@ -29,7 +28,7 @@ from asr_server.features.speech_output.requests import (
     SpeechJobRequest,
     SpeechRequest,
 )
-from asr_server.features.speech_output.script import SpeechScript, script_of
+from asr_server.features.speech_output.script import SpeechScript, script_of, spoken_s
 from asr_server.features.speech_output.synthesis import SpeechProcessor, SpeechRun
 from asr_server.features.speech_output.text_parts import TextPart, loaded, text_parts
 from asr_server.jobs.record import JobRequest

@@ -18,7 +18,6 @@ from asr_server.core.settings import SpeechSettings
 from asr_server.engine.client import until
 from asr_server.features.speech_output import script
 from asr_server.features.speech_output.cache import SpeechCache, SpokenAnswer
-from asr_server.features.speech_output.durations import spoken_s
 from asr_server.features.speech_output.encoding.client import AudioEncoder, EncodedStream
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.client import SpeechStream
@@ -32,7 +31,7 @@ from asr_server.features.speech_output.requests import (
     SpeechRequest,
     SpeechTimings,
 )
-from asr_server.features.speech_output.script import Delivery, SpeechEngines, SpeechScript
+from asr_server.features.speech_output.script import Delivery, SpeechEngines, SpeechScript, spoken_s
 from asr_server.schedule.admission import Admission, AdmissionTicket
 from asr_server.schedule.job import Priority
 from asr_server.schedule.ports import JobEnd

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter
 
 from asr_server.features.speech_output.chapters import Chapter
-from asr_server.features.speech_output.durations import spoken_s
+from asr_server.features.speech_output.script import spoken_s
 from asr_server.text.sentences import TextSpan, sentences
 
 # A server that dies loses less than a part. A part is a whole number of sentences.

@@ -1,7 +1,7 @@
 """Long texts in parts."""
 
 from asr_server.features.speech_output.chapters import Chapter
-from asr_server.features.speech_output.durations import spoken_s
+from asr_server.features.speech_output.script import spoken_s
 from asr_server.features.speech_output.text_parts import dumped, loaded, text_parts
 from asr_server.text.sentences import sentences
 

@@ -23,9 +23,9 @@ from asr_server.core.errors import EncoderUnavailable, Overloaded, ShuttingDown
 from asr_server.core.idle import end_expired
 from asr_server.features.speech_output.encoding import client as client_module
 from asr_server.features.speech_output.encoding.client import AudioEncoder
-from asr_server.features.speech_output.encoding.complete import with_length
 from asr_server.features.speech_output.encoding.conftest import tone
 from asr_server.features.speech_output.encoding.formats import STREAMED_FORMATS, EncodingOptions, SpeechFormat
+from asr_server.features.speech_output.encoding.headers import with_length
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.features.speech_output.encoding.formats import ChapterMark, SpeechFormat
+from asr_server.features.speech_output.encoding.headers import wav_header
 from asr_server.features.speech_output.encoding.sentences import Samples
-from asr_server.features.speech_output.encoding.wav import wav_header
 
 if TYPE_CHECKING:
     from av.container.core import Chapter

@@ -1,11 +1,13 @@
 """WAV headers. For streams, and readers of both, see client_test.py."""
 
+from __future__ import annotations
+
 import io
 import wave
 
 import pytest
 
-from asr_server.features.speech_output.encoding.wav import wav_file, wav_header
+from asr_server.features.speech_output.encoding.headers import wav_file, wav_header
 
 
 def test_a_whole_file_states_its_length():
