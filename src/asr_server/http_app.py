@@ -12,10 +12,9 @@ from fastapi_offline import FastAPIOffline
 from asr_server import __version__
 from asr_server.features.realtime import route as realtime
 from asr_server.features.speakers import route as speakers
-from asr_server.features.speech_output import jobs_route as speech_jobs
 from asr_server.features.speech_output import operations as speaking
 from asr_server.features.speech_output import route as speech
-from asr_server.features.speech_output import speech_socket
+from asr_server.features.speech_output import speech_jobs, speech_socket
 from asr_server.features.stereo import two_channels
 from asr_server.features.translation import route as translations
 from asr_server.features.translation import translations as translating

@@ -26,7 +26,18 @@ def _load(plan: Plan, directory: Path, parts: Parts, make_linear: MakeLinear) ->
 
     if plan.value("use_causal_encoder"):
         return causal_encoder.load(parts, make_linear)
-    return exported_encoder.load(plan, directory, parts)
+    target = exported_encoder.Target(parts.device, parts.dtype, plan.cpu_threads)
+    if file := plan.value("onnx_encoder_path"):
+        from asr_server.features.encoders.onnx_encoder import OnnxEncoder
+
+        onnx = OnnxEncoder(Path(file), parts.tower, target)
+        return exported_encoder.measured("onnx_encoder_path", onnx, directory, parts)
+    if file := plan.value("trt_encoder_path"):
+        from asr_server.features.encoders.trt_encoder import TrtEncoder
+
+        tensorrt = TrtEncoder(Path(file), parts.tower, target)
+        return exported_encoder.measured("trt_encoder_path", tensorrt, directory, parts)
+    return None
 
 
 FEATURE = Feature("encoders", encoders=EncoderFeature(resolve=options.resolve, load=_load, check=_check))

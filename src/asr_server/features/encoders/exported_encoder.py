@@ -22,7 +22,6 @@ from loguru import logger
 from safetensors import safe_open
 
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr import hf_layout, loading
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
@@ -104,32 +103,13 @@ class ExportedEncoder(Encoder):
     origin: Origin
 
 
-def load(plan: Plan, directory: Path, parts: loading.Parts) -> LoadedEncoder | None:
-    """Return the encoder that the plan names, compared with that of `parts`, which is of no use afterwards, and what
-    was measured; None for torch's.
-
-    Raises `ModelUnavailable`.
-    """
-    for name, made in (("onnx_encoder_path", _onnx), ("trt_encoder_path", _tensorrt)):
-        if file := plan.value(name):
-            encoder = made(Path(file), plan, parts)
-            reason = compared(encoder, directory, parts.tower)
-            logger.info("option", name=name, value=file, reason=reason)
-            measured = Option(name, True, file, reason)
-            return LoadedEncoder(encoder, partial(WindowedAudio, encoder), (measured,), uses_tower=False)
-    return None
-
-
-def _onnx(file: Path, plan: Plan, parts: loading.Parts) -> ExportedEncoder:
-    from asr_server.features.encoders.onnx_encoder import OnnxEncoder
-
-    return OnnxEncoder(file, parts.tower, Target(parts.device, parts.dtype, plan.cpu_threads))
-
-
-def _tensorrt(file: Path, plan: Plan, parts: loading.Parts) -> ExportedEncoder:
-    from asr_server.features.encoders.trt_encoder import TrtEncoder
-
-    return TrtEncoder(file, parts.tower, Target(parts.device, parts.dtype, plan.cpu_threads))
+def measured(option: str, encoder: ExportedEncoder, directory: Path, parts: loading.Parts) -> LoadedEncoder:
+    """Return the encoder that an option names, compared with that of `parts`, which is of no use afterwards, and what
+    was measured. Raises `ModelUnavailable`."""
+    file, reason = str(encoder.file), compared(encoder, directory, parts.tower)
+    logger.info("option", name=option, value=file, reason=reason)
+    figures = (Option(option, True, file, reason),)
+    return LoadedEncoder(encoder, partial(WindowedAudio, encoder), figures, uses_tower=False)
 
 
 @torch.inference_mode()

@@ -14,8 +14,9 @@ from asr_server.engine.qwen_asr import checkpoint
 from asr_server.features.speech_output.engines import protocol
 from asr_server.features.speech_output.engines.espeak import package
 from asr_server.features.speech_output.engines.espeak.package import ESPEAK
+from asr_server.features.speech_output.engines.protocol import FAKE
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
-from asr_server.features.speech_output.engines.registry import FAKE, NAMES
+from asr_server.features.speech_output.engines.registry import NAMES
 
 OFF, AUTO = "off", "auto"
 SPEECH, OTHERS, CLONE = "speech", "speech_other_languages", "speech_clone_model"

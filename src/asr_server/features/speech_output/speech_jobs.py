@@ -11,9 +11,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from io import BytesIO
 from typing import BinaryIO, ClassVar, TypeVar
 
 import numpy as np
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
 from numpy.typing import NDArray
 
 from asr_server.core.audio import SPEECH_RATE
@@ -21,6 +24,7 @@ from asr_server.core.errors import AsrError, DeadlineExceeded, EncoderUnavailabl
 from asr_server.features.speech_output.chapters import Chapter
 from asr_server.features.speech_output.encoding.formats import ChapterMark, EncodingOptions, SpeechFormat
 from asr_server.features.speech_output.encoding.headers import with_length
+from asr_server.features.speech_output.fields import MAX_JOB_CHARS, SpeechJobBody, chapters_of, speech_job_request
 from asr_server.features.speech_output.requests import (
     AudioChunk,
     SentenceBegun,
@@ -30,12 +34,16 @@ from asr_server.features.speech_output.requests import (
 )
 from asr_server.features.speech_output.script import SpeechScript, script_of, spoken_s
 from asr_server.features.speech_output.synthesis import SpeechProcessor, SpeechRun
-from asr_server.features.speech_output.text_parts import TextPart, loaded, text_parts
+from asr_server.features.speech_output.text_parts import TextPart, dumped, loaded, text_parts
 from asr_server.jobs.record import JobRequest
+from asr_server.jobs.route import JobBody, accepted
 from asr_server.jobs.runner import JobOutcome, JobProgress, JobRun, TextSize, when_there_is_room
 from asr_server.jobs.store import SAMPLE_BYTES, JobPart, JobParts
+from asr_server.net import body
+from asr_server.net.errors import ErrorBody
 from asr_server.recordings.requests import Result
 from asr_server.schedule.job import Priority
+from asr_server.services import CallerDep, ServicesDep
 
 # Silence before a chapter, in addition to that between two sentences; at speed 1.
 _CHAPTER_PAUSE_MS = 1_000
@@ -210,3 +218,34 @@ def _state_length(file: BinaryIO, audio_format: SpeechFormat, samples: int) -> N
     file.seek(0)
     with suppress(ValueError):  # a WAV file over 4 GiB, whose readers go on to its end
         file.write(with_length(audio_format, header, samples))
+
+
+router = APIRouter(prefix="/v1/audio/speech/jobs", tags=["jobs"])
+# JSON may write a character in six bytes, and outside the basic plane in twelve. The rest is for titles and fields.
+_MAX_BYTES = 12 * MAX_JOB_CHARS + 2**20
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=JobBody,
+    responses={status: {"model": ErrorBody} for status in (400, 404, 413, 429, 501, 503)},
+    openapi_extra={
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": body.schema_of(SpeechJobBody)}},
+        }
+    },
+)
+async def create_speech_job(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+    """Accept a text of up to 2,000,000 characters that is spoken when there is time. Its state, its progress and its
+    audio are those of the job, below `/v1/jobs`."""
+    services.of(SpeechProcessor).check()
+    async with services.jobs.room_for_text(caller.owner, caller.share):
+        values = await body.read_json(request, _MAX_BYTES)
+        sent = await asyncio.to_thread(body.validated, SpeechJobBody, values)
+        wanted, chapters = speech_job_request(sent, services.catalog), await asyncio.to_thread(chapters_of, sent)
+        services.of(SpeechProcessor).delivery(beginning(wanted, chapters))
+        size = await asyncio.to_thread(text_size, wanted, chapters)
+        stored = BytesIO(await asyncio.to_thread(dumped, chapters))
+        return accepted(await services.jobs.add(wanted, stored, caller.owner, text=size))

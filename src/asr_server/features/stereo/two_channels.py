@@ -12,16 +12,21 @@ from array import array
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qsl, urlencode
 
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketState
 
 from asr_server.core.errors import InvalidInput, InvalidValue, SessionNotFound
-from asr_server.features.handover.continuation import first_text
-from asr_server.features.stereo import channel_continuations
-from asr_server.features.stereo.channel_continuations import common_number, own_number
+from asr_server.features.handover.continuation import (
+    MAX_FRAME_CHARS,
+    MAX_STATE_CHARS,
+    MOST,
+    first_text,
+    parsed_frame,
+)
 from asr_server.live.actions import parse_action, parse_query
 from asr_server.live.machine.cutting import WholeSamples, pieces
 from asr_server.net import websocket_io
@@ -30,6 +35,71 @@ from asr_server.net.loop_time import TimeSlice
 from asr_server.net.shared_bytes import PIECE_BYTES
 from asr_server.net.websocket_io import DISCARD, MOVED
 from asr_server.schedule.quota import Place
+
+CHANNELS = 2
+_BETWEEN = "~"
+
+
+class _Shown(BaseModel):
+    """The part of the open utterance of one channel that the client was shown, as in the frame of one session.
+
+    The session of the channel checks it.
+    """
+
+    model_config = ConfigDict(strict=True)
+
+    utterance: int = Field(default=0, ge=0, le=MOST)
+    committed: str = ""
+    end: float = Field(default=0.0, allow_inf_nan=False)
+
+
+class _Frame(BaseModel):
+    """The first frame of a client that continues a session with two channels. Unknown fields are ignored."""
+
+    model_config = ConfigDict(strict=True)
+
+    action: Literal["continue"]
+    state: str = Field(max_length=CHANNELS * (MAX_STATE_CHARS + 1))
+    channels: list[_Shown] = Field(default=[], max_length=CHANNELS)
+
+
+def joined_continuation(first: Json, second: Json) -> Json:
+    """The field `continuation`: from the first frame and the first action on that either channel needs."""
+    whole_bytes = min(first["received_bytes"], second["received_bytes"]) // 2 * 2
+    return {
+        "state": _BETWEEN.join([first["state"], second["state"]]),
+        "received_bytes": CHANNELS * whole_bytes,
+        "actions": min(first["actions"], second["actions"]),
+    }
+
+
+def frames_of_channels(text: str) -> list[str]:
+    """The first frame of the session of each channel. Raises `MalformedBody` and `InvalidValue`."""
+    frame = parsed_frame(_Frame, text, CHANNELS * MAX_FRAME_CHARS)
+    states = frame.state.split(_BETWEEN)
+    if len(states) != CHANNELS:
+        raise InvalidValue("The state is not that of a session with two channels.", param="state")
+    shown = [*frame.channels, *(CHANNELS - len(frame.channels)) * [_Shown()]]
+    return [
+        json.dumps(
+            {
+                **{"action": frame.action, "state": state, "committed": one.committed, "end": one.end},
+                **{"utterance": own_number(one.utterance, channel)},
+            }
+        )
+        for channel, (state, one) in enumerate(zip(states, shown, strict=True))
+    ]
+
+
+def own_number(number: int, channel: int) -> int:
+    """The number of an utterance in the session of its channel; of a number of the other channel, the last before."""
+    return (number + 1 - channel) // CHANNELS
+
+
+def common_number(number: int, channel: int) -> int:
+    """The number of an utterance of this channel among those of both."""
+    return CHANNELS * number - 1 + channel
+
 
 Json = dict[str, Any]
 Endpoint = Callable[[WebSocket], Awaitable[None]]
@@ -110,7 +180,7 @@ async def _first_frames(client: WebSocket) -> list[str]:
         return []
     if client.application_state is WebSocketState.CONNECTING:
         await client.accept()
-    return channel_continuations.frames(await first_text(client))
+    return frames_of_channels(await first_text(client))
 
 
 class _SharedPlace:
@@ -331,7 +401,7 @@ class _Connection:
     def _continuation(self) -> Json | None:
         """The newest one of both sessions; None while one of them has said none."""
         first, second = (channel.continuation for channel in self._channels)
-        return channel_continuations.joined(first, second) if first is not None and second is not None else None
+        return joined_continuation(first, second) if first is not None and second is not None else None
 
     async def _pass_on(self, channel: _Channel, message: Message) -> None:
         """A message of one session's, before it closes."""

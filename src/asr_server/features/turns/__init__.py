@@ -36,7 +36,7 @@ def _conflicts(asked: Asked) -> Iterator[str]:
 def _model() -> EndOfTurnModel:
     from asr_server.features.turns.model import SmartTurn
 
-    return SmartTurn()
+    return SmartTurn(DISTRIBUTION, DIRECTORY, FILE)
 
 
 FEATURE = Feature("turns", options=_options, conflicts=_conflicts, end_of_turn=_model)

@@ -19,7 +19,6 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.bundled_package import DamagedPackage, checked_files
 from asr_server.core.errors import ModelUnavailable
 from asr_server.core.settings import prefer
-from asr_server.features.turns import DIRECTORY, DISTRIBUTION, FILE
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -33,7 +32,13 @@ _LEAST_VARIANCE, _LEAST_ENERGY = 1e-7, 1e-10
 
 
 class SmartTurn:
-    """The network, loaded at the first use. `probability` may be called from any thread."""
+    """The network, loaded at the first use from `file` in a directory of a distribution that is installed.
+
+    `probability` may be called from any thread.
+    """
+
+    def __init__(self, distribution: str, directory: str, file: str) -> None:
+        self._where = (distribution, directory, file)
 
     def probability(self, speech: Samples) -> float:
         """Return how likely the speaker has finished, for speech (n,) at 16 kHz up to now; the last 8 s count.
@@ -41,7 +46,7 @@ class SmartTurn:
         Raises `ModelUnavailable` if the network cannot be loaded.
         """
         features = log_mels(speech)[None]
-        (found,) = _session().run(None, {"input_features": features})
+        (found,) = _session(*self._where).run(None, {"input_features": features})
         return float(found.reshape(-1)[0])
 
 
@@ -90,11 +95,11 @@ def _hertz(mels: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @functools.cache
-def _session() -> onnxruntime.InferenceSession:
+def _session(distribution: str, directory: str, file: str) -> onnxruntime.InferenceSession:
     """Return the network, which is loaded once in a process. Raises `ModelUnavailable`."""
     prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
     try:
-        path = checked_files(DISTRIBUTION, DIRECTORY)[FILE]
+        path = checked_files(distribution, directory)[file]
         import onnxruntime
 
         options = onnxruntime.SessionOptions()

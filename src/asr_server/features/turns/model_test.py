@@ -51,7 +51,7 @@ def test_silence_has_an_input_without_a_hole():
 
 def test_the_middle_of_a_sentence_is_no_end(speech):
     """The speaker says "... ask not, what your country can do for you; ask what you can do for your country"."""
-    judge = model.SmartTurn()
+    judge = model.SmartTurn(turns.DISTRIBUTION, turns.DIRECTORY, turns.FILE)
     middle, end = judge.probability(speech[: int(4.6 * 16_000)]), judge.probability(speech[: int(10.8 * 16_000)])
     assert middle < 0.5 < end
 
@@ -71,10 +71,7 @@ def test_the_option_is_active_where_the_model_is_and_says_why_it_is_not(monkeypa
         resolved(endpointing="semantic")
 
 
-def test_a_file_that_is_damaged_is_not_used(monkeypatch):
-    """The record of the installed package has its digest."""
-    model._session.cache_clear()
-    monkeypatch.setattr(model, "FILE", "another.onnx")
+def test_a_file_that_the_package_does_not_have_is_not_used():
+    """The record of the installed package has the digests of its files."""
     with pytest.raises(ModelUnavailable):
-        model.SmartTurn().probability(np.zeros(16_000, np.float32))
-    model._session.cache_clear()
+        model.SmartTurn(turns.DISTRIBUTION, turns.DIRECTORY, "another.onnx").probability(np.zeros(16_000, np.float32))

@@ -20,6 +20,7 @@ from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable, SpeechFailed
 from asr_server.engine.fake_script import FakeScript, ScriptSource, SpeechRule, SpokenScript, strike
 from asr_server.features.speech_output.engines.protocol import (
+    FAKE,
     OPENAI_VOICES,
     Sentence,
     SpeechFinish,
@@ -29,7 +30,6 @@ from asr_server.features.speech_output.engines.protocol import (
     Voice,
     VoiceSample,
 )
-from asr_server.features.speech_output.engines.registry import FAKE
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 
 BLOCK_SAMPLES = SPEECH_RATE // 5

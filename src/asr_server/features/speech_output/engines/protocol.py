@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from asr_server.engine.feature import Feature
 
+# The name of the engine for tests.
+FAKE = "fake"
 # The longest text of one row. Longer sentences are cut at a clause and spoken as several.
 MAX_SENTENCE_CHARS = 400
 # The names of voices that OpenAI's clients send.

@@ -8,13 +8,11 @@ from pathlib import Path
 from asr_server.engine.feature import Feature, SharedModel
 from asr_server.features.speech_output.engines.espeak import package, voices
 from asr_server.features.speech_output.engines.espeak.package import ESPEAK
-from asr_server.features.speech_output.engines.protocol import SpeechEngine, SpeechFeature, SpeechTraits, added
+from asr_server.features.speech_output.engines.protocol import FAKE, SpeechEngine, SpeechFeature, SpeechTraits, added
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
 
 OnProgress = Callable[[], None]
 
-# For tests only.
-FAKE = "fake"
 NAMES = (ESPEAK, FAKE)
 
 
