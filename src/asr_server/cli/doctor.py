@@ -324,30 +324,12 @@ async def _speak_and_hear(backend: LocalBackend, sample: Sample) -> Finding:
 
 def _speak(text: str, recording: Path) -> float:
     """Write the text as a WAV file. Its duration in seconds. Raises `ModelUnavailable` and `SpeechFailed`."""
-    import numpy as np
-
-    from asr_server.core.audio import SPEECH_RATE
     from asr_server.feature_list import FEATURES
-    from asr_server.features.speech_output.encoding.headers import wav_file
-    from asr_server.features.speech_output.engines.espeak.package import ESPEAK
-    from asr_server.features.speech_output.engines.protocol import Sentence, added
-    from asr_server.features.speech_output.engines.registry import build
-    from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
+    from asr_server.features.speech_output.engines import registry
 
-    name = next((speech.default for speech in added(FEATURES) if not speech.missing(speech.default)), ESPEAK)
-    engine, outcomes = build(name, features=FEATURES)[0], list[Outcome]()
-    engine.load()
-    try:
-        engine.admit(1, Sentence(text, engine.traits.voices[0].id))
-        while not any(isinstance(outcome, RowDone) for outcome in outcomes):
-            outcomes += engine.step()
-            if outcomes and isinstance(failed := outcomes[-1], RowFailed):
-                raise failed.error
-    finally:
-        engine.unload()
-    samples = np.concatenate([outcome.value for outcome in outcomes if isinstance(outcome, RowDelta)])
-    recording.write_bytes(wav_file((samples * 32767).astype("<i2").tobytes()))
-    return len(samples) / SPEECH_RATE
+    file, duration_s = registry.spoken(text, FEATURES)
+    recording.write_bytes(file)
+    return duration_s
 
 
 def _words(text: str) -> list[str]:

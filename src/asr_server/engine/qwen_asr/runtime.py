@@ -22,7 +22,7 @@ from asr_server.engine.qwen_asr.frontend import LogMel
 from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
 from asr_server.engine.qwen_asr.windowed_audio import Clip, LoadedEncoder, WindowedAudio
 from asr_server.engine.row import Draft
-from asr_server.engine.torch import device, faults, linear, memory
+from asr_server.engine.torch import device, linear, memory
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.linear import MakeLinear
 from asr_server.engine.torch.memory import Limits
@@ -172,7 +172,7 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         try:
             self._keep(row, prepared)
         except Exception as error:
-            if not isinstance(failure := faults.failure(error), EngineOutOfMemory):
+            if not isinstance(failure := self._failure(error), EngineOutOfMemory):
                 raise failure from error
 
     def _keep(self, row: SlotRow, prepared: Prepared) -> None:

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from asr_server.core.audio import SPEECH_RATE
 from asr_server.engine.feature import Feature, SharedModel
+from asr_server.features.speech_output.encoding.headers import wav_file
 from asr_server.features.speech_output.engines.espeak import package, voices
 from asr_server.features.speech_output.engines.espeak.package import ESPEAK
-from asr_server.features.speech_output.engines.protocol import FAKE, SpeechEngine, SpeechFeature, SpeechTraits, added
+from asr_server.features.speech_output.engines.protocol import (
+    FAKE,
+    Sentence,
+    SpeechEngine,
+    SpeechFeature,
+    SpeechTraits,
+    added,
+)
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
+from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 
 OnProgress = Callable[[], None]
 
@@ -42,6 +52,28 @@ def build_model(
 
     assert isinstance(model, SpeechModel), "a model of another feature"
     return QwenSpeechEngine(model, on_progress, on_load_progress)
+
+
+def spoken(text: str, features: Sequence[Feature]) -> tuple[bytes, float]:
+    """Return a text as a WAV file and its seconds, by the engine that `SPEECH=auto` prefers, loaded for it alone.
+
+    Raises `ModelUnavailable` and `SpeechFailed`.
+    """
+    import numpy as np
+
+    name = next((speech.default for speech in added(features) if not speech.missing(speech.default)), ESPEAK)
+    engine, outcomes = build(name, features=features)[0], list[Outcome]()
+    engine.load()
+    try:
+        engine.admit(1, Sentence(text, engine.traits.voices[0].id))
+        while not any(isinstance(outcome, RowDone) for outcome in outcomes):
+            outcomes += engine.step()
+            if outcomes and isinstance(failed := outcomes[-1], RowFailed):
+                raise failed.error
+    finally:
+        engine.unload()
+    samples = np.concatenate([outcome.value for outcome in outcomes if isinstance(outcome, RowDelta)])
+    return wav_file((samples * 32767).astype("<i2").tobytes()), len(samples) / SPEECH_RATE
 
 
 def traits(name: str, model: SharedModel | None = None, features: Iterable[Feature] = ()) -> tuple[SpeechTraits, ...]:
