@@ -57,7 +57,7 @@ from asr_server.features.shared_jobs.shared_store_test import (
     test_who_watches_does_not_hold_up_the_end,
     until,
 )
-from asr_server.jobs.record import JobState
+from asr_server.jobs.record import RecordState
 from E2Etest.postgres import postgres
 
 __all__ = [
@@ -138,7 +138,7 @@ async def test_a_job_of_a_server_that_died_is_taken_over(run):
             await asyncio.sleep(2 * LEASE_S)
             assert not work.runs
             await kill(dead)
-            assert (await ended(jobs, taken.id)).state is JobState.SUCCEEDED
+            assert (await ended(jobs, taken.id)).state is RecordState.SUCCEEDED
             assert len(work.runs) == 1
 
 
@@ -159,7 +159,7 @@ async def test_an_outage_costs_nothing_but_time(run, server):
             await asyncio.sleep(LEASE_S)
         finally:
             server.start()
-        assert (await ended(other, taken.id)).state is JobState.SUCCEEDED
+        assert (await ended(other, taken.id)).state is RecordState.SUCCEEDED
         assert (await fetched(other, taken.id))[1] == b"audioaudio"
     assert (len(first.runs), len(second.runs)) == (1, 0)
 

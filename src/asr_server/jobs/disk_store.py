@@ -31,9 +31,9 @@ from asr_server.jobs.record import (
     DAMAGED,
     JobRecord,
     JobRequest,
-    JobState,
     NewerVersion,
     RecordFormat,
+    RecordState,
     clips,
     is_id,
     with_clips,
@@ -281,7 +281,7 @@ class DiskStore:
         self._arriving_bytes: Counter[str] = Counter()
 
     @property
-    def counts(self) -> Mapping[JobState, int]:
+    def counts(self) -> Mapping[RecordState, int]:
         """Count the jobs in each state."""
         return Counter(record.state for record in self._records.values())
 
@@ -356,7 +356,7 @@ class DiskStore:
         identity = self._waiting.next(Counter(record.owner for record in running))
         if identity is None:
             return None
-        record = replace(self._records[identity], state=JobState.RUNNING, started_at=time.time())
+        record = replace(self._records[identity], state=RecordState.RUNNING, started_at=time.time())
         self._publish(record)
         return Claim(record, 0)
 

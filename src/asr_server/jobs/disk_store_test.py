@@ -17,7 +17,7 @@ import pytest
 
 from asr_server.core.errors import JobsUnavailable
 from asr_server.jobs.disk_store import JobFolders
-from asr_server.jobs.record import JobRecord, JobState, RecordFormat
+from asr_server.jobs.record import JobRecord, RecordFormat, RecordState
 from asr_server.jobs.runner import RecordingJobs
 from asr_server.recordings.requests import (
     ChannelMode,
@@ -83,7 +83,7 @@ def test_what_is_kept_comes_back(store):
 def test_a_finished_job_keeps_its_result_and_not_its_recording(store):
     """The upload is gone as soon as nobody needs it."""
     store.add(record(), io.BytesIO(b"audio"))
-    done = record(state=JobState.SUCCEEDED, result=RESULT)
+    done = record(state=RecordState.SUCCEEDED, result=RESULT)
     store.end(done, b"words")
     assert content(store) == b"words"
     assert store.records() == [done]
@@ -100,7 +100,7 @@ def test_clips_of_known_speakers_are_kept_until_the_job_is_over(store, tmp_path)
     (stored,) = store.records()
     assert [speaker.clip for speaker in stored.request.speakers.known] == [b"", b""]
     assert store.request(stored) == request
-    store.end(replace(stored, state=JobState.SUCCEEDED, result=RESULT), b"words")
+    store.end(replace(stored, state=RecordState.SUCCEEDED, result=RESULT), b"words")
     assert {path.name for path in (tmp_path / "jobs" / FIRST).iterdir()} == {"job.json", "result"}
     store.remove(FIRST)
     assert not (tmp_path / "jobs" / FIRST).exists()
@@ -317,7 +317,7 @@ def test_what_cannot_be_written_whole_leaves_no_part(store, tmp_path, monkeypatc
     store.add(record(), io.BytesIO(b"audio"))
     monkeypatch.setattr(os, "fsync", _full)
     with pytest.raises(OSError, match="No space"):
-        store.end(record(state=JobState.SUCCEEDED), b"words")
+        store.end(record(state=RecordState.SUCCEEDED), b"words")
     assert sorted(path.name for path in (tmp_path / "jobs" / FIRST).iterdir()) == ["job.json"]
 
 
@@ -331,7 +331,7 @@ def test_a_result_takes_the_space_of_its_recording(store, tmp_path, monkeypatch)
         fsync(fd)
 
     monkeypatch.setattr(os, "fsync", full)
-    done = record(state=JobState.SUCCEEDED, result=RESULT)
+    done = record(state=RecordState.SUCCEEDED, result=RESULT)
     store.end(done, b"words")
     assert (store.records(), content(store)) == ([done], b"words")
 
@@ -340,7 +340,7 @@ def test_a_removed_job_stays_removed(store, tmp_path, monkeypatch):
     """One that ends while it is being removed does not write itself anew into its half removed folder."""
     store.add(record(), io.BytesIO(b"audio"))
     folder = tmp_path / "jobs" / FIRST
-    ending = threading.Thread(target=_quietly, args=(store.update, record(state=JobState.SUCCEEDED)))
+    ending = threading.Thread(target=_quietly, args=(store.update, record(state=RecordState.SUCCEEDED)))
     rmdir = Path.rmdir
 
     def removed(path):

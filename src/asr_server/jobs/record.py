@@ -59,7 +59,7 @@ def with_clips(request: JobRequest, audio_files: Iterable[bytes]) -> JobRequest:
     return replace(request, speakers=replace(request.speakers, known=known))
 
 
-class JobState(StrEnum):
+class RecordState(StrEnum):
     """The states of a job."""
 
     QUEUED = "queued"
@@ -70,7 +70,7 @@ class JobState(StrEnum):
     @property
     def over(self) -> bool:
         """True if nothing more will happen."""
-        return self in (JobState.SUCCEEDED, JobState.FAILED)
+        return self in (RecordState.SUCCEEDED, RecordState.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class JobRecord:
     # Without the clips of known speakers, which are files. Its kind says how it is read.
     request: Annotated[JobRequest, GetPydanticSchema(lambda source, handler: core_schema.any_schema())]
     created_at: float
-    state: JobState = JobState.QUEUED
+    state: RecordState = RecordState.QUEUED
     started_at: float = 0.0
     ended_at: float = 0.0
     done_s: float = 0.0  # seconds of the recording that are done, or of audio that are made
@@ -105,13 +105,13 @@ class JobRecord:
 
     def queued_again(self) -> JobRecord:
         """Return the job as it was before it ran. For jobs that were running when an earlier server ended."""
-        return replace(self, state=JobState.QUEUED, started_at=0.0, done_s=0.0, duration_s=0.0, done_characters=0)
+        return replace(self, state=RecordState.QUEUED, started_at=0.0, done_s=0.0, duration_s=0.0, done_characters=0)
 
     def succeeded(self, result: Result, duration_s: float) -> JobRecord:
         """Return the job with its result."""
         return replace(
             self,
-            state=JobState.SUCCEEDED,
+            state=RecordState.SUCCEEDED,
             done_s=duration_s,
             duration_s=duration_s,
             done_characters=self.characters,
@@ -120,7 +120,9 @@ class JobRecord:
 
     def failed(self, error: AsrError) -> JobRecord:
         """Return the job with the reason why it has no result."""
-        return replace(self, state=JobState.FAILED, result=None, error=JobError(error.code, error.message, error.param))
+        return replace(
+            self, state=RecordState.FAILED, result=None, error=JobError(error.code, error.message, error.param)
+        )
 
     def log(self, took_s: float) -> None:
         """Log the end of the job. `took_s`: the time of its last run."""

@@ -27,7 +27,7 @@ from asr_server.core.errors import (
     ShuttingDown,
     TranscriptionFailed,
 )
-from asr_server.jobs.record import JobRecord, JobRequest, JobState, clips, new_id, with_clips
+from asr_server.jobs.record import JobRecord, JobRequest, RecordState, clips, new_id, with_clips
 from asr_server.jobs.store import AT_ONCE, ArrivingTexts, Claim, ClaimLost, Content, JobFiles, JobLimits, JobStore
 from asr_server.recordings.pipeline import Emit, Event, RequestProcessor, RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import Request, Result
@@ -212,10 +212,10 @@ class JobRunner:
     @property
     def pending(self) -> int:
         """Jobs that run here, and those that wait for any server."""
-        return len(self._running) + self.counts.get(JobState.QUEUED, 0)
+        return len(self._running) + self.counts.get(RecordState.QUEUED, 0)
 
     @property
-    def counts(self) -> Mapping[JobState, int]:
+    def counts(self) -> Mapping[RecordState, int]:
         """Count the jobs in each state; if they are shared, on all servers."""
         return self._store.counts
 

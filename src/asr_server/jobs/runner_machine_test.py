@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from asr_server.core.errors import InvalidAudio, JobNotFinished, JobNotFound
 from asr_server.jobs import disk_store, runner
 from asr_server.jobs.disk_store import DiskStore, JobFolders
-from asr_server.jobs.record import JobState
+from asr_server.jobs.record import RecordState
 from asr_server.jobs.runner import JobRunner, RecordingJobs
 from asr_server.jobs.runner_test import RECORDS, REQUEST, RESULT, TRANSCRIPT, fetched
 from asr_server.jobs.store import AT_ONCE, AT_ONCE_EACH, JobLimits
@@ -111,7 +111,7 @@ class JobsMachine(RuleBasedStateMachine):
         self._until(lambda: self.jobs.pending < before)
         for job in self.owners.keys() - self.ended.keys():
             if (state := self.store._records[job].state).over:
-                assert (state is JobState.SUCCEEDED) is succeeds
+                assert (state is RecordState.SUCCEEDED) is succeeds
                 self.ended[job] = (succeeds, self.clock_s, self.wall_s - self.clock_s)
         self._settle()
 
@@ -171,7 +171,7 @@ class JobsMachine(RuleBasedStateMachine):
             self._do(self.jobs.get(job, other))
         state = self._do(self.jobs.get(job, owner)).state
         assert state.over == (job in self.ended)
-        if state is JobState.SUCCEEDED:
+        if state is RecordState.SUCCEEDED:
             assert self._do(fetched(self.jobs, job, owner)) == RESULT
         else:
             with pytest.raises(JobNotFinished):

@@ -22,7 +22,7 @@ from asr_server.core.errors import (
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.jobs import disk_store, runner
 from asr_server.jobs.disk_store import DiskStore, JobFolders
-from asr_server.jobs.record import JobRecord, JobState, RecordFormat, new_id
+from asr_server.jobs.record import JobRecord, RecordFormat, RecordState, new_id
 from asr_server.jobs.runner import JobOutcome, JobRunner, RecordingJobs, TextSize
 from asr_server.jobs.store import JobLimits
 from asr_server.recordings.pipeline import RunOptions, SegmentDone, Started
@@ -126,9 +126,9 @@ async def test_a_job_runs_as_bulk_work_and_keeps_its_result(tmp_path):
     processor = Scripted()
     async with running(tmp_path, processor) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
-        assert taken.state is JobState.QUEUED
+        assert taken.state is RecordState.QUEUED
         done = await ended(jobs, taken.id)
-        assert (done.state, done.done_s, done.duration_s) == (JobState.SUCCEEDED, 9.0, 9.0)
+        assert (done.state, done.done_s, done.duration_s) == (RecordState.SUCCEEDED, 9.0, 9.0)
         assert await fetched(jobs, taken.id) == RESULT
     assert processor.calls == [(REQUEST, RunOptions(Priority.BULK, timeout_s=50))]
 
@@ -156,8 +156,8 @@ async def test_progress_is_reported(tmp_path):
             seen.append((record.state, record.done_s))
             if record.done_s:
                 processor.go.set()
-        assert (JobState.RUNNING, 3.0) in seen
-        assert seen[-1] == (JobState.SUCCEEDED, 9.0)
+        assert (RecordState.RUNNING, 3.0) in seen
+        assert seen[-1] == (RecordState.SUCCEEDED, 9.0)
 
 
 @pytest.mark.parametrize(
@@ -168,14 +168,14 @@ async def test_a_failure_is_kept_with_its_code_and_hurts_nobody(tmp_path, fault,
     async with running(tmp_path, Scripted(fault)) as jobs:
         first = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         failed = await ended(jobs, first.id)
-        assert (failed.state, failed.error.code) == (JobState.FAILED, code)
+        assert (failed.state, failed.error.code) == (RecordState.FAILED, code)
         assert failed.done_s == 3.0  # how far it came
         with pytest.raises(JobNotFinished):
             await jobs.result(first.id)
         # The caller's recording is not kept for longer than it is needed.
         assert [path.name for path in (tmp_path / "jobs" / first.id).iterdir()] == ["job.json"]
         second = await jobs.add(REQUEST, io.BytesIO(b"audio"))
-        assert (await ended(jobs, second.id)).state is JobState.SUCCEEDED
+        assert (await ended(jobs, second.id)).state is RecordState.SUCCEEDED
 
 
 async def test_a_full_server_makes_a_job_wait_not_fail(tmp_path):
@@ -183,7 +183,7 @@ async def test_a_full_server_makes_a_job_wait_not_fail(tmp_path):
     processor = Scripted(Overloaded("full"), Overloaded("full"))
     async with running(tmp_path, processor) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
-        assert (await ended(jobs, taken.id)).state is JobState.SUCCEEDED
+        assert (await ended(jobs, taken.id)).state is RecordState.SUCCEEDED
     assert len(processor.calls) == 3
 
 
@@ -194,12 +194,12 @@ async def test_a_restart_keeps_what_is_done_and_begins_anew_what_is_not(tmp_path
         await ended(jobs, ids[0])
         ids += [(await jobs.add(REQUEST, io.BytesIO(b"audio"))).id for _ in range(3)]
         await begun(jobs, ids[2])
-        assert (await jobs.get(ids[3])).state is JobState.QUEUED
+        assert (await jobs.get(ids[3])).state is RecordState.QUEUED
     processor = Scripted()
     async with running(tmp_path, processor) as jobs:
         assert (await fetched(jobs, ids[0])).content == b"words"
         for identity in ids:
-            assert (await ended(jobs, identity)).state is JobState.SUCCEEDED
+            assert (await ended(jobs, identity)).state is RecordState.SUCCEEDED
     assert len(processor.calls) == 3
 
 
@@ -213,20 +213,20 @@ async def test_jobs_outlive_an_engine_that_ends(tmp_path, end):
         await asyncio.sleep(0.05)
         assert not any([(await jobs.get(one.id)).state.over for one in taken])
     async with running(tmp_path, Scripted(), max_jobs=5) as jobs:
-        assert {(await ended(jobs, one.id)).state for one in taken} == {JobState.SUCCEEDED}
+        assert {(await ended(jobs, one.id)).state for one in taken} == {RecordState.SUCCEEDED}
 
 
 async def test_what_a_server_that_is_gone_had_begun_waits_again(tmp_path):
     """A record that says that the job runs is of the past: until its turn comes it is queued, without progress."""
     store, ids = JobFolders(tmp_path, RECORDS), [new_id() for _ in range(3)]
     for number, identity in enumerate(ids):
-        begun_before = {"state": JobState.RUNNING, "started_at": 2.0, "done_s": 3.0, "duration_s": 9.0}
+        begun_before = {"state": RecordState.RUNNING, "started_at": 2.0, "done_s": 3.0, "duration_s": 9.0}
         store.add(JobRecord(identity, REQUEST, 1.0 + number, **begun_before), io.BytesIO(b"audio"))
     store.close()
     async with running(tmp_path, Scripted(None, None)) as jobs:
         await begun(jobs, ids[1])
         waits = await jobs.get(ids[2])
-        assert (waits.state, waits.started_at, waits.done_s) == (JobState.QUEUED, 0.0, 0.0)
+        assert (waits.state, waits.started_at, waits.done_s) == (RecordState.QUEUED, 0.0, 0.0)
 
 
 async def test_removing_stops_and_forgets(tmp_path):
@@ -241,7 +241,7 @@ async def test_removing_stops_and_forgets(tmp_path):
         with pytest.raises(JobNotFound):
             await jobs.get(taken.id)
         another = await jobs.add(REQUEST, io.BytesIO(b"audio"))
-        assert (await ended(jobs, another.id)).state is JobState.SUCCEEDED
+        assert (await ended(jobs, another.id)).state is RecordState.SUCCEEDED
 
 
 async def test_who_watches_does_not_hold_up_the_end(tmp_path):
@@ -258,7 +258,7 @@ async def test_who_watches_does_not_hold_up_the_end(tmp_path):
             await watcher
         with pytest.raises(ShuttingDown):
             await ended(jobs, taken.id)
-        assert (await ended(jobs, done.id)).state is JobState.SUCCEEDED
+        assert (await ended(jobs, done.id)).state is RecordState.SUCCEEDED
 
 
 async def test_results_are_forgotten_in_time(tmp_path):
@@ -305,7 +305,7 @@ async def test_a_result_that_cannot_be_kept_fails_the_job_for_good(tmp_path, mon
         assert [path.name for path in (tmp_path / "jobs" / taken.id).iterdir()] == ["job.json"]
     processor = Scripted()
     async with running(tmp_path, processor) as jobs:
-        assert (await jobs.get(taken.id)).state is JobState.FAILED
+        assert (await jobs.get(taken.id)).state is RecordState.FAILED
     assert not processor.calls
 
 
@@ -324,7 +324,7 @@ async def test_what_cannot_be_removed_stays_a_job(tmp_path, monkeypatch):
                 with pytest.raises(JobsUnavailable):
                     await jobs.remove(job.id)
         assert await fetched(jobs, done.id) == RESULT
-        assert (await ended(jobs, runs.id)).state is JobState.SUCCEEDED
+        assert (await ended(jobs, runs.id)).state is RecordState.SUCCEEDED
         await jobs.remove(done.id)
 
 
@@ -359,7 +359,7 @@ async def test_without_a_store_every_call_says_why_until_there_is_one(tmp_path, 
         other.add(left, io.BytesIO(b"audio"))
         other.close()
         await until(lambda: any(jobs.counts.values()))
-        assert (await ended(jobs, left.id)).state is JobState.SUCCEEDED
+        assert (await ended(jobs, left.id)).state is RecordState.SUCCEEDED
 
 
 async def test_jobs_are_counted_by_state(tmp_path):
@@ -372,10 +372,10 @@ async def test_jobs_are_counted_by_state(tmp_path):
             await begun(jobs, (await jobs.add(REQUEST, io.BytesIO(b"audio"))).id)
         await jobs.add(REQUEST, io.BytesIO(b"audio"))
         assert jobs.counts == {
-            JobState.SUCCEEDED: 1,
-            JobState.FAILED: 1,
-            JobState.RUNNING: 2,
-            JobState.QUEUED: 1,
+            RecordState.SUCCEEDED: 1,
+            RecordState.FAILED: 1,
+            RecordState.RUNNING: 2,
+            RecordState.QUEUED: 1,
         }
 
 
@@ -406,8 +406,10 @@ async def test_a_key_does_not_hold_up_another(tmp_path):
         other = await jobs.add(REQUEST, io.BytesIO(b"audio"), "ben")
         async for record in jobs.watch(other.id, "ben"):
             last = record
-        assert last.state is JobState.SUCCEEDED
-        assert [(await jobs.get(job.id, "ann")).state for job in many] == [JobState.RUNNING] * 2 + [JobState.QUEUED] * 3
+        assert last.state is RecordState.SUCCEEDED
+        assert [(await jobs.get(job.id, "ann")).state for job in many] == [RecordState.RUNNING] * 2 + [
+            RecordState.QUEUED
+        ] * 3
 
 
 async def test_a_key_has_its_share_of_jobs_and_of_the_disk(tmp_path):
@@ -487,7 +489,7 @@ async def test_speech_has_its_place_on_the_disk_from_the_beginning(tmp_path, mon
         with pytest.raises(Overloaded):
             await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
         processor.go.set()
-        await until(lambda: jobs.counts[JobState.SUCCEEDED] == 3)
+        await until(lambda: jobs.counts[RecordState.SUCCEEDED] == 3)
         await jobs.add(spoken, io.BytesIO(b"[]"), "ann", text=TextSize(5, 4 * mib))
         free_bytes = JobFolders.free_bytes(jobs._store._folders_or_reason)
         with pytest.raises(JobsUnavailable, match="which has less"):

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import BinaryIO, ClassVar, Protocol
 
 from asr_server.core.errors import Overloaded
-from asr_server.jobs.record import JobRecord, JobRequest, JobState
+from asr_server.jobs.record import JobRecord, JobRequest, RecordState
 
 
 class ClaimLost(Exception):
@@ -85,7 +85,7 @@ class JobStore(Protocol):
     is_shared: ClassVar[bool]  # other servers claim its jobs too
 
     @property
-    def counts(self) -> Mapping[JobState, int]:
+    def counts(self) -> Mapping[RecordState, int]:
         """Count the jobs in each state, on all servers."""
 
     async def start(self) -> None:

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from asr_server import __version__
-from asr_server.jobs.record import JobState
+from asr_server.jobs.record import RecordState
 from asr_server.ops import health
 from asr_server.ops import server_metrics as table
 from asr_server.ops.metric_spec import FREE_AUDIO, FREE_STREAMS, READY, MetricKind, MetricSample, single
@@ -106,7 +106,7 @@ def work_gauges(services: Services) -> Iterable[MetricSample]:
     yield MetricSample(table.DECODER_FAILURES, {(code,): count for code, count in services.decoder.failures.items()})
     counts = services.jobs.counts
     shared = str(services.jobs.is_shared).lower()
-    yield MetricSample(table.JOBS, {(state, shared): counts.get(state, 0) for state in JobState})
+    yield MetricSample(table.JOBS, {(state, shared): counts.get(state, 0) for state in RecordState})
 
 
 def live_gauges(services: Services) -> Iterable[MetricSample]:

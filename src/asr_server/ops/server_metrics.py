@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from asr_server.engine.protocol import Hypothesis
-from asr_server.jobs.record import JobState
+from asr_server.jobs.record import RecordState
 from asr_server.live.machine.events import Ending
 from asr_server.live.session_stats import EstimateResult, LiveObserver, SessionOutcome
 from asr_server.net.errors import TABLE
@@ -35,7 +35,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "end": tuple(JobEnd),
     "kind": ("generated", "audio", "prompt"),
     "result": ("loaded", "failed"),
-    "state": tuple(dict.fromkeys((*ModelState, *JobState))),
+    "state": tuple(dict.fromkeys((*ModelState, *RecordState))),
     "shared": ("true", "false"),
     "estimate": tuple(EstimateResult),
     "ending": tuple(ending.value for ending in Ending),

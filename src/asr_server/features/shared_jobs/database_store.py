@@ -19,7 +19,7 @@ from loguru import logger
 
 from asr_server.core.errors import JobsUnavailable
 from asr_server.features.shared_jobs.database import REMOVE_S, ROOM_LOCK, Database
-from asr_server.jobs.record import DAMAGED, VERSION, JobRecord, JobState, NewerVersion, RecordFormat
+from asr_server.jobs.record import DAMAGED, VERSION, JobRecord, NewerVersion, RecordFormat, RecordState
 from asr_server.jobs.store import AT_ONCE_EACH, Claim, ClaimLost
 
 RECORDING, RESULT = "recording", "result"
@@ -206,11 +206,11 @@ class DatabaseStore:
                 logger.warning("job cannot be read", id=row["id"])
         return found
 
-    async def counts(self) -> Counter[JobState]:
+    async def counts(self) -> Counter[RecordState]:
         """Return the number of jobs in each state, on all servers."""
         async with self.database.transaction() as connection:
             rows = await connection.fetch("SELECT state, count(*) AS jobs FROM asr_jobs GROUP BY state")
-        return Counter({JobState(row["state"]): row["jobs"] for row in rows if row["state"] in set(JobState)})
+        return Counter({RecordState(row["state"]): row["jobs"] for row in rows if row["state"] in set(RecordState)})
 
     async def claim(self, running: Collection[JobRecord], started_at: float, *, take_over: bool) -> Claim | None:
         """The job whose turn it is, which this server runs from now on; None if none waits for it.
@@ -232,8 +232,8 @@ class DatabaseStore:
                 logger.warning("job is unreadable", id=row["id"], reason=type(error).__name__)
                 await connection.execute("UPDATE asr_jobs SET state = $2 WHERE id = $1", row["id"], _UNREADABLE)
                 return None
-            record = replace(record.queued_again(), state=JobState.RUNNING, started_at=started_at)
-            claim = Claim(record, row["claim"] + 1, row["lost"] + (row["state"] == JobState.RUNNING))
+            record = replace(record.queued_again(), state=RecordState.RUNNING, started_at=started_at)
+            claim = Claim(record, row["claim"] + 1, row["lost"] + (row["state"] == RecordState.RUNNING))
             stored = self._format.dumped(record).decode()
             await connection.execute(_CLAIM, record.id, stored, VERSION, claim.number, claim.lost, self._lease)
             await connection.execute(_TURN, record.owner)

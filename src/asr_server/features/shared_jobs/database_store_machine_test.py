@@ -17,7 +17,7 @@ from asr_server.core.errors import InvalidAudio
 from asr_server.features.shared_jobs.conftest import SqliteDatabase, SqliteServer
 from asr_server.features.shared_jobs.database_store import DatabaseStore
 from asr_server.features.shared_jobs.database_store_test import RECORDS, REQUEST, RESULT, content
-from asr_server.jobs.record import JobRecord, JobState, new_id
+from asr_server.jobs.record import JobRecord, RecordState, new_id
 from asr_server.jobs.store import AT_ONCE_EACH, ClaimLost
 
 # No sum of the times that pass comes near either.
@@ -206,7 +206,7 @@ class SharedJobsMachine(RuleBasedStateMachine):
             record = self._do(self.store.get(identity, job.owner))
             assert (record is None) == (job.state == "arriving")
             assert record is None or record.state.over == (job.state == "over")
-            assert record is None or (record.state is JobState.RUNNING) == (job.state == "running")
+            assert record is None or (record.state is RecordState.RUNNING) == (job.state == "running")
             assert self._do(content(self.store, identity, "result")) == job.result
         assert set(self.server.query("SELECT DISTINCT job FROM asr_job_chunks")) <= self.jobs.keys()
 

@@ -8,7 +8,7 @@ import pytest
 from asr_server.core.errors import JobsUnavailable, Overloaded
 from asr_server.features.shared_jobs import database_store
 from asr_server.features.shared_jobs.database_store import DatabaseStore
-from asr_server.jobs.record import JobRecord, JobState, RecordFormat, new_id
+from asr_server.jobs.record import JobRecord, RecordFormat, RecordState, new_id
 from asr_server.jobs.runner import RecordingJobs
 from asr_server.jobs.store import ClaimLost
 from asr_server.recordings.requests import Result, TranscriptionRequest
@@ -69,7 +69,7 @@ async def test_who_lost_the_claim_writes_nothing(store):
             await late
     assert await content(store, new.id, "result") == b"new"
     assert await store.parts(new.id) == []
-    assert (await store.get(new.id, "")).state is JobState.RUNNING
+    assert (await store.get(new.id, "")).state is RecordState.RUNNING
     await store.end(new, new.record.succeeded(RESULT, 1.0), 100)
     for late in (store.renew(new), store.release(new, lost=True), store.write(new, "result", io.BytesIO(b"late"))):
         with pytest.raises(ClaimLost):
@@ -126,7 +126,7 @@ async def test_what_is_given_back_waits_with_all_its_losses(keeping):
         assert (claim.id, claim.lost, claim.record.started_at) == (taken.id, losses, 7.0)
         await keeping.release(claim, lost=lost)
         waiting = await keeping.get(taken.id, "")
-        assert (waiting.state, waiting.started_at) == (JobState.QUEUED, 0.0)
+        assert (waiting.state, waiting.started_at) == (RecordState.QUEUED, 0.0)
 
 
 async def test_what_arrives_is_no_job_and_has_its_place(keeping):
@@ -139,7 +139,7 @@ async def test_what_arrives_is_no_job_and_has_its_place(keeping):
     assert await keeping.claim([], 2.0, take_over=True) is None
     assert not +(await keeping.counts())
     await keeping.accept(taken)
-    assert +(await keeping.counts()) == {JobState.QUEUED: 1}
+    assert +(await keeping.counts()) == {RecordState.QUEUED: 1}
     shares = await keeping.shares()
     assert (shares.unfinished["ann"], shares.size_bytes["ann"]) == (2, 77)
 
@@ -180,7 +180,7 @@ async def test_a_failed_job_keeps_no_file(keeping):
     await keeping.write(claim, "result", io.BytesIO(b"words"))
     await keeping.end(claim, claim.record.failed(JobsUnavailable("no")), 100)
     assert await content(keeping, taken.id, "result") == b""
-    assert (await keeping.get(taken.id, "")).state is JobState.FAILED
+    assert (await keeping.get(taken.id, "")).state is RecordState.FAILED
 
 
 async def test_files_are_stored_in_chunks_and_replaced_as_a_whole(keeping, monkeypatch):

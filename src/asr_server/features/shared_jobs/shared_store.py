@@ -16,7 +16,7 @@ from typing import BinaryIO, ClassVar
 from asr_server.core.errors import JobsUnavailable
 from asr_server.features.shared_jobs.database_store import RECORDING, RESULT, DatabaseStore, Shares
 from asr_server.features.shared_jobs.running_files import RunningFiles, clip_file
-from asr_server.jobs.record import JobRecord, JobState, clips
+from asr_server.jobs.record import JobRecord, RecordState, clips
 from asr_server.jobs.runner import when_answered
 from asr_server.jobs.store import Claim, ClaimLost, Content, JobFiles, JobLimits
 
@@ -91,7 +91,7 @@ class SharedStore:
         self.rows = rows
         self._limits = limits  # of all servers together
         self._directory = directory  # has space for the files of the jobs that run here
-        self._counts: Counter[JobState] = Counter()
+        self._counts: Counter[RecordState] = Counter()
         self._feed = RecordFeed(rows.records)
         self._tasks: list[asyncio.Task[None]] = []
         # Statements and the feed are these methods as they stand.
@@ -99,7 +99,7 @@ class SharedStore:
         self.changes, self.wake = self._feed.changes, self._feed.wake
 
     @property
-    def counts(self) -> Mapping[JobState, int]:
+    def counts(self) -> Mapping[RecordState, int]:
         """The jobs of all servers, as they were counted last."""
         return self._counts
 
@@ -135,7 +135,7 @@ class SharedStore:
             if isinstance(error, ClaimLost):
                 raise JobsUnavailable("The database of jobs was too slow for the recording.") from None
             raise
-        self._counts[JobState.QUEUED] += 1
+        self._counts[RecordState.QUEUED] += 1
 
     async def content(self, identity: str) -> Content:
         """Return the content of a job's result."""

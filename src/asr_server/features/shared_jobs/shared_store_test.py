@@ -27,7 +27,7 @@ from asr_server.features.shared_jobs.shared_store import RecordFeed, SharedStore
 from asr_server.features.speech_output.requests import SpeechJobRequest
 from asr_server.jobs import runner
 from asr_server.jobs import runner as job_work
-from asr_server.jobs.record import JobRecord, JobState, RecordFormat, new_id
+from asr_server.jobs.record import JobRecord, RecordFormat, RecordState, new_id
 from asr_server.jobs.runner import JobOutcome, JobProgress, JobRunner, RecordingJobs, TextSize
 from asr_server.jobs.store import ClaimLost, JobLimits
 from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
@@ -92,7 +92,7 @@ async def test_watchers_are_read_for_together_until_they_leave(feed_of):
     ]
     await table.was_read(3)
     assert {FIRST.id, SECOND.id} in table.reads
-    table.records = {one.id: replace(one, state=JobState.FAILED) for one in (FIRST, SECOND)}
+    table.records = {one.id: replace(one, state=RecordState.FAILED) for one in (FIRST, SECOND)}
     assert await asyncio.gather(*over) == [table.records[one.id] for one in (FIRST, SECOND, FIRST)]
     await asyncio.sleep(0.05)
     count = len(table.reads)
@@ -124,8 +124,8 @@ async def test_watchers_wait_while_nothing_can_be_read(feed_of):
     feed, table.away = feed_of(table), True
     watcher = asyncio.create_task(last_of(feed, FIRST, lambda seen: seen.state.over))
     await table.was_read(3)
-    table.records, table.away = {FIRST.id: replace(FIRST, state=JobState.FAILED)}, False
-    assert (await watcher).state is JobState.FAILED
+    table.records, table.away = {FIRST.id: replace(FIRST, state=RecordState.FAILED)}, False
+    assert (await watcher).state is RecordState.FAILED
 
 
 async def test_who_wakes_the_watchers_wakes_them_without_a_read(feed_of, monkeypatch):
@@ -289,7 +289,7 @@ async def test_any_server_takes_and_answers(run, tmp_path):
         taken = await one.add(request, io.BytesIO(recording))
         assert taken.request.speakers.known == (KnownSpeaker("Ann", b""), KnownSpeaker("Ben", b""))
         done = await ended(other, taken.id)
-        assert (done.state, done.done_s, done.duration_s) == (JobState.SUCCEEDED, 9.0, 9.0)
+        assert (done.state, done.done_s, done.duration_s) == (RecordState.SUCCEEDED, 9.0, 9.0)
         assert (taken.id, request, recording) in second.runs
         for jobs in (one, other):
             assert await jobs.get(taken.id) == done
@@ -313,7 +313,7 @@ async def test_progress_reaches_watchers_elsewhere(run, monkeypatch):
                 seen.append((record.state, record.done_s))
                 if record.done_s:
                     work.go.set()
-        assert seen[-2:] == [(JobState.RUNNING, 3.0), (JobState.SUCCEEDED, 9.0)]
+        assert seen[-2:] == [(RecordState.RUNNING, 3.0), (RecordState.SUCCEEDED, 9.0)]
 
 
 async def test_a_server_that_stops_gives_its_jobs_back(run, server):
@@ -327,8 +327,8 @@ async def test_a_server_that_stops_gives_its_jobs_back(run, server):
     assert server.query("SELECT lost FROM asr_jobs") == ["0"]
     async with run(work) as jobs:
         claim = await jobs._store.get(taken.id, "")
-        assert (claim.state, claim.started_at) == (JobState.QUEUED, 0.0)
-        assert (await ended(jobs, taken.id)).state is JobState.SUCCEEDED
+        assert (claim.state, claim.started_at) == (RecordState.QUEUED, 0.0)
+        assert (await ended(jobs, taken.id)).state is RecordState.SUCCEEDED
 
 
 async def test_what_no_server_survives_fails(run, monkeypatch):
@@ -342,7 +342,7 @@ async def test_what_no_server_survives_fails(run, monkeypatch):
     work = Work()
     async with run(work) as jobs:
         failed = await ended(jobs, identity)
-        assert (failed.state, failed.error.code) == (JobState.FAILED, "transcription_failed")
+        assert (failed.state, failed.error.code) == (RecordState.FAILED, "transcription_failed")
         with pytest.raises(JobNotFinished):
             await jobs.result(identity)
     assert not work.runs
@@ -359,7 +359,7 @@ async def test_speech_goes_on_with_its_finished_parts(run, server, pass_time):
         await kill(dead)
     await pass_time(LEASE_S + 1)
     async with run(Work(), second) as jobs:
-        assert (await ended(jobs, taken.id)).state is JobState.SUCCEEDED
+        assert (await ended(jobs, taken.id)).state is RecordState.SUCCEEDED
         _, content = await fetched(jobs, taken.id)
     assert (first.made, second.made) == ([0], [1, 2])
     parts = [bytes([number, 0]) * 1_000_000 for number in range(3)]
@@ -456,7 +456,7 @@ async def test_a_record_that_cannot_be_read_holds_nobody_up(run, server):
         changed = "replace(record, '\"version\":2', '\"version\":99')"
         server.query(f"UPDATE asr_jobs SET version = 99, record = {changed} WHERE id = '{newer.id}'")
         jobs._draining = False
-        assert (await ended(jobs, whole.id)).state is JobState.SUCCEEDED
+        assert (await ended(jobs, whole.id)).state is RecordState.SUCCEEDED
         for identity in (damaged.id, newer.id):
             with pytest.raises(JobsUnavailable):
                 await jobs.get(identity)
@@ -476,7 +476,7 @@ async def test_a_stopped_server_that_goes_on_ends_its_run(run, pass_time):
         one._draining = True
         await pass_time(LEASE_S + 1)
         async with run(work) as other:
-            assert (await ended(other, taken.id)).state is JobState.SUCCEEDED
+            assert (await ended(other, taken.id)).state is RecordState.SUCCEEDED
             assert one._running
             one._tasks.append(asyncio.create_task(one._renew()))
             await until(lambda: not one._running)
@@ -498,7 +498,7 @@ async def test_what_runs_for_longer_than_a_lease_stays_where_it_runs(run, server
         assert not work.runs
         await kill(dead)
         server.now_s += LEASE_S + 1
-        assert (await ended(other, taken.id)).state is JobState.SUCCEEDED
+        assert (await ended(other, taken.id)).state is RecordState.SUCCEEDED
         assert len(work.runs) == 1
 
 
@@ -517,7 +517,7 @@ async def test_after_an_outage_nothing_is_taken_over_at_once(run, pass_time):
         await ended(jobs, after.id)
         assert [identity for identity, *_ in work.runs] == [after.id]
         jobs._store.rows.database.steady_s = 2 * LEASE_S
-        assert (await ended(jobs, taken.id)).state is JobState.SUCCEEDED
+        assert (await ended(jobs, taken.id)).state is RecordState.SUCCEEDED
 
 
 async def test_a_server_whose_engine_failed_begins_no_more_jobs(run, server):
