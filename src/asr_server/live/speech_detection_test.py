@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from loguru import logger
 
 from asr_server import demo
 from asr_server.audio.vad import SpeechProbability
@@ -121,6 +122,20 @@ async def test_a_model_that_fails_costs_the_estimate_alone():
     model.error = None
     assert await estimator.probability(SPEECH) == 0.7
     assert counted.results == ["failed"] * 20 + ["estimated"]
+
+
+async def test_a_model_that_fails_is_logged_once():
+    """Sessions ask in every pause."""
+    model, lines = _Model(RuntimeError("out of memory")), []
+    model.may_answer.set()
+    estimator = EndOfTurnEstimator(model, _Counted())
+    sink = logger.add(lines.append, level="WARNING")
+    try:
+        for _ in range(3):
+            assert await estimator.probability(SPEECH) is None
+    finally:
+        logger.remove(sink)
+    assert len(lines) == 1
 
 
 async def test_the_first_session_loads_the_model_and_waits_for_nothing():

@@ -172,6 +172,14 @@ def test_nothing_in_it_can_be_changed():
             keys.open(other)
 
 
+@pytest.mark.parametrize("sign", ["!", ".", " ", "\n", "+"])
+def test_nothing_can_be_put_into_it(sign):
+    """A decoder of base64 that passes over what is no digit would take it."""
+    value = _issued(ANN).value
+    with pytest.raises(InvalidKey):
+        EphemeralKeys([ANN], Clock()).open(value[:20] + sign + value[20:])
+
+
 @pytest.mark.parametrize("presented", ["ek_", "ek_unknown", "ek_" + "0" * 48, "ek_\u00e9", "ek_" + "A" * 100_000])
 def test_what_was_not_issued_is_refused(presented):
     """Whatever it looks like."""

@@ -75,8 +75,6 @@ def join(texts: Iterable[str]) -> str:
     """Return the texts as one: a space between two, none where both sides are in a script without spaces."""
     joined = ""
     for text in (t.strip() for t in texts):
-        if not text:
-            continue
         joined += f"{joint(joined, text)}{text}"
     return joined
 

@@ -36,6 +36,7 @@ def test_scripts_join_as_they_are_written():
         (["안녕", "하세요"], "안녕 하세요"),
         (["打开", "WiFi"], "打开 WiFi"),
         ([" a ", "", "  ", "b"], "a b"),
+        (["你好", "", "今天"], "你好今天"),
         ([], ""),
     ]
     for texts, joined in cases:
