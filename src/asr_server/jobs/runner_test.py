@@ -123,12 +123,13 @@ async def begun(jobs, identity):
 
 async def test_a_job_runs_as_bulk_work_and_keeps_its_result(tmp_path):
     """It gives way to everybody, has its own time limit, and its result is there afterwards."""
-    processor = Scripted()
+    processor, began_s = Scripted(), time.time()
     async with running(tmp_path, processor) as jobs:
         taken = await jobs.add(REQUEST, io.BytesIO(b"audio"))
         assert taken.state is RecordState.QUEUED
         done = await ended(jobs, taken.id)
         assert (done.state, done.done_s, done.duration_s) == (RecordState.SUCCEEDED, 9.0, 9.0)
+        assert began_s <= done.created_at <= done.started_at <= done.ended_at <= time.time()
         assert await fetched(jobs, taken.id) == RESULT
     assert processor.calls == [(REQUEST, RunOptions(Priority.BULK, timeout_s=50))]
 
@@ -213,6 +214,22 @@ async def test_jobs_outlive_an_engine_that_ends(tmp_path, end):
         await asyncio.sleep(0.05)
         assert not any([(await jobs.get(one.id)).state.over for one in taken])
     async with running(tmp_path, Scripted(), max_jobs=5) as jobs:
+        assert {(await ended(jobs, one.id)).state for one in taken} == {RecordState.SUCCEEDED}
+
+
+async def test_a_runner_ends_although_a_job_cannot_be_given_back(tmp_path, monkeypatch):
+    """The next one finds it as one that ran."""
+
+    async def fails(store, claim, *, lost):
+        raise OSError(28, "no space left on device")
+
+    async with running(tmp_path, Scripted(None, None)) as jobs:
+        taken = [await jobs.add(REQUEST, io.BytesIO(b"audio")) for _ in range(2)]
+        for one in taken:
+            await begun(jobs, one.id)
+        monkeypatch.setattr(DiskStore, "release", fails)
+    monkeypatch.undo()
+    async with running(tmp_path, Scripted()) as jobs:
         assert {(await ended(jobs, one.id)).state for one in taken} == {RecordState.SUCCEEDED}
 
 
