@@ -244,7 +244,8 @@ from importlib import metadata
 from pathlib import Path
 import numpy as np
 from asr_server.core import settings
-from asr_server.engine import capabilities, plan, registry
+from asr_server import feature_list
+from asr_server.engine import capabilities, registry
 from asr_server.engine.protocol import AlignItem, Utterance
 
 for model_id in json.loads(sys.argv[1]):
@@ -284,9 +285,9 @@ def _own_imports():
                     found |= {alias.name for alias in node.names}
                 elif isinstance(node, ast.ImportFrom) and not node.level:
                     found.add(node.module)
-    # sounddevice: for microphones, where installed
+    # sounddevice: for microphones, where installed; _typeshed: for the type checker alone
     optional = {name.replace("-", "_") for name in capabilities.OPTIONAL}
-    own = {"asr_server", "sounddevice", "onnx", "onnxscript", *optional, *sys.stdlib_module_names}
+    own = {"asr_server", "sounddevice", "_typeshed", "onnx", "onnxscript", *optional, *sys.stdlib_module_names}
     return sorted(name for name in found if name.split(".")[0] not in own)
 
 
