@@ -77,7 +77,8 @@ def test_a_damaged_checkpoint_is_told_apart(tmp_path):
 @pytest.mark.nightly
 def test_the_doctor_tries_the_bundled_model(cli_server):
     """It transcribes the recording, says how fast, finds a port in use, and names every option of the plan."""
-    done = command("doctor", "--all", MODEL_ID="demo", SPEECH="espeak", PORT=str(cli_server.port))
+    own = {"SPEECH": "espeak", "ENDPOINTING": "pause"}  # as that server
+    done = command("doctor", "--all", MODEL_ID="demo", PORT=str(cli_server.port), **own)
     assert done.returncode == 0, done.stdout
     assert "transcribed correctly" in done.stdout
     assert re.search(r"\d+\.\dx real time", done.stdout)
