@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from fastapi import FastAPI
 from loguru import logger
@@ -49,6 +50,7 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        asyncio.get_running_loop().set_exception_handler(_log_loop_error)
         tasks = [asyncio.create_task(end_when_idle([worker], settings.idle_timeout))]
         if settings.worker_hang_s:
             tasks.append(asyncio.create_task(worker.end_when_hung(client.probe, _hang_config(settings))))
@@ -80,6 +82,14 @@ def create_app(settings: Settings) -> FastAPI:
     errors.install_handlers(app)
     app.add_middleware(Edge, rules=AccessRules.of(settings))
     return app
+
+
+def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log an error of the loop, but for one without effect: where a request to the worker is cancelled in the moment in
+    which its answer arrives, anyio sets the result of a future that is over already."""
+    if isinstance(context.get("exception"), asyncio.InvalidStateError):
+        return
+    loop.default_exception_handler(context)
 
 
 def _everything_else(live: ASGIApp, sockets: ASGIApp, proxy: ASGIApp) -> ASGIApp:

@@ -1,5 +1,6 @@
 """What the gateway's app refuses and answers itself, without a worker."""
 
+import asyncio
 import threading
 import time
 
@@ -8,7 +9,7 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 
 from asr_server.core.settings import Settings
 from asr_server.features.gateway import app as gateway
-from asr_server.features.gateway.app import create_app
+from asr_server.features.gateway.app import _log_loop_error, create_app
 from asr_server.features.gateway.conftest import answer
 from asr_server.features.gateway.restart_policy import WorkerState
 
@@ -192,3 +193,11 @@ def test_a_worker_may_load_for_as_long_as_a_request_may_take():
     values = {"model_id": "demo", "gateway_mode": True, "worker_hang_s": 20, "request_timeout": 300}
     config = gateway._hang_config(Settings(_env_file=None, **values))
     assert (config.hang_s, config.load_s) == (20, 300)
+
+
+@pytest.mark.parametrize(("error", "logged"), [(asyncio.InvalidStateError("invalid state"), False), (OSError(), True)])
+async def test_a_result_that_nobody_waits_for_any_more_is_no_error(error, logged, caplog):
+    """Other errors of callbacks are logged."""
+    context = {"message": "Exception in callback Future.set_result", "exception": error}
+    _log_loop_error(asyncio.get_running_loop(), context)
+    assert ("Exception in callback" in caplog.text) is logged
