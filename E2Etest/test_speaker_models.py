@@ -11,7 +11,9 @@ from E2Etest.live.session import pcm_of
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(bool(model_source.missing_package()), reason="the models of speakers are not installed"),
+    pytest.mark.skipif(
+        bool(model_source.missing_package()), reason="the package of the speaker models is not installed"
+    ),
 ]
 
 

@@ -3,12 +3,14 @@
 import json
 import os
 import random
+import socket
 
 import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed
 
 from E2Etest.live.session import act, data, finals, open_session, receive, stream
+from E2Etest.wire import TEXT, frame, handshake
 
 pytestmark = pytest.mark.websocket
 
@@ -31,6 +33,20 @@ def test_random_frames_harm_nobody(live_server, speech, said):
             while receive(peer).get("ending") != "flush":
                 pass
     assert finals(stream(live_server, [data(speech)]))[0][0] == said
+
+
+@pytest.mark.uvicorn
+def test_what_is_sent_together_with_the_handshake_is_heard(live_server, speech, said):
+    """A client should wait for the answer to it. One that does not loses nothing."""
+    sent = handshake("/ws/transcribe?use_server_vad=false") + frame(data(speech)) + frame(b'{"action":"flush"}', TEXT)
+    received = b""
+    with socket.create_connection(("127.0.0.1", live_server.port), timeout=60) as line:
+        line.sendall(sent)
+        while b'"ending":"flush"' not in received.replace(b" ", b""):
+            piece = line.recv(1 << 16)
+            assert piece, received
+            received += piece
+    assert said.encode() in received
 
 
 @pytest.mark.uvicorn

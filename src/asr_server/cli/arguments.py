@@ -201,9 +201,9 @@ def add_key(group: argparse._ActionsContainer) -> None:
 
 def server(parsed: argparse.Namespace) -> str:
     """Return the address of the server: `--server`, the environment's, or the default. Raises `UsageError`."""
-    from asr_server.core.settings import of_client
+    from asr_server.core.settings import client_variable
 
-    if parsed.server or not (address := of_client("ASR_SERVER_URL")):
+    if parsed.server or not (address := client_variable("ASR_SERVER_URL")):
         return parsed.server or DEFAULT_SERVER
     try:
         return server_address(address)
@@ -220,10 +220,10 @@ def job_command(parsed: argparse.Namespace, job: str, action: str) -> str:
 
 def key(parsed: argparse.Namespace) -> str:
     """Return the key for the server; "" for none. Raises `UsageError`, which does not show the key."""
-    from asr_server.core.settings import of_client
+    from asr_server.core.settings import client_variable
 
     file: Path | None = parsed.api_key_file
-    found = of_client("ASR_API_KEY") if file is None else _content(file)
+    found = client_variable("ASR_API_KEY") if file is None else _content(file)
     if not found.isascii() or not found.isprintable() or " " in found:
         raise UsageError(f"{'ASR_API_KEY' if file is None else shown(str(file))} holds no key (one word of ASCII).")
     return found

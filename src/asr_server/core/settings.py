@@ -497,7 +497,7 @@ def superseded() -> dict[str, str]:
     return {name: advice for name, advice in _SUPERSEDED.items() if name in present}
 
 
-def of_client(name: str) -> str:
+def client_variable(name: str) -> str:
     """Return a variable of client commands, "" for none, from the environment of the process alone: a `.env` file in
     the working directory, or an invalid setting in it, concerns a server and must not affect a client."""
     return os.environ.get(name, "").strip()

@@ -81,9 +81,9 @@ def test_a_clients_key_is_the_environments_alone(monkeypatch, tmp_path):
     """A server's `.env` gives no key away, and a bad value in it stops no client."""
     monkeypatch.delenv("ASR_API_KEY", raising=False)
     (tmp_path / ".env").write_text("ASR_API_KEY=theirs\nPORT=nowhere\n")
-    assert settings.of_client("ASR_API_KEY") == ""
+    assert settings.client_variable("ASR_API_KEY") == ""
     monkeypatch.setenv("ASR_API_KEY", " mine\n")
-    assert settings.of_client("ASR_API_KEY") == "mine"
+    assert settings.client_variable("ASR_API_KEY") == "mine"
 
 
 def test_a_child_process_gets_the_same_settings_and_secrets():

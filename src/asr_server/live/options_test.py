@@ -1,33 +1,14 @@
-"""Parts of live sessions, and who speaks and who sends a recording."""
+"""Parts of live sessions."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
-import pytest
-
 from asr_server.live import route
-from asr_server.live.arrivals import SendingPace, began_before_moving_s
 from asr_server.live.conftest import Scripted, opened
 from asr_server.live.machine.events import Ending, Final, Partial
 from asr_server.live.options import PartRequest, SessionPart
 from asr_server.live.outbox import Outgoing, PartMessage, TextDetails, missed
-
-_BYTES_PER_S = 32_000
-
-
-@pytest.mark.parametrize(("sent_s", "is_spoken"), [(0, True), (60, True), (69, True), (71, False), (600, False)])
-def test_who_has_sent_ten_seconds_more_than_could_be_spoken_sends_a_recording(sent_s, is_spoken):
-    """The time counts from the beginning of the audio, which may have been in another process, which died."""
-    pace = SendingPace(_BYTES_PER_S, time.monotonic() - 60)
-    assert pace.is_spoken(sent_s * _BYTES_PER_S) == is_spoken
-
-
-def test_a_session_that_moves_may_send_an_utterance_again():
-    """It may send what was recorded meanwhile too."""
-    pace = SendingPace(_BYTES_PER_S, began_before_moving_s(30.0))
-    assert [pace.is_spoken(sent_s * _BYTES_PER_S) for sent_s in (49, 51)] == [True, False]
 
 
 @dataclass(frozen=True, slots=True)

@@ -501,7 +501,7 @@ async def test_who_sends_faster_than_one_speaks_is_not_ahead_of_others(make):
 
 
 async def test_what_comes_faster_than_speech_waits_for_its_callers_time(make):
-    """While others have work. It goes on when they have none, and loses nothing."""
+    """The audio waits while others have work, goes on when they have none, and is all there."""
     live, times = make(Scripted()), loop_time()
 
     async def measured():

@@ -150,7 +150,7 @@ def test_it_ends_with_the_key_that_it_was_requested_with():
 
 
 def test_it_is_good_until_it_expires():
-    """It may be shown again and again. One with a longer life than any is issued with came from a wrong clock."""
+    """A key may be shown again and again. One with a longer life than any is issued with came from a wrong clock."""
     clock = Clock()
     keys = EphemeralKeys([ANN], clock)
     value = keys.issue(SESSION, MAX_LIFETIME_S, owner_of(ANN)).value

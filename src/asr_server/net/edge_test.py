@@ -103,7 +103,7 @@ async def test_a_caller_that_takes_too_much_of_the_loop_gets_short_answers_later
 
 @pytest.mark.parametrize(("taken_s", "waits"), [(0.0, False), (10.0, True)])
 async def test_a_caller_that_opens_sockets_without_end_waits_for_the_next(taken_s, waits):
-    """While others have work, and whatever its open sockets take of the loop."""
+    """The next one waits while others have work, whatever the open ones take of the loop."""
     opened = asyncio.Event()
 
     async def app(scope, receive, send):
@@ -116,7 +116,7 @@ async def test_a_caller_that_opens_sockets_without_end_waits_for_the_next(taken_
     scope = {"type": "websocket", "path": "/ws/transcribe", "headers": [(b"host", b"127.0.0.1")], "client": ("me", 1)}
     with times.working(times.of("other")):
         times.of("me").take(10.0)
-        times.of("me").sockets.take(taken_s)
+        times.of("me").handshakes.take(taken_s)
         connection = asyncio.create_task(Edge(app, RULES)({**scope, "query_string": b""}, asyncio.Event().wait, ignore))
         await asyncio.sleep(0.05)
         assert opened.is_set() is not waits

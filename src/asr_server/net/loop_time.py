@@ -62,7 +62,7 @@ class CallerTime:
         self.worked_s = -_AT_WORK_S  # when it last had work
 
     @cached_property
-    def sockets(self) -> CallerTime:
+    def handshakes(self) -> CallerTime:
         """The token bucket of the caller's handshakes, which do not wait for what its open sockets take."""
         return CallerTime(self._loop_time, self, _HANDSHAKES_S)
 
@@ -154,11 +154,11 @@ class LoopTime:
 
     async def handshake(self, caller: str) -> None:
         """Return when one more WebSocket of the caller may be opened. Raises `Overloaded` where too many wait."""
-        sockets = self.of(caller).sockets
-        if len(sockets.waiting) >= _MOST_WAITING:
+        handshakes = self.of(caller).handshakes
+        if len(handshakes.waiting) >= _MOST_WAITING:
             raise Overloaded("Too many of your connections are being opened.", retry_after_s=5)
-        await _turn(sockets)
-        sockets.take(_HANDSHAKE_S)
+        await _turn(handshakes)
+        handshakes.take(_HANDSHAKE_S)
 
     async def counted(self, caller: str, steps: Coroutine[Any, Any, None]) -> None:
         """Run the steps when the caller may have more of the loop's time, and count what they take of it."""

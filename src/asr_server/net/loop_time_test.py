@@ -194,11 +194,24 @@ async def test_handshakes_of_a_caller_have_a_rate_and_time_of_their_own():
         times.of("a").take(60.0)
         for _ in range(int(module._HANDSHAKES_S / module._HANDSHAKE_S)):
             await asyncio.wait_for(times.handshake("a"), 0.1)
-        times.of("a").sockets.take(0.2 * SHARE)
+        times.of("a").handshakes.take(0.2 * SHARE)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(times.handshake("a"), 0.02)
         await asyncio.wait_for(times.handshake("c"), 0.1)
         await times.handshake("a")
+
+
+def test_sixty_sockets_are_opened_at_once_and_then_ten_a_second(times, clock):
+    """The figures are those of docs/run/security.md, while others have work."""
+    opened, handshakes = [], times.of("a").handshakes
+    with times.working(times.of("b")):
+        for _ in range(1_000):
+            while not handshakes.wait_s():
+                handshakes.take(module._HANDSHAKE_S)
+                opened.append(clock.now_s - 1_000)
+            clock.now_s += 0.01
+    assert opened.count(0) == pytest.approx(60, abs=1)
+    assert len(opened) == pytest.approx(160, abs=2)
 
 
 async def test_who_is_alone_opens_sockets_at_any_rate():
@@ -215,7 +228,7 @@ async def test_handshakes_that_wait_have_a_limit(monkeypatch):
     monkeypatch.setattr(module, "_MOST_WAITING", 2)
     times = LoopTime()
     with times.working(times.of("b")):
-        times.of("a").sockets.take(module._HANDSHAKES_S + 1)
+        times.of("a").handshakes.take(module._HANDSHAKES_S + 1)
         waiting = [asyncio.create_task(times.handshake("a")) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded) as refused:

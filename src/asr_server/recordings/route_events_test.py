@@ -88,7 +88,7 @@ async def test_a_fault_of_ours_says_nothing_of_its_inside(request_):
 
 
 async def test_an_error_before_the_first_event_is_no_stream(request_):
-    """It is raised, so that it becomes an HTTP status."""
+    """The error is raised, so that it becomes an HTTP status."""
 
     async def refuse(emit):
         raise EngineOutOfMemory("no memory")

@@ -92,7 +92,7 @@ def test_a_token_of_the_released_models_takes_112_kib():
     assert AttentionShape(layers=28, heads=16, kv_heads=8, dim=128).token_bytes(torch.bfloat16) == 112 * 1024
 
 
-def _traced(run):
+def traced(run):
     """A `Capture`: like a graph, it knows the tensors that were there, and writes where it wrote."""
     operations = make_fx(run)()
     computed = run()
@@ -108,7 +108,7 @@ def _recorded(engine, monkeypatch):
     """Records the steps of an engine; returns the shapes of steps that are not replayed from now on."""
     eager, made = [], Pass.__init__
     with torch.inference_mode():
-        assert engine._runtime.decoder.record(_traced, lambda: None) > 1
+        assert engine._runtime.decoder.record(traced, lambda: None) > 1
 
     def see(self, arena, layout, numbers=None):
         made(self, arena, layout, numbers)

@@ -86,8 +86,8 @@ def create_app(settings: Settings) -> FastAPI:
 
 def _log_loop_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log an error of the loop, but for one without effect: where a request to the worker is cancelled in the moment in
-    which its answer arrives, anyio sets the result of a future that is over already."""
-    if isinstance(context.get("exception"), asyncio.InvalidStateError):
+    which its answer arrives, anyio's `add_reader(socket, future.set_result, None)` finds the future over already."""
+    if isinstance(context.get("exception"), asyncio.InvalidStateError) and "set_result" in context["message"]:
         return
     loop.default_exception_handler(context)
 

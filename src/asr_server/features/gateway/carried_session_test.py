@@ -367,7 +367,7 @@ def test_too_much_to_be_told_is_left_out():
 
 
 def test_the_next_worker_is_told_when_its_audio_was_spoken():
-    """Two seconds after the session began, where it goes on after two seconds: its client has not sent ahead."""
+    """The time moves with the place where the session goes on, or its client would seem to have sent ahead."""
     session = _session()
     assert session.worker_query(100.0)["began_s"] == "100.0"
     later = replace(_STATE, samples=4 * SAMPLE_RATE, received_bytes=8 * SAMPLE_RATE)
@@ -376,7 +376,7 @@ def test_the_next_worker_is_told_when_its_audio_was_spoken():
 
 
 def test_an_utterance_that_was_discarded_is_not_shown_to_the_next_worker():
-    """Before the reset it is, with its committed words."""
+    """The frame has its committed words before the reset, and not after it."""
     session = _session()
     session.on_message(json.dumps(_PARTIAL))
     assert json.loads(session.first_frame)["committed"] == "one"

@@ -225,7 +225,7 @@ async def test_a_full_disk_is_reported_as_that(make, monkeypatch):
 
 
 async def test_a_directory_for_temporary_files_that_vanishes_meanwhile_is_made_again(tmp_path, monkeypatch):
-    """It vanishes after the first part, before so much is there that it is written to a file."""
+    """The directory vanishes after the first part, before so much is there that a file is written."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
     parts = [bytes(1024), bytes(2 * 1024 * 1024)]

@@ -107,7 +107,7 @@ async def test_all_sessions_are_asked_to_move_at_once(make):
 
 
 async def test_a_server_that_ends_takes_no_session_that_moves(make):
-    """It takes none that it has itself either: its client is to go on with another server."""
+    """The server takes none that it has itself either: the client is to go on with another one."""
     live = make(Scripted())
     begin = Continuation(_ID, 16 * "0")
     connection = await live.open(LiveSessionOptions(live.turn_config(), **moving(begin)))

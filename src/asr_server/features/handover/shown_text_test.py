@@ -109,7 +109,7 @@ def test_what_the_next_worker_did_not_say_itself_has_no_speaker():
 
 
 def test_the_next_worker_labels_what_follows():
-    """It does so too where the text before is another one; neighbours of one speaker are one run."""
+    """The runs follow where the text before is another one too; neighbours of one speaker are one run."""
     shown = ShownSpeakers()
     shown.on_text(1, "turn on", _runs(("A", "turn on")))
     shown.restarted()

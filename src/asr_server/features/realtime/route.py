@@ -207,7 +207,7 @@ _MAX_BODY_BYTES = 1024 * 1024
 
 
 class Expiry(BaseModel):
-    """When a key expires."""
+    """A key expires that long after it was created."""
 
     anchor: Literal["created_at"] = "created_at"
     seconds: int = Field(default=600, ge=10, le=MAX_LIFETIME_S, description="Seconds from now.")
@@ -259,7 +259,7 @@ async def create_client_secret(request: Request, services: ServicesDep, caller: 
 
 @router.post("/v1/realtime/transcription_sessions", responses=_ERRORS)
 async def create_transcription_session(request: Request, services: ServicesDep, caller: CallerDep) -> dict[str, Any]:
-    """The same in the form of the beta protocol."""
+    """Create a key for a session in the form of the beta protocol."""
     flat = await body.read_json(request, _MAX_BODY_BYTES)
     wanted = body.validated(_BetaSecret, flat.pop("client_secret", None) or {})
     defaults = ServerDefaults.of(services)

@@ -107,7 +107,7 @@ async def test_a_watcher_of_a_removed_job_ends(feed_of):
 
 
 async def test_who_begins_to_watch_sees_what_was_read_last(feed_of):
-    """It does not see what it knew itself, which is older."""
+    """The first record is not the one that the reader had itself, which is older."""
     newer = replace(FIRST, done_s=3.0)
     table = Table(newer)
     feed = feed_of(table)

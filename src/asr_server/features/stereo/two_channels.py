@@ -36,8 +36,25 @@ from asr_server.net.shared_bytes import PIECE_BYTES
 from asr_server.net.websocket_io import DISCARD, MOVED
 from asr_server.schedule.quota import Place
 
-CHANNELS = 2
-_BETWEEN = "~"
+Json = dict[str, Any]
+Endpoint = Callable[[WebSocket], Awaitable[None]]
+
+NAMES = ("A", "B")
+CHANNELS = len(NAMES)
+_FRAME_BYTES = 4  # a sample of each channel
+_BETWEEN = "~"  # of ids and states, in one of both
+_REPLACED = {"channels", "speakers", "session_id", "received"}  # in the query of each session
+_OF_CHANNEL = {"received_bytes", "actions", "continued", "continuation"}  # in its first message
+_JOINED = {"buffer_reset", "configured", "settled", "reconnect"}  # messages that the client gets once
+# What stands for the answer to an action that a session has answered before: it is sent to the other one alone.
+_ANSWERED_BEFORE: dict[str, Json] = {
+    "reset": {"status": "buffer_reset"},
+    "config": {"status": "configured"},
+    "settled": {"status": "settled", "seconds": 0.0, "utterance": 0},
+}
+_SHUTDOWN, _BROKEN, _FAILED, _TRY_AGAIN = 1001, 1006, 1011, 1013
+_MOST_DIGITS = 18
+_END_S = 30.0  # for the last finals of a channel at a shutdown
 
 
 class _Shown(BaseModel):
@@ -101,29 +118,9 @@ def common_number(number: int, channel: int) -> int:
     return CHANNELS * number - 1 + channel
 
 
-Json = dict[str, Any]
-Endpoint = Callable[[WebSocket], Awaitable[None]]
-
-NAMES = ("A", "B")
-_FRAME_BYTES = 4  # a sample of each channel
-_BETWEEN_IDS = "~"
-_REPLACED = {"channels", "speakers", "session_id", "received"}  # in the query of each session
-_OF_CHANNEL = {"received_bytes", "actions", "continued", "continuation"}  # in its first message
-_JOINED = {"buffer_reset", "configured", "settled", "reconnect"}  # messages that the client gets once
-# What stands for the answer to an action that a session has answered before: it is sent to the other one alone.
-_ANSWERED_BEFORE: dict[str, Json] = {
-    "reset": {"status": "buffer_reset"},
-    "config": {"status": "configured"},
-    "settled": {"status": "settled", "seconds": 0.0, "utterance": 0},
-}
-_SHUTDOWN, _BROKEN, _FAILED, _TRY_AGAIN = 1001, 1006, 1011, 1013
-_MOST_DIGITS = 18
-_END_S = 30.0  # for the last finals of a channel at a shutdown
-
-
 def asked_for(client: WebSocket) -> bool:
     """True if the query of this socket asks for two channels."""
-    return client.query_params.get("channels") == str(len(NAMES))
+    return client.query_params.get("channels") == str(CHANNELS)
 
 
 def endpoint(one: Endpoint) -> Endpoint:
@@ -163,10 +160,10 @@ def _queries(scope: Scope) -> Iterator[str]:
         yield from (urlencode(kept) for _ in NAMES)
         return
     received = (values.get("received") or "0,0").split(",")
-    if len(received) != len(NAMES) or not all(number.isascii() and number.isdigit() for number in received):
+    if len(received) != CHANNELS or not all(number.isascii() and number.isdigit() for number in received):
         raise InvalidValue("With two channels 'received' has the last final of each: '5,4'.", param="received")
-    sessions = identity.split(_BETWEEN_IDS)
-    if len(set(sessions)) != len(NAMES) or len(sessions) != len(NAMES):
+    sessions = identity.split(_BETWEEN)
+    if len(set(sessions)) != CHANNELS or len(sessions) != CHANNELS:
         raise SessionNotFound("This is no id of a session with two channels; open a new one.", param="session_id")
     for channel, (session, last) in enumerate(zip(sessions, received, strict=True)):
         number = own_number(int(last[:_MOST_DIGITS]), channel)
@@ -195,8 +192,8 @@ class _SharedPlace:
     def kept(self, session: str, evict: Callable[[], None]) -> Iterator[None]:
         """As `Place.kept`, for one of the two."""
         self._evict[session] = evict
-        if len(self._evict) == len(NAMES):
-            self._kept.enter_context(self._place.kept(_BETWEEN_IDS.join(self._evict), self._evict_both))
+        if len(self._evict) == CHANNELS:
+            self._kept.enter_context(self._place.kept(_BETWEEN.join(self._evict), self._evict_both))
         try:
             yield
         finally:
@@ -353,7 +350,7 @@ class _Connection:
         for piece in pieces(self._whole_samples.push(pcm), PIECE_BYTES):
             samples = array("H", piece)
             for number, part in enumerate(parts):
-                part += samples[number :: len(NAMES)].tobytes()
+                part += samples[number::CHANNELS].tobytes()
             await self._slice.next_round()
         for channel, part in zip(self._channels, parts, strict=True):
             skipped = min(channel.skip_bytes, len(part))
@@ -382,10 +379,10 @@ class _Connection:
     def _hello(self) -> Json:
         hellos = [channel.hello or {} for channel in self._channels]
         hello = {name: value for name, value in hellos[0].items() if name not in _OF_CHANNEL}
-        hello |= {"session_id": _BETWEEN_IDS.join(each["session_id"] for each in hellos), "channels": len(NAMES)}
+        hello |= {"session_id": _BETWEEN.join(each["session_id"] for each in hellos), "channels": CHANNELS}
         if "received_bytes" in hellos[0]:
             common = min(each["received_bytes"] for each in hellos) // 2 * 2  # whole samples
-            hello["received_bytes"] = common * len(NAMES)
+            hello["received_bytes"] = common * CHANNELS
             for channel, each in zip(self._channels, hellos, strict=True):
                 channel.skip_bytes = each["received_bytes"] - common
         if "actions" in hellos[0]:

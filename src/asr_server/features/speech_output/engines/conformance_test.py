@@ -83,7 +83,7 @@ def alone(engine, sentences):
 
 @pytest.fixture(scope="module")
 def together(engine, sentences):
-    """What `ask` returns of the sentences in another order and company."""
+    """Return what `ask` returns of the sentences, spoken in another order and company."""
     order = list(range(len(sentences)))
     random.Random(1).shuffle(order)
     spoken = dict(zip(order, ask(engine, *(sentences[i] for i in order)), strict=True))

@@ -55,15 +55,15 @@ class Imitation:
         return self.prompt.embedding.nbytes + self.stream.nbytes + (frames.nbytes if frames is not None else 0)
 
 
-def check(sample: VoiceSample) -> None:
-    """Raises `InvalidReference` where the recording is too short or too long."""
+def check_sample(sample: VoiceSample) -> None:
+    """Raise `InvalidReference` where the recording is too short or too long."""
     if not _SHORTEST_S * SPEECH_RATE <= len(sample.audio) <= _LONGEST_S * SPEECH_RATE:
         raise InvalidReference(
             f"A recording of a voice to imitate has {_SHORTEST_S:g} to {_LONGEST_S:g} s.", param="voice"
         )
 
 
-def frames(sample: VoiceSample) -> int:
+def prompt_frames(sample: VoiceSample) -> int:
     """Return the frames that the recording takes in the prompt: none where its words are not known."""
     return -(-len(sample.audio) // FRAME_SAMPLES) if sample.text else 0
 
@@ -166,7 +166,7 @@ class SpeechRuntime(RowRuntime[PreparedSentence, SpokenRow]):
         """Raises what is wrong with the sentence, and `EngineOutOfMemory` where there is never room for it."""
         ids = self._prompts.ids(sentence)
         if sentence.sample is not None:
-            check(sentence.sample)
+            check_sample(sentence.sample)
         prepared = PreparedSentence(sentence, ids, frame_budget(sentence.text, LANGUAGES[sentence.language].title()))
         tokens = self.tokens(prepared)
         positions = self._parts.talker.model.config.max_position_embeddings - tokens
@@ -182,7 +182,7 @@ class SpeechRuntime(RowRuntime[PreparedSentence, SpokenRow]):
         """Return the tokens of its prompt, good to a few."""
         ids, sample = prepared.ids, prepared.sentence.sample
         own = len(ids.instructions) + len(ids.reference) + len(ids.text)
-        return _AROUND + own + (frames(sample) if sample is not None else 0)
+        return _AROUND + own + (prompt_frames(sample) if sample is not None else 0)
 
     def row_tokens(self, prepared: PreparedSentence) -> int:
         """Return the most tokens that it may come to."""

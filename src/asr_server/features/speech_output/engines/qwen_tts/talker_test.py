@@ -4,27 +4,15 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
+from asr_server.engine.torch.passes_test import traced
 from asr_server.features.speech_output.engines.protocol import Sentence
 from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
 from asr_server.features.speech_output.engines.qwen_tts.talker import CodePredictor
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
-
-
-def _traced(run):
-    """A `Capture`: like a graph, it knows the tensors that were there, and writes where it wrote."""
-    operations = make_fx(run)()
-    computed = run()
-
-    def replay():
-        for kept, new in zip(computed, operations(), strict=True):
-            kept.copy_(new)
-
-    return replay, computed
 
 
 @pytest.mark.nightly
@@ -36,7 +24,7 @@ def test_recorded_frames_are_those_of_passes(make_checkpoint, speak, monkeypatch
     sentences = [Sentence(text, "ryan", seed=3) for text in ("Hello.", "Good morning to you.", "Well, well.")]
     expected = speak(engine, *sentences)
     with torch.inference_mode():
-        assert engine._runtime.decoder.record(_traced, lambda: None) == 2
+        assert engine._runtime.decoder.record(traced, lambda: None) == 2
     monkeypatch.setattr(CodePredictor, "__call__", Mock(side_effect=AssertionError("passes are made")))
     for got, plain in zip(speak(engine, *sentences), expected, strict=True):
         assert got.answer == plain.answer
