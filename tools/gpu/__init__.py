@@ -1,1 +1,7 @@
 """Measurements that need a machine with a GPU: `make gpu` makes all of them and writes one JSON file."""
+
+from asr_server.core import settings
+
+# As the engine sets it before it imports torch, which these modules import sooner: threads that spin take the cores of
+# the others.
+settings.prefer("OMP_WAIT_POLICY", "PASSIVE")

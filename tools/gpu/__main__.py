@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from asr_server.engine import capabilities
-from tools.gpu import agreement, capacity, eight_bits, exported_encoders, speed
+from tools.gpu import agreement, capacity, eight_bits, exported_encoders, server, speed
 from tools.gpu.rig import Rig
 
 PARTS: dict[str, Callable[[Rig], dict[str, object]]] = {
@@ -29,6 +29,7 @@ PARTS: dict[str, Callable[[Rig], dict[str, object]]] = {
     "beside_package": speed.beside_package,
     "live_partial": speed.live_partial,
     "step_over_bandwidth": speed.step,
+    "server": server.measure,
     "memory_plan": capacity.plan,
     "out_of_memory": capacity.drill,
 }

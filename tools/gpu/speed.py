@@ -119,7 +119,7 @@ def step(rig: Rig) -> dict[str, object]:
         engine.load()
         runtime = engine._runtime
         assert runtime is not None
-        layers = runtime._language_model._layers
+        layers = runtime.decoder.model._layers
         matrices = [
             linear.keywords["weight"]
             for layer in layers

@@ -1,0 +1,69 @@
+"""`asr-server serve` whose answers are written beforehand: random weights make no sense, and cost what others do.
+
+`python -m tools.gpu.scripted_server`, with the settings of a server in the environment. A text of 3.5 tokens for each
+second of audio comes as the answer. The last two tokens of a partial are others than those of the next, so that drafts
+come true but for their ends, as they do in speech.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain, repeat
+from unittest import mock
+
+from asr_server.cli.main import main
+from asr_server.engine.protocol import Utterance
+from asr_server.engine.qwen_asr.decoder import Choice, SlotDecoder, SlotRow
+from asr_server.engine.qwen_asr.engine import QwenEngine
+from E2Etest import recordings
+from tools.bench.engines import forced_tokens
+
+# Tokens at the end of a partial that turn out otherwise, and the natural log-probability that each token is given.
+CHANGED_TOKENS, LOGPROB = 2, -0.1
+
+
+@contextmanager
+def scripted_answers() -> Iterator[None]:
+    """Replace what the model chose by the script, before drafts are compared with it."""
+    admit, note, scripts = QwenEngine.admit, SlotDecoder._note, dict[int, list[int]]()
+    words = " ".join(clip.text for clip in recordings.clips() if clip.language == "English")
+    known = dict[bool, tuple[int, ...]]()
+
+    def admit_scripted(engine: QwenEngine, key: int, item: Utterance, *urgent: bool) -> None:
+        forced = item.language is not None
+        if forced not in known:
+            assert engine._runtime is not None
+            known[forced] = engine._runtime.prompts.answer(words, "English", forced=forced)
+        script = list(known[forced][: forced_tokens(len(item.audio))])
+        if item.session is not None and not item.last:
+            script[-CHANGED_TOKENS:] = reversed(script[-CHANGED_TOKENS:])
+        scripts[key] = script
+        admit(engine, key, item, *urgent)
+
+    def note_scripted(
+        decoder: SlotDecoder,
+        rows: Sequence[SlotRow],
+        proposals: Sequence[list[int]],
+        found: Sequence[list[Choice]],
+    ) -> None:
+        end = min(decoder._end_ids)
+        written = []
+        for row, own in zip(rows, found, strict=True):
+            wanted = [*row.forced, *scripts[row.key][len(row.forced) :]][len(row.ids) :]
+            tokens = chain(wanted, repeat(end))
+            written.append([replace(choice, token=next(tokens), logprob=LOGPROB) for choice in own])
+        note(decoder, rows, proposals, written)
+
+    with (
+        mock.patch.object(QwenEngine, "admit", admit_scripted),
+        mock.patch.object(SlotDecoder, "_note", note_scripted),
+    ):
+        yield
+
+
+if __name__ == "__main__":
+    with scripted_answers():
+        sys.exit(main(["serve"]))
