@@ -15,9 +15,12 @@ A request that passes carries a `Caller` in its state. A new route is protected 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
+from collections.abc import Coroutine
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from ipaddress import IPv4Address, ip_address, ip_network
+from typing import Any
 
 from loguru import logger
 from starlette.datastructures import MutableHeaders
@@ -28,7 +31,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from asr_server import web
-from asr_server.core.errors import AsrError, InvalidKey, MissingKey
+from asr_server.core.errors import AsrError, Cancelled, InvalidKey, MissingKey
 from asr_server.net import credentials, websocket_io
 from asr_server.net.access import PROBES, AccessRules, Caller, reject_websocket
 from asr_server.net.credentials import fingerprint
@@ -125,7 +128,10 @@ class Edge:
                 caller = scope.setdefault("state", {}).get("caller")
                 share = caller.share if caller is not None else _address(connection)
                 if scope["type"] == "websocket":
-                    await times.handshake(share)
+                    receive = await _while_there(times.handshake(share), receive)
+            except Cancelled:
+                await send({"type": "websocket.close"})  # to nobody; the web server wants every handshake answered
+                return
             except AsrError as error:
                 # Whoever is refused again and again waits here, and takes no more of the loop than its share.
                 await times.refusal(f"refused {_address(connection)}")
@@ -186,6 +192,37 @@ class Edge:
         if owner is None:
             raise InvalidKey("Incorrect API key provided.")
         return Caller(owner)
+
+
+async def _while_there(turn: Coroutine[Any, Any, None], receive: Receive) -> Receive:
+    """Await the turn of a handshake, and return what receives its messages, of which none is lost.
+
+    Raises `Cancelled` when the client has gone first: those that do not wait so long come back, and would find the
+    turns taken by the connections that they have left.
+    """
+    waiting = asyncio.ensure_future(turn)
+    await asyncio.sleep(0)  # most need not wait
+    if waiting.done():
+        waiting.result()
+        return receive
+    known = deque([await receive()])  # the handshake; before it is answered, nothing but its end can follow
+    gone = asyncio.ensure_future(receive())
+    try:
+        await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            raise Cancelled("The client closed the connection.")
+        waiting.result()
+    finally:
+        for task in (waiting, gone):
+            task.cancel()
+        await asyncio.gather(waiting, gone, return_exceptions=True)
+    if not gone.cancelled():
+        known.append(gone.result())
+
+    async def receive_known() -> Message:
+        return known.popleft() if known else await receive()
+
+    return receive_known
 
 
 def _as_get(scope: Scope, send: Send) -> tuple[Scope, Receive, Send]:

@@ -121,3 +121,39 @@ async def test_a_caller_that_opens_sockets_without_end_waits_for_the_next(taken_
         await asyncio.sleep(0.05)
         assert opened.is_set() is not waits
     connection.cancel()
+
+
+async def test_a_client_that_does_not_wait_for_its_turn_leaves_it_to_the_next():
+    """Fifty have gone before theirs, of ten a second; the next one is served as the first in the line."""
+    opened = asyncio.Queue()
+
+    async def app(scope, receive, send):
+        opened.put_nowait([(await receive())["type"], asyncio.ensure_future(receive())])
+
+    async def ignore(message):
+        pass
+
+    def connect(messages):
+        scope = {"type": "websocket", "path": "/ws/transcribe", "headers": [(b"host", b"127.0.0.1")]}
+        return asyncio.create_task(
+            Edge(app, RULES)({**scope, "client": ("me", 1), "query_string": b""}, messages.get, ignore)
+        )
+
+    async def queue(*types):
+        found = asyncio.Queue()
+        for one in types:
+            found.put_nowait({"type": one})
+        return found
+
+    times = loop_time()
+    with times.working(times.of("other")):
+        times.of("me").handshakes.take(0.31)
+        left = [connect(await queue("websocket.connect", "websocket.disconnect")) for _ in range(50)]
+        messages = await queue("websocket.connect")
+        stays = connect(messages)
+        async with asyncio.timeout(2):
+            first, following = await opened.get()
+            await asyncio.gather(*left, stays)
+        messages.put_nowait({"type": "websocket.disconnect"})
+        assert (first, (await following)["type"]) == ("websocket.connect", "websocket.disconnect")
+        assert opened.empty()

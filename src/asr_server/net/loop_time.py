@@ -176,7 +176,13 @@ async def _turn(caller: CallerTime) -> None:
     if (caller.waiting or caller.wait_s()) and len(caller.waiting) < _MOST_WAITING:
         turn = asyncio.get_running_loop().create_future()
         caller.later(lambda: None if turn.done() else turn.set_result(None))
-        await turn
+        own = caller.waiting[-1]
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if own in caller.waiting:
+                caller.waiting.remove(own)
+            raise
 
 
 class ConnectionTime:

@@ -237,6 +237,7 @@ async def test_handshakes_that_wait_have_a_limit(monkeypatch):
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+        assert not times.of("a").handshakes.waiting
 
 
 async def test_who_asks_without_end_is_answered_later():
