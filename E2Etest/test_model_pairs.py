@@ -18,7 +18,7 @@ from E2Etest import recordings
 from E2Etest.live.session import data, finals, pcm_of, stream
 from E2Etest.process import ready, running
 
-pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.nightly]
+pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.nightly, pytest.mark.slow]
 
 ENGLISH = "moonshine-tiny-en"
 CLIPS = 500

@@ -61,6 +61,7 @@ def test_two_people_are_two_speakers_and_words_are_given_to_who_said_them(englis
 
 
 @pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.timeout(7200)
 def test_conversations_of_two_to_four_people():
     """The right number in nine of ten, and at most 8 % of errors, on conversations on which nothing was chosen."""
@@ -75,6 +76,7 @@ def test_conversations_of_two_to_four_people():
 
 
 @pytest.mark.nightly
+@pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_words_of_people_who_speak_in_sentences(english):
     """The English model dates digits too badly to be measured by them: docs/use/speakers.md has that figure."""

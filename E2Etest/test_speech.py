@@ -92,6 +92,7 @@ def test_two_hundred_texts_are_understood(talker, model):
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_the_packaged_voice_is_understood(person):
     """All 200 sentences; at most a quarter of the words that are wrong with eSpeak NG."""
     errors, words = _heard(person, ENGLISH, SENTENCES)
@@ -100,6 +101,7 @@ def test_the_packaged_voice_is_understood(person):
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.slow
 def test_openai_voices_are_understood(talker):
     """Each better than half of the words; printed, best first."""
     texts = SENTENCES[1::4]
