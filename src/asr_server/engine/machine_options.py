@@ -18,7 +18,7 @@ from asr_server.engine.qwen_asr.checkpoint import DEMO
 # Instructions that add up products of 8-bit integers in 32 bits, and those that multiply in bfloat16, the widest first.
 # Without the former, sums of 16 bits overflow: random layers were off by 3 to 30 %, not 1 (2026-11-22).
 INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni")
-_BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
+BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
 
 # The packages with the kernels for GPUs.
 _PACKAGES = {Quantization.INT8: "bitsandbytes", Quantization.FP8: "torchao"}
@@ -59,9 +59,9 @@ def dtype(settings: Settings, device: str, capabilities: Capabilities) -> tuple[
         return _gpu_dtype(capabilities.gpus)
     if settings.model_id == DEMO:
         return Dtype.FLOAT32.value, _DEMO_REASON
-    if flag := _first(_BFLOAT16_FLAGS, capabilities):
+    if flag := _first(BFLOAT16_FLAGS, capabilities):
         return Dtype.BFLOAT16.value, f"the processor computes in it ({flag})"
-    return Dtype.FLOAT32.value, f"the processor does not compute in bfloat16 ({' or '.join(_BFLOAT16_FLAGS)})"
+    return Dtype.FLOAT32.value, f"the processor does not compute in bfloat16 ({' or '.join(BFLOAT16_FLAGS)})"
 
 
 def _gpu_dtype(gpus: gpu.Gpus) -> tuple[str, str]:
