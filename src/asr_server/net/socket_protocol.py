@@ -157,13 +157,13 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def _may_parse(self) -> bool:
         return (
             self.handshake_complete
+            and not self.transport.is_closing()  # as behind a handshake that was refused, which has no scope
             and self.writable.is_set()
             and not self.read_paused
             and not self._is_turn_due
             and not self._is_late
             and not self._waits_for_time()
             and not (self._is_refused and self._frames_after_close > _FRAMES_AFTER_REFUSAL)
-            and not self.transport.is_closing()
         )
 
     @property

@@ -91,6 +91,23 @@ async def test_what_is_no_handshake_is_answered(headers, status):
     made.connection_lost(None)
 
 
+async def test_frames_behind_a_handshake_that_is_refused_are_not_looked_at():
+    """It names no version that there is."""
+
+    async def app(scope, receive, send):
+        raise AssertionError("nobody has connected")
+
+    made = SocketProtocol(uvicorn.Config(app, log_config=None), ServerState(), {})
+    made.connection_made(transport := Transport())
+    wrong = HANDSHAKE.replace(b"Version: 13", b"Version: 12")
+    assert wrong != HANDSHAKE
+    made.data_received(wrong)
+    made.data_received(b"\x81\x85\0\0\0\0Hello")
+    assert transport.written.startswith(b"HTTP/1.1 4")
+    assert transport.closing
+    made.connection_lost(None)
+
+
 def _tiny(body):
     return b"".join(b"\x82\x81\0\0\0\0" + bytes([byte]) for byte in body)
 
