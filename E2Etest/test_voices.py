@@ -19,9 +19,7 @@ from E2Etest.live.session import pcm_of
 
 pytestmark = [
     pytest.mark.integration,
-    pytest.mark.skipif(
-        bool(model_source.missing_package()), reason="the package of the speaker models is not installed"
-    ),
+    pytest.mark.skipif(bool(model_source.missing_package()), reason=model_source.missing_package()),
 ]
 
 

@@ -65,7 +65,7 @@ def measure(rig: Rig) -> dict[str, object]:
 
 @dataclass
 class Heard:
-    """What one process of callers saw in the time that counts. Times in ms."""
+    """Callers of one process saw this in the time that counts. Times are in ms."""
 
     answers_ms: list[float] = field(default_factory=list)
     first_ms: list[float] = field(default_factory=list)  # to the first words of a stream
@@ -239,12 +239,13 @@ def _count(heard: Heard, head: bytes, body: bytes, began_s: float, count_s: floa
     now_s = time.monotonic()
     if now_s < count_s:
         return
+    counted_s = min(now_s, end_s) - max(began_s, count_s)
     if head.split()[1] != b"200":
         heard.failed(f"{head.split()[1].decode()} {body[:120].decode(errors='replace')}")
-    elif now_s <= end_s:
+    else:
         heard.answers_ms.append(1000 * (now_s - began_s))
-        # Of an answer that began before the time that counts, the part within it.
-        heard.audio_s += engines.SPAN_S * (now_s - max(began_s, count_s)) / (now_s - began_s)
+        # Of an answer that began before the time that counts, or ends after it, the part within it.
+        heard.audio_s += engines.SPAN_S * counted_s / (now_s - began_s)
 
 
 async def _speak(port: int, heard: Heard, count_s: float, end_s: float, number: int, place: float) -> None:

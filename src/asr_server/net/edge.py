@@ -34,6 +34,7 @@ from asr_server import web
 from asr_server.core.errors import AsrError, Cancelled, InvalidKey, MissingKey
 from asr_server.net import credentials, websocket_io
 from asr_server.net.access import PROBES, AccessRules, Caller, reject_websocket
+from asr_server.net.body import while_connected
 from asr_server.net.credentials import fingerprint
 from asr_server.net.errors import http_response, internal_error_body
 from asr_server.net.loop_time import loop_time
@@ -128,7 +129,7 @@ class Edge:
                 caller = scope.setdefault("state", {}).get("caller")
                 share = caller.share if caller is not None else _address(connection)
                 if scope["type"] == "websocket":
-                    receive = await _while_there(times.handshake(share), receive)
+                    receive = await _in_turn(times.handshake(share), receive)
             except Cancelled:
                 await send({"type": "websocket.close"})  # to nobody; the web server wants every handshake answered
                 return
@@ -194,35 +195,24 @@ class Edge:
         return Caller(owner)
 
 
-async def _while_there(turn: Coroutine[Any, Any, None], receive: Receive) -> Receive:
-    """Await the turn of a handshake, and return what receives its messages, of which none is lost.
+async def _in_turn(turn: Coroutine[Any, Any, None], receive: Receive) -> Receive:
+    """Await the turn of a handshake, and return what receives the messages of its socket from the first one on.
 
-    Raises `Cancelled` when the client has gone first: those that do not wait so long come back, and would find the
-    turns taken by the connections that they have left.
+    Raises `Cancelled` when the client has gone first: one that comes back would find the turns taken by the connections
+    that it has left.
     """
-    waiting = asyncio.ensure_future(turn)
-    await asyncio.sleep(0)  # most need not wait
-    if waiting.done():
-        waiting.result()
-        return receive
-    known = deque([await receive()])  # the handshake; before it is answered, nothing but its end can follow
-    gone = asyncio.ensure_future(receive())
-    try:
-        await asyncio.wait({waiting, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if not waiting.done():
-            raise Cancelled("The client closed the connection.")
-        waiting.result()
-    finally:
-        for task in (waiting, gone):
-            task.cancel()
-        await asyncio.gather(waiting, gone, return_exceptions=True)
-    if not gone.cancelled():
-        known.append(gone.result())
+    received = deque[Message]()
 
-    async def receive_known() -> Message:
-        return known.popleft() if known else await receive()
+    async def receive_and_keep() -> Message:
+        received.append(await receive())
+        return received[-1]
 
-    return receive_known
+    await while_connected(receive_and_keep, turn)
+
+    async def receive_all() -> Message:
+        return received.popleft() if received else await receive()
+
+    return receive_all
 
 
 def _as_get(scope: Scope, send: Send) -> tuple[Scope, Receive, Send]:

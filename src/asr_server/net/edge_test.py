@@ -124,7 +124,7 @@ async def test_a_caller_that_opens_sockets_without_end_waits_for_the_next(taken_
 
 
 async def test_a_client_that_does_not_wait_for_its_turn_leaves_it_to_the_next():
-    """Fifty have gone before theirs, of ten a second; the next one is served as the first in the line."""
+    """Fifty clients have gone before their turns, which are ten a second; one behind them has the first turn."""
     opened = asyncio.Queue()
 
     async def app(scope, receive, send):
@@ -139,7 +139,7 @@ async def test_a_client_that_does_not_wait_for_its_turn_leaves_it_to_the_next():
             Edge(app, RULES)({**scope, "client": ("me", 1), "query_string": b""}, messages.get, ignore)
         )
 
-    async def queue(*types):
+    def messages_of(*types):
         found = asyncio.Queue()
         for one in types:
             found.put_nowait({"type": one})
@@ -148,8 +148,8 @@ async def test_a_client_that_does_not_wait_for_its_turn_leaves_it_to_the_next():
     times = loop_time()
     with times.working(times.of("other")):
         times.of("me").handshakes.take(0.31)
-        left = [connect(await queue("websocket.connect", "websocket.disconnect")) for _ in range(50)]
-        messages = await queue("websocket.connect")
+        left = [connect(messages_of("websocket.connect", "websocket.disconnect")) for _ in range(50)]
+        messages = messages_of("websocket.connect")
         stays = connect(messages)
         async with asyncio.timeout(2):
             first, following = await opened.get()

@@ -15,7 +15,7 @@ import asyncio
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import cached_property
 from typing import Any
@@ -179,10 +179,9 @@ async def _turn(caller: CallerTime) -> None:
         own = caller.waiting[-1]
         try:
             await turn
-        except asyncio.CancelledError:
-            if own in caller.waiting:
+        finally:
+            with suppress(ValueError):  # it has come
                 caller.waiting.remove(own)
-            raise
 
 
 class ConnectionTime:

@@ -157,7 +157,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
     def _may_parse(self) -> bool:
         return (
             self.handshake_complete
-            and not self.transport.is_closing()  # as behind a handshake that was refused, which has no scope
+            and not self.transport.is_closing()  # first: a refused handshake has closed it, and has no scope
             and self.writable.is_set()
             and not self.read_paused
             and not self._is_turn_due

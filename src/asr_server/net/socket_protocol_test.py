@@ -92,7 +92,7 @@ async def test_what_is_no_handshake_is_answered(headers, status):
 
 
 async def test_frames_behind_a_handshake_that_is_refused_are_not_looked_at():
-    """It names no version that there is."""
+    """The handshake asks for a version of the protocol that does not exist."""
 
     async def app(scope, receive, send):
         raise AssertionError("nobody has connected")

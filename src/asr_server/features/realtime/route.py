@@ -207,7 +207,7 @@ _MAX_BODY_BYTES = 1024 * 1024
 
 
 class Expiry(BaseModel):
-    """A key expires that long after it was created."""
+    """A key is good for `seconds` from `anchor` on."""
 
     anchor: Literal["created_at"] = "created_at"
     seconds: int = Field(default=600, ge=10, le=MAX_LIFETIME_S, description="Seconds from now.")

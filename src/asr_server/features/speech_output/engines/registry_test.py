@@ -1,4 +1,4 @@
-"""What the registry speaks by itself."""
+"""Texts that the registry has spoken without a server."""
 
 import io
 import wave
@@ -9,7 +9,7 @@ from asr_server.core.audio import SPEECH_RATE
 from asr_server.features.speech_output.engines import registry
 
 
-def test_a_text_is_spoken_without_a_server():
+def test_a_text_is_spoken():
     """The file has the seconds that are stated, and is not silent."""
     content, duration_s = registry.spoken("Turn on the kitchen lights, please.", ())
     with wave.open(io.BytesIO(content)) as file:
