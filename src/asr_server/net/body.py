@@ -341,8 +341,8 @@ R = TypeVar("R")
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, R]) -> R:
     """Return the result of `work`; when the client hangs up first, cancel `work` and raise `Cancelled`.
 
-    Call it after the body has been read, or before a WebSocket is accepted: nothing but its handshake and the end of the
-    connection can then be received.
+    Call it after the body has been read, or before a WebSocket is accepted: nothing but its handshake and the end of
+    the connection can then be received.
     """
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))
