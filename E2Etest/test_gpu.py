@@ -40,5 +40,6 @@ def test_its_parts_run_on_a_cpu(tmp_path):
     assert found["float32_equals_package"]["equal_with_8_rows"] == found["float32_equals_package"]["clips"]
     loads = {name: found["server"][name]["1"] for name in ("recordings", "streams", "live")}
     assert all(load["errors"] == {} for load in loads.values()), loads
-    assert loads["recordings"]["answers"] and loads["streams"]["first_ms"]["count"]
-    assert loads["live"]["partials_ms"]["count"] and loads["live"]["finals_ms"]["count"]
+    counts = [loads["recordings"]["answers"], loads["streams"]["first_ms"]["count"]]
+    counts += [loads["live"][name]["count"] for name in ("partials_ms", "finals_ms")]
+    assert min(counts) > 0
