@@ -230,7 +230,7 @@ async def _call_for_stream(port: int, heard: Heard, count_s: float, end_s: float
             if b"data: [DONE]" in body or b'"transcript.text.done"' in body:
                 break
         writer.close()
-        if first_s and began_s >= count_s:
+        if first_s >= count_s:
             heard.first_ms.append(1000 * (first_s - began_s))
         _count(heard, head, body, began_s, count_s, end_s)
 
