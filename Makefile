@@ -44,6 +44,8 @@ WORKERS ?= 2
 # Tests of running servers wait for timers and processes, so more of them keep two cores busy.
 MANY_WORKERS ?= 3
 PARALLEL = --dist loadfile --no-loadscope-reorder -p no:schemathesis
+# A fault that lets many tests run into their time limit ends a part of `make test` after this many seconds.
+LIMIT = --session-timeout 1500
 # The tests start hundreds of processes, which need not all compile the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 PORT ?= 8100
@@ -119,10 +121,10 @@ $(VENV)/.compiled: $(VENV)/.dev
 
 # One thread of torch for each worker: more would wait for each other. Each worker imports everything, for 22 s.
 unit: $(VENV)/.compiled
-	OMP_NUM_THREADS=1 $(PYTEST) src tools extras --numprocesses $(WORKERS) $(PARALLEL)
+	OMP_NUM_THREADS=1 $(PYTEST) src tools extras --numprocesses $(WORKERS) $(PARALLEL) $(LIMIT)
 
 contract: $(VENV)/.dev
-	$(PYTEST) E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL)
+	$(PYTEST) E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL) $(LIMIT)
 
 e2e:
 	@$(MAKE) --no-print-directory e2e-together
@@ -130,7 +132,7 @@ e2e:
 
 .PHONY: e2e-together e2e-alone
 e2e-together: $(VENV)/.dev browser
-	$(PYTEST) E2Etest --ignore E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL) -m "not nightly and not performance"
+	$(PYTEST) E2Etest --ignore E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL) $(LIMIT) -m "not nightly and not performance"
 
 # Tests that measure time or memory run by themselves, after the others. To import all modules takes longer than these tests.
 e2e-alone: $(VENV)/.dev

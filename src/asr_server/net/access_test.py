@@ -71,13 +71,14 @@ async def _socket(app, path, *, query="", protocols=(), **headers):
     }
     sent = []
 
-    async def receive():
-        return {"type": "websocket.connect"} if not sent else {"type": "websocket.disconnect", "code": 1000}
+    received = asyncio.Queue()
+    received.put_nowait({"type": "websocket.connect"})
 
     async def send(message):
         sent.append(message)
+        received.put_nowait({"type": "websocket.disconnect", "code": 1000})
 
-    await asyncio.wait_for(app(scope, receive, send), 20)
+    await asyncio.wait_for(app(scope, received.get, send), 20)
     return sent
 
 

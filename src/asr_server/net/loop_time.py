@@ -96,7 +96,7 @@ class CallerTime:
     def _next(self) -> None:
         self._timer = None
         try:
-            if not self.wait_s():
+            if self.waiting and not self.wait_s():
                 self.waiting.popleft()()
         finally:
             if self.waiting and self._timer is None:

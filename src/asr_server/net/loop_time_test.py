@@ -224,8 +224,10 @@ async def test_who_is_alone_opens_sockets_at_any_rate():
 
 
 async def test_handshakes_that_wait_have_a_limit(monkeypatch):
-    """One more is refused, and told when to come back."""
+    """One more is refused, and told when to come back. When all have left, nothing is left to be done for them."""
     monkeypatch.setattr(module, "_MOST_WAITING", 2)
+    faults = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
     times = LoopTime()
     with times.working(times.of("b")):
         times.of("a").handshakes.take(module._HANDSHAKES_S + 1)
@@ -238,6 +240,8 @@ async def test_handshakes_that_wait_have_a_limit(monkeypatch):
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         assert not times.of("a").handshakes.waiting
+    await asyncio.sleep(module._AT_WORK_S + 0.1)
+    assert not faults
 
 
 async def test_who_asks_without_end_is_answered_later():
