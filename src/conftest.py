@@ -1,10 +1,12 @@
 """For all tests: how OpenMP threads wait, tests without torch, and how many examples hypothesis tries."""
 
+import faulthandler
 import os
 import re
 import signal
 import sys
 
+import pytest
 from hypothesis import is_hypothesis_test, settings
 
 # As in the server, whoever imports torch first.
@@ -42,6 +44,16 @@ def pytest_configure(config):
     if _without_torch(config):
         assert "torch" not in sys.modules
         sys.meta_path.insert(0, _NoTorch())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown():
+    """End the process, with the stacks of all threads, where a fixture hangs: the limit of a test's time fires once."""
+    faulthandler.dump_traceback_later(120, exit=True, file=sys.__stderr__)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_ignore_collect(collection_path, config):

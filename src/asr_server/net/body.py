@@ -341,8 +341,7 @@ R = TypeVar("R")
 async def while_connected(receive: Receive, work: Coroutine[Any, Any, R]) -> R:
     """Return the result of `work`; when the client hangs up first, cancel `work` and raise `Cancelled`.
 
-    Call it after the body has been read, or before a WebSocket is accepted: nothing but its handshake and the end of
-    the connection can then be received.
+    Call it after the body has been read: the next message of `receive` can then only be the end of the connection.
     """
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_disconnected(receive))
@@ -359,5 +358,5 @@ async def while_connected(receive: Receive, work: Coroutine[Any, Any, R]) -> R:
 
 
 async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] not in ("http.disconnect", "websocket.disconnect"):
+    while (await receive())["type"] != "http.disconnect":
         pass

@@ -34,7 +34,6 @@ from asr_server import web
 from asr_server.core.errors import AsrError, Cancelled, InvalidKey, MissingKey
 from asr_server.net import credentials, websocket_io
 from asr_server.net.access import PROBES, AccessRules, Caller, reject_websocket
-from asr_server.net.body import while_connected
 from asr_server.net.credentials import fingerprint
 from asr_server.net.errors import http_response, internal_error_body
 from asr_server.net.loop_time import loop_time
@@ -129,7 +128,7 @@ class Edge:
                 caller = scope.setdefault("state", {}).get("caller")
                 share = caller.share if caller is not None else _address(connection)
                 if scope["type"] == "websocket":
-                    receive = await _in_turn(times.handshake(share), receive)
+                    receive = await _in_turn(times.handshake(share), receive, held)
             except Cancelled:
                 await send({"type": "websocket.close"})  # to nobody; the web server wants every handshake answered
                 return
@@ -195,22 +194,29 @@ class Edge:
         return Caller(owner)
 
 
-async def _in_turn(turn: Coroutine[Any, Any, None], receive: Receive) -> Receive:
+async def _in_turn(turn: Coroutine[Any, Any, None], receive: Receive, held: ExitStack) -> Receive:
     """Await the turn of a handshake, and return what receives the messages of its socket from the first one on.
 
     Raises `Cancelled` when the client has gone first: one that comes back would find the turns taken by the connections
-    that it has left.
+    that it has left. What is received last may still be awaited: to cancel it could lose a message. The route's first
+    call goes on with it, and where there is none, `held` cancels it.
     """
-    received = deque[Message]()
-
-    async def receive_and_keep() -> Message:
-        received.append(await receive())
-        return received[-1]
-
-    await while_connected(receive_and_keep, turn)
+    received = deque[asyncio.Future[Any]]()
+    held.callback(lambda: [message.cancel() for message in received])
+    waiting: asyncio.Future[Any] = asyncio.ensure_future(turn)
+    try:
+        await asyncio.sleep(0)  # most need not wait
+        while not waiting.done():
+            received.append(asyncio.ensure_future(receive()))
+            await asyncio.wait({waiting, received[-1]}, return_when=asyncio.FIRST_COMPLETED)
+            if not waiting.done() and received[-1].result()["type"] == "websocket.disconnect":
+                raise Cancelled("The client closed the connection.")
+        await waiting
+    finally:
+        waiting.cancel()
 
     async def receive_all() -> Message:
-        return received.popleft() if received else await receive()
+        return await (received.popleft() if received else receive())
 
     return receive_all
 
