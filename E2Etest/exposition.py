@@ -6,6 +6,17 @@ from collections.abc import Callable
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from asr_server.features.speech_output.encoding.formats import SpeechFormat
+from asr_server.features.translation.endpoint import PromptOutcome
+from asr_server.ops import server_metrics
+
+# The values of every label come from a closed set, so the number of series is bounded whatever callers send.
+LABEL_VALUES = {
+    **server_metrics.VALUES,
+    "format": tuple(SpeechFormat),
+    "outcome": (*server_metrics.VALUES["outcome"], *PromptOutcome),
+}
+
 Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 

@@ -8,8 +8,9 @@ import promql_parser
 import pytest
 import yaml
 
-from asr_server.http_app import LABEL_VALUES, METRICS
+from asr_server.app import METRICS
 from asr_server.ops.metric_spec import MetricKind
+from E2Etest.exposition import LABEL_VALUES
 
 PLACE = Path(__file__).parents[1] / "docs" / "run" / "observability"
 DOC = (PLACE.parent / "observability.md").read_text(encoding="utf-8")

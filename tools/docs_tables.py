@@ -10,13 +10,13 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from asr_server import feature_list
+from asr_server.app import METRICS
 from asr_server.core import errors
 from asr_server.core.settings import Settings
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
 from asr_server.features.realtime import event_reference
 from asr_server.features.speech_output import speech_socket
-from asr_server.http_app import METRICS
 from asr_server.live.machine.table import TABLE as TRANSITIONS
 from asr_server.net.errors import TABLE
 from asr_server_sizing import files

@@ -21,6 +21,7 @@ from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.fake import FakeAligner, FakeEngine
 from asr_server.engine.fake_script import FakeScript
 from asr_server.engine.registry import pass_tokens
+from asr_server.features.speakers import route as speakers_route
 from asr_server.features.speakers.diarization.conftest import ScriptedLiveSpeakers, ToneSpeakers
 from asr_server.features.speech_output import build as speech_build
 from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
@@ -79,10 +80,10 @@ class InProcessServer(Server):
             "PORT": str(port),
         }
         self._settings = _settings(given)
-        build_speakers = (lambda *_, **__: speakers) if speakers else composition.SpeakerClient
+        build_speakers = (lambda *_, **__: speakers) if speakers else speakers_route.SpeakerClient
         with (
             mock.patch.object(engine_core.registry, "build_aligning", self._build_engine),
-            mock.patch.object(composition, "SpeakerClient", build_speakers),
+            mock.patch.object(speakers_route, "SpeakerClient", build_speakers),
             mock.patch.object(speech_build.registry, "build", self._build_speech_engine),
         ):
             self._app = composition.create_app(self._settings)

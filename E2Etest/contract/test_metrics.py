@@ -9,12 +9,12 @@ import httpx
 import numpy as np
 import pytest
 
+from asr_server.app import METRICS
 from asr_server.engine.fake_script import FakeScript, Fault, Rule
-from asr_server.http_app import LABEL_VALUES, METRICS
 from asr_server.ops.metric_spec import NO_ROUTE, OF_GATEWAY, MetricKind
 from E2Etest import recordings
 from E2Etest.chaos import uploads
-from E2Etest.exposition import moved, scrape, total, value
+from E2Etest.exposition import LABEL_VALUES, moved, scrape, total, value
 from E2Etest.live.session import act, data, finals, open_session, pieces, upto_flush
 
 pytestmark = [pytest.mark.timeout(300)]

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from asr_server.http_app import METRICS
+from asr_server.app import METRICS
 from asr_server.ops.metric_spec import OF_GATEWAY, WorkerEnd
 from E2Etest.exposition import scrape, total, value
 from E2Etest.gateway.workers import kill_worker, wait_until_gone, worker_of

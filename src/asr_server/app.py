@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
 
 from fastapi import FastAPI
+from fastapi_offline import FastAPIOffline
 from loguru import logger
 
-from asr_server import engine_core, feature_list
-from asr_server import http_app as api
+from asr_server import __version__, engine_core, feature_list
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core import idle
@@ -26,41 +27,36 @@ from asr_server.engine.client import Drafting, EngineClient
 from asr_server.engine.feature import END_OF_TURN, EndOfTurnModel, Plan
 from asr_server.engine.protocol import Engine
 from asr_server.engine_core import ElsewhereEngines, OnFailure, Watch, by_name, log_state
-from asr_server.features.handover import handover
-from asr_server.features.shared_jobs.database import Database
-from asr_server.features.shared_jobs.database_store import DatabaseStore
-from asr_server.features.shared_jobs.shared_store import LEASE_S, SharedStore
-from asr_server.features.speakers.diarization.client import SpeakerClient
-from asr_server.features.speakers.enrolment import Enrolment
-from asr_server.features.speakers.recording_speakers import speaker_step
-from asr_server.features.speakers.session_speakers import LiveSpeakerOption
-from asr_server.features.speakers.speaker_names import SpeakerNames
-from asr_server.features.speakers.voices import UNREADABLE_VOICES, VOICES, VoiceStore
-from asr_server.features.speech_output.build import SharedThread, Speech, build_speech
-from asr_server.features.speech_output.observer import SharedThreadObserver, SpeechObserver
-from asr_server.features.speech_output.operations import SpeechMetrics, speech_failure
-from asr_server.features.speech_output.sessions import SpeechSessions
-from asr_server.features.speech_output.speech_jobs import SpeechJobs
-from asr_server.features.speech_output.synthesis import SpeechProcessor
-from asr_server.features.stereo.channels import channel_signal
-from asr_server.features.translation.translations import Translations
+from asr_server.jobs import route as jobs
 from asr_server.jobs.disk_store import DiskStore, JobFolders
 from asr_server.jobs.record import RecordFormat
 from asr_server.jobs.runner import JobKind, JobRunner, RecordingJobs
 from asr_server.jobs.store import JobLimits
+from asr_server.live import route as live
 from asr_server.live.inference import Engines
 from asr_server.live.sessions import LiveSessions
-from asr_server.net.access import AccessRules
+from asr_server.net import errors
+from asr_server.net.access import PROBES, AccessRules
 from asr_server.net.credentials import EphemeralKeys
+from asr_server.net.edge import Edge
+from asr_server.ops import health, metrics_route, page, server_metrics
 from asr_server.ops.health import not_live
 from asr_server.ops.server_metrics import Metrics
 from asr_server.processes import sandbox
-from asr_server.recordings.pipeline import PipelineResources, PrepareStep, RecordingPipeline, RequestProcessor
+from asr_server.recordings import route as recordings
+from asr_server.recordings.pipeline import (
+    PipelineResources,
+    RecordingPipeline,
+    RequestProcessor,
+    TranscriptTranslator,
+    mixed_signal,
+)
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState, OnState
 from asr_server.schedule.thread import EngineThread
-from asr_server.services import Services
+from asr_server.server_feature import CoreParts, LiveEndpoint, ObserverByItem
+from asr_server.services import FeatureParts, Services
 
 # Spans that one recording may have under way, in batches: enough that the next batch never waits for the decoder.
 _LOOK_AHEAD = 2
@@ -68,6 +64,17 @@ _TRIM_EVERY_S = 60.0
 _KEPT_FREE_BYTES = 64 * 1024 * 1024
 # Characters; a random key of this length has 96 bits even in hex digits.
 _LEAST_KEY_LENGTH = 24
+_ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
+_REFUSALS = {
+    401: "No key, or none of this server's.",
+    403: "A page or a name that the server does not answer to.",
+    429: "No room now; `Retry-After` says when to try again.",
+}
+
+Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
+
+SERVER_FEATURES = feature_list.server_features()
+METRICS = (*server_metrics.METRICS, *(metric for feature in SERVER_FEATURES for metric in feature.metrics))
 
 
 def create_app(
@@ -89,9 +96,8 @@ def create_app(
         _log_plan(resolved)
         _log_safety(settings)
         metrics = Metrics()
-        speech = SpeechMetrics(metrics)
-        watch = Watch(SharedThreadObserver(metrics.engine, speech), _tell(metrics), on_failure)
-        built = machinery(settings, resolved, watch, elsewhere, speech)
+        watch = Watch(metrics.engine, _tell(metrics), on_failure)
+        built = machinery(settings, resolved, watch, elsewhere, metrics)
         app.state.services = services = _services(settings, resolved, built, metrics, rules.ephemeral_keys)
         await services.jobs.start()
         tasks = [
@@ -108,9 +114,62 @@ def create_app(
             await services.jobs.close()
             await built.close()
 
-    app = api.create(lifespan, rules)
+    app = routed(lifespan, rules)
     app.state.model_id = resolved.model_id
     return app
+
+
+def routed(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules: AccessRules) -> FastAPI:
+    """The app without its services; `lifespan` puts them into `app.state.services`. `rules`: who gets in."""
+    app = FastAPIOffline(
+        title="asr-server",
+        version=__version__,
+        description="Speech to text on Qwen3-ASR, and text to speech, over the protocols that OpenAI's clients speak.",
+        redoc_url=None,
+        redirect_slashes=False,  # the address in a redirect would be the one behind a proxy
+        lifespan=lifespan,
+    )
+    for router in (health.router, metrics_route.router, health.models_router, recordings.router, jobs.router):
+        app.include_router(router)
+    endpoint: LiveEndpoint = live.transcribe
+    for feature in SERVER_FEATURES:
+        endpoint = feature.live_endpoint(endpoint)
+        for router in feature.routers:
+            app.include_router(router)
+    app.include_router(live.router(endpoint))
+    app.include_router(page.router)
+    app.state.gauges = (*metrics_route.GAUGES, *(feature.gauges for feature in SERVER_FEATURES))
+    app.state.health_sections = tuple(feature.health for feature in SERVER_FEATURES)
+    app.router.default = errors.not_found
+    errors.install_handlers(app)
+    app.add_middleware(Edge, rules=rules)
+    _document_what_is_ours(app, keyed=bool(rules.api_keys))
+    return app
+
+
+def _document_what_is_ours(app: FastAPI, *, keyed: bool) -> None:
+    """Put the responses of the access check and the keys into the schema.
+
+    Take FastAPI's 422 out of it: no route answers with it, wrong values are a 400 in our envelope.
+    """
+    make = app.openapi
+    refusals = {str(status): {"description": words, "content": _ERROR} for status, words in _REFUSALS.items()}
+
+    def openapi() -> dict[str, Any]:
+        schema = make()
+        for path, operations in schema["paths"].items():
+            for operation in operations.values():
+                operation["responses"].pop("422", None)
+                if path not in PROBES:
+                    operation["responses"] = {**refusals, **operation["responses"]}
+                    operation |= {"security": [{"key": []}]} if keyed else {}
+        for name in ("HTTPValidationError", "ValidationError"):
+            schema["components"]["schemas"].pop(name, None)
+        if keyed:
+            schema["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+        return schema
+
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI documents this as the way to change the schema
 
 
 async def drain(app: FastAPI) -> None:
@@ -122,8 +181,7 @@ async def drain(app: FastAPI) -> None:
     if not not_live(services):  # a failed engine accepts nothing, and was unready before
         await asyncio.sleep(services.settings.drain_delay_s)
     services.jobs.drain()
-    services.of(SpeechProcessor).drain()
-    await asyncio.gather(services.live.drain(), services.of(SpeechSessions).drain())
+    await asyncio.gather(services.live.drain(), *(parts.drain() for parts in services.features))
 
 
 def _tell(metrics: Metrics) -> OnState:
@@ -145,24 +203,20 @@ class Machinery:
     drafting: Drafting | None  # None where nothing is drafted
     admission: Admission
     decoder: Decoder
-    speakers: SpeakerClient | None
+    features: Sequence[FeatureParts]
     pipeline: RecordingPipeline
-    translations: Translations
     processor: RequestProcessor
-    speech: Speech
 
     @property
     def idle_owners(self) -> list[IdleOwner]:
         """Return those whose processes are ended when they are idle."""
-        return [self.decoder, self.speech.encoder, *([self.speakers] if self.speakers is not None else [])]
+        return [self.decoder, *(owner for parts in self.features for owner in parts.idle_owners)]
 
     async def close(self) -> None:
-        """End the connections, the decoder's child and the engine's thread."""
-        await self.translations.close()
+        """End the parts of the features, the decoder's child and the engine's thread."""
+        for parts in self.features:
+            await parts.close()
         await self.decoder.close()
-        if self.speakers is not None:
-            await self.speakers.close()
-        await self.speech.close()
         await asyncio.to_thread(self.thread.close)
 
 
@@ -171,10 +225,11 @@ def machinery(
     resolved: Plan,
     watch: Watch = engine_core.NOBODY,
     elsewhere: ElsewhereEngines | None = None,
-    speech: SpeechObserver | None = None,
+    metrics: Metrics | None = None,
 ) -> Machinery:
     """Build it; each model is loaded by its first job. `elsewhere`: engines in other processes."""
-    core = engine_core.build(settings, resolved, watch, elsewhere)
+    observers = ObserverByItem(watch.engine)
+    core = engine_core.build(settings, resolved, replace(watch, engine=observers), elsewhere)
     thread = core.thread
     admission = Admission(
         settings.max_queue_audio_s,
@@ -183,7 +238,8 @@ def machinery(
         streams=core.streams,
     )
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s), idle_timeout_s=settings.idle_timeout)
-    speakers = _speakers(settings, resolved)
+    parts = CoreParts(settings, resolved, thread, core.speaking, decoder, observers, watch.on_failure, metrics)
+    features = [feature.build(parts) for feature in SERVER_FEATURES if feature.build is not None]
     clients = {name: EngineClient(thread, model.traits, name) for name, model in by_name(resolved).items()}
     drafting = _drafting(resolved, clients)
     client = clients[DEFAULT] = EngineClient(thread, resolved.traits, drafting=drafting)
@@ -194,25 +250,14 @@ def machinery(
         settings.request_timeout,
         _LOOK_AHEAD * resolved.max_batch,
         others={name: each for name, each in clients.items() if name != DEFAULT},
-        open_signal=channel_signal,
-        steps=_recording_steps(settings, decoder, speakers),
+        open_signal=next((parts.signal for parts in features if parts.signal is not None), mixed_signal),
+        steps=[step for parts in features for step in parts.steps],
     )
     pipeline = RecordingPipeline(resources)
-    translations = Translations(settings)
-    processor = RequestProcessor(pipeline, settings, thread.request_clock, translations)
-    return Machinery(
-        core.engines,
-        thread,
-        clients,
-        drafting,
-        admission,
-        decoder,
-        speakers,
-        pipeline,
-        translations,
-        processor,
-        build_speech(settings, resolved, SharedThread(thread, core.speaking), speech, watch.on_failure),
-    )
+    translators = (parts.translator for parts in features if parts.translator is not None)
+    translator = next(translators, TranscriptTranslator())
+    processor = RequestProcessor(pipeline, settings, thread.request_clock, translator)
+    return Machinery(core.engines, thread, clients, drafting, admission, decoder, features, pipeline, processor)
 
 
 def _drafting(resolved: Plan, clients: Mapping[str, EngineClient]) -> Drafting | None:
@@ -222,17 +267,6 @@ def _drafting(resolved: Plan, clients: Mapping[str, EngineClient]) -> Drafting |
     return make(clients[resolved.fast_model_id])
 
 
-def _speakers(settings: Settings, resolved: Plan) -> SpeakerClient | None:
-    source = resolved.value("speakers")
-    return SpeakerClient(source, idle_timeout_s=settings.idle_timeout) if source else None
-
-
-def _recording_steps(settings: Settings, decoder: Decoder, speakers: SpeakerClient | None) -> list[PrepareStep]:
-    if speakers is None:
-        return []
-    return [speaker_step(speakers, SpeakerNames(speakers, decoder, VoiceStore(settings.state_dir)))]
-
-
 def _services(
     settings: Settings, resolved: Plan, built: Machinery, metrics: Metrics, ephemeral_keys: EphemeralKeys
 ) -> Services:
@@ -240,7 +274,6 @@ def _services(
     accurate = clients.pop(DEFAULT)
     fast = clients[resolved.fast_model_id] if resolved.is_active("dual_model") else accurate
     engines = Engines(fast, accurate, metrics.live, clients)
-    voices = VoiceStore(settings.state_dir)
     return Services(
         settings=settings,
         plan=resolved,
@@ -251,23 +284,14 @@ def _services(
         decoder=built.decoder,
         pipeline=built.pipeline,
         live=LiveSessions(settings, engines, built.admission, _end_of_turn(resolved)),
-        live_options=(handover.read_opening, LiveSpeakerOption(built.speakers, voices).read_opening),
         processor=built.processor,
         drafting=built.drafting,
-        jobs=_jobs(settings, (RecordingJobs(built.processor), SpeechJobs(built.speech.processor))),
+        jobs=_jobs(settings, (RecordingJobs(built.processor), *(kind for one in built.features for kind in one.jobs))),
         ephemeral_keys=ephemeral_keys,
         metrics=metrics,
         started_s=time.monotonic(),
-        features={type(service): service for service in _feature_services(settings, resolved, built, voices)},
-        failures=(lambda: speech_failure(built.speech.processor),),
+        features=built.features,
     )
-
-
-def _feature_services(settings: Settings, resolved: Plan, built: Machinery, voices: VoiceStore) -> tuple[object, ...]:
-    enrolment = Enrolment(
-        built.speakers or resolved.reason("speakers"), built.decoder, voices, time_limit_s=settings.request_timeout
-    )
-    return built.translations, voices, enrolment, built.speech.processor, built.speech.sessions
 
 
 def _end_of_turn(resolved: Plan) -> EndOfTurnModel | None:
@@ -290,17 +314,17 @@ def _job_limits(settings: Settings) -> JobLimits:
 
 def _jobs(settings: Settings, kinds: tuple[JobKind, ...]) -> JobRunner:
     records = RecordFormat(one for kind in kinds for one in kind.request_types)
-    limits, url = _job_limits(settings), settings.jobs_database_url.get_secret_value()
-    if not url:
-        return JobRunner(kinds, limits, DiskStore(limits, lambda: _job_folders(settings, records)))
-    rows = DatabaseStore(Database(url), LEASE_S, records)
-    return JobRunner(kinds, limits, SharedStore(rows, limits, settings.state_dir))
+    limits = _job_limits(settings)
+    stores = (feature.job_store(settings, limits, records) for feature in SERVER_FEATURES)
+    chosen = next((store for store in stores if store is not None), None)
+    return JobRunner(kinds, limits, chosen or DiskStore(limits, lambda: _job_folders(settings, records)))
 
 
 def _job_folders(settings: Settings, records: RecordFormat) -> JobFolders:
     """Raises `JobsUnavailable`: everything but jobs works without."""
+    others = [name for feature in SERVER_FEATURES for name in feature.state_folders]
     try:
-        return JobFolders(settings.state_dir.expanduser(), records, (VOICES, UNREADABLE_VOICES))
+        return JobFolders(settings.state_dir.expanduser(), records, others)
     except RuntimeError:  # pathlib's
         raise JobsUnavailable("STATE_DIR cannot be used (this user has no home directory).") from None
 
@@ -309,9 +333,8 @@ async def _make_ready(services: Services) -> None:
     if services.settings.preload:
         try:
             await asyncio.wrap_future(services.thread.load())
-            speech = services.of(SpeechProcessor)
-            if not speech.silent_because:
-                await speech.warm_up()
+            for parts in services.features:
+                await parts.warm_up()
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
     services.ready = True

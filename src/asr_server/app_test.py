@@ -104,16 +104,3 @@ async def test_a_pass_shows_that_it_moves_to_whoever_asks_whether_the_engine_liv
     finally:
         await built.close()
     assert len(ticks) >= 5 * heard.passes
-
-
-async def test_a_fresh_server_takes_two_long_texts_at_once(tmp_path):
-    """What speaks on a CPU is many times faster than what is guessed of a recogniser, and so is its first guess."""
-    settings = Settings(_env_file=None, model_id="fake", speech="espeak", state_dir=str(tmp_path))
-    built = server.machinery(settings, feature_list.resolve(settings, capabilities.probe()))
-    admission = built.speech.processor.admission
-    try:
-        with admission.hold() as first, admission.hold() as second:
-            for ticket in (first, second):
-                admission.measure(ticket, settings.max_speech_chars / 14)
-    finally:
-        await built.close()

@@ -1,7 +1,7 @@
 """The features of this server, each in a folder of its own with its code, its tests and its page of the docs.
 
-All but `speakers` and `speech_output`, which `app.py` names too, can be deleted with their line in `FEATURES`, and the
-tests of everything else still pass. Features that the engine does not know are named in `app.py` and `http_app.py`.
+Each can be deleted with its line in `FEATURES`, and the tests of everything but the features that are built on it still
+pass.
 """
 
 from __future__ import annotations
@@ -16,23 +16,37 @@ from asr_server.engine.qwen_asr.model_cache import Bundled
 from asr_server.features import (
     drafts,
     encoders,
+    gateway,
+    handover,
     host,
     moonshine,
     piper,
+    realtime,
     remote_engine,
+    shared_jobs,
     speakers,
     speech_output,
+    stereo,
+    translation,
     turns,
 )
+from asr_server.server_feature import ServerFeature, ServerHook
 
+# What a client sends is read by the features in this order.
 FEATURES: tuple[Feature, ...] = (
     encoders.FEATURE,
     moonshine.FEATURE,
+    translation.FEATURE,
+    handover.FEATURE,
     speakers.FEATURE,
+    stereo.FEATURE,
     speech_output.FEATURE,
+    realtime.FEATURE,
+    shared_jobs.FEATURE,
     drafts.FEATURE,
     remote_engine.FEATURE,
     host.FEATURE,
+    gateway.FEATURE,
     turns.FEATURE,
     piper.FEATURE,
 )
@@ -50,6 +64,12 @@ def resolve(
     resolved = plan.resolve(settings, machine or capabilities.probe(), FEATURES if features is None else features)
     places = {name: place for place, name in enumerate(_SERVER_OPTIONS)}
     return replace(resolved, options=tuple(sorted(resolved.options, key=lambda option: places.get(option.name, -1))))
+
+
+def server_features() -> tuple[ServerFeature, ...]:
+    """Import and return what the features add to the server."""
+    hooks = (value for feature in FEATURES for value in feature.extends if isinstance(value, ServerHook))
+    return tuple(hook.load() for hook in hooks)
 
 
 def bundled_models() -> Bundled:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -13,22 +13,50 @@ from asr_server.net.access import Caller
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder
+    from asr_server.core.idle import IdleOwner
     from asr_server.core.settings import Settings
     from asr_server.engine.catalog import Catalog
     from asr_server.engine.client import Drafting
     from asr_server.engine.feature import Plan
     from asr_server.engine.protocol import Engine
-    from asr_server.jobs.runner import JobRunner
+    from asr_server.jobs.runner import JobKind, JobRunner
     from asr_server.live.options import OpeningReader
     from asr_server.live.sessions import LiveSessions
     from asr_server.net.credentials import EphemeralKeys
     from asr_server.ops.server_metrics import Metrics
-    from asr_server.recordings.pipeline import RecordingPipeline, RequestProcessor
+    from asr_server.recordings.pipeline import (
+        OpenSignal,
+        PrepareStep,
+        RecordingPipeline,
+        RequestProcessor,
+        TranscriptTranslator,
+    )
     from asr_server.schedule.admission import Admission
     from asr_server.schedule.thread import EngineThread
 
 
 T = TypeVar("T")
+
+
+async def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureParts:
+    """The parts of one feature in a running server or command."""
+
+    services: Sequence[object] = ()  # what its routes call; `Services.of` finds them by class
+    steps: Sequence[PrepareStep] = ()  # of recordings
+    signal: OpenSignal | None = None  # opens a recording in place of the mix of its channels
+    translator: TranscriptTranslator | None = None
+    read_opening: OpeningReader | None = None  # reads the feature's options of a live session
+    jobs: Sequence[JobKind] = ()
+    idle_owners: Sequence[IdleOwner] = ()  # their processes are ended when they are idle
+    failure: Callable[[], str] = lambda: ""  # why the process should be restarted, "" if it should not
+    warm_up: Callable[[], Awaitable[None]] = _nothing  # after the preload of the models
+    drain: Callable[[], Awaitable[None]] = _nothing  # ends its sessions in order, before the sockets are closed
+    close: Callable[[], Awaitable[None]] = _nothing
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,23 +72,19 @@ class Services:
     decoder: Decoder
     pipeline: RecordingPipeline
     live: LiveSessions
-    live_options: tuple[OpeningReader, ...]  # of features, in the order in which they read what a client asks for
     processor: RequestProcessor
     drafting: Drafting | None  # None where no model drafts for the default
     jobs: JobRunner
     ephemeral_keys: EphemeralKeys
     metrics: Metrics
     started_s: float
-    features: Mapping[type, object]  # what the routes of features call, by class
-    failures: Sequence[Callable[[], str]] = ()  # of features: why the process should be restarted, "" if it should not
+    features: Sequence[FeatureParts]
     ready: bool = False  # turns true after the preload
     draining: bool = False  # turns true at shutdown
 
     def of(self, kind: type[T]) -> T:
         """Return the service of a feature by its class."""
-        found = self.features[kind]
-        assert isinstance(found, kind)
-        return found
+        return next(one for parts in self.features for one in parts.services if isinstance(one, kind))
 
 
 # Coroutines, though they wait for nothing: FastAPI calls a plain function in a thread, which gets the interpreter's

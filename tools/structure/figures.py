@@ -26,8 +26,8 @@ from tools.structure.source import Function, Module, Source, cycles
 
 # A docstring that begins with one of these has no subject and verb of its own.
 _BEGINNING = re.compile(r"(The same|What|Whether|Those|That|Of|Whose|Who|It|Which|Where|When|Why|How|For|From)\b(?!')")
-# The modules that put the product together may import more than others, and features.
-_COMPOSITION = ("app", "http_app")
+# The modules that put the product together may import more than others.
+_COMPOSITION = ("app", "feature_list")
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,9 @@ def _paths(source: Source) -> Iterator[Figure]:
 def _imports(source: Source) -> Iterator[Figure]:
     """All imports count: those in functions and those under TYPE_CHECKING too."""
     importers = Counter(name for imports in source.imports.values() for name in imports)
-    single = sorted((source.size([name]), name) for name, count in importers.items() if count == 1)
+    features = source.imports.get("feature_list", ())  # the list alone imports a feature
+    once = [name for name, count in importers.items() if count == 1 and name not in features]
+    single = sorted((source.size([name]), name) for name in once)
     found = [f"{size:5} {name}" for size, name in single]
     share = _percent(len(single), len(source.modules))
     yield Figure("single_importers", share, 12, "modules with one importer, in per cent of all", found)
@@ -95,9 +97,9 @@ def _imports(source: Source) -> Iterator[Figure]:
     yield _counted("import_cycles", groups, 0, "groups of modules that import each other, also lazily")
     fan_out = sorted(((len(i), name) for name, i in source.imports.items() if name not in _COMPOSITION), reverse=True)
     found = [f"{count:5} {name}" for count, name in fan_out]
-    uses = [(name, i) for name in core(source) if name not in _COMPOSITION for i in source.imports[name]]
+    uses = [(name, i) for name in core(source) for i in source.imports[name]]
     named = sorted(f"{name} imports {i}" for name, i in uses if i.startswith("features."))
-    yield _counted("feature_imports", named, 0, "imports of features by the core, except app.py and http_app.py")
+    yield _counted("feature_imports", named, 0, "imports of features by the core")
     yield Figure("fan_out", fan_out[0][0], 20, "most modules that one module imports, except app.py", found)
 
 

@@ -292,17 +292,7 @@ def count(text: str) -> int:
 
 def port(text: str) -> int:
     """Return a TCP port, but not 0."""
-    return _within(text, 1, 65_535)
-
-
-def callers(text: str) -> int:
-    """Return a number of callers, at most the number of connections of one client."""
-    return _within(text, 1, 100)
-
-
-def sessions(text: str) -> int:
-    """Return a number of live sessions; 0 for none."""
-    return _within(text, 0, 100)
+    return within(text, 1, 65_535)
 
 
 def _term(text: str) -> tuple[str, str]:
@@ -320,18 +310,19 @@ def _known_speaker(text: str) -> tuple[str, Path]:
 
 
 def _people(text: str) -> int:
-    return _within(text, 1, 40)
+    return within(text, 1, 40)
 
 
 def _columns(text: str) -> int:
-    return _within(text, 2, 200)
+    return within(text, 2, 200)
 
 
 def _lines(text: str) -> int:
-    return _within(text, 1, 4)
+    return within(text, 1, 4)
 
 
-def _within(text: str, least: int, most: int) -> int:
+def within(text: str, least: int, most: int) -> int:
+    """Return a whole number of this range."""
     if not text.isdigit() or not least <= int(text) <= most:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from {least} to {most}")
     return int(text)

@@ -37,7 +37,7 @@ COMMANDS = {
     "completion": "print a script with which a shell completes commands, options and values",
 }
 # Commands that distributions of their own add, each by an entry point of its name in the group `asr_server.commands`.
-EXTRAS = {"cluster": "asr-server-ray", "size": "asr-server-sizing"}
+EXTRAS = {"cluster": "asr-server-ray", "bench": "asr-server-sizing", "size": "asr-server-sizing"}
 # Started by other commands and by the scripts of `completion`, not by users.
 HIDDEN = ("worker", "complete")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from asr_server.app import Machinery
     from asr_server.client.speech import SpeakingVoice, SpeechFields
     from asr_server.features.speech_output.requests import SpeechEvent
+    from asr_server.features.speech_output.synthesis import SpeechProcessor
 
 EXAMPLES = (
     'asr-server speak "Dinner is ready." -o dinner.mp3',
@@ -283,10 +284,10 @@ async def _speak_here(text: str, fields: SpeechFields, write: Write) -> tuple[st
         if isinstance(event, AudioChunk):
             write(event.data)
 
-    built = _machinery()
+    built, processor = _machinery()
     try:
-        prepared = built.speech.processor.prepare(request)
-        await built.speech.processor.speak(prepared, emit)
+        prepared = processor.prepare(request)
+        await processor.speak(prepared, emit)
     finally:
         await built.close()
     return prepared.ignored
@@ -297,24 +298,27 @@ async def _voices_here() -> list[SpeakingVoice]:
     from asr_server.client.speech import voice_of
     from asr_server.features.speech_output.voice_list import voice_list
 
-    built = _machinery()
+    built, processor = _machinery()
     try:
-        listed = voice_list([client.traits for client in built.speech.processor.engines.named])
+        listed = voice_list([client.traits for client in processor.engines.named])
     finally:
         await built.close()
     return [voice_of(voice.model_dump()) for voice in listed.data]
 
 
-def _machinery() -> Machinery:
-    """Raises `PlanError` and `SettingsError`."""
+def _machinery() -> tuple[Machinery, SpeechProcessor]:
+    """Return the parts of a server, and the one that speaks. Raises `PlanError` and `SettingsError`."""
     from asr_server import feature_list
     from asr_server.app import machinery
     from asr_server.cli.backends import local_settings
     from asr_server.core import logger
+    from asr_server.features.speech_output.synthesis import SpeechProcessor
 
     settings = local_settings(None)
     logger.configure(settings.log_level, as_json=False)
-    return machinery(settings, feature_list.resolve(settings))
+    built = machinery(settings, feature_list.resolve(settings))
+    services = (service for parts in built.features for service in parts.services)
+    return built, next(service for service in services if isinstance(service, SpeechProcessor))
 
 
 @contextmanager

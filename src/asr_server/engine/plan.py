@@ -43,10 +43,6 @@ ONLY_DTYPE = Dtype.FLOAT32.value, "the only one of this engine"
 _ATTENTION = Option("attention", True, "sdpa", _ATTENTION_REASON)
 
 _FAKE_REASON = f"MODEL_ID={FAKE}: answers are scripted and no model runs; for tests only"
-_GATEWAY_REASONS = {
-    True: "as set; the model runs in a process of its own, which ends when idle and is started again after a crash",
-    False: "not set; one process, which unloads the model when idle",
-}
 
 
 def resolve(settings: Settings, capabilities: Capabilities, features: Sequence[Feature] = ()) -> Plan:
@@ -124,7 +120,7 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
         *of_torch,
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
         *filter(None, [place.option]),
-        *server_options(settings, model.value),
+        *model_options.options(settings, model.value),
     )
     return Plan(
         engine=engine,
@@ -234,19 +230,6 @@ def _conflicts(asked: Asked, engine: str, model_id: str) -> Iterator[str]:
         yield f"DEVICE={settings.device}: {model_id} runs on the CPU only; unset it."
     if engine not in (QWEN, FAKE) and settings.dtype not in (Dtype.AUTO, Dtype.FLOAT32):
         yield f"DTYPE={settings.dtype.value}: {model_id} runs in float32 only; unset it."
-
-
-def server_options(settings: Settings, model_id: str) -> Iterator[Option]:
-    """Yield the options that do not concern the engine."""
-    yield Option("gateway_mode", settings.gateway_mode, "", _GATEWAY_REASONS[settings.gateway_mode])
-    yield _translation(settings)
-    yield from model_options.options(settings, model_id)
-
-
-def _translation(settings: Settings) -> Option:
-    if settings.openai_base_url and settings.translate_model:
-        return Option("translation", True, settings.translate_model, "by the endpoint at OPENAI_BASE_URL")
-    return Option("translation", False, "", "OPENAI_BASE_URL and TRANSLATE_MODEL are not both set")
 
 
 def _aligner(settings: Settings, engine: str, added: ModelFeature | None) -> tuple[str, str]:

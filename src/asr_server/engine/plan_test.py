@@ -219,14 +219,6 @@ def test_threads_are_the_machines_unless_they_are_set():
         plan.resolve(_settings(cpu_threads=2, model_id="fake"), machine)
 
 
-@pytest.mark.parametrize("gateway", [True, False])
-def test_the_gateway_is_an_option_like_any_other(gateway):
-    """The gateway is in the plan, on or off, with the reason."""
-    (line,) = (o for o in plan.resolve(_settings(gateway_mode=gateway), NO_GPU).options if o.name == "gateway_mode")
-    assert line.active is gateway
-    assert line.reason
-
-
 def test_an_installation_without_torch_says_what_to_install():
     """The error has the commands."""
     slim = Capabilities(gpu=False, torch_cuda=False, qwen=False)

@@ -1,5 +1,6 @@
 """Each feature can be taken away: without its folder and its line in `FEATURES`, the rest of the server works."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -10,33 +11,47 @@ import pytest
 from asr_server import feature_list
 
 SOURCE = Path(__file__).parents[2]
-# `app.py` names these still.
-_NEEDED = {"speakers", "speech_output"}
-NAMES = [feature.name for feature in feature_list.FEATURES if feature.name not in _NEEDED]
-# Tests of what the features plug into; all of the core's would take minutes.
-TESTS = (
+FEATURES = Path(__file__).parent
+# Tests of what all features plug into, and of what those of the engine do; all of the core's would take minutes.
+SERVER = ("app_test.py", "layers_test.py", "live", "jobs", "recordings", "ops")
+ENGINE = (
     *("engine/plan_test.py", "engine/fake_test.py", "engine/client_test.py", "engine/aligning_test.py"),
     *("engine/row_test.py", "engine/torch", "engine/qwen_asr/engine_test.py", "engine/qwen_asr/model_cache_test.py"),
-    *("features/speech_output/options_test.py", "app_test.py", "layers_test.py", "live"),
+    *("app_test.py", "layers_test.py"),
 )
+_OF_ENGINE = {"encoders", "moonshine", "drafts", "remote_engine", "host", "turns", "piper"}
+
+
+def _built_on(name):
+    """Return the feature and those that import it, or import one that does."""
+    found, more = set(), {name}
+    while more:
+        found |= more
+        imported = re.compile(rf"asr_server\.features(\.| import )({'|'.join(found)})\b")
+        files = (path for path in FEATURES.glob("*/**/*.py") if not path.name.endswith("_test.py"))
+        using = {path.relative_to(FEATURES).parts[0] for path in files if imported.search(path.read_text())}
+        more = using - found
+    return found
 
 
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [feature.name for feature in feature_list.FEATURES])
 def test_the_core_works_without(name, tmp_path):
-    """The feature is removed from a copy of the source."""
+    """The feature is removed from a copy of the source, with those that are built on it."""
     shutil.copytree(SOURCE, tmp_path / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    package = tmp_path / "src" / "asr_server"
-    shutil.rmtree(package / "features" / name)
+    package, removed = tmp_path / "src" / "asr_server", _built_on(name)
     listed = package / "feature_list.py"
-    left = [line for line in listed.read_text().splitlines() if line.strip() not in (f"{name},", f"{name}.FEATURE,")]
-    listed.write_text("\n".join(left))
+    lines = listed.read_text().splitlines()
+    for each in removed:
+        shutil.rmtree(package / "features" / each)
+        lines = [line for line in lines if line.strip() not in (f"{each},", f"{each}.FEATURE,")]
+    listed.write_text("\n".join(lines))
     assert f"{name}.FEATURE" not in listed.read_text()
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:schemathesis", "-c", "/dev/null", "--rootdir", tmp_path]
         + ["-o", "asyncio_mode=auto", "-o", "python_files=*_test.py", "-m", "not nightly"]
-        + [str(package / path) for path in TESTS],
+        + [str(package / path) for path in (ENGINE if name in _OF_ENGINE else SERVER)],
         env={"PYTHONPATH": f"{tmp_path / 'src'}:{SOURCE.parent}", "PATH": "/usr/bin:/bin"},
         cwd=tmp_path,
         capture_output=True,

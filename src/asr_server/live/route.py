@@ -62,8 +62,9 @@ async def transcribe(socket: WebSocket) -> None:
 
 async def _run(socket: WebSocket, services: Services) -> None:
     opening = Opening(actions.parse_query(socket.query_params))
-    for read_opening in services.live_options:
-        opening = await read_opening(socket, opening)
+    for parts in services.features:
+        if parts.read_opening is not None:
+            opening = await parts.read_opening(socket, opening)
     connection = await _connect(services, opening, socket)
     end: Message = {}
     try:

@@ -7,7 +7,7 @@ import pytest
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from asr_server import http_app as app
+from asr_server import app
 from asr_server.core import errors
 from asr_server.core.settings import Settings
 from asr_server.net.access import AccessRules
@@ -87,7 +87,7 @@ def test_a_fault_of_ours_has_its_request_id_too():
         yield
 
     rules = AccessRules.of(Settings(_env_file=None))
-    with TestClient(app.create(without_services, rules), raise_server_exceptions=False) as client:
+    with TestClient(app.routed(without_services, rules), raise_server_exceptions=False) as client:
         answer = client.get("/health", headers={"X-Request-ID": "abc", "Host": "localhost"})
     assert (answer.status_code, answer.headers["x-request-id"]) == (500, "abc")
     assert answer.json()["error"]["type"] == "server_error"

@@ -36,7 +36,7 @@ from asr_server.text import languages
 
 router = APIRouter(tags=["operations"])
 
-# Returns fields of `HealthBody` that a feature knows. `http_app` lists these functions.
+# Returns the fields of `HealthBody` that a feature knows.
 HealthSection = Callable[[Services], Mapping[str, Any]]
 
 
@@ -204,7 +204,7 @@ def not_live(services: Services, snapshot: EngineSnapshot | None = None) -> str:
     loading = engine.loading or AlignerState.LOADING in aligners
     stuck = engine.busy and engine.heartbeat_age_s > services.settings.engine_hang_s and not loading
     reason = engine.failure or ("the engine thread does not move" if stuck or not engine.alive else "")
-    return reason or next((found for failure in services.failures if (found := failure())), "")
+    return reason or next((found for parts in services.features if (found := parts.failure())), "")
 
 
 def not_ready(services: Services) -> str:

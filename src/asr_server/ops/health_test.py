@@ -14,7 +14,6 @@ from asr_server.core.settings import Settings
 from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import EngineInfo
 from asr_server.ops import health
-from asr_server.ops.schemas import SpeechQueueBody
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Job
 from asr_server.schedule.thread import EngineThread
@@ -56,13 +55,6 @@ class _Live:
         return 0
 
 
-def _section(services):
-    """The fields that features give."""
-    queue = SpeechQueueBody(texts=0, sentences_left=0, held_s=0.0, limit_s=100.0)
-    silent = {"speech_state": "off", "speech_model": "", "speech_error": "", "speech_queue": queue}
-    return {"speakers_state": "unloaded", **silent}
-
-
 @pytest.fixture
 def batch():
     return _Hanging()
@@ -75,7 +67,7 @@ def app(batch):
     thread = EngineThread(batch, idle_timeout_s=0)
     app = FastAPI()
     app.include_router(health.router)
-    app.state.health_sections = (_section,)
+    app.state.health_sections = ()
     app.state.services = SimpleNamespace(
         settings=settings,
         plan=plan.resolve(settings, capabilities.probe()),
@@ -85,7 +77,7 @@ def app(batch):
         admission=Admission(100.0),
         jobs=SimpleNamespace(pending=0),
         live=_Live(),
-        failures=(),
+        features=(),
         started_s=time.monotonic(),
         ready=True,
         draining=False,

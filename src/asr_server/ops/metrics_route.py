@@ -1,4 +1,4 @@
-"""`GET /metrics`: all metrics for Prometheus. `server_metrics.py` keeps the counters; `http_app.GAUGES` the gauges."""
+"""`GET /metrics`: all metrics for Prometheus. `server_metrics.py` keeps the counters; `GAUGES` reads the rest."""
 
 from __future__ import annotations
 
@@ -121,3 +121,6 @@ def server_gauges(services: Services) -> Iterable[MetricSample]:
     yield single(table.UPTIME, time.monotonic() - services.started_s)
     plan = services.plan
     yield MetricSample(table.BUILD, {(__version__, plan.engine, plan.device, plan.dtype): 1})
+
+
+GAUGES: tuple[ReadGauges, ...] = (engine_gauges, work_gauges, live_gauges, server_gauges)

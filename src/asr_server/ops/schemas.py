@@ -74,10 +74,10 @@ class ModelStateBody(BaseModel):
 class SpeechQueueBody(BaseModel):
     """Texts that are being spoken."""
 
-    texts: int
-    sentences_left: int = Field(description="Of these texts, those that are not spoken yet.")
-    held_s: float = Field(description="Seconds of speech that are accepted and not yet spoken.")
-    limit_s: float = Field(description="MAX_QUEUE_SPEECH_S.")
+    texts: int = 0
+    sentences_left: int = Field(default=0, description="Of these texts, those that are not spoken yet.")
+    held_s: float = Field(default=0.0, description="Seconds of speech that are accepted and not yet spoken.")
+    limit_s: float = Field(default=0.0, description="MAX_QUEUE_SPEECH_S.")
 
 
 class HealthBody(BaseModel):
@@ -109,13 +109,15 @@ class HealthBody(BaseModel):
     aligner_id: str
     aligner_state: Literal["unloaded", "loading", "loaded", "failed"]
     aligner_error: str = Field(description="Why the aligner could not be loaded; empty when it could.")
-    speakers_state: Literal["unloaded", "loaded"] = Field(description="Of the process that tells speakers apart.")
-    speech_state: Literal["off", "unloaded", "loading", "loaded", "failed"] = Field(
-        description="Of what speaks. `off`: nothing does; the option `speech` of the plan says why."
+    speakers_state: Literal["unloaded", "loaded"] = Field(
+        "unloaded", description="Of the process that tells speakers apart."
     )
-    speech_model: str = Field(description="What speaks; empty: nothing does.")
-    speech_error: str = Field(description="Why its last load failed; empty when it did not.")
-    speech_queue: SpeechQueueBody
+    speech_state: Literal["off", "unloaded", "loading", "loaded", "failed"] = Field(
+        "off", description="Of what speaks. `off`: nothing does; the option `speech` of the plan says why."
+    )
+    speech_model: str = Field("", description="What speaks; empty: nothing does.")
+    speech_error: str = Field("", description="Why its last load failed; empty when it did not.")
+    speech_queue: SpeechQueueBody = SpeechQueueBody()
     queue: QueueBody
     live: LiveBody
     capacity: CapacityBody

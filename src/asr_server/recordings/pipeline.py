@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from loguru import logger
 
 from asr_server.audio.decode import Progress
 from asr_server.core.audio import samples_to_ms
-from asr_server.core.errors import DeadlineExceeded
+from asr_server.core.errors import DeadlineExceeded, TranslationUnavailable
 from asr_server.core.transcript import Segment, Timings, Transcript
 from asr_server.engine.client import until
 from asr_server.recordings.render import cue_config, render, time_source
@@ -400,14 +400,16 @@ def _main_language(segments: Sequence[Segment]) -> str:
     return weights.most_common(1)[0][0] if weights else ""
 
 
-class TranscriptTranslator(Protocol):
-    """Makes the answers to translation requests."""
+class TranscriptTranslator:
+    """Makes the answers to translation requests. This one refuses them."""
 
     def check(self) -> None:
         """Raise `TranslationUnavailable` if nothing can be translated. For the time before a body is read."""
+        raise TranslationUnavailable("This server does not translate.")
 
     async def answer(self, transcript: Transcript, request: TranslationRequest, limit_s: float) -> Result:
         """Return the answer within `limit_s`. Raises `TranslationUnavailable` and `TranslationFailed`."""
+        raise TranslationUnavailable("This server does not translate.")
 
 
 class RequestProcessor:

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from asr_server.core.setting_types import Dtype, Quantization
 from asr_server.core.settings import Settings
-from asr_server.engine import machine_options, plan
+from asr_server.engine import machine_options, model_options, plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.feature import Asked, ModelServer, Plan
-from asr_server.engine.model_options import AUTO_MODEL
 from asr_server.engine.protocol import EngineTraits, Option
 
 ENGINE = "remote"
@@ -59,8 +58,8 @@ def resolve(asked: Asked, only_here: Collection[str]) -> Plan:
         dtype, dtype_reason = machine_options.dtype(settings, device, capabilities)
         aligner_id, aligner_reason = settings.forced_aligner_id, plan.ALIGNER_WHEN
     model = plan.model_option(settings.model_id, device)
-    if settings.model_id == AUTO_MODEL and not settings.use_vllm:
-        model = Option("model", True, ENGINE, f"MODEL_ID={AUTO_MODEL}: the first that the remote engine lists")
+    if (auto := model_options.AUTO_MODEL) == settings.model_id and not settings.use_vllm:
+        model = Option("model", True, ENGINE, f"MODEL_ID={auto}: the first that the remote engine lists")
     place = plan.placement(asked, refused)
     refused += _misfits(asked, only_here)
     if refused:
@@ -78,7 +77,7 @@ def resolve(asked: Asked, only_here: Collection[str]) -> Plan:
         *_batching(max_batch),
         Option("aligner", bool(aligner_id), aligner_id, aligner_reason),
         *filter(None, [place.option]),
-        *plan.server_options(settings, model.value),
+        *model_options.options(settings, model.value),
     )
     return Plan(
         engine=ENGINE,
@@ -110,7 +109,7 @@ def _server(settings: Settings, capabilities: Capabilities, model_id: str, max_b
     """Return the server that the settings name or start. `model_id`: what the plan calls the model."""
     if not settings.use_vllm:
         key = settings.vllm_api_key.get_secret_value() if settings.vllm_api_key else ""
-        name = "" if settings.model_id == AUTO_MODEL else settings.model_id
+        name = "" if settings.model_id == model_options.AUTO_MODEL else settings.model_id
         return ModelServer(str(settings.vllm_base_url).rstrip("/"), key, name)
     command: tuple[str, ...] = (capabilities.vllm, "serve", model_id, f"--max-num-seqs={max_batch}")
     command += (f"--dtype={settings.dtype.value}",) if settings.dtype is not Dtype.AUTO else ()

@@ -10,6 +10,7 @@ from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr.checkpoint import is_hub_id
 from asr_server.features.speakers.diarization import model_source
 from asr_server.features.speakers.diarization.model_source import EMBEDDED
+from asr_server.server_feature import ServerFeature, ServerHook
 
 _OFF, _AUTO = "off", "auto"
 _WHEN = "in a process of its own; loaded for the first request"
@@ -50,4 +51,10 @@ def _conflicts(asked: Asked) -> Iterator[str]:
         )
 
 
-FEATURE = Feature("speakers", options=_options, conflicts=_conflicts)
+def _server() -> ServerFeature:
+    from asr_server.features.speakers import route
+
+    return route.SERVER
+
+
+FEATURE = Feature("speakers", options=_options, conflicts=_conflicts, extends=(ServerHook(_server),))

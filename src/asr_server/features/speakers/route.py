@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -12,14 +13,19 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.errors import EmptyFile, InvalidValue, MissingParameter
+from asr_server.features.speakers.diarization.client import SpeakerClient
 from asr_server.features.speakers.enrolment import MAX_RECORDINGS, Candidate, Enrolment
+from asr_server.features.speakers.recording_speakers import speaker_step
+from asr_server.features.speakers.session_speakers import LiveSpeakerOption
+from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.features.speakers.voice_prints import MAX_RECORDING_S, MIN_RECORDING_S
-from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore
+from asr_server.features.speakers.voices import UNREADABLE_VOICES, VOICES, EnrolledVoice, VoiceStore
 from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody
 from asr_server.recordings import forms
-from asr_server.services import CallerDep, Services, ServicesDep
+from asr_server.server_feature import CoreParts, ServerFeature
+from asr_server.services import CallerDep, FeatureParts, Services, ServicesDep
 
 
 class SpeakerBody(BaseModel):
@@ -166,6 +172,24 @@ def _body(voice: EnrolledVoice) -> SpeakerBody:
     )
 
 
-def speakers_health(services: Services) -> dict[str, str]:
+def _health(services: Services) -> dict[str, str]:
     """Return the field of `/health` about the process that tells speakers apart."""
     return {"speakers_state": "loaded" if services.of(Enrolment).is_running else "unloaded"}
+
+
+def _build(core: CoreParts) -> FeatureParts:
+    """Without a client where the plan has no speakers: routes and sessions then say so."""
+    source, settings = core.plan.value("speakers"), core.settings
+    client = SpeakerClient(source, idle_timeout_s=settings.idle_timeout) if source else None
+    voices = VoiceStore(settings.state_dir)
+    enrolment = Enrolment(
+        client or core.plan.reason("speakers"), core.decoder, voices, time_limit_s=settings.request_timeout
+    )
+    parts = FeatureParts((voices, enrolment), read_opening=LiveSpeakerOption(client, voices).read_opening)
+    if client is None:
+        return parts
+    steps = [speaker_step(client, SpeakerNames(client, core.decoder, voices))]
+    return replace(parts, steps=steps, idle_owners=[client], close=client.close)
+
+
+SERVER = ServerFeature(routers=[router], health=_health, state_folders=[VOICES, UNREADABLE_VOICES], build=_build)

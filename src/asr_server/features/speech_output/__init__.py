@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from asr_server.engine.feature import Asked, Feature, Placement, SharedFeature, SharedModel
 from asr_server.engine.protocol import Option
+from asr_server.server_feature import ServerFeature, ServerHook
 
 if TYPE_CHECKING:
     from asr_server.engine.feature import OnProgress
@@ -38,6 +39,22 @@ def _build(model: SharedModel, on_progress: OnProgress, on_load_progress: OnProg
     return registry.build_model(model, on_progress, on_load_progress)
 
 
+def _server() -> ServerFeature:
+    from asr_server.features.speech_output import build, operations, route, speech_jobs, speech_socket
+
+    return ServerFeature(
+        routers=[route.router, speech_jobs.router, speech_socket.router],
+        metrics=operations.METRICS,
+        gauges=operations.speech_gauges,
+        health=operations.speech_health,
+        build=build.build,
+    )
+
+
 FEATURE = Feature(
-    "speech_output", options=_options, conflicts=_conflicts, shared=SharedFeature(resolve=_models, build=_build)
+    "speech_output",
+    options=_options,
+    conflicts=_conflicts,
+    shared=SharedFeature(resolve=_models, build=_build),
+    extends=(ServerHook(_server),),
 )

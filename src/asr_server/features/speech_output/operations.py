@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechFinish, SpokenSentence
-from asr_server.features.speech_output.observer import SpeechObserver
 from asr_server.features.speech_output.sessions import SpeechSessions
-from asr_server.features.speech_output.synthesis import SpeechProcessor
+from asr_server.features.speech_output.synthesis import SpeechObserver, SpeechProcessor
 from asr_server.ops.metric_spec import MetricKind, MetricSample, MetricSpec, single
 from asr_server.ops.schemas import SpeechQueueBody
 from asr_server.ops.server_metrics import children, create, wait_s
@@ -80,8 +79,6 @@ SPEECH_ENCODER = MetricSpec("asr_speech_encoder_running", _G, "1 while there is 
 SPEECH_FILES = MetricSpec("asr_speech_files", _G, "Answers that are being encoded.")
 
 METRICS: tuple[MetricSpec, ...] = tuple(value for value in list(globals().values()) if isinstance(value, MetricSpec))
-# The closed set of the label that only these metrics have.
-FORMATS = tuple(SpeechFormat)
 
 
 class SpeechMetrics(SpeechObserver):
@@ -152,7 +149,7 @@ def speech_health(services: Services) -> dict[str, Any]:
         limit_s=speech.admission.limit_s,
     )
     if speech.silent_because:
-        return {"speech_state": "off", "speech_model": "", "speech_error": "", "speech_queue": queue}
+        return {"speech_queue": queue}
     status = speech.engines.status
     return {
         "speech_state": status.state.value,

@@ -16,7 +16,6 @@ from asr_server.core.errors import DeadlineExceeded, InvalidEvent, SessionExpire
 from asr_server.features.speech_output.arriving_text import ArrivingText
 from asr_server.features.speech_output.encoding.client import EncodedStream
 from asr_server.features.speech_output.encoding.formats import EncodingOptions, SpeechFormat
-from asr_server.features.speech_output.observer import SpeechObserver
 from asr_server.features.speech_output.outbox import (
     Flushed,
     SentenceEnded,
@@ -31,7 +30,7 @@ from asr_server.features.speech_output.outbox import (
 from asr_server.features.speech_output.queue import QueuedSentence, QueueMark, SpeechQueue
 from asr_server.features.speech_output.requests import AudioChunk, SpeechEvent, SpeechRequest
 from asr_server.features.speech_output.script import Delivery
-from asr_server.features.speech_output.synthesis import SentenceInProgress, SpeechProcessor
+from asr_server.features.speech_output.synthesis import SentenceInProgress, SpeechObserver, SpeechProcessor
 from asr_server.net.loop_time import TimeSlice
 from asr_server.schedule.ports import JobEnd
 

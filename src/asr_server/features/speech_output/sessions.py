@@ -8,9 +8,8 @@ from loguru import logger
 
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import ShuttingDown
-from asr_server.features.speech_output.observer import SpeechObserver
 from asr_server.features.speech_output.session import SessionLimits, SpeechSession
-from asr_server.features.speech_output.synthesis import SpeechProcessor
+from asr_server.features.speech_output.synthesis import SpeechObserver, SpeechProcessor
 from asr_server.net.credentials import fingerprint
 
 _DRAIN_TIMEOUT_S = 20.0

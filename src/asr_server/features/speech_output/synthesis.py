@@ -22,7 +22,6 @@ from asr_server.features.speech_output.encoding.client import AudioEncoder, Enco
 from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.client import SpeechStream
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechFinish
-from asr_server.features.speech_output.observer import SpeechObserver
 from asr_server.features.speech_output.requests import (
     AudioChunk,
     SentenceBegun,
@@ -34,7 +33,7 @@ from asr_server.features.speech_output.requests import (
 from asr_server.features.speech_output.script import Delivery, SpeechEngines, SpeechScript, spoken_s
 from asr_server.schedule.admission import Admission, AdmissionTicket
 from asr_server.schedule.job import Priority
-from asr_server.schedule.ports import JobEnd
+from asr_server.schedule.ports import JobEnd, SchedulerObserver
 
 # Sentences that are queued ahead of the one that is encoded: the engine never waits for the encoder.
 _LOOK_AHEAD = 2
@@ -55,6 +54,22 @@ class SpeechRun:
 
     priority: Priority = Priority.INTERACTIVE
     timeout_s: float | None = None  # None: the server's limit
+
+
+class SpeechObserver(SchedulerObserver):
+    """Ignores the events of speech output; to be overridden. All methods must return at once.
+
+    The methods here are called on the event loop, and the inherited ones on the engine's thread.
+    """
+
+    def first_audio(self, after_s: float) -> None:
+        """Note that the first audio of an interactive answer was ready `after_s` after its text was accepted."""
+
+    def encoded(self, took_s: float) -> None:
+        """Note that the encoder took `took_s` for a sentence."""
+
+    def answered(self, audio_format: SpeechFormat, end: JobEnd) -> None:
+        """Note that the work for a text is over."""
 
 
 class SpeechProcessor:

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from asr_server import feature_list
+from asr_server.app import machinery
 from asr_server.core.audio import SPEECH_RATE
 from asr_server.core.errors import DeadlineExceeded, Overloaded, ShuttingDown, SpeechFailed, SpeechUnavailable
-from asr_server.core.settings import SpeechSettings
+from asr_server.core.settings import Settings, SpeechSettings
 from asr_server.engine.fake_script import FakeScript, Fault, SpeechRule, SpokenScript
 from asr_server.features.speech_output import synthesis
 from asr_server.features.speech_output.cache import SpeechCache
@@ -20,10 +22,9 @@ from asr_server.features.speech_output.encoding.formats import SpeechFormat
 from asr_server.features.speech_output.engines.client import SpeechEngineClient
 from asr_server.features.speech_output.engines.fake import FakeSpeechEngine
 from asr_server.features.speech_output.engines.protocol import SpeechFinish, SpokenSentence
-from asr_server.features.speech_output.observer import SpeechObserver
 from asr_server.features.speech_output.requests import AudioChunk, SentenceBegun, SpeechRequest, SpeechTimings
 from asr_server.features.speech_output.script import SpeechEngines
-from asr_server.features.speech_output.synthesis import SentenceInProgress, SpeechProcessor, SpeechRun
+from asr_server.features.speech_output.synthesis import SentenceInProgress, SpeechObserver, SpeechProcessor, SpeechRun
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority, RequestClock
 from asr_server.schedule.ports import JobEnd
@@ -389,3 +390,18 @@ async def test_the_first_audio_of_a_text_is_that_of_its_first_sentence():
     first, second = SpeechTimings(1.0, 2.0, 3.0, 40.0), SpeechTimings(10.0, 20.0, 30.0, 400.0)
     added = synthesis._sum(synthesis._sum(SpeechTimings(), first), second)
     assert added == SpeechTimings(11.0, 22.0, 33.0, 40.0)
+
+
+async def test_a_fresh_server_takes_two_long_texts_at_once(tmp_path):
+    """What speaks on a CPU is many times faster than what is guessed of a recogniser, and so is its first guess."""
+    settings = Settings(_env_file=None, model_id="fake", speech="espeak", state_dir=str(tmp_path))
+    built = machinery(settings, feature_list.resolve(settings))
+    (admission,) = (
+        one.admission for parts in built.features for one in parts.services if isinstance(one, SpeechProcessor)
+    )
+    try:
+        with admission.hold() as first, admission.hold() as second:
+            for ticket in (first, second):
+                admission.measure(ticket, settings.max_speech_chars / 14)
+    finally:
+        await built.close()

@@ -1,1 +1,26 @@
 """Translates lines of text through any OpenAI-compatible chat endpoint. No times and no file names are sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from asr_server.engine.feature import Asked, Feature
+from asr_server.engine.protocol import Option
+from asr_server.server_feature import ServerFeature, ServerHook
+
+
+def _options(asked: Asked) -> Iterator[Option]:
+    settings = asked.settings
+    if settings.openai_base_url and settings.translate_model:
+        yield Option("translation", True, settings.translate_model, "by the endpoint at OPENAI_BASE_URL")
+    else:
+        yield Option("translation", False, "", "OPENAI_BASE_URL and TRANSLATE_MODEL are not both set")
+
+
+def _server() -> ServerFeature:
+    from asr_server.features.translation import route
+
+    return route.SERVER
+
+
+FEATURE = Feature("translation", options=_options, extends=(ServerHook(_server),))

@@ -8,14 +8,15 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
-from asr_server.features.translation.translations import Translations
+from asr_server.features.translation.translations import TRANSLATION_QUESTIONS, Translations, translation_gauges
 from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody
 from asr_server.recordings import forms
 from asr_server.recordings.forms import TranslationForm
 from asr_server.recordings.route import SegmentBody, TranscriptionBody, VerboseTranscriptionBody, respond
-from asr_server.services import ServicesDep
+from asr_server.server_feature import CoreParts, ServerFeature
+from asr_server.services import FeatureParts, ServicesDep
 
 
 class TranslationBody(TranscriptionBody):
@@ -132,3 +133,16 @@ async def translate_texts(request: Request, services: ServicesDep) -> TextTransl
         language=target.name,
         language_code=target.tag,
     )
+
+
+def _build(core: CoreParts) -> FeatureParts:
+    translations = Translations(core.settings)
+    return FeatureParts([translations], translator=translations, close=translations.close)
+
+
+SERVER = ServerFeature(
+    routers=[router],
+    metrics=[TRANSLATION_QUESTIONS],
+    gauges=translation_gauges,
+    build=_build,
+)

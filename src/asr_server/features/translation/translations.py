@@ -18,6 +18,7 @@ from asr_server.features.translation.lines import Reason, Translated, Translated
 from asr_server.features.translation.translator import Translator
 from asr_server.ops.metric_spec import MetricKind, MetricSample, MetricSpec
 from asr_server.recordings import render
+from asr_server.recordings.pipeline import TranscriptTranslator
 from asr_server.recordings.requests import ResponseFormat, Result, TranslationRequest
 from asr_server.subtitle.cue_segmentation import relayout
 from asr_server.subtitle.cues import Cue, CueConfig
@@ -109,7 +110,7 @@ def translation_gauges(services: Services) -> Iterable[MetricSample]:
     yield MetricSample(TRANSLATION_QUESTIONS, {(outcome,): prompts.get(outcome, 0) for outcome in PromptOutcome})
 
 
-class Translations:
+class Translations(TranscriptTranslator):
     """The endpoint and the bound on requests to it, shared by the whole process."""
 
     def __init__(self, settings: Settings) -> None:

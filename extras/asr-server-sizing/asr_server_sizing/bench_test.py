@@ -6,8 +6,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.cli.bench import figures, table
-from asr_server.cli.measurement import LiveStats, Load, Measurement, RequestStats, rank
+from asr_server_sizing.bench import figures, table
+from asr_server_sizing.server_load import LiveStats, Load, Measurement, RequestStats, rank
 
 LOAD = Load("http://127.0.0.1:8100", "secret", Path("a.wav"), callers=4, requests=20, limit_s=30, sessions=1)
 

@@ -13,7 +13,7 @@ from asr_server.cli import arguments
 from asr_server.cli.failure import Exit, Failure, complain, no_server
 
 if TYPE_CHECKING:
-    from asr_server.cli.measurement import Load, Measurement
+    from asr_server_sizing.server_load import Load, Measurement
 
 EXAMPLES = (
     "asr-server bench",
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_server(parser)
     arguments.add_key(parser)
     parser.add_argument("--file", type=Path, help="the recording to send (default: the bundled one, 4 s long)")
-    parser.add_argument("--callers", type=arguments.callers, default=4, help="requests at a time, 1 to 100 (default 4)")
+    parser.add_argument("--callers", type=_callers, default=4, help="requests at a time, 1 to 100 (default 4)")
     parser.add_argument("--requests", type=arguments.count, default=20, help="requests in all (default 20)")
     parser.add_argument(
         "--seconds",
@@ -38,19 +38,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=30,
         help="time limit for the requests, and for the live sessions (default 30)",
     )
-    parser.add_argument(
-        "--live", type=arguments.sessions, default=1, help="live sessions at a time, 0 to 100 (default 1)"
-    )
+    parser.add_argument("--live", type=_sessions, default=1, help="live sessions at a time, 0 to 100 (default 1)")
     parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
     parser.set_defaults(run=_run)
 
 
+def _callers(text: str) -> int:
+    """Return a number of callers, at most the number of connections of one client."""
+    return arguments.within(text, 1, 100)
+
+
+def _sessions(text: str) -> int:
+    """Return a number of live sessions; 0 for none."""
+    return arguments.within(text, 0, 100)
+
+
 def _run(parsed: argparse.Namespace) -> int:
     from asr_server import demo
-    from asr_server.cli import measurement
     from asr_server.client.files import FileError, ServerUnreachable
+    from asr_server_sizing.server_load import Load, measure
 
-    load = measurement.Load(
+    load = Load(
         server=arguments.server(parsed),
         key=arguments.key(parsed),
         recording=parsed.file or demo.sample().recording,
@@ -60,7 +68,7 @@ def _run(parsed: argparse.Namespace) -> int:
         sessions=parsed.live,
     )
     try:
-        measured = asyncio.run(measurement.measure(load))
+        measured = asyncio.run(measure(load))
     except ServerUnreachable as error:
         raise no_server(load.server) from error
     except (FileError, Failure) as error:
@@ -128,7 +136,7 @@ def _speed(measured: Measurement) -> float:
 
 
 def _ranks(values: Sequence[float]) -> dict[str, float] | None:
-    from asr_server.cli.measurement import rank
+    from asr_server_sizing.server_load import rank
 
     return {name: round(rank(values, share), 4) for name, share in _RANKS.items()} if values else None
 

@@ -1,9 +1,12 @@
-"""Who is told about jobs of an engine thread that hears and speaks."""
+"""Who is told about jobs of an engine thread that features share."""
 
-from asr_server.features.speech_output.engines.protocol import Sentence
-from asr_server.features.speech_output.observer import SharedThreadObserver
 from asr_server.schedule.job import Job
 from asr_server.schedule.ports import JobEnd, SchedulerObserver
+from asr_server.server_feature import ObserverByItem
+
+
+class Sentence(str):
+    """The item of a job of a feature."""
 
 
 class Told(SchedulerObserver):
@@ -20,10 +23,11 @@ class Told(SchedulerObserver):
         self.steps += rows
 
 
-def test_sentences_are_reported_apart_from_recordings():
+def test_jobs_of_a_feature_are_reported_apart_from_recordings():
     """Seconds of speech do not count as seconds of recordings."""
     engine, speech = Told(), Told()
-    both = SharedThreadObserver(engine, speech)
+    both = ObserverByItem(engine)
+    both.add(Sentence, speech)
     for item in (Sentence("one"), "a recording"):
         both.started(Job(item))
         both.ended(Job(item), JobEnd.DONE)
