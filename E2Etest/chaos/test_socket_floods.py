@@ -41,7 +41,6 @@ FLOOD_S = 5.0
 PROBE_EVERY_S = 0.01
 OTHER = "sk-another-key-of-the-server"
 SOCKETS = 10
-MOST_RATIO, MOST_MB = 10, 64
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -163,8 +162,9 @@ def _recording_s(server):
     return statistics.median(took_s[1:])
 
 
+@pytest.mark.guarantee("floods")
 @pytest.mark.parametrize("name", MANY)
-def test_a_recording_beside_ten_sockets_of_another_key(server, name):
+def test_a_recording_beside_ten_sockets_of_another_key(server, name, measured, note):
     """Compared with one next to two programs that only use the processor."""
     with _processes(2, _loop):
         time.sleep(1)
@@ -176,5 +176,6 @@ def test_a_recording_beside_ten_sockets_of_another_key(server, name):
         time.sleep(2)
         beside_s = _recording_s(server)
         held_mb = server.resident_mb() - usual_mb
-    assert beside_s < MOST_RATIO * control_s
-    assert held_mb < MOST_MB
+    measured("beside_ratio", beside_s / control_s)
+    measured("memory_mib", max(0.0, held_mb))
+    note(f"beside ten sockets: {name}")

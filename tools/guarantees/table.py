@@ -215,6 +215,41 @@ GUARANTEES: dict[str, Guarantee] = {
             "live_gateway_mib": _memory("memory of all abandoned live sessions behind a gateway", 480, "MiB"),
         },
     ),
+    "speech-queue": Guarantee(
+        "One caller cannot keep others from being heard",
+        "While one key sends the longest and slowest texts, does not read what is spoken, disconnects or closes its "
+        "half of the connection, sentences of another key are spoken and its recordings are transcribed.",
+    ),
+    "cancelled-texts": Guarantee(
+        "A text that is cancelled again and again stops nobody",
+        "While one key sends and cancels long texts over six sockets, sentences of another key are spoken and its "
+        "recordings are transcribed.",
+    ),
+    "long-texts": Guarantee(
+        "Long texts that arrive slowly leave places to others",
+        "While eight long texts of one key arrive slowly, one of another key is accepted.",
+    ),
+    "unfinished-messages": Guarantee(
+        "Messages that are not ended hold little memory",
+        "Thirty sockets of one key send 16 MiB each of a message that they do not end. The server holds at most "
+        "{held_mib} of it, closes the sockets within a minute, and transcribes another key's recording meanwhile.",
+        {"held_mib": _memory("memory of all unfinished messages of a key", 128, "MiB")},
+    ),
+    "enrolment": Guarantee(
+        "One caller cannot keep others from storing voices",
+        "While one key stores voices of five minutes each, deletes voices in use and breaks uploads off, a voice of "
+        "another key is stored and deleted, and its recordings are transcribed.",
+    ),
+    "floods": Guarantee(
+        "Many sockets that send without end leave time to others",
+        "While ten sockets of one key send frames, messages or texts as fast as they go, a recording of another key "
+        "takes at most {beside_ratio} times as long as beside two programs that only use the processor, and memory "
+        "grows by at most {memory_mib}.",
+        {
+            "beside_ratio": _time("time of another key's recording / that beside two programs", 2.5, "", asserted=10),
+            "memory_mib": _memory("memory above that before the flood", 64, "MiB"),
+        },
+    ),
     "open-files": Guarantee(
         "Idle connections shut nobody out",
         "With a soft limit of 1,024 open files and 1,200 idle connections a recording is transcribed.",
