@@ -17,7 +17,6 @@ from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
 from asr_server.features.realtime import event_reference
 from asr_server.features.speech_output import speech_socket
-from asr_server.live.machine.table import TABLE as TRANSITIONS
 from asr_server.net.errors import TABLE
 from asr_server_sizing import files
 from tools import chart_schema
@@ -43,17 +42,6 @@ def error_table() -> str:
     meanings[errors.AsrError.code] = "The server failed unexpectedly; the log has the details."
     rows = ["| code | HTTP | WebSocket | meaning |", "| --- | --- | --- | --- |"]
     rows += [f"| `{c}` | {w.status} | {w.ws_close} | {meanings[c]} |" for c, w in TABLE.items()]
-    return "\n".join(rows)
-
-
-def live_table() -> str:
-    """Every transition of a live session; states that answer a signal alike share a row."""
-    states: dict[tuple[str, str, str], list[str]] = {}
-    for (state, signal), step in TRANSITIONS.items():
-        after = "the same" if step.next is state else step.next.value
-        states.setdefault((signal.value, step.action.value, after), []).append(state.value)
-    rows = ["| signal | state | action | next state |", "| --- | --- | --- | --- |"]
-    rows += [f"| {sig} | {', '.join(found)} | {action} | {after} |" for (sig, action, after), found in states.items()]
     return "\n".join(rows)
 
 
@@ -134,7 +122,6 @@ TABLES = {
     "metrics": ("run/observability.md", metrics_table),
     "settings": ("run/configuration.md", settings_table),
     "errors": ("use/errors.md", error_table),
-    "live": ("use/websocket.md", live_table),
     "options": ("run/engine-options.md", options_table),
     "step costs": ("run/cluster.md", step_costs),
     "client events": ("use/realtime.md", client_events),

@@ -96,7 +96,7 @@ def page(records: Mapping[str, Record]) -> str:
         record = records[name]
         links = ", ".join(f"[{Path(file).stem}](../../{file})" for file in record.files)
         figures = [f"{b.quantity}: {b.shown(record.values[key])}" for key, b in guarantee.bounds.items()]
-        measured = "; ".join(figures or record.notes)
+        measured = "; ".join(figures or dict.fromkeys(record.notes))
         rows.append(f"| {guarantee.title} | {guarantee} | {measured} | {record.day} | {links} |")
     return "\n".join([_HEAD, *rows, ""])
 

@@ -1,7 +1,6 @@
 """The transition table of a live session: from a state and a signal to an action and the next state. Data only.
 
 Everything that depends on the state is looked up here. A pair that is absent cannot happen, and raises `KeyError`.
-`docs/use/websocket.md` shows this table.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Signal(Enum):
 
 
 class TurnAction(Enum):
-    """The effect of a transition, in the words of the table in the docs."""
+    """The effect of a transition."""
 
     NOTHING = "nothing"
     KEEP = "keep the frame as a possible prefix; older frames count as silence"

@@ -23,7 +23,7 @@ TEXTS = (
     "你好",
     '<b>"A & B"</b> [[h@loU]] \\pau=9\\',
     "!",
-    "word " * (MAX_SENTENCE_CHARS // 5),
+    "word " * 20,
 )
 _SECONDS = np.arange(3 * SPEECH_RATE) / SPEECH_RATE
 
@@ -104,6 +104,14 @@ def test_samples_are_mono_at_24_khz_within_full_scale(together):
             assert np.abs(block).max() <= 1.0  # False for NaN
         assert sum(map(len, blocks)) == answer.samples
         assert answer.finish is SpeechFinish.END
+
+
+def test_the_longest_sentence_is_spoken_to_its_end(engine, sentences):
+    """At a rate of a speaker, as below."""
+    text = "word " * (MAX_SENTENCE_CHARS // 5)
+    ((blocks, answer),) = ask(engine, replace(sentences[0], text=text))
+    assert answer.finish is SpeechFinish.END
+    assert 4 < len(text) / (sum(map(len, blocks)) / SPEECH_RATE) < 40
 
 
 def test_a_longer_text_is_longer_and_has_a_sound(alone):
