@@ -18,8 +18,8 @@ from tools.bench.speakers import FIRST_SEED, diarized, transcribed_words
 
 pytestmark = [pytest.mark.accuracy, pytest.mark.integration]
 
-CONVERSATIONS = 20
-WORD_CONVERSATIONS = 10
+CONVERSATIONS = 10
+WORD_CONVERSATIONS = 4
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ settings.register_profile("nightly", deadline=None)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "default")
 settings.load_profile(PROFILE)
 # The share of a test's examples (its own number, or 100) that are tried. The nightly run has the time to look further.
-EXAMPLES = {"default": 0.2, "nightly": 5.0}[PROFILE]
+EXAMPLES = {"default": 0.2, "nightly": 2.0}[PROFILE]
 
 # A shell that runs the tests in the background makes them ignore Ctrl-C, and the commands that they start would too.
 signal.signal(signal.SIGINT, signal.default_int_handler)

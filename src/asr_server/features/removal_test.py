@@ -12,12 +12,11 @@ from asr_server import feature_list
 
 SOURCE = Path(__file__).parents[2]
 FEATURES = Path(__file__).parent
-# Tests of what all features plug into, and of what those of the engine do; all of the core's would take minutes.
-SERVER = ("app_test.py", "layers_test.py", "live", "jobs", "recordings", "ops")
+# Tests of what features plug into, of the server or of the engine; all of the core's would take minutes.
+SERVER = ("app_test.py", "layers_test.py", "live", "jobs", "ops", "recordings/route_test.py", "net/access_test.py")
 ENGINE = (
-    *("engine/plan_test.py", "engine/fake_test.py", "engine/client_test.py", "engine/aligning_test.py"),
-    *("engine/row_test.py", "engine/torch", "engine/qwen_asr/engine_test.py", "engine/qwen_asr/model_cache_test.py"),
-    *("app_test.py", "layers_test.py"),
+    *("app_test.py", "layers_test.py", "engine/plan_test.py", "engine/client_test.py", "engine/aligning_test.py"),
+    *("engine/qwen_asr/engine_test.py", "engine/qwen_asr/model_cache_test.py"),
 )
 _OF_ENGINE = {"encoders", "moonshine", "drafts", "remote_engine", "host", "turns", "piper"}
 

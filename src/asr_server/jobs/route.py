@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class JobProgressBody(BaseModel):
-    """How far a job is."""
+    """The progress of a job."""
 
     done_s: float = Field(description="Seconds of the recording whose text is there, or of speech that are made.")
     duration_s: float | None = Field(

@@ -88,7 +88,7 @@ KEYED = _app()
 def test_the_walk_finds_the_routes():
     """Otherwise the walk below would prove nothing."""
     assert {"/health", "/v1/jobs/x", "/v1/models/x", "/openapi.json"} <= set(_paths(KEYED.routes, Route))
-    assert {"/ws/transcribe", "/v1/realtime"} <= set(_paths(KEYED.routes, WebSocketRoute))
+    assert {"/ws/transcribe"} <= set(_paths(KEYED.routes, WebSocketRoute))
 
 
 @pytest.mark.parametrize(

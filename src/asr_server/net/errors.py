@@ -268,7 +268,7 @@ def _hint(path: str) -> str:
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong."""
+    """The error of a request."""
 
     message: str
     type: str

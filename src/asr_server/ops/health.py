@@ -162,13 +162,13 @@ def _queue(services: Services, snapshot: EngineSnapshot) -> QueueBody:
 
 @router.get("/livez", responses={503: {"model": ProbeBody}})
 async def livez(services: ServicesDep) -> JSONResponse:
-    """Whether the event loop and the engine thread make progress: if not, restart the process."""
+    """Say if the event loop and the engine thread make progress: if not, restart the process."""
     return _probe(not_live(services))
 
 
 @router.get("/readyz", responses={503: {"model": ProbeBody}})
 async def readyz(services: ServicesDep) -> JSONResponse:
-    """Whether new work is accepted now: if not, send it elsewhere."""
+    """Say if new work is accepted now: if not, send it elsewhere."""
     return _probe(not_ready(services))
 
 

@@ -10,7 +10,7 @@ from asr_server.engine.catalog import Task
 
 
 class QueueBody(BaseModel):
-    """What waits."""
+    """The work that waits."""
 
     final: int
     partial: int
@@ -31,7 +31,7 @@ class LiveBody(BaseModel):
 
 
 class CapacityBody(BaseModel):
-    """What the server can take beside what it has. Where nothing was measured yet, the figures are guesses."""
+    """The load that the server can take beside what it has. Where nothing was measured yet, the figures are guesses."""
 
     free_streams: int = Field(description="Live sessions that fit beside those that are open.")
     streams: int = Field(description="Live sessions that fit in all.")
@@ -44,7 +44,7 @@ class CapacityBody(BaseModel):
 
 
 class LimitsBody(BaseModel):
-    """What the server accepts."""
+    """The most that the server accepts."""
 
     upload_bytes: int = Field(description="Largest request body, `MAX_UPLOAD_MB`.")
     audio_s: float = Field(description="Longest recording, `MAX_AUDIO_S`.")

@@ -130,7 +130,7 @@ class VerboseTranscriptionBody(BaseModel):
 
 
 class DiarizedSegmentBody(BaseModel):
-    """What one speaker says without another in between, in diarized_json."""
+    """The words of one speaker without another in between, in diarized_json."""
 
     type: Literal["transcript.text.segment"]
     id: str

@@ -1,6 +1,8 @@
 """What the gateway's app refuses and answers itself, without a worker."""
 
 import asyncio
+import subprocess
+import sys
 import threading
 import time
 
@@ -12,6 +14,7 @@ from asr_server.features.gateway import app as gateway
 from asr_server.features.gateway.app import _log_loop_error, create_app
 from asr_server.features.gateway.conftest import answer
 from asr_server.features.gateway.restart_policy import WorkerState
+from asr_server.layers_test import HEAVY
 
 KEYS = "sk-first,sk-second"
 
@@ -211,3 +214,11 @@ async def test_a_result_that_nobody_waits_for_any_more_is_no_error(caplog):
     loop.call_soon(broken)
     await asyncio.sleep(0)
     assert "broken" in caplog.text
+
+
+def test_it_imports_nothing_heavy():
+    """No model library and no numpy: a gateway without its worker takes little memory."""
+    heavy = (*HEAVY, "numpy")
+    code = f"import sys, {gateway.__name__}; print([m for m in {heavy!r} if m in sys.modules])"
+    printed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert printed.strip() == "[]"

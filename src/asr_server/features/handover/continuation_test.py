@@ -10,7 +10,7 @@ import pytest
 
 from asr_server.core.errors import InvalidInput, InvalidValue
 from asr_server.features.handover import continuation
-from asr_server.features.handover.continuation import Continuation, ShownUtterance, TurnSettings
+from asr_server.features.handover.continuation import Continuation, Offset, ShownUtterance, TurnSettings
 
 _ID = "live_0123abcd." + 22 * "x"
 _STATE = Continuation(
@@ -138,3 +138,15 @@ def test_a_wrong_frame_is_refused_with_the_field_at_fault(text, param):
     with pytest.raises(InvalidInput) as refused:
         continuation.parse_frame(text, _ID, 3)
     assert refused.value.param == param
+
+
+def test_numbers_and_times_of_a_message_are_those_of_the_whole_session():
+    """Of texts, of words, of a turn that ends and of what is settled; a message about nothing of these stays."""
+    offset, span = Offset(utterances=2, seconds=10.0), {"start": 0.5, "end": 1.25}
+    later = {"start": 10.5, "end": 11.25}
+    words = {"utterance": 1, "words": [{"word": "yes", "source": "aligned", **span}]}
+    assert offset.applied({"utterance": 1, "text": "yes", **span}) == {"utterance": 3, "text": "yes", **later}
+    assert offset.applied(words) == {"utterance": 3, "words": [{"word": "yes", "source": "aligned", **later}]}
+    assert offset.applied({"type": "turn.likely", "utterance": 1, "end": 1.25})["end"] == 11.25
+    assert offset.applied({"status": "settled", "utterance": 1, "seconds": 1.25})["seconds"] == 11.25
+    assert offset.applied({"status": "pong"}) == {"status": "pong"}

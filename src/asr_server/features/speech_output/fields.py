@@ -63,7 +63,7 @@ class VoiceId(BaseModel):
 
 
 class SpeechOptions(BaseModel):
-    """How a text is spoken."""
+    """The way in which a text is spoken."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
