@@ -1,0 +1,94 @@
+"""Records of jobs: what a run, an end and a new server change of them, and what is stored."""
+
+from dataclasses import fields, replace
+
+import pydantic_core
+import pytest
+
+from asr_server.core.errors import InvalidAudio
+from asr_server.jobs.record import DAMAGED, JobError, JobRecord, NewerVersion, RecordFormat, RecordState
+from asr_server.recordings.requests import (
+    KnownSpeaker,
+    OutputOptions,
+    ResponseFormat,
+    Result,
+    SpeakerOptions,
+    SubtitleRequest,
+    TranscriptionRequest,
+    TranslationRequest,
+)
+
+FORMAT = RecordFormat((TranscriptionRequest, SubtitleRequest, TranslationRequest))
+RESULT = Result(b"", "text/plain", "talk.srt")
+RUNNING = JobRecord(
+    "job_x",
+    TranscriptionRequest(),
+    1.0,
+    RecordState.RUNNING,
+    2.0,
+    0.0,
+    3.0,
+    4.0,
+    "owner",
+    characters=9,
+    done_characters=5,
+)
+
+
+def test_a_job_that_runs_again_has_done_nothing():
+    """What it is stays: its request, its owner, when it was created, and its characters."""
+    again = RUNNING.queued_again()
+    assert (again.state, again.started_at, again.done_s, again.duration_s) == (RecordState.QUEUED, 0.0, 0.0, 0.0)
+    assert again.done_characters == 0
+    kept = {"id", "request", "created_at", "owner", "characters"}
+    assert all(getattr(again, one.name) == getattr(RUNNING, one.name) for one in fields(JobRecord) if one.name in kept)
+
+
+def test_a_job_that_is_done_is_done_to_its_end():
+    """Also of its characters."""
+    done = RUNNING.succeeded(RESULT, 6.5)
+    assert (done.state, done.done_s, done.duration_s, done.done_characters) == (RecordState.SUCCEEDED, 6.5, 6.5, 9)
+    assert (done.result, done.state.over) == (RESULT, True)
+
+
+def test_a_job_that_failed_says_why_and_has_no_result():
+    """With the code, the words and the field of the error; how far it was stays."""
+    failed = replace(RUNNING, result=RESULT).failed(InvalidAudio("It is no audio.", param="file"))
+    assert (failed.state, failed.result) == (RecordState.FAILED, None)
+    assert failed.error == JobError(InvalidAudio.code, "It is no audio.", "file")
+    assert (failed.done_s, failed.state.over, RecordState.QUEUED.over) == (3.0, True, False)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        TranscriptionRequest(language="German", hotwords=("a", "b"), output=OutputOptions(ResponseFormat.VERBOSE_JSON)),
+        SubtitleRequest(prompt="x", output=OutputOptions(ResponseFormat.VTT, max_lines=1)),
+        TranslationRequest(target_language="pt-BR", glossary={"kitchen": "cozinha"}, bilingual=True),
+    ],
+)
+def test_what_is_stored_comes_back_with_all_its_fields(request_):
+    """Each kind of request as what it was."""
+    record = replace(RUNNING, request=request_, error=JobError("a", "b"), expires_at=7.0, expected_bytes=8)
+    assert FORMAT.loaded(FORMAT.dumped(record), "job_x") == record
+
+
+def test_voices_of_known_speakers_are_no_part_of_what_is_stored():
+    """They are files of their own."""
+    speakers = SpeakerOptions(known=(KnownSpeaker("Ann", b"canary"),))
+    stored = FORMAT.dumped(replace(RUNNING, request=TranscriptionRequest(speakers=speakers)))
+    assert b"canary" not in stored
+    assert FORMAT.loaded(stored, "job_x").request.speakers.known == (KnownSpeaker("Ann", b""),)
+
+
+def test_what_is_no_record_of_the_job_is_told_from_one_of_a_later_version():
+    """A later version is left alone, everything else is damaged."""
+    stored = pydantic_core.from_json(FORMAT.dumped(RUNNING))
+    with pytest.raises(NewerVersion):
+        FORMAT.loaded(pydantic_core.to_json(stored | {"version": 3}), "job_x")
+    for wrong in (stored | {"version": 1}, {"version": 2}, [], 5, None, {}, stored | {"record": {}}):
+        with pytest.raises(DAMAGED) as refused:
+            FORMAT.loaded(pydantic_core.to_json(wrong), "job_x")
+        assert not isinstance(refused.value, NewerVersion)
+    with pytest.raises(ValueError, match="another job"):
+        FORMAT.loaded(FORMAT.dumped(RUNNING), "job_y")
