@@ -1,0 +1,57 @@
+"""Names of the speakers of a recording: the caller's first, then those of stored voices, then letters."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from asr_server.features.speakers.speaker_names import RecordingNames, lettered
+from asr_server.features.speakers.voices import NamedVoice
+
+ANN, BOB, EVE, TOM = np.eye(4, dtype=np.float32)
+
+
+class _Client:
+    """Finds the print that stands in the samples of a channel; none in those of silence."""
+
+    async def diarize(self, samples, count):
+        assert (count.at_least, count.at_most) == (1, 1)
+        return SimpleNamespace(voice_prints=(samples,) if samples.any() else ())
+
+
+def _names(known=(), stored=()):
+    async def read():
+        return [NamedVoice(name=name, voice_print=found) for name, found in stored]
+
+    return RecordingNames(_Client(), [NamedVoice(name=name, voice_print=found) for name, found in known], read)
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        ([None, None], ["A", "B"]),
+        (["Ann", None, None], ["Ann", "A", "B"]),
+        (["B", None, "A", None], ["B", "C", "A", "D"]),
+        ([], []),
+    ],
+)
+def test_who_has_no_name_gets_a_letter_that_nobody_has(names, shown):
+    """In the order of the speakers."""
+    assert lettered(names) == shown
+
+
+async def test_the_callers_names_come_before_those_of_stored_voices():
+    """A stored voice names who is left, and no name is given twice."""
+    names = _names(known=[("Ann", ANN)], stored=[("Somebody", ANN), ("Ann", BOB), ("Eve", EVE)])
+    assert await names.of([EVE, ANN, BOB, TOM]) == ["Eve", "Ann", "A", "B"]
+
+
+async def test_a_channel_keeps_its_letter_where_nobody_is_recognised():
+    """A name that is another channel's letter makes that one take the next that is free."""
+    silence = np.zeros(4, np.float32)
+    channels = {"A": ANN, "B": BOB, "C": silence}
+    assert await _names().of_channels(channels) == {"A": "A", "B": "B", "C": "C"}
+    assert await _names(stored=[("Bob", BOB)]).of_channels(channels) == {"A": "A", "B": "Bob", "C": "C"}
+    assert await _names(stored=[("A", BOB)]).of_channels(channels) == {"A": "D", "B": "A", "C": "C"}
+    named = await _names(known=[("Bob", BOB)], stored=[("Eve", BOB), ("Ann", ANN)]).of_channels(channels)
+    assert named == {"A": "Ann", "B": "Bob", "C": "C"}
