@@ -120,7 +120,7 @@ def test_live_finals_are_those_of_the_accurate_model(tmp_path, variant, fast):
             if values:
                 (option,) = (o for o in server.health()["plan"] if o["name"] == "dual_model")
                 assert option["active"]
-                assert "partials took" in option["reason"]
+                assert "finals took" in option["reason"]  # of partials a busy machine may write none
     print(fast, found)
     assert found["dual"][0] <= found["alone"][0] + 2
 
