@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from asr_server.live.inbox import Inbox
 from asr_server.live.machine.events import Audio, Flush
 from asr_server.net.shared_bytes import SharedBytes
@@ -50,3 +52,33 @@ async def test_few_actions_wait_and_audio_all_the_same():
     await asyncio.sleep(0.01)
     assert put == full + 1
     filling.cancel()
+
+
+async def test_the_number_of_actions_that_wait_is_the_documented_one():
+    """docs/run/security.md: 16. The next one comes when one was processed; audio between them does not count."""
+    inbox = Inbox(SharedBytes())
+    for _ in range(16):
+        async with asyncio.timeout(1):
+            await inbox.wait_for_room(Flush())
+        inbox.put(Flush())
+        inbox.put(Audio(b"ab"))
+    waiting = asyncio.create_task(inbox.wait_for_room(Flush()))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    inbox.remove_first()
+    await asyncio.wait_for(waiting, 1)
+
+
+@pytest.mark.parametrize("sizes", [[10], [10, 20, 30], [10, 40_000, 5, 5]])
+async def test_what_is_held_is_nothing_when_all_was_taken(sizes):
+    """Small pieces of audio are joined, and are as large together as they were apart."""
+    inbox, taken = Inbox(SharedBytes()), b""
+    audio = [bytes([number]) * size for number, size in enumerate(sizes)]
+    for pcm in audio:
+        inbox.put(Audio(pcm))
+    assert inbox.audio_bytes == sum(sizes)
+    assert inbox.size_bytes >= sum(sizes)
+    while inbox:
+        taken += (await inbox.first()).event.pcm
+        inbox.remove_first()
+    assert (taken, inbox.audio_bytes, inbox.size_bytes) == (b"".join(audio), 0, 0)

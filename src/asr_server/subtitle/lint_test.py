@@ -37,6 +37,20 @@ def test_each_fault_is_named_with_its_cue_and_figure():
         assert check([*GOOD, cue], RULES) == [fault], (cue, fault)
 
 
+def test_faults_come_in_the_order_of_their_cues_and_then_of_the_rules():
+    """Those of a cue by itself before those with the one before it."""
+    cues = [Cue(0, 800, "x"), Cue(850, 1_500, "x"), Cue(2_000, 2_500, "")]
+    found = [(fault.cue, fault.rule) for fault in check(cues, RULES)]
+    short = LintRule.MIN_DURATION
+    assert found == [(1, short), (2, short), (2, LintRule.MIN_GAP), (3, short), (3, LintRule.EMPTY)]
+
+
+@pytest.mark.parametrize("line", ["he said (", "(", "你（"])
+def test_a_line_does_not_end_with_what_opens(line):
+    """Behind a space, alone, or in a script without spaces."""
+    assert [fault.rule for fault in check([Cue(0, 3000, f"{line}\nx)")], RULES)] == [LintRule.LINE_END]
+
+
 def test_cues_out_of_order_are_found():
     """The later one is named."""
     assert Violation(LintRule.ORDER, 3, -83, 0) in check([*GOOD, Cue(1000, 1900, "x")], RULES)

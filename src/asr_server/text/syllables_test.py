@@ -20,6 +20,7 @@ def test_signs_are_worth_what_they_write():
         ("كتاب", "Arabic", 2),
         ("42", "", 3),
         ("người", "Vietnamese", 1),
+        ("người,", "Vietnamese", 1.5),
         ("€", "", 2),
         ("你，", "Chinese", 1.5),
         ("你。", "Chinese", 1.5),
