@@ -1,10 +1,12 @@
 """What waits for a live client."""
 
+from dataclasses import replace
+
 import pytest
 
 from asr_server.core.errors import SessionTaken, SlowReader
-from asr_server.live.machine.events import Ending, Final, Partial
-from asr_server.live.outbox import Outbox, Outgoing
+from asr_server.live.machine.events import Ending, Final, Partial, UtteranceStarted
+from asr_server.live.outbox import Outbox, Outgoing, TextDetails
 
 
 def _partial(utterance, text):
@@ -26,6 +28,36 @@ async def test_a_newer_partial_takes_the_place_of_one_that_was_not_sent():
         outbox.put(outgoing)
     outbox.close()
     assert [m.text for m in await _read(outbox)] == ["a b", "x", "c d"]
+
+
+async def test_nothing_but_an_older_partial_gives_way():
+    """That an utterance began is said before its text."""
+    outbox = Outbox()
+    for outgoing in (Outgoing(UtteranceStarted(1, 0)), _partial(1, "a"), _final(1)):
+        outbox.put(outgoing)
+    outbox.close()
+    assert [type(message) for message in await _read(outbox)] == [UtteranceStarted, Partial, Final]
+
+
+async def test_details_of_a_text_take_room_until_they_are_taken():
+    """As much as they say."""
+
+    class Details(TextDetails):
+        utterance, is_empty, size_bytes = 1, False, 5_000
+
+        def fields(self):
+            return {}
+
+        wire = fields
+
+    outbox = Outbox()
+    outbox.put(_final(1))
+    alone = outbox.waiting_bytes
+    outbox.put(replace(_final(2), details=Details()))
+    assert outbox.waiting_bytes == 2 * alone + 5_000
+    outbox.close()
+    await _read(outbox)
+    assert outbox.waiting_bytes == 0
 
 
 async def test_a_client_that_never_reads_is_given_up():
