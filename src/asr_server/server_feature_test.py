@@ -1,4 +1,4 @@
-"""Who is told about jobs of an engine thread that features share."""
+"""Tests of `ObserverByItem`: each feature is told about its own jobs on an engine thread that features share."""
 
 from asr_server.schedule.job import Job
 from asr_server.schedule.ports import JobEnd, SchedulerObserver

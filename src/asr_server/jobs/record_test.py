@@ -36,7 +36,7 @@ RUNNING = JobRecord(
 
 
 def test_a_job_that_runs_again_has_done_nothing():
-    """What it is stays: its request, its owner, when it was created, and its characters."""
+    """A job that is queued again keeps its request, its owner, its time of creation and its characters."""
     again = RUNNING.queued_again()
     assert (again.state, again.started_at, again.done_s, again.duration_s) == (RecordState.QUEUED, 0.0, 0.0, 0.0)
     assert again.done_characters == 0
@@ -45,14 +45,14 @@ def test_a_job_that_runs_again_has_done_nothing():
 
 
 def test_a_job_that_is_done_is_done_to_its_end():
-    """Also of its characters."""
+    """All of the seconds and of the characters of a job that succeeded are done."""
     done = RUNNING.succeeded(RESULT, 6.5)
     assert (done.state, done.done_s, done.duration_s, done.done_characters) == (RecordState.SUCCEEDED, 6.5, 6.5, 9)
     assert (done.result, done.state.over) == (RESULT, True)
 
 
 def test_a_job_that_failed_says_why_and_has_no_result():
-    """With the code, the words and the field of the error; how far it was stays."""
+    """A failed job keeps the code, the message and the field of the error, and its progress."""
     failed = replace(RUNNING, result=RESULT).failed(InvalidAudio("It is no audio.", param="file"))
     assert (failed.state, failed.result) == (RecordState.FAILED, None)
     assert failed.error == JobError(InvalidAudio.code, "It is no audio.", "file")

@@ -31,7 +31,7 @@ async def test_a_newer_partial_takes_the_place_of_one_that_was_not_sent():
 
 
 async def test_nothing_but_an_older_partial_gives_way():
-    """That an utterance began is said before its text."""
+    """The start of an utterance goes out before its text."""
     outbox = Outbox()
     for outgoing in (Outgoing(UtteranceStarted(1, 0)), _partial(1, "a"), _final(1)):
         outbox.put(outgoing)
@@ -40,7 +40,7 @@ async def test_nothing_but_an_older_partial_gives_way():
 
 
 async def test_details_of_a_text_take_room_until_they_are_taken():
-    """As much as they say."""
+    """A text takes the room of its words and the `size_bytes` of its details."""
 
     class Details(TextDetails):
         utterance, is_empty, size_bytes = 1, False, 5_000

@@ -73,7 +73,7 @@ def _sum(before: Metric | None, now: Metric | None) -> Metric:
 
     shape = now or before
     assert shape is not None
-    if before is None:  # as for all that does not add up
+    if before is None:  # a gauge, or a count that no earlier worker had
         return shape
     values = {(sample.name, *sample.labels.items()): sample for sample in before.samples}
     for sample in now.samples if now else ():

@@ -141,7 +141,7 @@ def test_a_wrong_frame_is_refused_with_the_field_at_fault(text, param):
 
 
 def test_numbers_and_times_of_a_message_are_those_of_the_whole_session():
-    """Of texts, of words, of a turn that ends and of what is settled; a message about nothing of these stays."""
+    """Times move in messages with texts, with words, at the end of a turn and when words are settled; others stay."""
     offset, span = Offset(utterances=2, seconds=10.0), {"start": 0.5, "end": 1.25}
     later = {"start": 10.5, "end": 11.25}
     words = {"utterance": 1, "words": [{"word": "yes", "source": "aligned", **span}]}

@@ -58,8 +58,8 @@ def resolve(asked: Asked, only_here: Collection[str]) -> Plan:
         dtype, dtype_reason = machine_options.dtype(settings, device, capabilities)
         aligner_id, aligner_reason = settings.forced_aligner_id, plan.ALIGNER_WHEN
     model = plan.model_option(settings.model_id, device)
-    if (auto := model_options.AUTO_MODEL) == settings.model_id and not settings.use_vllm:
-        model = Option("model", True, ENGINE, f"MODEL_ID={auto}: the first that the remote engine lists")
+    if settings.model_id == model_options.AUTO_MODEL and not settings.use_vllm:
+        model = Option("model", True, ENGINE, f"MODEL_ID={settings.model_id}: the first that the remote engine lists")
     place = plan.placement(asked, refused)
     refused += _misfits(asked, only_here)
     if refused:

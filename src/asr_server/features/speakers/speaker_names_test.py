@@ -36,7 +36,7 @@ def _names(known=(), stored=()):
     ],
 )
 def test_who_has_no_name_gets_a_letter_that_nobody_has(names, shown):
-    """In the order of the speakers."""
+    """Names are written in the order of the speakers."""
     assert lettered(names) == shown
 
 

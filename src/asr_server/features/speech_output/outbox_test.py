@@ -68,7 +68,7 @@ async def test_what_waits_at_the_end_is_still_taken(error):
 
 
 async def test_a_reader_that_waits_gets_the_next_event_and_the_end():
-    """It need not ask again."""
+    """A reader that waits gets the next event without a second call."""
     outbox = SpeechOutbox()
     first = asyncio.create_task(outbox.take(1.0))
     await asyncio.sleep(0)

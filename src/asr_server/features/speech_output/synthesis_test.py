@@ -393,7 +393,7 @@ async def test_the_first_audio_of_a_text_is_that_of_its_first_sentence():
 
 
 async def test_a_fresh_server_takes_two_long_texts_at_once(tmp_path):
-    """What speaks on a CPU is many times faster than what is guessed of a recogniser, and so is its first guess."""
+    """The first estimate for espeak on a CPU is many times faster than the one for a recogniser."""
     settings = Settings(_env_file=None, model_id="fake", speech="espeak", state_dir=str(tmp_path))
     built = machinery(settings, feature_list.resolve(settings))
     (admission,) = (
