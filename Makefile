@@ -46,6 +46,9 @@ MANY_WORKERS ?= 3
 PARALLEL = --dist loadfile --no-loadscope-reorder -p no:schemathesis
 # A fault that lets many tests run into their time limit ends a part of `make test` after this many seconds.
 LIMIT = --session-timeout 1500
+# Tests of servers and processes run beside each other and may be late: one that failed runs once more, and the summary
+# names it either way. The night repeats no test.
+REPEAT = --reruns 1 -rfER
 # The tests start hundreds of processes, which need not all compile the same modules.
 unexport PYTHONDONTWRITEBYTECODE
 PORT ?= 8100
@@ -121,10 +124,10 @@ $(VENV)/.compiled: $(VENV)/.dev
 
 # One thread of torch for each worker: more would wait for each other. Each worker imports everything, for 22 s.
 unit: $(VENV)/.compiled
-	OMP_NUM_THREADS=1 $(PYTEST) src tools extras --numprocesses $(WORKERS) $(PARALLEL) $(LIMIT)
+	OMP_NUM_THREADS=1 $(PYTEST) src tools extras --numprocesses $(WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT)
 
 contract: $(VENV)/.dev
-	$(PYTEST) E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL) $(LIMIT)
+	$(PYTEST) E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT)
 
 e2e:
 	@$(MAKE) --no-print-directory e2e-together
@@ -132,11 +135,11 @@ e2e:
 
 .PHONY: e2e-together e2e-alone
 e2e-together: $(VENV)/.dev browser
-	$(PYTEST) E2Etest --ignore E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL) $(LIMIT) -m "not nightly and not performance"
+	$(PYTEST) E2Etest --ignore E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT) -m "not nightly and not performance"
 
 # Tests that measure time or memory run by themselves, after the others. To import all modules takes longer than these tests.
 e2e-alone: $(VENV)/.dev
-	$(PYTEST) $$(grep --recursive --files-with-matches --include="test_*.py" mark.performance E2Etest) -p no:schemathesis -m "performance and not nightly"
+	$(PYTEST) $$(grep --recursive --files-with-matches --include="test_*.py" mark.performance E2Etest) -p no:schemathesis $(REPEAT) -m "performance and not nightly"
 
 # The page is tested in Debian's Chromium. Installed here only as root, as on a fresh container or a CI machine.
 browser:
