@@ -10,7 +10,7 @@
 # make e2e        the tests of the running server, in E2Etest
 # make browser    install Chromium for the tests of the page, as root
 # make pictures   pictures of the page for the docs
-# make nightly    every test, with more examples and longer fuzzing; SOAK=1 adds the soak
+# make nightly    what make test leaves out, the unit tests with more examples, and fuzzing; SOAK=1 adds the soak
 # make fuzz       random input, FUZZ_S seconds of it
 # make guarantees  measure the guarantees and write docs/change/guarantees.md
 # make soak       20 minutes of load and faults
@@ -165,7 +165,7 @@ nightly-unit: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) src tools extras --numprocesses $(WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED) $(SLOWEST)
 
 nightly-e2e: $(VENV)/.dev $(VENV)/.tools $(VENV)/.cluster browser firefox image-tools faketime postgres haproxy
-	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "not performance and not soak" $(SLOWEST)
+	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "nightly and not performance and not soak" $(SLOWEST)
 
 # For the tests of a clock that jumps. Installed here only as root, like Chromium.
 .PHONY: faketime

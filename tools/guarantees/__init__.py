@@ -76,9 +76,9 @@ _HEAD = """\
 # Guarantees
 
 This page lists how the server behaves under load, failures and invalid input, and the tests that demonstrate it.
-`make guarantees` runs these tests, including the soak test of 20 minutes, and writes the page; `make nightly` runs all
-of them except the soak test, and `make test` the short ones. The figures were measured on two CPU cores without a GPU,
-with the demonstration model.
+`make guarantees` runs these tests, including the soak test of 20 minutes, and writes the page; `make test` runs the
+short ones, and `make nightly` the others except the soak test. The figures were measured on two CPU cores without a
+GPU, with the demonstration model.
 
 A test fails when a count or an amount of memory exceeds its bound. The time that an operation takes depends on what
 else the machine is doing, so the tests assert a more generous limit for times (`tools/guarantees/table.py`). This page
