@@ -260,7 +260,11 @@ def test_after_all_that_it_still_hears(server, sample):
         ("/v1/v1/models", "It has /v1 twice"),
         ("/health/", "Leave out the slash"),
         ("//v1/models", "two slashes"),
-        ("/openai/v1/audio/transcriptions", "Did you mean /v1/audio/transcriptions?"),
+        ("/proxy/v1/audio/transcriptions", "Did you mean /v1/audio/transcriptions?"),
+        ("/v1/listen", "POST /v1/audio/transcriptions"),
+        ("/v2/transcript/x", "POST /v1/jobs"),
+        ("/v1/realtime/calls", "WebRTC is not served"),
+        ("/v1/chat/completions", "no language model"),
     ],
 )
 def test_a_wrong_base_url_is_recognized(server, path, hint):
@@ -268,6 +272,24 @@ def test_a_wrong_base_url_is_recognized(server, path, hint):
     answer = server.client.request("POST" if "audio" in path else "GET", f"{server.base}{path}")
     assert answer.status_code == 404
     assert hint in answer.json()["error"]["message"]
+
+
+def test_paths_below_openai_are_those_of_openai(server, sample):
+    """Groq's clients have them: recordings, models and errors, and sockets."""
+    assert server.client.get("/openai/v1/models").json() == server.client.get("/v1/models").json()
+    wav, _ = sample
+    answer = server.client.post("/openai/v1/audio/transcriptions", files={"file": ("a.wav", wav)})
+    assert answer.status_code == 200
+    assert server.client.get("/openai/v1/nothing").status_code == 404
+
+
+def test_a_trace_is_sent_back_and_logged(server):
+    """W3C's `traceparent`, if it is one; the line of the request has its trace."""
+    trace = 32 * "a"
+    parent = f"00-{trace}-{16 * 'b'}-01"
+    assert server.client.get("/v1/models", headers={"traceparent": parent}).headers["traceparent"] == parent
+    assert "traceparent" not in server.client.get("/v1/models", headers={"traceparent": "00-no-1"}).headers
+    assert f"trace={trace}" in server.log()
 
 
 def test_a_handshake_for_an_unknown_path_is_a_404_with_a_hint(server):

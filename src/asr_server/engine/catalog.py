@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from asr_server.core.errors import UnknownModel, UnsupportedLanguage
+from asr_server.text import languages
 from asr_server.text.languages import model_languages
 
 if TYPE_CHECKING:
@@ -30,8 +31,15 @@ ALIASES = (
     "whisper-large-v3",
     "whisper-large-v3-turbo",
     "gpt-4o-*transcribe*",
-    "Systran/faster-whisper-*",
+    "openai/whisper-*",
+    "distil-whisper*",
+    "*faster-*whisper*",
     "Qwen/Qwen3-ASR-*",
+)
+# The sizes of Whisper, as programs that have run it on the same machine name it. They are not listed.
+_WHISPER_SIZES = frozenset(
+    ("tiny", "base", "small", "medium", "large", "turbo", "tiny.en", "base.en", "small.en", "medium.en")
+    + ("large-v1", "large-v2", "large-v3", "large-v3-turbo")
 )
 # The same for speech: all mean what speaks on this server.
 SPEECH_ALIASES = (
@@ -42,6 +50,8 @@ SPEECH_ALIASES = (
     "qwen-tts",
     "tts-1*",
     "gpt-4o-mini-tts*",
+    "kokoro*",
+    "hexgrad/Kokoro-*",
     "Qwen/Qwen3-TTS-*",
 )
 _MAX_NAME_CHARS = 200
@@ -68,7 +78,7 @@ class Model:
 class Catalog:
     """The models that `/v1/models` lists, and the values of the fields `model` and `language`.
 
-    `languages`: the default model's names of those it knows. `aliases`: more names of that model, `*` for any
+    `known`: the default model's names of the languages that it knows. `aliases`: more names of that model, `*` for any
     characters. `others`: further models with the languages that they know. `speech`: the names of the models that
     speak, none where the server is silent.
     """
@@ -76,13 +86,13 @@ class Catalog:
     def __init__(
         self,
         model_id: str,
-        languages: Collection[str] = model_languages(),
+        known: Collection[str] = model_languages(),
         aliases: Collection[str] = (),
         others: Mapping[str, Collection[str]] | None = None,
         speech: Collection[str] = (),
     ) -> None:
         others = others or {}
-        self._languages = {"": languages, **others}
+        self._languages = {"": known, **others}
         self._created = int(time.time())
         names = [*ALIASES, *aliases]
         self._patterns = [name for name in names if "*" in name]
@@ -117,17 +127,34 @@ class Catalog:
     def check_language(self, language: str | None, param: str = "language", model: str = "") -> None:
         """Raise `UnsupportedLanguage` if a resident model does not know `language`, which is one of its names or
         None."""
-        known = self._languages[model]
-        if language is not None and language not in known:
-            names = ", ".join(sorted(known))
-            raise UnsupportedLanguage(f"The loaded model does not know {language}. It knows: {names}.", param=param)
+        if language is not None and language not in self._languages[model]:
+            raise self.unknown_language(language, param, model)
+
+    def language(self, value: str | None, model: str = "") -> str | None:
+        """Return the name of a language that a client names, None where the model detects it.
+
+        Raises `InvalidLanguage`, and `UnsupportedLanguage` if the resident model does not know it.
+        """
+        try:
+            name = languages.normalize(value)
+        except UnsupportedLanguage:
+            raise self.unknown_language(model=model) from None
+        self.check_language(name, model=model)
+        return name
+
+    def unknown_language(
+        self, language: str = "this language", param: str = "language", model: str = ""
+    ) -> UnsupportedLanguage:
+        """Return the error that names the languages which the resident model knows."""
+        names = ", ".join(sorted(self._languages[model]))
+        return UnsupportedLanguage(f"The loaded model does not know {language}. It knows: {names}.", param=param)
 
     def find(self, name: str, param: str = "model", *, any_name: bool = False) -> Model:
         """The model for recordings of that name; raises `UnknownModel`, which names those that there are, unless
         `any_name` means the default model."""
         if (model := self._models.get(name)) is not None:
             return model
-        if any_name or _fits(name, self._patterns):
+        if any_name or name in _WHISPER_SIZES or _fits(name, self._patterns):
             return self._alias(name)
         names = ", ".join([*self._models, *self._patterns])
         if name in self._speech or _fits(name, SPEECH_ALIASES):
@@ -135,7 +162,11 @@ class Catalog:
                 f"This model speaks: it is for POST /v1/audio/speech. The model for recordings has the names {names}.",
                 param=param,
             )
-        raise UnknownModel(f"The model does not exist on this server, whose model has the names {names}.", param=param)
+        raise UnknownModel(
+            f"The model does not exist on this server, whose model has the names {names}. With MODEL_ALIASES=* it has "
+            "every name.",
+            param=param,
+        )
 
     def find_speech(self, name: str, param: str = "model") -> Model:
         """Return what `find` does, of the models that speak."""

@@ -107,9 +107,8 @@ async def _connect(services: Services, opening: Opening, socket: WebSocket) -> L
 
 
 def _rules(services: Services, query: actions.Query) -> TurnConfig:
-    language = languages.normalize(query.language)
     model = services.catalog.find(query.model).resident if query.model else ""
-    services.catalog.check_language(language, model=model)
+    language = services.catalog.language(query.language, model)
     manual = query.manual
     if manual is None:
         manual = not services.settings.asr_use_server_vad
@@ -187,9 +186,7 @@ def _event(services: Services, connection: LiveConnection, action: actions.Clien
 
 def _changed(services: Services, rules: TurnConfig, action: actions.ClientAction) -> TurnConfig:
     if action.language is not None:
-        language = languages.normalize(action.language)
-        services.catalog.check_language(language, model=rules.model)
-        rules = replace(rules, language=language)
+        rules = replace(rules, language=services.catalog.language(action.language, rules.model))
     if action.words is not None:
         rules = replace(rules, context=action.words)
     if action.manual is None:

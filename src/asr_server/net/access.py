@@ -23,7 +23,7 @@ from asr_server.schedule.quota import Quota
 _ANY = "*"
 _BARE_NAME = re.compile(r"[\w-]+")
 _HOST = re.compile(r"[A-Za-z0-9.-]{1,253}(:\d{1,5})?")
-_PRIVATE = (".internal", ".local", ".home.arpa")
+_PRIVATE = (".internal", ".local", ".home.arpa", ".lan", ".home", ".localdomain", ".fritz.box")
 _DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 
 
@@ -60,7 +60,8 @@ class Origins:
 
     def _is_own(self, name: str) -> bool:
         """Return True for `localhost` and its subdomains; where other machines can connect, also for names without a
-        dot and those of private networks, which nobody else can register (RFC 6762, RFC 8375, ICANN's `.internal`)."""
+        dot and those of private networks, which nobody else can register: RFC 6762, RFC 8375, ICANN's `.internal`, the
+        names that routers give, none of which ICANN delegates (`.home`; SSAC's SAC 113), and AVM's `fritz.box`."""
         if name in ("localhost", "host.docker.internal") or name.endswith(".localhost"):
             return True
         return not self.loopback and (_BARE_NAME.fullmatch(name) is not None or name.endswith(_PRIVATE))

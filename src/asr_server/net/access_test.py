@@ -466,7 +466,11 @@ def test_a_bare_name_is_right_where_other_machines_can_connect():
         assert _refused(Origins(frozenset(), keyless=True, loopback=True).check_host, f"{name}:8000")
 
 
-@pytest.mark.parametrize("name", ["nas.local", "asr.home.arpa", "a.b.internal", "host.docker.internal"])
+@pytest.mark.parametrize(
+    "name",
+    ["nas.local", "asr.home.arpa", "a.b.internal", "asr.lan", "pi.home", "a.localdomain", "host.docker.internal"]
+    + ["nas.fritz.box"],
+)
 def test_names_of_private_networks_are_right_where_other_machines_can_connect(name):
     """Nobody can register them. On loopback only Docker's name for its host is."""
     assert not _refused(Origins(frozenset(), keyless=True).check_host, f"{name}:8100")

@@ -69,6 +69,8 @@ _REALTIME = "/v1/realtime"
 _RESUMABLE = "/ws/transcribe"
 _LIVE = frozenset({_REALTIME, _RESUMABLE, "/ws/speech"})
 _SUBSCRIBER_BITS = 64
+# Clients of Groq ask for OpenAI's paths below `/openai`.
+_OPENAI, _GROQ = "/openai", "/openai/v1/"
 
 
 class Edge:
@@ -86,6 +88,13 @@ class Edge:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a request through the steps, until one of them answers it or its route does."""
+        if scope["type"] != "lifespan" and scope["path"].startswith(_GROQ):
+            raw = scope.get("raw_path") or b""
+            scope = {
+                **scope,
+                "path": scope["path"].removeprefix(_OPENAI),
+                "raw_path": raw.removeprefix(_OPENAI.encode()),
+            }
         if scope["type"] == "http":
             with logged(scope, send) as send_logged:
                 if scope["method"] == "HEAD":

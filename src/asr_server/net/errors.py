@@ -252,8 +252,29 @@ def _allowed_methods(request: Request) -> str:
     return ", ".join(found + ["HEAD"] * ("GET" in found))
 
 
+_RECORDINGS = "Recordings are sent to POST /v1/audio/transcriptions, as to OpenAI."
+_LIVE_AUDIO = "Live audio goes over WS /v1/realtime or WS /ws/transcribe."
+# The beginnings of paths that other services of this field have, and what this server has in their place.
+_ELSEWHERE = {
+    "/v1/listen": f"{_RECORDINGS} {_LIVE_AUDIO}",
+    "/v2/upload": _RECORDINGS,
+    "/v2/transcript": f"{_RECORDINGS} POST /v1/jobs answers at once, and the result is fetched later.",
+    "/v3/ws": _LIVE_AUDIO,
+    "/v1/speech-to-text": _RECORDINGS,
+    "/v1/text-to-speech": "Texts are spoken by POST /v1/audio/speech.",
+    "/v1/realtime/calls": f"WebRTC is not served. {_LIVE_AUDIO}",
+    "/v1/responses": "This server runs no language model.",
+    "/v1/chat/completions": "This server runs no language model.",
+    "/v1/completions": "This server runs no language model.",
+    "/v1/embeddings": "This server runs no language model.",
+}
+
+
 def _hint(path: str) -> str:
-    """Return a sentence for a client with a wrong base URL; "" for other paths."""
+    """Return a sentence for a client with a wrong base URL or of another service; "" for other paths."""
+    for beginning, instead in _ELSEWHERE.items():
+        if path == beginning or path.startswith(f"{beginning}/"):
+            return f" {instead}"
     if path.endswith("/") and path != "/":
         return " Leave out the slash at its end."
     if path.startswith(("/audio/", "/models", "/realtime", "/jobs", "/speakers")):

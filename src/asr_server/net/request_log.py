@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 _VALID_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_TRACE_PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")  # W3C Trace Context, version 00
 # Probes come every few seconds: their lines have level DEBUG.
 _QUIET_PATHS = frozenset({"/livez", "/readyz", "/health", "/metrics"})
 # OpenAI's responses name the version of the protocol; there has been one so far.
@@ -36,17 +37,18 @@ _QUIET_PREFIX = "/web/"
 def logged(scope: Scope, send: Send) -> Iterator[Send]:
     """Give a request an id (the caller's, if it is valid), and log and count its outcome at the end of the block.
 
-    The block sends its response with the `send` that it gets, which returns the id. Every line that is logged meanwhile
-    has the id, those of libraries too.
+    The block sends its response with the `send` that it gets, which returns the id, and the `traceparent` of the
+    caller, whose trace is in the line. Every line that is logged meanwhile has the id, those of libraries too.
 
     Handlers put further fields of the line into `request.state.log` (a dict), and set `request.state.logged_elsewhere`
     when another process has written the line. `request.state.began_s` is the start of the request (`perf_counter`); a
     stream sets `first_text_s` when it sends its first text.
     """
     state = scope.setdefault("state", {})
-    given = Headers(scope=scope).get("x-request-id", "")
+    sent = Headers(scope=scope)
+    given, trace = sent.get("x-request-id", ""), _TRACE_PARENT.fullmatch(sent.get("traceparent", ""))
     state["id"] = request_id = given if _VALID_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
-    state["log"] = {}
+    state["log"] = {"trace": trace[1]} if trace else {}
     state["began_s"], status = time.perf_counter(), 0
 
     async def send_with_id(message: Message) -> None:
@@ -55,6 +57,8 @@ def logged(scope: Scope, send: Send) -> Iterator[Send]:
             status = message["status"]
             headers = MutableHeaders(scope=message)
             headers["X-Request-ID"] = request_id
+            if trace:
+                headers["traceparent"] = trace[0]
             if scope["path"].startswith(_OPENAI_PATHS):
                 headers["openai-version"] = _OPENAI_VERSION
                 headers["openai-processing-ms"] = str(round(_took_ms(scope)))

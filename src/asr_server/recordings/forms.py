@@ -272,7 +272,10 @@ def parse(
             else ""
         )
         raise MissingParameter(f"The form has no file part named 'file'.{hint}", param="file")
-    request = build(form)
+    try:
+        request = build(form)
+    except UnsupportedLanguage as error:
+        raise services.catalog.unknown_language(param=error.param or "language") from None
     model = services.catalog.find(request.model, any_name=any_model).resident
     if not services.plan.traits.scores and isinstance(request, TranscriptionRequest) and request.output.logprobs:
         raise UnsupportedValue("The engine gives no log-probabilities.", param="include")

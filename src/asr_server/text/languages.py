@@ -52,6 +52,15 @@ _CODES = {
     "Macedonian": "mk",
 }
 _NAMES = {code: name for name, code in _CODES.items()}
+# Codes of ISO 639-2 and 639-3 for languages that have one of two letters, both where there is a bibliographic one.
+_TWO_LETTERS = {
+    **{"zho": "zh", "chi": "zh", "eng": "en", "ara": "ar", "deu": "de", "ger": "de", "fra": "fr", "fre": "fr"},
+    **{"spa": "es", "por": "pt", "ind": "id", "ita": "it", "kor": "ko", "rus": "ru", "tha": "th", "vie": "vi"},
+    **{"jpn": "ja", "tur": "tr", "hin": "hi", "msa": "ms", "may": "ms", "zsm": "ms", "nld": "nl", "dut": "nl"},
+    **{"swe": "sv", "dan": "da", "fin": "fi", "pol": "pl", "ces": "cs", "cze": "cs", "tgl": "fil", "fas": "fa"},
+    **{"per": "fa", "pes": "fa", "ell": "el", "gre": "el", "ron": "ro", "rum": "ro", "hun": "hu", "mkd": "mk"},
+    "mac": "mk",
+}
 _ALIASES = {
     "mandarin": "Chinese",
     "cmn": "Chinese",
@@ -64,6 +73,9 @@ _ALIASES = {
     "moldavian": "Romanian",
     "moldovan": "Romanian",
 }
+# What clients send for a language that is not known, besides nothing: words, and codes of ISO 639 for several languages
+# and for one that is not determined.
+_ANY_LANGUAGE = frozenset({"", "auto", "und", "mul", "multi", "null", "none", "detect"})
 _SHAPE = re.compile(r"[a-z]{2,3}([-_][a-z0-9]{1,8})*|[a-z]{4,20}( [a-z]{2,20})?", re.IGNORECASE)
 
 
@@ -79,7 +91,7 @@ def normalize(value: str | None) -> str | None:
     `UnsupportedLanguage` for a language that the model does not know.
     """
     text = (value or "").strip()
-    if not text or text.lower() == "auto":
+    if text.lower() in _ANY_LANGUAGE:
         return None
     if not _SHAPE.fullmatch(text):
         raise InvalidLanguage(
@@ -99,7 +111,8 @@ def _lookup(text: str) -> str | None:
     primary, _, rest = text.partition("-")
     if primary == "zh" and not {"hk", "yue"}.isdisjoint(rest.split("-")):
         return "Cantonese"
-    return _NAMES.get(primary) or _ALIASES.get(primary) or (text.title() if text.title() in _CODES else None)
+    known = _NAMES.get(primary) or _ALIASES.get(primary) or _NAMES.get(_TWO_LETTERS.get(primary, ""))
+    return known or (text.title() if text.title() in _CODES else None)
 
 
 def code(name: str) -> str:

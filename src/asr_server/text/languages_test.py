@@ -16,9 +16,18 @@ def test_every_spelling_of_a_language_is_that_language():
             assert languages.normalize(spelling) == name, name
 
 
+def test_codes_of_three_letters_are_those_of_two():
+    """Of ISO 639-2, both where there are two, and of 639-3; every language of the model has one."""
+    codes = {"eng": "English", "ger": "German", "deu": "German", "chi": "Chinese", "cmn": "Chinese", "zsm": "Malay"}
+    assert {code: languages.normalize(code) for code in codes} == codes
+    assert languages.normalize("por-BR") == "Portuguese"
+    named = {languages.normalize(code) for code in [*languages._TWO_LETTERS, "yue"]}
+    assert named == set(languages.model_languages())
+
+
 def test_nothing_means_detection():
-    """Absent, empty and `auto` leave the choice to the model."""
-    for nothing in [None, "", "  ", "auto", "AUTO"]:
+    """Absent, empty and `auto` leave the choice to the model, and so do codes for no language or several."""
+    for nothing in [None, "", "  ", "auto", "AUTO", "und", "multi", "mul", "null"]:
         assert languages.normalize(nothing) is None, nothing
 
 

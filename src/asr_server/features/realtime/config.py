@@ -255,7 +255,7 @@ class ServerDefaults:
             *(("languages", each) for each in transcription.languages or ()),
         ]:
             try:
-                self.catalog.check_language(languages.normalize(value), model=model)
+                self.catalog.language(value, model)
             except InvalidInput as error:
                 raise type(error)(error.message, param=_path(root, (*place, name))) from None
         return config

@@ -12,13 +12,14 @@ from asr_server.core.settings import SpeechSettings
 from asr_server.features.speech_output.encoding.formats import EncodingOptions
 from asr_server.features.speech_output.engines.client import SpeechEngineClient
 from asr_server.features.speech_output.engines.protocol import Sentence, SpeechTraits
-from asr_server.features.speech_output.requests import SpeechRequest
+from asr_server.features.speech_output.requests import DEFAULT_VOICE, SpeechRequest
 from asr_server.features.speech_output.spoken_form import spoken_form
 from asr_server.schedule.model import ModelState, ModelStatus
 from asr_server.text import languages, scripts
 from asr_server.text.scripts import is_unspaced
 from asr_server.text.sentences import TextSpan, sentences
 
+_ANY_VOICE, _OF_KOKORO = "default", re.compile(r"[a-z][fm]_[a-z]+")
 # The blocks of a script and the languages that are written in it. The first is assumed where nothing else is known.
 _SCRIPTS = [
     (scripts.HAN, ["zh", "ja", "yue", "wuu", "nan", "hak"]),
@@ -220,7 +221,11 @@ def _voice(traits: SpeechTraits, request: SpeechRequest) -> str | None:
     if request.sample is not None:
         return ""
     name = request.voice.strip().lower()
-    return name if name in _own(traits) else traits.openai_voices.get(name)
+    if name in _own(traits):
+        return name
+    # Kokoro's voices have a letter for the language and one for the sex before their names: af_heart.
+    is_any = name == _ANY_VOICE or _OF_KOKORO.fullmatch(name)
+    return traits.openai_voices.get(DEFAULT_VOICE if is_any else name)
 
 
 def _own(traits: SpeechTraits) -> list[str]:
