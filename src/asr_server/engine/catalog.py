@@ -38,8 +38,13 @@ ALIASES = (
 )
 # The sizes of Whisper, as programs that have run it on the same machine name it. They are not listed.
 _WHISPER_SIZES = frozenset(
-    ("tiny", "base", "small", "medium", "large", "turbo", "tiny.en", "base.en", "small.en", "medium.en")
-    + ("large-v1", "large-v2", "large-v3", "large-v3-turbo")
+    f"{size}{variant}"
+    for size, variants in {
+        **dict.fromkeys(("tiny", "base", "small", "medium"), ("", ".en")),
+        "large": ("", "-v1", "-v2", "-v3", "-v3-turbo"),
+        "turbo": ("",),
+    }.items()
+    for variant in variants
 )
 # The same for speech: all mean what speaks on this server.
 SPEECH_ALIASES = (

@@ -468,8 +468,10 @@ def test_a_bare_name_is_right_where_other_machines_can_connect():
 
 @pytest.mark.parametrize(
     "name",
-    ["nas.local", "asr.home.arpa", "a.b.internal", "asr.lan", "pi.home", "a.localdomain", "host.docker.internal"]
-    + ["nas.fritz.box"],
+    [
+        *("nas.local", "asr.home.arpa", "a.b.internal", "asr.lan", "pi.home", "a.localdomain", "nas.fritz.box"),
+        "host.docker.internal",
+    ],
 )
 def test_names_of_private_networks_are_right_where_other_machines_can_connect(name):
     """Nobody can register them. On loopback only Docker's name for its host is."""
