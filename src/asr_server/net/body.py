@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import struct
 import time
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, TypeVar
+from tempfile import SpooledTemporaryFile
+from typing import Any, BinaryIO, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 from python_multipart.exceptions import FormParserError
@@ -128,6 +130,12 @@ _LONGEST_S = 4 * 3600.0
 # The longest time for a text, which is held in the memory meanwhile: 24 MB at 64 KiB a second.
 _LONGEST_TEXT_S = 360.0
 _MULTIPART = "multipart/form-data"
+# Types of a body that is the recording itself, as curl -T, ffmpeg and GStreamer send it. curl names none.
+_RECORDING_TYPES = ("audio/", "video/", "application/octet-stream", "application/ogg")
+# Samples without a header: 16 bits, little-endian. The header of a WAV file is put before them.
+_PCM, _WAV_HEADER = "audio/pcm", struct.Struct("<4sI4s4sIHHIIHH4sI")
+_PCM_RATES_HZ, _PCM_CHANNELS = range(8_000, 192_001), range(1, 9)
+_SPOOL_BYTES = 1024 * 1024
 # A string as a whole, also one without an end, or the beginning of another value. Nothing is read twice.
 _JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
 # 1,000 chapters, the most that makes sense, have 7,000.
@@ -139,14 +147,21 @@ T = TypeVar("T", bound=BaseModel)
 
 
 async def read_form(request: Request, max_bytes: int) -> FormData:
-    """Return the parsed form. The caller closes it.
+    """Return the parsed form, which the caller closes, with the fields of the query before its own.
+
+    A body that is a recording is the file of the form.
 
     Raises `UnsupportedContentType`, `UnsupportedEncoding`, `MalformedBody`, `UploadStalled`, `UploadsUnavailable`,
     `Cancelled` when the client leaves, and `FileTooLarge`: at once for a declared length over the limit, otherwise
     after at most one network chunk too many.
     """
-    if not request.headers.get("content-type", "").lower().startswith(_MULTIPART):
-        raise UnsupportedContentType(f"The request body must be {_MULTIPART}, with the recording in its part 'file'.")
+    kind = request.headers.get("content-type", "").lower()
+    is_recording = not kind or kind.startswith(_RECORDING_TYPES)
+    if not (is_recording or kind.startswith(_MULTIPART)):
+        raise UnsupportedContentType(
+            f"The request body must be {_MULTIPART}, with the recording in its part 'file', or a recording "
+            "(audio/*, video/* or application/octet-stream), with all fields in the query."
+        )
     _check_encoding(request)
     length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > max_bytes:
@@ -154,11 +169,48 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
     limited = Request(request.scope, BodyReader(request.receive, max_bytes))
     try:
         with map_disk_errors():
-            return await FormParser(request.headers, limited.stream()).parse()
+            if is_recording:
+                form = await _recording(limited, kind)
+            else:
+                form = await FormParser(request.headers, limited.stream()).parse()
     except (KeyError, UnicodeDecodeError, ValueError) as error:
         raise MalformedBody("The multipart body cannot be parsed.") from error
     except ClientDisconnect:
         raise Cancelled("The client closed the connection.") from None
+    return FormData([*request.query_params.multi_items(), *form.multi_items()])
+
+
+async def _recording(request: Request, kind: str) -> FormData:
+    """Return a form whose file is the body. Raises `UnsupportedContentType` for samples of an unknown form."""
+    header = b"" if not kind.startswith(_PCM) else _pcm_header(kind, 0)
+    spooled = cast("BinaryIO", SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115 - the form closes it
+    file = UploadFile(spooled, size=0, filename="recording")
+    try:
+        await file.write(header)
+        async for piece in request.stream():
+            await file.write(piece)
+        size = (file.size or 0) - len(header)
+        await file.seek(0)
+        if header:
+            await file.write(_pcm_header(kind, size))
+            await file.seek(0)
+        file.size = size  # an empty recording is one without samples
+    except BaseException:
+        await file.close()
+        raise
+    return FormData([("file", file)])
+
+
+def _pcm_header(kind: str, size_bytes: int) -> bytes:
+    _, options = parse_options_header(kind)
+    rate, channels = options.get(b"rate", b"16000"), options.get(b"channels", b"1")
+    if not (rate.isdigit() and int(rate) in _PCM_RATES_HZ and channels.isdigit() and int(channels) in _PCM_CHANNELS):
+        raise UnsupportedContentType(f"Samples are sent as {_PCM};rate=16000, with channels=2 where there are two.")
+    frame, rate_hz = 2 * int(channels), int(rate)
+    return _WAV_HEADER.pack(
+        *(b"RIFF", size_bytes + _WAV_HEADER.size - 8, b"WAVE", b"fmt ", 16, 1, int(channels), rate_hz),
+        *(rate_hz * frame, frame, 16, b"data", size_bytes),
+    )
 
 
 async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:

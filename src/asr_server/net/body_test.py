@@ -6,11 +6,20 @@ import json
 import tempfile
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import soundfile
 from starlette.datastructures import FormData, Headers, UploadFile
 from starlette.requests import Request
 
-from asr_server.core.errors import Cancelled, FileTooLarge, MalformedBody, UploadStalled, UploadsUnavailable
+from asr_server.core.errors import (
+    Cancelled,
+    FileTooLarge,
+    MalformedBody,
+    UnsupportedContentType,
+    UploadStalled,
+    UploadsUnavailable,
+)
 from asr_server.net import body
 from asr_server.net.body import FormParser
 
@@ -110,6 +119,63 @@ async def test_a_declared_length_over_the_cap_is_refused_before_anything_is_read
     headers = [(b"content-type", b"multipart/form-data; boundary=b"), (b"content-length", b"1001")]
     with pytest.raises(FileTooLarge):
         await body.read_form(Request({"type": "http", "headers": headers}, _never), 1000)
+
+
+def _sent(*pieces, kind, query=b""):
+    left = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
+
+    async def receive():
+        return left.pop(0) if left else {"type": "http.request", "body": b"", "more_body": False}
+
+    headers = [(b"content-type", kind)] if kind else []
+    return Request({"type": "http", "headers": headers, "query_string": query}, receive)
+
+
+@pytest.mark.parametrize("kind", [b"", b"audio/flac", b"application/octet-stream", b"Video/MP4"])
+async def test_a_body_may_be_the_recording_with_its_fields_in_the_query(kind):
+    """As curl -T and ffmpeg send it; the file is the body, whatever its parts were."""
+    form = await body.read_form(_sent(b"ab", b"cd", kind=kind, query=b"model=a&language=en"), 1000)
+    assert body.scalars(form, frozenset({"model", "language"})) == {"model": "a", "language": "en"}
+    file = body.upload(form, "file")
+    assert (await file.read(), file.size) == (b"abcd", 4)
+    await form.close()
+
+
+async def test_fields_of_a_form_go_before_those_of_the_query():
+    """Both count."""
+    part = b'--b\r\nContent-Disposition: form-data; name="model"\r\n\r\nb\r\n--b--\r\n'
+    request = _sent(part, kind=b"multipart/form-data; boundary=b", query=b"model=a&language=en")
+    form = await body.read_form(request, 1000)
+    assert body.scalars(form, frozenset({"model", "language"})) == {"model": "b", "language": "en"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate_hz", "channels"), [(b"audio/pcm", 16_000, 1), (b"audio/pcm; rate=8000;channels=2", 8_000, 2)]
+)
+async def test_samples_without_a_header_get_one(kind, rate_hz, channels):
+    """That of a WAV file, which any decoder reads."""
+    samples = np.arange(-100, 100, dtype="<i2")
+    form = await body.read_form(_sent(samples.tobytes(), kind=kind), 1000)
+    file = body.upload(form, "file")
+    found, rate = soundfile.read(file.file, dtype="int16", always_2d=True)
+    assert (rate, found.shape[1], file.size) == (rate_hz, channels, 400)
+    assert found.ravel().tolist() == samples.tolist()
+    await form.close()
+
+
+@pytest.mark.parametrize(
+    "kind", [b"audio/pcm;rate=1", b"audio/pcm;rate=x", b"audio/pcm;channels=99", b"text/plain", b"application/json"]
+)
+async def test_a_body_of_another_type_is_refused(kind):
+    """Nothing of it is decoded."""
+    with pytest.raises(UnsupportedContentType):
+        await body.read_form(_sent(b"abcd", kind=kind), 1000)
+
+
+async def test_a_recording_without_an_end_is_refused_where_it_is_too_large():
+    """As a form is."""
+    with pytest.raises(FileTooLarge):
+        await body.read_form(_sent(b"x" * 600, b"x" * 600, kind=b"audio/wav"), 1000)
 
 
 async def _never():
