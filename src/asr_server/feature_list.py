@@ -14,6 +14,7 @@ from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.feature import Feature, Plan
 from asr_server.engine.qwen_asr.model_cache import Bundled
 from asr_server.features import (
+    asr_webservice,
     drafts,
     encoders,
     gateway,
@@ -42,6 +43,7 @@ FEATURES: tuple[Feature, ...] = (
     stereo.FEATURE,
     speech_output.FEATURE,
     realtime.FEATURE,
+    asr_webservice.FEATURE,
     shared_jobs.FEATURE,
     drafts.FEATURE,
     remote_engine.FEATURE,

@@ -135,7 +135,7 @@ _RECORDING_TYPES = ("audio/", "video/", "application/octet-stream", "application
 # Samples without a header: 16 bits, little-endian. The header of a WAV file is put before them.
 _PCM, _WAV_HEADER = "audio/pcm", struct.Struct("<4sI4s4sIHHIIHH4sI")
 _PCM_RATES_HZ, _PCM_CHANNELS = range(8_000, 192_001), range(1, 9)
-_SPOOL_BYTES = 1024 * 1024
+SPOOL_BYTES = 1024 * 1024
 # A string as a whole, also one without an end, or the beginning of another value. Nothing is read twice.
 _JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
 # 1,000 chapters, the most that makes sense, have 7,000.
@@ -183,7 +183,7 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
 async def _recording(request: Request, kind: str) -> FormData:
     """Return a form whose file is the body. Raises `UnsupportedContentType` for samples of an unknown form."""
     header = b"" if not kind.startswith(_PCM) else _pcm_header(kind, 0)
-    spooled = cast("BinaryIO", SpooledTemporaryFile(_SPOOL_BYTES))  # noqa: SIM115 - the form closes it
+    spooled = cast("BinaryIO", SpooledTemporaryFile(SPOOL_BYTES))  # noqa: SIM115 - the form closes it
     file = UploadFile(spooled, size=0, filename="recording")
     try:
         await file.write(header)
@@ -201,16 +201,21 @@ async def _recording(request: Request, kind: str) -> FormData:
     return FormData([("file", file)])
 
 
+def wav_header(size_bytes: int, rate_hz: int = 16_000, channels: int = 1) -> bytes:
+    """Return the header of a WAV file with so many bytes of 16-bit samples."""
+    frame = 2 * channels
+    return _WAV_HEADER.pack(
+        *(b"RIFF", size_bytes + _WAV_HEADER.size - 8, b"WAVE", b"fmt ", 16, 1, channels, rate_hz),
+        *(rate_hz * frame, frame, 16, b"data", size_bytes),
+    )
+
+
 def _pcm_header(kind: str, size_bytes: int) -> bytes:
     _, options = parse_options_header(kind)
     rate, channels = options.get(b"rate", b"16000"), options.get(b"channels", b"1")
     if not (rate.isdigit() and int(rate) in _PCM_RATES_HZ and channels.isdigit() and int(channels) in _PCM_CHANNELS):
         raise UnsupportedContentType(f"Samples are sent as {_PCM};rate=16000, with channels=2 where there are two.")
-    frame, rate_hz = 2 * int(channels), int(rate)
-    return _WAV_HEADER.pack(
-        *(b"RIFF", size_bytes + _WAV_HEADER.size - 8, b"WAVE", b"fmt ", 16, 1, int(channels), rate_hz),
-        *(rate_hz * frame, frame, 16, b"data", size_bytes),
-    )
+    return wav_header(size_bytes, int(rate), int(channels))
 
 
 async def read_json(request: Request, max_bytes: int) -> dict[str, Any]:

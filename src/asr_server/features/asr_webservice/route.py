@@ -1,0 +1,164 @@
+"""`POST /asr` and `POST /detect-language`: the options are in the query, the answer is the file itself.
+
+The fields and outputs are those of https://ahmetoner.com/whisper-asr-webservice/ (version 1.9). Its options for an
+engine of Whisper's, such as `vad_filter`, are ignored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from tempfile import SpooledTemporaryFile
+from typing import Annotated, Any, BinaryIO, Literal, cast
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import JSONResponse, Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.datastructures import FormData, UploadFile
+
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.errors import MissingParameter
+from asr_server.net import body
+from asr_server.net.body import while_connected
+from asr_server.net.request_log import log_fields, server_timing
+from asr_server.recordings import forms
+from asr_server.recordings.pipeline import RunOptions
+from asr_server.recordings.requests import TranscriptionRequest, TranslationRequest
+from asr_server.services import CallerDep, ServicesDep
+
+router = APIRouter(tags=["audio"])
+
+_FILE = "audio_file"
+# `tsv` and `json` are made of the segments of verbose_json.
+_FORMATS = {"txt": "text", "vtt": "vtt", "srt": "srt", "tsv": "verbose_json", "json": "verbose_json"}
+_MEDIA_TYPES = {"json": "application/json", "vtt": "text/vtt"}
+# So much of samples without a container tells the language: 30 s.
+_DETECTED_BYTES = 30 * 2 * SAMPLE_RATE
+
+
+class AsrOptions(BaseModel):
+    """The query. Unknown options are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    encode: bool = Field(True, description="False: the file has samples alone, 16 bits of one channel at 16 kHz.")
+    language: str = Field("", max_length=60, description="Of the recording; empty: detected.")
+
+
+class TranscriptOptions(AsrOptions):
+    """The query of `POST /asr`."""
+
+    task: Literal["transcribe", "translate"] = Field("transcribe", description="`translate`: into English.")
+    output: Literal["txt", "vtt", "srt", "tsv", "json"] = "txt"
+    initial_prompt: str = Field("", description="As `prompt` of the other routes.")
+
+
+_SCHEMA = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "multipart/form-data": {
+                "schema": {
+                    "type": "object",
+                    "required": [_FILE],
+                    "properties": {_FILE: {"type": "string", "format": "binary"}},
+                }
+            }
+        },
+    }
+}
+
+
+@router.post("/asr", response_class=Response, responses=forms.ERRORS, openapi_extra=_SCHEMA)
+async def transcribe(
+    request: Request, services: ServicesDep, caller: CallerDep, options: Annotated[TranscriptOptions, Query()]
+) -> Response:
+    """Transcribe a recording, or translate it into English, as whisper-asr-webservice does. `json` has segments."""
+    fields = {"response_format": _FORMATS[options.output], "prompt": options.initial_prompt}
+    if options.task == "translate":
+        fields |= {"source_language": options.language, "language": "en"}
+        services.processor.translator.check()
+    else:
+        fields["language"] = options.language
+    services.admission.check()
+    run = RunOptions(caller=caller.share, owner=caller.owner)
+    async with forms.read(request, services) as form, _recording(form, options) as given:
+        wanted: TranscriptionRequest | TranslationRequest
+        if options.task == "translate":
+            wanted, file = forms.parse(_named(given, fields), services, forms.translation_request, any_model=True)
+        else:
+            wanted, file = forms.parse(_named(given, fields), services, forms.transcription_request, any_model=True)
+        work = services.processor.process(file.file, wanted, run)
+        result, transcript = await while_connected(request.receive, work)
+    request.state.log.update(log_fields(transcript))
+    headers = {
+        "Content-Disposition": f'attachment; filename="recording.{options.output}"',
+        **server_timing(request, transcript.timings),
+    }
+    content = _content(options.output, result.content)
+    return Response(content, media_type=_MEDIA_TYPES.get(options.output, "text/plain"), headers=headers)
+
+
+@router.post("/detect-language", responses=forms.ERRORS, openapi_extra=_SCHEMA)
+async def detect_language(
+    request: Request, services: ServicesDep, caller: CallerDep, options: Annotated[AsrOptions, Query()]
+) -> JSONResponse:
+    """Return the language of a recording, of the first 30 s where it has no container; `und` where nothing is said."""
+    services.admission.check()
+    run, fields = RunOptions(caller=caller.share, owner=caller.owner), {"response_format": "verbose_json"}
+    async with forms.read(request, services) as form, _recording(form, options, _DETECTED_BYTES) as given:
+        wanted, file = forms.parse(_named(given, fields), services, forms.transcription_request, any_model=True)
+        work = services.processor.process(file.file, wanted, run)
+        result, transcript = await while_connected(request.receive, work)
+    request.state.log.update(log_fields(transcript))
+    found = json.loads(result.content)
+    code = found["language_code"]
+    return JSONResponse({"detected_language": found["language"] if code else "", "language_code": code or "und"})
+
+
+@asynccontextmanager
+async def _recording(form: FormData, options: AsrOptions, most_bytes: int = -1) -> AsyncGenerator[UploadFile, None]:
+    """Yield the recording, with a header where it has samples alone; of these at most so many bytes, -1 for all."""
+    file = body.upload(form, _FILE) or body.upload(form, "file")
+    if file is None:
+        raise MissingParameter(f"The form has no file part named '{_FILE}'.", param=_FILE)
+    if options.encode:
+        yield file
+        return
+    with SpooledTemporaryFile(body.SPOOL_BYTES) as whole:
+        with body.map_disk_errors():
+            size = await asyncio.to_thread(_write_wav, file, most_bytes, whole)
+        yield UploadFile(cast("BinaryIO", whole), size=size, filename=file.filename)
+
+
+def _write_wav(file: UploadFile, most_bytes: int, whole: SpooledTemporaryFile[bytes]) -> int:
+    size = file.size or 0
+    size = size if most_bytes < 0 else min(size, most_bytes)
+    whole.write(body.wav_header(size))
+    file.file.seek(0)
+    left = size
+    while left and (block := file.file.read(min(left, body.SPOOL_BYTES))):
+        whole.write(block)
+        left -= len(block)
+    whole.seek(0)
+    return size
+
+
+def _named(file: UploadFile, fields: dict[str, str]) -> FormData:
+    return FormData([("file", file), *fields.items()])
+
+
+def _content(output: str, answer: bytes) -> bytes:
+    if output not in ("tsv", "json"):
+        return answer
+    found: dict[str, Any] = json.loads(answer)
+    if output == "json":
+        kept = {"text": found["text"], "segments": found["segments"], "language": found["language_code"]}
+        return json.dumps(kept, ensure_ascii=False).encode()
+    rows = [
+        f"{round(1000 * one['start'])}\t{round(1000 * one['end'])}\t{' '.join(one['text'].split())}"
+        for one in found["segments"]
+    ]
+    return "\n".join(["start\tend\ttext", *rows, ""]).encode()
