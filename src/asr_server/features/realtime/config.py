@@ -175,9 +175,12 @@ class ServerDefaults:
         )
 
     def updated(self, config: Config, patch: Mapping[str, Any], root: str = "session") -> Config:
-        """Return `config` changed by `patch`; a null clears. Raises `InvalidInput` with a path below `root`."""
-        if "type" not in patch:
-            raise MissingParameter("The session needs a type: 'transcription'.", param=_path(root, ("type",)))
+        """Return `config` changed by `patch`; a null clears. Raises `InvalidInput` with a path below `root`.
+
+        Of a session that also answers (`realtime`), what concerns its input counts.
+        """
+        if patch.get("type") == "realtime":
+            patch = _heard(patch)
         wanted = {name: value for name, value in patch.items() if name not in _READ_ONLY}
         try:
             merged = merge(config.model_dump(), wanted, self._new_objects())
@@ -259,6 +262,14 @@ class ServerDefaults:
             except InvalidInput as error:
                 raise type(error)(error.message, param=_path(root, (*place, name))) from None
         return config
+
+
+def _heard(patch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the part of a session's update that a transcription session has."""
+    audio = patch.get("audio")
+    kept = {"audio": {"input": audio["input"]}} if isinstance(audio, Mapping) and "input" in audio else {}
+    include = patch.get("include")
+    return {**kept, "include": [LOGPROBS]} if isinstance(include, list) and LOGPROBS in include else kept
 
 
 def merge(old: Mapping[str, Any], patch: Mapping[str, Any], new_objects: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from asr_server.core.errors import (
     InvalidInput,
     InvalidType,
     InvalidValue,
-    MissingParameter,
     UnknownModel,
     UnknownParameter,
 )
 from asr_server.engine.catalog import Catalog
-from asr_server.features.realtime.config import Config, ServerDefaults, merge
+from asr_server.features.realtime.config import LOGPROBS, Config, ServerDefaults, merge
+from asr_server.features.realtime.g711 import Companding
 from asr_server.live.machine.events import Detection, EndOfTurnRules, TurnConfig
 
 DEFAULTS = ServerDefaults(Catalog("demo"), TurnConfig(min_silence_ms=400))
@@ -174,7 +174,7 @@ def test_a_deep_update_is_refused(depth):
 @pytest.mark.parametrize(
     ("patch", "error", "param"),
     [
-        ({}, MissingParameter, "session.type"),
+        ({"type": "dance"}, InvalidValue, "session.type"),
         ({"type": "transcription", "audio": 5}, InvalidType, "session.audio"),
         ({"type": "transcription", "include": ["item.x"]}, InvalidInput, "session.include[0]"),
         ({"type": "transcription", "speed": 2}, UnknownParameter, "session.speed"),
@@ -199,3 +199,20 @@ def test_a_session_may_be_sent_back_as_it_came():
     assert DEFAULTS.initial("gpt-9").input.transcription.model == "demo"
     shown = {**config.model_dump(), "id": "sess_1", "object": "realtime.transcription_session", "expires_at": 5}
     assert DEFAULTS.updated(config, shown) == config
+
+
+def test_a_session_that_also_answers_is_heard_by_its_input():
+    """As agents send it: format, model and language of the input count, and nothing of its answers is refused."""
+    audio_input = {
+        "format": {"type": "audio/pcmu"},
+        "transcription": {"model": "whisper-1", "language": "de"},
+        "turn_detection": {"type": "semantic_vad", "create_response": True, "interrupt_response": True},
+    }
+    session = {"type": "realtime", "model": "gpt-realtime", "instructions": "Be kind.", "tools": [], "include": ["x"]}
+    session |= {"output_modalities": ["audio"], "audio": {"input": audio_input, "output": {"voice": "marin"}}}
+    config = DEFAULTS.updated(DEFAULTS.initial(), session)
+    assert (config.type, config.input.format.law, config.include) == ("transcription", Companding.MU, None)
+    assert config.input.transcription.language == "de"
+    assert config == DEFAULTS.updated(DEFAULTS.initial(), {"audio": {"input": audio_input}})
+    assert DEFAULTS.updated(config, {"type": "realtime", "audio": "none"}) == config
+    assert DEFAULTS.updated(config, {"type": "realtime", "include": [LOGPROBS]}).logprobs

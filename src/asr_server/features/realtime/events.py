@@ -88,7 +88,11 @@ def parse(event: Mapping[str, Any]) -> ClientEvent:
 
 
 def _nested(event: Mapping[str, Any]) -> ClientEvent:
-    return Update(_object(event, "session"))
+    """Return the update. Clients that have not followed the protocol send the flat form of its beta here."""
+    session = _object(event, "session")
+    if not shapes.is_flat(session):
+        return Update(session)
+    return Update(shapes.from_beta(shapes.heard(session)), flat=True)
 
 
 def _flat(event: Mapping[str, Any]) -> ClientEvent:

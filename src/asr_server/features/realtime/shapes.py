@@ -67,6 +67,16 @@ def beta(config: Config, identity: Identity, secret: Mapping[str, Any] | None = 
     }
 
 
+def is_flat(session: Mapping[str, Any]) -> bool:
+    """True if a session has a key that only the beta protocol has, and none of the present one."""
+    return "audio" not in session and not _BETA_NAMES.keys().isdisjoint(session)
+
+
+def heard(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a flat session without what concerns its answers: voice, instructions, tools and so on."""
+    return {name: value for name, value in flat.items() if name in _BETA_NAMES}
+
+
 def from_beta(flat: Mapping[str, Any], root: str = "session") -> dict[str, Any]:
     """The nested form of a flat update. Raises `InvalidInput` for unknown keys and formats."""
     audio_input: dict[str, Any] = {}

@@ -60,3 +60,13 @@ def test_what_is_found_wrong_later_is_named_in_the_flat_shape_too():
     told = shapes.with_beta_path(refused.value)
     assert told.param == "session.turn_detection.threshold"
     assert "session.turn_detection.threshold" in told.message
+
+
+def test_a_flat_session_is_known_by_its_keys_and_heard_by_its_input():
+    """Whatever else an agent says of its answers; a nested one stays what it is."""
+    agent = {"voice": "alloy", "instructions": "Be kind.", "input_audio_format": "g711_ulaw", "turn_detection": None}
+    assert shapes.is_flat(agent)
+    config = DEFAULTS.updated(DEFAULTS.initial(), shapes.from_beta(shapes.heard(agent)))
+    assert (config.input.format.type, config.input.turn_detection) == ("audio/pcmu", None)
+    assert not shapes.is_flat({"type": "transcription", "audio": {"input": {"turn_detection": None}}})
+    assert not shapes.is_flat({"type": "transcription"})
