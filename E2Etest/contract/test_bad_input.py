@@ -261,7 +261,7 @@ def test_after_all_that_it_still_hears(server, sample):
         ("/health/", "Leave out the slash"),
         ("//v1/models", "two slashes"),
         ("/proxy/v1/audio/transcriptions", "Did you mean /v1/audio/transcriptions?"),
-        ("/v1/listen", "POST /v1/audio/transcriptions"),
+        ("/v1/speech-to-text", "POST /v1/audio/transcriptions"),
         ("/v2/transcript/x", "POST /v1/jobs"),
         ("/v1/realtime/calls", "WebRTC is not served"),
         ("/v1/chat/completions", "no language model"),

@@ -15,6 +15,7 @@ from asr_server.engine.feature import Feature, Plan
 from asr_server.engine.qwen_asr.model_cache import Bundled
 from asr_server.features import (
     asr_webservice,
+    deepgram,
     drafts,
     encoders,
     gateway,
@@ -44,6 +45,7 @@ FEATURES: tuple[Feature, ...] = (
     speech_output.FEATURE,
     realtime.FEATURE,
     asr_webservice.FEATURE,
+    deepgram.FEATURE,
     shared_jobs.FEATURE,
     drafts.FEATURE,
     remote_engine.FEATURE,

@@ -28,7 +28,8 @@ from asr_server.core.errors import InvalidKey, InvalidValue
 EPHEMERAL = "ek_"
 _REALTIME_PROTOCOL = "realtime"
 _KEY_PROTOCOL = "openai-insecure-api-key."
-_BEARER = "bearer "
+# Deepgram's clients say `Token`, and those in browsers send it and the key as two subprotocols.
+_BEARER, _TOKEN = "bearer ", "token "
 
 
 def presented(connection: HTTPConnection) -> str | None:
@@ -46,6 +47,8 @@ def presented(connection: HTTPConnection) -> str | None:
 def by_subprotocol(connection: HTTPConnection) -> str | None:
     """Return the key that OpenAI's browser client puts among the subprotocols, or None."""
     offered: list[str] = connection.scope.get("subprotocols") or []
+    if len(offered) == 2 and offered[0] == _TOKEN.strip():
+        return offered[1]
     return next((p.removeprefix(_KEY_PROTOCOL) for p in offered if p.startswith(_KEY_PROTOCOL)), None)
 
 
@@ -57,7 +60,8 @@ def realtime_subprotocol(connection: HTTPConnection) -> str | None:
 
 def _bearer(connection: HTTPConnection) -> str | None:
     value = connection.headers.get("authorization", "")
-    return value[len(_BEARER) :].strip() if value.lower().startswith(_BEARER) else None
+    scheme = next((scheme for scheme in (_BEARER, _TOKEN) if value.lower().startswith(scheme)), None)
+    return value[len(scheme) :].strip() if scheme else None
 
 
 # Hex digits of a key's SHA-256: as the owner of a job, and in log lines.

@@ -67,7 +67,7 @@ _HEALTH = "/health"
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
 _REALTIME = "/v1/realtime"
 _RESUMABLE = "/ws/transcribe"
-_LIVE = frozenset({_REALTIME, _RESUMABLE, "/ws/speech"})
+_LIVE = frozenset({_REALTIME, _RESUMABLE, "/ws/speech", "/v1/listen"})
 _SUBSCRIBER_BITS = 64
 # Clients of Groq ask for OpenAI's paths below `/openai`.
 _OPENAI, _GROQ = "/openai", "/openai/v1/"

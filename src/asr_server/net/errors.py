@@ -256,7 +256,6 @@ _RECORDINGS = "Recordings are sent to POST /v1/audio/transcriptions, as to OpenA
 _LIVE_AUDIO = "Live audio goes over WS /v1/realtime or WS /ws/transcribe."
 # The beginnings of paths that other services of this field have, and what this server has in their place.
 _ELSEWHERE = {
-    "/v1/listen": f"{_RECORDINGS} {_LIVE_AUDIO}",
     "/v2/upload": _RECORDINGS,
     "/v2/transcript": f"{_RECORDINGS} POST /v1/jobs answers at once, and the result is fetched later.",
     "/v3/ws": _LIVE_AUDIO,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from asr_server.audio.g711 import Companding
 from asr_server.core.errors import (
     InvalidInput,
     InvalidType,
@@ -19,7 +20,6 @@ from asr_server.core.errors import (
     UnknownModel,
     UnknownParameter,
 )
-from asr_server.features.realtime.g711 import Companding
 from asr_server.live.machine.events import Detection, EndOfTurnRules, TurnConfig
 from asr_server.live.machine.framing import INPUT_RATES_HZ
 from asr_server.recordings.requests import MAX_TEXT_CHARS, context

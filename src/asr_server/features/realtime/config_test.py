@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from asr_server.audio.g711 import Companding
 from asr_server.core.errors import (
     InvalidInput,
     InvalidType,
@@ -13,7 +14,6 @@ from asr_server.core.errors import (
 )
 from asr_server.engine.catalog import Catalog
 from asr_server.features.realtime.config import LOGPROBS, Config, ServerDefaults, merge
-from asr_server.features.realtime.g711 import Companding
 from asr_server.live.machine.events import Detection, EndOfTurnRules, TurnConfig
 
 DEFAULTS = ServerDefaults(Catalog("demo"), TurnConfig(min_silence_ms=400))

@@ -14,8 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.types import Message
 from starlette.websockets import WebSocketDisconnect
 
+from asr_server.audio import g711
 from asr_server.core.errors import AsrError, InvalidInput, NothingToCommit, SessionExpired, ShuttingDown
-from asr_server.features.realtime import events, g711, shapes
+from asr_server.features.realtime import events, shapes
 from asr_server.features.realtime.config import Config, ServerDefaults
 from asr_server.features.realtime.conversation import Conversation
 from asr_server.features.realtime.shapes import Identity

@@ -3,7 +3,7 @@
 import av
 import numpy as np
 
-from asr_server.features.realtime.g711 import Companding, decode
+from asr_server.audio.g711 import Companding, decode
 
 
 def _by_ffmpeg(data, codec):

@@ -1,0 +1,102 @@
+"""Answers in Deepgram's form. They say nothing that is not known: without scores a confidence is 0."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from asr_server.text import languages
+
+if TYPE_CHECKING:
+    from asr_server.core.transcript import Transcript, Word
+
+Json = dict[str, Any]
+_CHANNEL = [0, 1]  # the first of one
+_EDGES = " .,;:!?…\"'”’»)(["
+
+
+def word(found: Word) -> Json:
+    """Return a word: in lower case without its punctuation, and as it is written."""
+    listed: Json = {
+        "word": found.text.strip(_EDGES).lower(),
+        "start": found.start_ms / 1000,
+        "end": found.end_ms / 1000,
+        "confidence": round(found.confidence or 0.0, 4),
+        "punctuated_word": found.text,
+    }
+    return listed if found.speaker is None else {**listed, "speaker": found.speaker}
+
+
+def alternative(text: str, words: Iterable[Word]) -> Json:
+    """Return the transcript with its words. Its confidence is the mean of theirs."""
+    listed = [word(each) for each in words]
+    confidence = fmean(each["confidence"] for each in listed) if listed else 0.0
+    return {"transcript": text, "confidence": round(confidence, 4), "words": listed}
+
+
+def results(text: str, words: Sequence[Word], span_s: tuple[float, float], meta: Json, **flags: bool) -> Json:
+    """Return a message of a live session about the audio from a second to another."""
+    start_s, end_s = span_s
+    return {
+        "type": "Results",
+        "channel_index": _CHANNEL,
+        "start": round(start_s, 3),
+        "duration": round(end_s - start_s, 3),
+        **flags,
+        "channel": {"alternatives": [alternative(text, words)]},
+        "metadata": meta,
+    }
+
+
+def metadata(request_id: str, model: str) -> Json:
+    """Return what every message says of its request. The id of a model is made of its name."""
+    uuid = hashlib.sha256(model.encode()).hexdigest()[:32]
+    return {
+        "request_id": request_id,
+        "model_info": {"name": model, "version": "", "arch": "qwen3-asr"},
+        "model_uuid": uuid,
+    }
+
+
+def session_end(meta: Json, duration_s: float) -> Json:
+    """Return the last message of a live session."""
+    return {
+        "type": "Metadata",
+        "transaction_key": "deprecated",
+        "request_id": meta["request_id"],
+        "sha256": "",
+        "created": _now(),
+        "duration": round(duration_s, 3),
+        "channels": 1,
+        "models": [meta["model_uuid"]],
+        "model_info": {meta["model_uuid"]: meta["model_info"]},
+    }
+
+
+def recording(transcript: Transcript, meta: Json, *, utterances: bool, names_language: bool) -> Json:
+    """Return the answer for a recording."""
+    channel: Json = {"alternatives": [alternative(transcript.text, transcript.words)]}
+    if names_language and (code := languages.code(transcript.language)):
+        channel["detected_language"] = code
+    found: Json = {"channels": [channel]}
+    if utterances:
+        found["utterances"] = [
+            {
+                "id": f"{meta['request_id']}-{number}",
+                "start": segment.start_ms / 1000,
+                "end": segment.end_ms / 1000,
+                "channel": 0,
+                **alternative(segment.text, segment.words),
+            }
+            for number, segment in enumerate(transcript.segments)
+            if segment.text
+        ]
+    ended = session_end(meta, transcript.duration_ms / 1000)
+    return {"metadata": {name: value for name, value in ended.items() if name != "type"}, "results": found}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,203 @@
+"""`WS /v1/listen`: a live session as Deepgram's clients know it."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from fastapi import APIRouter, WebSocket
+from starlette.types import Message
+
+from asr_server.audio import g711
+from asr_server.core.audio import samples_to_s
+from asr_server.core.errors import AsrError, InvalidInput, InvalidValue
+from asr_server.core.transcript import Word
+from asr_server.features.deepgram import answers, options
+from asr_server.features.deepgram.options import LiveOptions
+from asr_server.live.inference import WordTimestamps
+from asr_server.live.machine.events import (
+    Audio,
+    Ending,
+    Event,
+    Final,
+    Flush,
+    Partial,
+    SessionError,
+    TurnConfig,
+    UtteranceStarted,
+)
+from asr_server.live.options import LiveSessionOptions
+from asr_server.live.outbox import Message as LiveMessage
+from asr_server.live.session import LiveConnection
+from asr_server.net import websocket_io
+from asr_server.net.access import reject_websocket
+from asr_server.net.errors import Json
+from asr_server.recordings.requests import WordTimes
+from asr_server.services import Services
+
+router = APIRouter(tags=["live"])
+
+_LAWS = {"mulaw": g711.Companding.MU, "alaw": g711.Companding.A}
+_END_S = 10.0  # for the last words after `CloseStream`
+
+
+@router.websocket("/v1/listen")
+async def listen(socket: WebSocket) -> None:
+    """Live transcription over Deepgram's protocol."""
+    services: Services = socket.app.state.services
+    try:
+        wanted = options.read(socket.query_params, LiveOptions)
+        assert isinstance(wanted, LiveOptions)
+        rules = _rules(services, wanted)
+    except InvalidInput as error:
+        websocket_io.count_error(socket, error)
+        await reject_websocket(socket, error)
+        return
+    await socket.accept(subprotocol=_subprotocol(socket))
+    connection = _ListenConnection(socket, services, wanted, rules)
+    await websocket_io.serve(socket, connection.run(), connection.render_error)
+
+
+def _rules(services: Services, wanted: LiveOptions) -> TurnConfig:
+    pause_ms, language = wanted.pause_ms, services.catalog.language(wanted.asked_language)
+    rules = services.live.turn_config(
+        manual=wanted.is_manual,
+        semantic=None if pause_ms is None else False,
+        language=language,
+        context=wanted.hotwords,
+    )
+    return rules if pause_ms is None else replace(rules, min_silence_ms=pause_ms)
+
+
+def _subprotocol(socket: WebSocket) -> str | None:
+    """Return the one to select: browsers send their key as the one after it."""
+    offered: list[str] = socket.scope.get("subprotocols") or []
+    return "token" if "token" in offered else None
+
+
+class _ListenConnection:
+    """One connection with its session."""
+
+    def __init__(self, socket: WebSocket, services: Services, wanted: LiveOptions, rules: TurnConfig) -> None:
+        self._socket, self._services, self._wanted, self._rules = socket, services, wanted, rules
+        self._meta = answers.metadata(f"req_{secrets.token_hex(12)}", services.plan.model_id)
+        self._held: Final | None = None  # a final whose words are being timed
+        self._flushes = deque[bool]()  # those that are not answered yet, and whether the stream ends with them
+        self._ended = asyncio.Event()  # the answer to `CloseStream` is sent
+        self._samples = 0
+
+    async def run(self) -> None:
+        """Serve until the client leaves or ends the stream. Raises the `AsrError` that ended the session."""
+        rate_hz, owner = int(self._wanted.sample_rate), self._socket.state.caller.owner
+        connection = await self._services.live.open(
+            LiveSessionOptions(self._rules, rate_hz, WordTimes.ESTIMATED, owner)
+        )
+        clean: bool | None = False
+        try:
+            clean = await websocket_io.read_and_write(self._read(connection), self._write(connection))
+        except AsrError as error:
+            # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
+            await websocket_io.end(self._socket, error, self.render_error)
+        finally:
+            self._services.live.disconnect(connection, clean=bool(clean), resumable=False)
+
+    def render_error(self, error: AsrError) -> Json:
+        """Return the message about an error."""
+        return _error(error.code, error.message)
+
+    async def _read(self, connection: LiveConnection) -> bool:
+        while True:
+            message = await self._socket.receive()
+            if message["type"] == "websocket.disconnect":
+                return websocket_io.closed_cleanly(message)
+            try:
+                event = self._event(message)
+            except InvalidInput as error:
+                await self._socket.send_json(self.render_error(error))
+                continue
+            if event is not None:
+                await connection.send(event)
+            if isinstance(event, Flush) and self._flushes and self._flushes[-1]:
+                await self._end()
+                return True
+
+    def _event(self, message: Message) -> Event | None:
+        if (data := message.get("bytes")) is not None:
+            law = _LAWS.get(self._wanted.encoding)
+            pcm = data if law is None else g711.decode(data, law)
+            self._samples += len(pcm) // 2
+            return Audio(pcm) if pcm else None
+        kind = _kind(message.get("text") or "")
+        if kind in ("Finalize", "CloseStream"):
+            self._flushes.append(kind == "CloseStream")
+            return Flush()
+        if kind == "KeepAlive":
+            return None
+        raise InvalidValue("Known messages are KeepAlive, Finalize and CloseStream.", param="type")
+
+    async def _end(self) -> None:
+        """Wait for the last words, send the last message and close."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_END_S):
+                await self._ended.wait()
+        seconds = self._samples / int(self._wanted.sample_rate)
+        await websocket_io.close(self._socket, 1000, "", answers.session_end(self._meta, seconds))
+
+    async def _write(self, connection: LiveConnection) -> None:
+        async for outgoing in connection.messages():
+            for message in self._messages(outgoing.message):
+                await self._socket.send_json(message)
+
+    def _messages(self, message: LiveMessage) -> Iterator[Json]:
+        """Yield what the client is told. A final waits for its words, and for nothing else that comes."""
+        if isinstance(message, WordTimestamps):
+            if self._held is not None and self._held.utterance == message.utterance:
+                yield from self._final(message.words)
+            return
+        if self._held is not None:
+            yield from self._final(())
+        match message:
+            case Final():
+                self._held = message
+                if not message.text:
+                    yield from self._final(())
+            case Partial() if self._wanted.interim_results:
+                span_s = samples_to_s(message.start_samples), samples_to_s(message.end_samples)
+                flags = {"is_final": False, "speech_final": False, "from_finalize": False}
+                yield answers.results(message.text, (), span_s, self._meta, **flags)
+            case UtteranceStarted(start_samples=start_samples) if self._wanted.vad_events:
+                began_s = round(samples_to_s(start_samples), 3)
+                yield {"type": "SpeechStarted", "channel": [0], "timestamp": began_s}
+            case SessionError(code=code, message=text):
+                yield _error(code, text)
+
+    def _final(self, words: Sequence[Word]) -> Iterator[Json]:
+        final, self._held = self._held, None
+        assert final is not None
+        by_client = final.ending is Ending.FLUSH
+        is_end = self._flushes.popleft() if by_client and self._flushes else False
+        by_pause = final.ending is Ending.PAUSE
+        span_s = samples_to_s(final.start_samples), samples_to_s(final.end_samples)
+        flags = {"is_final": True, "speech_final": by_pause, "from_finalize": by_client}
+        yield answers.results(final.text, words, span_s, self._meta, **flags)
+        if by_pause and words and self._wanted.utterance_end_ms is not None:
+            yield {"type": "UtteranceEnd", "channel": [0, 1], "last_word_end": words[-1].end_ms / 1000}
+        if is_end:
+            self._ended.set()
+
+
+def _error(code: str, text: str) -> Json:
+    return {"type": "Error", "description": text, "message": text, "variant": code}
+
+
+def _kind(text: str) -> Any:
+    try:
+        found = websocket_io.parse_json(text)
+    except (ValueError, RecursionError):
+        return None
+    return found.get("type") if isinstance(found, dict) else None

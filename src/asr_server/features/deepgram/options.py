@@ -1,0 +1,101 @@
+"""The options in the query of `/v1/listen`, and what of them this server does.
+
+The names are those of https://developers.deepgram.com/reference (October 2026). What would change an answer and is not
+served is refused; what only concerns Deepgram's own business (`tag`, `mip_opt_out`, `version`) is ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.datastructures import QueryParams
+
+from asr_server.core.errors import InvalidValue, UnsupportedValue
+from asr_server.recordings.requests import MAX_TEXT_CHARS
+
+# What changes an answer and is not served.
+_NOT_SERVED = (
+    *("redact", "replace", "search", "summarize", "topics", "intents", "sentiment", "detect_entities", "callback"),
+    *("custom_topic", "custom_intent", "dictation", "profanity_filter", "measurements", "diarize_model"),
+)
+_OFF = ("", "false", "0")
+_ANY_LANGUAGE = ("multi", "")
+_LISTS = ("keyterm", "keywords")
+
+
+class ListenOptions(BaseModel):
+    """Options of recordings and live audio. Unknown options are ignored."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    model: str = Field("", max_length=200)  # names of Deepgram's models mean the default model
+    language: str = Field("", max_length=60)
+    detect_language: bool = False
+    keyterm: tuple[str, ...] = ()
+    keywords: tuple[str, ...] = ()  # each perhaps with a weight, which is ignored
+    diarize: bool = False
+    utterances: bool = False
+    smart_format: bool = False  # the model writes numbers and punctuation by itself
+    punctuate: bool = False
+
+    @property
+    def asked_language(self) -> str:
+        """The language to transcribe in, "" where it is detected."""
+        return "" if self.detect_language or self.language.lower() in _ANY_LANGUAGE else self.language
+
+    @property
+    def hotwords(self) -> str:
+        """The expected words as a context for the model."""
+        words = [word.partition(":")[0].strip() for word in self.keywords]
+        return ", ".join(filter(None, (*self.keyterm, *words)))[:MAX_TEXT_CHARS]
+
+
+class LiveOptions(ListenOptions):
+    """Options of live audio."""
+
+    encoding: Literal["linear16", "mulaw", "alaw"] = "linear16"
+    sample_rate: Literal["8000", "16000", "24000", "44100", "48000"] = "16000"
+    channels: Literal["1"] = "1"
+    interim_results: bool = False
+    endpointing: str = ""  # milliseconds of a pause, `false` for none
+    utterance_end_ms: int | None = Field(None, ge=1, le=60_000)
+    vad_events: bool = False
+
+    @property
+    def pause_ms(self) -> int | None:
+        """The pause that ends an utterance; None for what the server does by itself. Raises `InvalidValue`."""
+        if self.endpointing.lower() in ("", "true"):
+            return None
+        if not self.endpointing.isdigit() or not int(self.endpointing) <= _LONGEST_PAUSE_MS:
+            raise InvalidValue(
+                f"'endpointing' must be milliseconds, at most {_LONGEST_PAUSE_MS}, or false.", param="endpointing"
+            )
+        # Deepgram's default of 10 ms ends an utterance in the middle of words that hang together.
+        return max(int(self.endpointing), _SHORTEST_PAUSE_MS)
+
+    @property
+    def is_manual(self) -> bool:
+        """True if only `Finalize` ends an utterance."""
+        return self.endpointing.lower() == "false"
+
+
+_SHORTEST_PAUSE_MS, _LONGEST_PAUSE_MS = 200, 10_000
+
+
+def read(query: QueryParams, kind: type[ListenOptions]) -> ListenOptions:
+    """Return the options. Raises `InvalidValue`, and `UnsupportedValue` for what is not served."""
+    refused = (*_NOT_SERVED, "multichannel", *(("diarize",) if kind is LiveOptions else ()))
+    for name in refused:
+        if query.get(name, "").lower() not in _OFF:
+            raise UnsupportedValue(f"'{name}' is not served.", param=name)
+    given: dict[str, str | Sequence[str]] = {name: value for name, value in query.items() if value}
+    given |= {name: tuple(query.getlist(name)) for name in _LISTS if name in query}
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise InvalidValue(
+            f"Invalid value for '{first['loc'][0]}': {first['msg']}.", param=str(first["loc"][0])
+        ) from None
