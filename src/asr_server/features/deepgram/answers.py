@@ -18,8 +18,11 @@ _CHANNEL = [0, 1]  # the first of one
 _EDGES = " .,;:!?…\"'”’»)(["
 
 
-def word(found: Word) -> Json:
-    """Return a word: in lower case without its punctuation, and as it is written."""
+Speakers = dict[str, int]  # by their letters or names, in the order in which they begin
+
+
+def word(found: Word, speakers: Speakers) -> Json:
+    """Return a word: in lower case without its punctuation, and as it is written; with the number of its speaker."""
     listed: Json = {
         "word": found.text.strip(_EDGES).lower(),
         "start": found.start_ms / 1000,
@@ -27,12 +30,15 @@ def word(found: Word) -> Json:
         "confidence": round(found.confidence or 0.0, 4),
         "punctuated_word": found.text,
     }
-    return listed if found.speaker is None else {**listed, "speaker": found.speaker}
+    if found.speaker is None:
+        return listed
+    return {**listed, "speaker": speakers.setdefault(found.speaker, len(speakers))}
 
 
-def alternative(text: str, words: Iterable[Word]) -> Json:
+def alternative(text: str, words: Iterable[Word], speakers: Speakers | None = None) -> Json:
     """Return the transcript with its words. Its confidence is the mean of theirs."""
-    listed = [word(each) for each in words]
+    numbers = {} if speakers is None else speakers
+    listed = [word(each, numbers) for each in words]
     confidence = fmean(each["confidence"] for each in listed) if listed else 0.0
     return {"transcript": text, "confidence": round(confidence, 4), "words": listed}
 
@@ -78,7 +84,8 @@ def session_end(meta: Json, duration_s: float) -> Json:
 
 def recording(transcript: Transcript, meta: Json, *, utterances: bool, names_language: bool) -> Json:
     """Return the answer for a recording."""
-    channel: Json = {"alternatives": [alternative(transcript.text, transcript.words)]}
+    speakers: Speakers = {}
+    channel: Json = {"alternatives": [alternative(transcript.text, transcript.words, speakers)]}
     if names_language and (code := languages.code(transcript.language)):
         channel["detected_language"] = code
     found: Json = {"channels": [channel]}
@@ -89,7 +96,8 @@ def recording(transcript: Transcript, meta: Json, *, utterances: bool, names_lan
                 "start": segment.start_ms / 1000,
                 "end": segment.end_ms / 1000,
                 "channel": 0,
-                **alternative(segment.text, segment.words),
+                **alternative(segment.text, segment.words, speakers),
+                **({"speaker": speakers[segment.speaker]} if segment.speaker in speakers else {}),
             }
             for number, segment in enumerate(transcript.segments)
             if segment.text
