@@ -95,6 +95,24 @@ def test_the_docs_page_needs_no_other_host(server):
     assert "422" not in str(schema)
 
 
+def test_every_answer_is_described_and_every_operation_has_a_name(server):
+    """Clients generated from the schema return what is answered, and have methods with names; the richest form of an
+    answer is tried first, since the others would lose fields of it."""
+    schema = server.client.get("/openapi.json").json()
+    operations = [one for path in schema["paths"].values() for one in path.values()]
+    names = [one["operationId"] for one in operations]
+    assert len(names) == len(set(names))
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", name) for name in names)
+    for one in operations:
+        for status, answer in one["responses"].items():
+            if status.startswith("2") and status != "204":
+                assert answer.get("content"), one["operationId"]
+                assert all(kind.get("schema") for kind in answer["content"].values()), one["operationId"]
+    post = schema["paths"]["/v1/audio/transcriptions"]["post"]
+    forms = post["responses"]["200"]["content"]["application/json"]["schema"]["anyOf"]
+    assert [form["$ref"].rpartition("/")[2][:7] for form in forms] == ["Diarize", "Verbose", "Transcr"]
+
+
 def test_every_reference_of_the_schema_leads_somewhere(server):
     """Generators of clients stop at the first one that does not."""
     schema = server.client.get("/openapi.json").json()

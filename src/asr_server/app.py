@@ -128,6 +128,7 @@ def routed(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         redoc_url=None,
         redirect_slashes=False,  # the address in a redirect would be the one behind a proxy
         lifespan=lifespan,
+        generate_unique_id_function=lambda route: route.name,  # the names of methods in generated clients
     )
     for router in (health.router, metrics_route.router, health.models_router, recordings.router, jobs.router):
         app.include_router(router)

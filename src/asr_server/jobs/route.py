@@ -17,7 +17,7 @@ from starlette.datastructures import FormData, UploadFile
 from asr_server.core.errors import InvalidValue, UnsupportedValue
 from asr_server.jobs.record import JobRecord
 from asr_server.net import body, event_stream
-from asr_server.net.errors import ErrorBody, ErrorDetail, error_object
+from asr_server.net.errors import ErrorBody, ErrorDetail, content, error_object
 from asr_server.recordings import forms
 from asr_server.recordings.forms import JobForm, JobTask
 from asr_server.recordings.requests import Request as RecordingRequest
@@ -85,6 +85,13 @@ async def create_job(request: Request, services: ServicesDep, caller: CallerDep)
     return accepted(record)
 
 
+_RESULT: dict[str, Any] = {
+    "description": "The body in the format asked for; audio of a text.",
+    **content(text__plain="", audio__mpeg=""),
+}
+_RESULT["content"]["application/json"] = {"schema": {"type": "object"}}
+
+
 @router.get("/{job_id}", response_model=JobBody, responses=_MISSING)
 async def retrieve_job(job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """The state of a job."""
@@ -94,7 +101,7 @@ async def retrieve_job(job_id: str, services: ServicesDep, caller: CallerDep) ->
 @router.get(
     "/{job_id}/result",
     response_class=Response,
-    responses={**_MISSING, 409: {"model": ErrorBody}, 200: {"description": "The body in the format asked for."}},
+    responses={**_MISSING, 409: {"model": ErrorBody}, 200: _RESULT},
 )
 async def job_result(job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """The answer of a job, for `JOB_TTL` seconds."""
@@ -108,7 +115,7 @@ async def job_result(job_id: str, services: ServicesDep, caller: CallerDep) -> R
         **_MISSING,
         200: {
             "description": "The state of the job, and again at every change, until it is over.",
-            "content": {"text/event-stream": {"example": 'data: {"id": "job_...", "status": "running", ...}\n\n'}},
+            **content(text__event_stream='data: {"id": "job_...", "status": "running", ...}\n\n'),
         },
     },
 )

@@ -287,6 +287,19 @@ def _hint(path: str) -> str:
     return ""
 
 
+def content(**examples: str) -> dict[str, Any]:
+    """Return the part of a route's schema that describes its answer: an example, perhaps "", of each media type.
+
+    Names of types have `__` for a slash, and `_` for a hyphen. Audio is binary, everything else is text.
+    """
+    found: dict[str, Any] = {}
+    for name, example in examples.items():
+        kind = name.replace("__", "/").replace("_", "-")
+        schema = {"type": "string", **({"format": "binary"} if kind.startswith("audio/") else {})}
+        found[kind] = {"schema": schema, **({"example": example} if example else {})}
+    return {"content": found}
+
+
 class ErrorDetail(BaseModel):
     """The error of a request."""
 

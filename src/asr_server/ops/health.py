@@ -160,13 +160,13 @@ def _queue(services: Services, snapshot: EngineSnapshot) -> QueueBody:
     )
 
 
-@router.get("/livez", responses={503: {"model": ProbeBody}})
+@router.get("/livez", response_model=ProbeBody, responses={503: {"model": ProbeBody}})
 async def livez(services: ServicesDep) -> JSONResponse:
     """Say if the event loop and the engine thread make progress: if not, restart the process."""
     return _probe(not_live(services))
 
 
-@router.get("/readyz", responses={503: {"model": ProbeBody}})
+@router.get("/readyz", response_model=ProbeBody, responses={503: {"model": ProbeBody}})
 async def readyz(services: ServicesDep) -> JSONResponse:
     """Say if new work is accepted now: if not, send it elsewhere."""
     return _probe(not_ready(services))

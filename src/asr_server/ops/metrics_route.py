@@ -12,6 +12,7 @@ from fastapi.responses import Response
 
 from asr_server import __version__
 from asr_server.jobs.record import RecordState
+from asr_server.net.errors import content
 from asr_server.ops import health
 from asr_server.ops import server_metrics as table
 from asr_server.ops.metric_spec import FREE_AUDIO, FREE_STREAMS, READY, MetricKind, MetricSample, single
@@ -31,7 +32,7 @@ ReadGauges = Callable[[Services], Iterable[MetricSample]]
 @router.get(
     "/metrics",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {"example": 'asr_model_state{state="loaded"} 1.0\n'}}}},
+    responses={200: content(text__plain='asr_model_state{state="loaded"} 1.0\n')},
 )
 async def metrics(request: Request, services: ServicesDep) -> Response:
     """All metrics in Prometheus' text format. Never waits for the engine."""

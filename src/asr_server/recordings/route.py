@@ -17,6 +17,7 @@ from asr_server.core.errors import UnsupportedValue
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.net import event_stream
 from asr_server.net.body import while_connected
+from asr_server.net.errors import content
 from asr_server.net.event_stream import Work, frame
 from asr_server.net.request_log import log_fields, server_timing
 from asr_server.recordings import forms
@@ -158,14 +159,14 @@ router = APIRouter(tags=["audio"])
 @router.post("/inference", include_in_schema=False)
 @router.post(
     "/v1/audio/transcriptions",
-    response_model=TranscriptionBody | VerboseTranscriptionBody | DiarizedTranscriptionBody,
+    response_model=DiarizedTranscriptionBody | VerboseTranscriptionBody | TranscriptionBody,  # the richest first
     responses={
         200: {
             "description": "The transcript in the format asked for; with `stream`, server-sent events.",
-            "content": {
-                "text/plain": {"example": "turn on the kitchen lights please\n"},
-                "text/event-stream": {"example": 'data: {"type": "transcript.text.delta", "delta": "turn on"}\n\n'},
-            },
+            **content(
+                text__plain="turn on the kitchen lights please\n",
+                text__event_stream='data: {"type": "transcript.text.delta", "delta": "turn on"}\n\n',
+            ),
         },
         **forms.ERRORS,
     },
@@ -206,7 +207,7 @@ async def _subtitle_events(
     responses={
         200: {
             "description": "Server-sent events: one for each segment in order, one for all text, and `done`.",
-            "content": {"text/event-stream": {"example": 'data: {"text": "turn on", "is_final": false, ...}\n\n'}},
+            **content(text__event_stream='data: {"text": "turn on", "is_final": false, ...}\n\n'),
         },
         **forms.ERRORS,
     },
@@ -232,7 +233,7 @@ async def stream_transcription(request: Request, services: ServicesDep, caller: 
         200: {
             "description": "The file. `X-Subtitle-Timing` says where its times come from: `aligned`, `estimated` or "
             "`mixed`.",
-            "content": {"text/plain": {"example": "1\n00:00:00,250 --> 00:00:02,800\nTurn on the lights.\n\n"}},
+            **content(text__plain="1\n00:00:00,250 --> 00:00:02,800\nTurn on the lights.\n\n"),
         },
         **forms.ERRORS,
     },

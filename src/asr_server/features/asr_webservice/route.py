@@ -22,6 +22,7 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import MissingParameter
 from asr_server.net import body
 from asr_server.net.body import while_connected
+from asr_server.net.errors import content
 from asr_server.net.request_log import log_fields, server_timing
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import RunOptions
@@ -55,6 +56,13 @@ class TranscriptOptions(AsrOptions):
     initial_prompt: str = Field("", description="As `prompt` of the other routes.")
 
 
+class LanguageBody(BaseModel):
+    """The language of a recording."""
+
+    detected_language: str = Field(description="In English, in lower case; empty where nothing is said.")
+    language_code: str = Field(description="ISO 639; `und` where nothing is said.")
+
+
 _SCHEMA = {
     "requestBody": {
         "required": True,
@@ -71,7 +79,9 @@ _SCHEMA = {
 }
 
 
-@router.post("/asr", response_class=Response, responses=forms.ERRORS, openapi_extra=_SCHEMA)
+@router.post(
+    "/asr", response_class=Response, responses={200: content(text__plain=""), **forms.ERRORS}, openapi_extra=_SCHEMA
+)
 async def transcribe(
     request: Request, services: ServicesDep, caller: CallerDep, options: Annotated[TranscriptOptions, Query()]
 ) -> Response:
@@ -101,7 +111,7 @@ async def transcribe(
     return Response(content, media_type=_MEDIA_TYPES.get(options.output, "text/plain"), headers=headers)
 
 
-@router.post("/detect-language", responses=forms.ERRORS, openapi_extra=_SCHEMA)
+@router.post("/detect-language", response_model=LanguageBody, responses=forms.ERRORS, openapi_extra=_SCHEMA)
 async def detect_language(
     request: Request, services: ServicesDep, caller: CallerDep, options: Annotated[AsrOptions, Query()]
 ) -> JSONResponse:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from starlette.datastructures import FormData
@@ -22,7 +24,7 @@ _FILE = {"schema": {"type": "string", "format": "binary"}}
 _SCHEMA = {"requestBody": {"required": True, "content": {"audio/*": _FILE}}}
 
 
-@router.post("/v1/listen", responses=forms.ERRORS, openapi_extra=_SCHEMA)
+@router.post("/v1/listen", response_model=dict[str, Any], responses=forms.ERRORS, openapi_extra=_SCHEMA)
 async def listen(request: Request, services: ServicesDep, caller: CallerDep) -> JSONResponse:
     """Transcribe a recording as Deepgram's API does. An address of a recording is refused: nothing is fetched."""
     wanted = options.read(request.query_params, ListenOptions)

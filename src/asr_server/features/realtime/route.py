@@ -258,7 +258,10 @@ async def create_client_secret(request: Request, services: ServicesDep, caller: 
     return SecretBody(value=key.value, expires_at=key.expires_at, session=shapes.ga(config, _identity(key)))
 
 
-@router.post("/v1/realtime/transcription_sessions", responses=_ERRORS)
+_FLAT_SESSION = {"requestBody": {"content": {"application/json": {"schema": {"type": "object"}}}}}
+
+
+@router.post("/v1/realtime/transcription_sessions", responses=_ERRORS, openapi_extra=_FLAT_SESSION)
 async def create_transcription_session(request: Request, services: ServicesDep, caller: CallerDep) -> dict[str, Any]:
     """Create a key for a session in the form of the beta protocol."""
     flat = await body.read_json(request, _MAX_BODY_BYTES)

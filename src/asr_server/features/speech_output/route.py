@@ -27,7 +27,7 @@ from asr_server.features.speech_output.voice_list import VoiceListBody, voice_li
 from asr_server.features.speech_output.voice_sample import voice_sample
 from asr_server.net import body, event_stream
 from asr_server.net.body import while_connected
-from asr_server.net.errors import ErrorBody
+from asr_server.net.errors import ErrorBody, content
 from asr_server.net.request_log import server_timing
 from asr_server.services import CallerDep, Services, ServicesDep
 
@@ -36,6 +36,19 @@ router = APIRouter(prefix="/v1/audio", tags=["speech"])
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody} for status in (400, 404, 413, 429, 500, 501, 503, 504)
 }
+_AUDIO: dict[int | str, dict[str, Any]] = {
+    200: content(
+        audio__mpeg="",
+        audio__ogg="",
+        audio__aac="",
+        audio__flac="",
+        audio__wav="",
+        audio__pcm="",
+        text__event_stream="",
+    )
+}
+_SAMPLES: dict[int | str, dict[str, Any]] = {200: content(audio__pcm="")}
+_SENTENCES: dict[int | str, dict[str, Any]] = {200: content(text__event_stream="")}
 # About 5 ms of work.
 _SHORT_TEXT_CHARS = 1_000
 # JSON may write a character in six bytes, and outside the basic plane in twelve. The rest is for the other fields.
@@ -52,14 +65,14 @@ _PCM_HEADERS = {
 }
 
 
-@router.post("/speech", response_class=Response, responses=_ERRORS, openapi_extra=_SCHEMA)
+@router.post("/speech", response_class=Response, responses=_AUDIO | _ERRORS, openapi_extra=_SCHEMA)
 async def create_speech(request: Request, services: ServicesDep) -> Response:
     """Speak a text. The audio is sent while it is made; `stream_format=sse` sends it in events."""
     sent = await _received(request, services)
     return await _response(request, services, speech_request(sent, services.catalog), sent)
 
 
-@router.post("/speech/stream", response_class=Response, responses=_ERRORS, openapi_extra=_SCHEMA)
+@router.post("/speech/stream", response_class=Response, responses=_SENTENCES | _ERRORS, openapi_extra=_SCHEMA)
 async def stream_speech(request: Request, services: ServicesDep) -> Response:
     """Speak a text in events of one sentence each, with its text and its samples (16 bits, mono, 24 kHz) in base64.
     `data: [DONE]` is the last."""
@@ -67,14 +80,14 @@ async def stream_speech(request: Request, services: ServicesDep) -> Response:
     return await _events(request, services, wanted, SentenceFrames())
 
 
-@router.post("/speech/stream/pcm", response_class=Response, responses=_ERRORS, openapi_extra=_SCHEMA)
+@router.post("/speech/stream/pcm", response_class=Response, responses=_SAMPLES | _ERRORS, openapi_extra=_SCHEMA)
 async def stream_samples(request: Request, services: ServicesDep) -> Response:
     """Speak a text as samples of 16 bits, mono, 24 kHz, without a header."""
     wanted = await _samples_request(request, services)
     return await _audio_response(request, services, wanted)
 
 
-@router.post("/speech/clone", response_class=Response, responses=_ERRORS, openapi_extra=clone_schema())
+@router.post("/speech/clone", response_class=Response, responses=_AUDIO | _ERRORS, openapi_extra=clone_schema())
 async def speak_as(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Speak a text in the voice of a recording, which is not kept."""
     services.of(SpeechProcessor).check(imitates=True)

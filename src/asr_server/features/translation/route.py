@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from asr_server.features.translation.translations import TRANSLATION_QUESTIONS, Translations, translation_gauges
 from asr_server.net import body
 from asr_server.net.body import while_connected
-from asr_server.net.errors import ErrorBody
+from asr_server.net.errors import ErrorBody, content
 from asr_server.recordings import forms
 from asr_server.recordings.forms import TranslationForm
 from asr_server.recordings.route import SegmentBody, TranscriptionBody, VerboseTranscriptionBody, respond
@@ -82,12 +82,12 @@ class TextTranslationRequest(BaseModel):
 @router.post(
     "/v1/audio/translations",
     tags=["audio"],
-    response_model=TranslationBody | VerboseTranslationBody,
+    response_model=VerboseTranslationBody | TranslationBody,  # the richest first
     responses={
         200: {
             "description": "The translation in the format asked for. `X-Untranslated` counts the segments that stayed "
             "in the source language.",
-            "content": {"text/plain": {"example": "bitte das Licht in der Küche an\n"}},
+            **content(text__plain="bitte das Licht in der Küche an\n"),
         },
         **forms.ERRORS,
     },
