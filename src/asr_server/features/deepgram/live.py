@@ -43,7 +43,8 @@ from asr_server.services import Services
 router = APIRouter(tags=["live"])
 
 _LAWS = {"mulaw": g711.Companding.MU, "alaw": g711.Companding.A}
-_END_S = 10.0  # for the last words after `CloseStream`
+_WORDS_S = 5.0  # a last final whose words have no times by then is sent without
+_MAX_TEXT = 1_000  # characters of a message
 
 
 @router.websocket("/v1/listen")
@@ -89,6 +90,7 @@ class _ListenConnection:
         self._held: Final | None = None  # a final whose words are being timed
         self._flushes = deque[bool]()  # those that are not answered yet, and whether the stream ends with them
         self._ended = asyncio.Event()  # the answer to `CloseStream` is sent
+        self._waited_for: Final | None = None
         self._samples = 0
 
     async def run(self) -> None:
@@ -141,10 +143,16 @@ class _ListenConnection:
         raise InvalidValue("Known messages are KeepAlive, Finalize and CloseStream.", param="type")
 
     async def _end(self) -> None:
-        """Wait for the last words, send the last message and close."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_END_S):
-                await self._ended.wait()
+        """Wait for the last words, send the last message and close. What was sent faster than speech takes its time."""
+        while not self._ended.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_WORDS_S):
+                    await self._ended.wait()
+                    continue
+            if self._held is not None and self._held is self._waited_for:
+                for message in self._final(()):
+                    await self._socket.send_json(message)
+            self._waited_for = self._held
         seconds = self._samples / int(self._wanted.sample_rate)
         await websocket_io.close(self._socket, 1000, "", answers.session_end(self._meta, seconds))
 
@@ -197,7 +205,7 @@ def _error(code: str, text: str) -> Json:
 
 def _kind(text: str) -> Any:
     try:
-        found = websocket_io.parse_json(text)
+        found = websocket_io.parse_json(text) if len(text) <= _MAX_TEXT else None
     except (ValueError, RecursionError):
         return None
     return found.get("type") if isinstance(found, dict) else None
