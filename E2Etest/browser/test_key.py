@@ -69,3 +69,21 @@ def _enter(page, key):
     page.click("#settings-open")
     page.fill("#key-field", key)
     page.keyboard.press("Enter")
+
+
+@pytest.mark.nightly
+def test_the_page_of_the_api_asks_for_the_key_and_calls_with_it(browser, guarded):
+    """A wrong key is told; with a right one the operations are shown, and a call from there is answered."""
+    with opened(browser, guarded.base) as watched:
+        watched.allowed += ["401"]
+        page = watched.page
+        page.goto(f"{guarded.base}/docs")
+        page.fill("#key-field", "sk-wrong")
+        page.click("#key-form button")
+        expect(page.locator("#key-wrong")).to_be_visible()
+        page.fill("#key-field", guarded.key)
+        page.click("#key-form button")
+        page.locator(".opblock-summary", has_text="/v1/models").first.click()
+        page.get_by_role("button", name="Try it out").first.click()
+        page.get_by_role("button", name="Execute").first.click()
+        expect(page.locator(".live-responses-table .response").first).to_contain_text("200")

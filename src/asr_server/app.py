@@ -125,6 +125,7 @@ def routed(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
         title="asr-server",
         version=__version__,
         description="Speech to text on Qwen3-ASR, and text to speech, over the protocols that OpenAI's clients speak.",
+        docs_url=None,  # `ops.page` has one that asks for the key
         redoc_url=None,
         redirect_slashes=False,  # the address in a redirect would be the one behind a proxy
         lifespan=lifespan,

@@ -47,8 +47,9 @@ def _characters(path):
 
 
 def _is_page(path):
-    """What anyone may read: it holds no data. The walk has no file of the page: `/web/x` needs a key."""
-    return path == "/"
+    """Return True for what anyone may read, which holds no data. The walk has no file of the page: `/web/x` needs a
+    key."""
+    return path in ("/", "/docs") or path.startswith("/static-offline-docs")
 
 
 async def _answer(app, method, path, **headers):
@@ -228,7 +229,7 @@ async def test_a_name_that_is_not_ours_gets_nothing_from_a_server_without_keys(k
     """A page that made its own name point here is not let in; with keys it has none."""
     for path in ("/nowhere", "/", "/docs", "/health"):
         answer = await _answer(_app(api_keys=keys), "GET", path, host="evil.example:8100")
-        assert answer.status_code == status or (path == "/" and keys)
+        assert answer.status_code == status or (path in ("/", "/docs") and keys)
     assert (await _answer(_app(api_keys=""), "GET", "/nowhere", host="localhost:8100")).status_code == 404
 
 

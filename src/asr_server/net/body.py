@@ -156,14 +156,15 @@ async def read_form(request: Request, max_bytes: int) -> FormData:
     after at most one network chunk too many.
     """
     kind = request.headers.get("content-type", "").lower()
-    is_recording = not kind or kind.startswith(_RECORDING_TYPES)
+    length = request.headers.get("content-length", "")
+    has_body = length.strip("0") != "" or "transfer-encoding" in request.headers
+    is_recording = kind.startswith(_RECORDING_TYPES) or (not kind and has_body)
     if not (is_recording or kind.startswith(_MULTIPART)):
         raise UnsupportedContentType(
             f"The request body must be {_MULTIPART}, with the recording in its part 'file', or a recording "
             "(audio/*, video/* or application/octet-stream), with all fields in the query."
         )
     _check_encoding(request)
-    length = request.headers.get("content-length", "")
     if length.isdigit() and int(length) > max_bytes:
         raise too_large(max_bytes)
     limited = Request(request.scope, BodyReader(request.receive, max_bytes))

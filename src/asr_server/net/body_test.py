@@ -127,7 +127,7 @@ def _sent(*pieces, kind, query=b""):
     async def receive():
         return left.pop(0) if left else {"type": "http.request", "body": b"", "more_body": False}
 
-    headers = [(b"content-type", kind)] if kind else []
+    headers = [(b"transfer-encoding", b"chunked"), *([(b"content-type", kind)] if kind else [])]
     return Request({"type": "http", "headers": headers, "query_string": query}, receive)
 
 

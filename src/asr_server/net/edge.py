@@ -44,9 +44,8 @@ _POLICY = (
     "default-src 'self'; img-src 'self' data:; media-src 'self' blob:; connect-src 'self' ws: wss:; "
     "object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-# The documentation page has an inline script and inline styles of a library; they hold no data of callers.
-_DOCS_POLICY = _POLICY + "; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'"
-_DOCS = ("/docs", "/docs/oauth2-redirect")
+# The library of the API's page sets styles of its elements.
+_DOCS_POLICY = _POLICY + "; style-src 'self' 'unsafe-inline'"
 # The headers that a page of another origin may read.
 _EXPOSED = (
     "x-request-id",
@@ -60,8 +59,9 @@ _EXPOSED = (
     "x-translation-error",
     "location",
 )
-# Anybody may load the page, so that a key can be entered. It holds no data.
+# Anybody may load the page and that of the API, so that a key can be entered. They hold no data.
 _PAGE = "/web/"
+_DOCS_LIBRARY = "/static-offline-docs/"
 # The page asks for it every few seconds, which must not use up its user's quota.
 _HEALTH = "/health"
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -260,7 +260,7 @@ def _with_browser_headers(scope: Scope, send: Send) -> Send:
             headers.setdefault("Referrer-Policy", "no-referrer")
             # Pages of ALLOWED_ORIGINS read by CORS, which this does not concern.
             headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
-            headers.setdefault("Content-Security-Policy", _DOCS_POLICY if scope["path"] in _DOCS else _POLICY)
+            headers.setdefault("Content-Security-Policy", _DOCS_POLICY if scope["path"] == web.DOCS_PATH else _POLICY)
         await send(message)
 
     return send_with_headers
@@ -287,7 +287,8 @@ def _is_page(scope: Scope) -> bool:
     method = scope.get("method")
     if path == "/" and method == "OPTIONS":  # load balancers ask for it to see whether the server is there
         return True
-    page = path == "/" or (path.startswith(_PAGE) and web.name_in(path.removeprefix(_PAGE)) != "")
+    page = path in ("/", web.DOCS_PATH) or path.startswith(_DOCS_LIBRARY)
+    page = page or (path.startswith(_PAGE) and web.name_in(path.removeprefix(_PAGE)) != "")
     return method in _SAFE_METHODS and page
 
 

@@ -1,4 +1,4 @@
-"""The web page: `/` and the files of `web/`, with a policy that lets the page load from this server only."""
+"""The web pages: `/`, `/docs` and the files of `web/`, with a policy that lets a page load from this server only."""
 
 from __future__ import annotations
 
@@ -70,15 +70,22 @@ def _files() -> dict[str, _File]:
     """Return all files, read once: together they are smaller than one recording."""
     found = {name: _file(path.read_bytes(), path.suffix) for name, path in web.files().items()}
     folder = f"web/{web.version()}/".encode()
-    index = re.sub(rb'(href|src)="web/', rb'\1="' + folder, _with_styles(found, folder))
+    index, docs = (
+        re.sub(rb'(href|src)="web/', rb'\1="' + folder, content)
+        for content in (_with_styles(found, folder), found[web.DOCS].content)
+    )
     # A browser would find the scripts one import after the other.
     ahead = (
         b'<link rel="modulepreload" fetchpriority="low" href="%b%b">\n' % (folder, name.encode())
         for name in _imported(found)
     )
     index = index.replace(b"</head>", b"".join(ahead) + b"</head>")
-    names = json.dumps(sorted(found.keys() - {web.INDEX, _SERVICE_WORKER})).encode()
-    return found | {web.INDEX: _file(index, ".html"), web.LIST: _file(names, ".json")}
+    names = json.dumps(sorted(found.keys() - {web.INDEX, web.DOCS, _SERVICE_WORKER})).encode()
+    return found | {
+        web.INDEX: _file(index, ".html"),
+        web.DOCS: _file(docs, ".html"),
+        web.LIST: _file(names, ".json"),
+    }
 
 
 @cache
@@ -129,6 +136,14 @@ async def options() -> Response:
 async def index(request: Request) -> Response:
     """Return the page. A gateway, which has no services, serves it too."""
     return _answer(request, _index(request.app.state.model_id), _AGAIN)
+
+
+@router.get(web.DOCS_PATH, include_in_schema=False)
+async def docs(request: Request) -> Response:
+    """Return the page of the API. The schema that it shows needs a key where there are keys."""
+    answer = _answer(request, _files()[web.DOCS], _AGAIN)
+    del answer.headers["Content-Security-Policy"]  # another one is set for it
+    return answer
 
 
 @router.get("/web/{address:path}", include_in_schema=False)

@@ -12,6 +12,8 @@ from functools import cache
 from pathlib import Path
 
 INDEX = "index.html"
+DOCS = "docs.html"
+DOCS_PATH = "/docs"
 # The names of all files, made when it is asked for: what the service worker keeps for times without the server.
 LIST = "files.json"
 _FOLDER = Path(__file__).parent

@@ -121,7 +121,8 @@ def test_only_the_styles_are_waited_for():
 
 def test_every_file_is_used_and_exists():
     """What pages, styles and scripts name is there, and what is there is named."""
-    named = {"index.html"} | set(re.findall(r'(?:href|src)="web/([^"]+)"', FILES["index.html"]))
+    named = {"index.html", "docs.html"}
+    named |= set(re.findall(r'(?:href|src)="web/([^"]+)"', FILES["index.html"] + FILES["docs.html"]))
     for text in STYLES.values():
         named |= set(re.findall(r'url\("([^"]+)"\)', text))
     for text in SCRIPTS.values():
