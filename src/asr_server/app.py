@@ -33,6 +33,7 @@ from asr_server.jobs.record import RecordFormat
 from asr_server.jobs.runner import JobKind, JobRunner, RecordingJobs
 from asr_server.jobs.store import JobLimits
 from asr_server.live import route as live
+from asr_server.live.encodings import LiveEncodings
 from asr_server.live.inference import Engines
 from asr_server.live.sessions import LiveSessions
 from asr_server.net import errors
@@ -144,6 +145,7 @@ def routed(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
     app.state.health_sections = tuple(feature.health for feature in SERVER_FEATURES)
     app.router.default = errors.not_found
     errors.install_handlers(app)
+    app.add_middleware(LiveEncodings)
     app.add_middleware(Edge, rules=rules)
     _document_what_is_ours(app, keyed=bool(rules.api_keys))
     return app

@@ -48,7 +48,8 @@ class Query(_Endpointing):
     """The query of the URL. Unknown parameters are ignored; proxies add their own."""
 
     sample_rate: Literal["8000", "16000", "24000", "44100", "48000"] = "16000"
-    encoding: Literal["pcm_s16le", "linear16"] = "pcm_s16le"  # two names of the only one: another would be noise
+    # The first two are names of one; `live.encodings` has decoded the others, which have two names too.
+    encoding: Literal["pcm_s16le", "linear16", "pcmu", "mulaw", "pcma", "alaw", "pcm_f32le"] = "pcm_s16le"
     language: str = ""
     hotwords: str = Field("", max_length=MAX_TEXT_CHARS)
     words: Literal["none", "accurate", "fast"] = "none"

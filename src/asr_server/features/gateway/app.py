@@ -25,6 +25,7 @@ from asr_server.features.gateway.sockets import Sockets
 from asr_server.features.gateway.worker import PROBE_PAUSE_S, Worker, WorkerConfig, WorkerConnection
 from asr_server.features.gateway.worker_client import ANSWER_S, GatewayWorkerClient
 from asr_server.features.shared_jobs import database
+from asr_server.live.encodings import LiveEncodings
 from asr_server.net import errors
 from asr_server.net.access import AccessRules
 from asr_server.net.edge import Edge
@@ -80,6 +81,7 @@ def create_app(settings: Settings) -> FastAPI:
         Proxy(worker, settings.max_upload_bytes),
     )
     errors.install_handlers(app)
+    app.add_middleware(LiveEncodings)
     app.add_middleware(Edge, rules=AccessRules.of(settings))
     return app
 

@@ -1,0 +1,64 @@
+"""Live audio in other encodings than 16-bit PCM: the same words, and positions in bytes of the client."""
+
+from socket import SHUT_RDWR
+
+import numpy as np
+import pytest
+from websockets.exceptions import ConnectionClosed
+
+from asr_server.audio import g711
+from E2Etest.live.session import act, data, finals, open_session, receive, stream, upto_flush
+
+pytestmark = pytest.mark.websocket
+
+
+def _companded(speech, law):
+    """Return the code of each sample whose amplitude is the nearest above, and the samples of these codes."""
+    amplitudes = np.frombuffer(g711.decode(bytes(range(256)), law), "<i2").astype(int)
+    order = np.argsort(amplitudes)
+    codes = order[np.searchsorted(amplitudes[order], speech.astype(int)).clip(0, 255)].astype(np.uint8).tobytes()
+    return codes, g711.decode(codes, law)
+
+
+def _encoded(speech, encoding):
+    if encoding == "pcm_f32le":
+        return (speech / 32_768).astype("<f4").tobytes(), data(speech)
+    return _companded(speech, g711.Companding.A if encoding in ("pcma", "alaw") else g711.Companding.MU)
+
+
+@pytest.mark.parametrize("encoding", ["pcm_f32le", "pcmu", "mulaw", "pcma"])
+def test_it_is_heard_as_its_samples_also_after_an_interruption(live_server, speech, encoding):
+    """The server says at which byte of the client to go on."""
+    audio, pcm = _encoded(speech, encoding)
+    expected = finals(stream(live_server, [pcm]))
+    cut = len(audio) // 8 * 4
+    with open_session(live_server, encoding=encoding) as socket:
+        assert socket.hello["format"] == encoding.replace("mulaw", "pcmu")
+        socket.send(audio[:cut])
+        name = socket.hello["session_id"]
+        act(socket, "ping")
+        while receive(socket).get("status") != "pong":
+            pass
+        socket.socket.shutdown(SHUT_RDWR)  # without a closing frame, which would end the utterance
+    with open_session(live_server, encoding=encoding, session_id=name, received=0) as socket:
+        assert socket.hello["received_bytes"] == cut
+        socket.send(audio[cut:])
+        act(socket, "flush")
+        assert finals(upto_flush(socket)) == expected
+
+
+def test_half_a_sample_ends_the_connection(live_server):
+    """The rest would be heard as noise."""
+    with open_session(live_server, encoding="pcm_f32le") as socket:
+        socket.send(bytes(6))
+        refused = receive(socket)
+        assert (refused["code"], refused["error"]["param"]) == ("invalid_value", "encoding")
+        with pytest.raises(ConnectionClosed):
+            receive(socket)
+
+
+def test_another_encoding_is_refused_with_those_there_are(live_server):
+    """Frames of it would be heard as noise."""
+    with open_session(live_server, encoding="flac") as socket:
+        assert socket.hello["code"] == "invalid_value"
+        assert "pcm_f32le" in socket.hello["error"]["message"]

@@ -1,0 +1,108 @@
+"""The encodings of the audio that live sessions receive. Behind this middleware, all audio is 16-bit PCM."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from asr_server.core.errors import InvalidValue
+from asr_server.net.errors import TABLE, live_error_message
+
+_PATH = "/ws/transcribe"
+_PARAMETER = "encoding"
+_POSITION = "received_bytes"  # in the first message and in continuations
+
+
+@dataclass(frozen=True, slots=True)
+class _Encoding:
+    name: str  # as the first message has it
+    sample_bytes: int
+    decoder: Callable[[], Callable[[bytes], bytes]]  # imports numpy, which a gateway has no other need for
+
+
+def _law(name: str) -> Callable[[bytes], bytes]:
+    from asr_server.audio import g711
+
+    return partial(g711.decode, law=g711.Companding(name))
+
+
+def _float32() -> Callable[[bytes], bytes]:
+    import numpy as np
+
+    def decode(data: bytes) -> bytes:
+        """Clip to the range of 16 bits. What is no number is silence."""
+        samples = np.nan_to_num(np.frombuffer(data, "<f4") * 32_768.0, nan=0.0)
+        return samples.clip(-32_768, 32_767).round().astype("<i2").tobytes()
+
+    return decode
+
+
+_ENCODINGS = {
+    "pcmu": _Encoding("pcmu", 1, partial(_law, "mu-law")),
+    "pcma": _Encoding("pcma", 1, partial(_law, "A-law")),
+    "pcm_f32le": _Encoding("pcm_f32le", 4, _float32),
+}
+_ENCODINGS |= {"mulaw": _ENCODINGS["pcmu"], "alaw": _ENCODINGS["pcma"]}
+
+
+class LiveEncodings:
+    """ASGI middleware that decodes the frames of a live session and counts its positions in bytes of the client."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass everything on as it is but the frames of a live session whose query names another encoding."""
+        if scope["type"] == "websocket" and scope["path"] == _PATH:
+            query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+            if encoding := _ENCODINGS.get(dict(query).get(_PARAMETER, "")):
+                rest = urlencode([(name, value) for name, value in query if name != _PARAMETER])
+                scope = {**scope, "query_string": rest.encode("latin-1")}
+                receive, send = _receiving(encoding, receive, send), _sending(encoding, send)
+        await self._app(scope, receive, send)
+
+
+def _receiving(encoding: _Encoding, receive: Receive, send: Send) -> Receive:
+    decode = encoding.decoder()
+
+    async def receive_pcm() -> Message:
+        message = await receive()
+        data = message.get("bytes")
+        if not data:
+            return message
+        if len(data) % encoding.sample_bytes == 0:
+            return {**message, "bytes": decode(data)}
+        error = InvalidValue(
+            f"A frame of {encoding.name} has {encoding.sample_bytes} bytes for each sample.", param=_PARAMETER
+        )
+        await send({"type": "websocket.send", "text": json.dumps(live_error_message(error))})
+        code = TABLE[error.code].ws_close
+        await send({"type": "websocket.close", "code": code, "reason": error.code})
+        return {"type": "websocket.disconnect", "code": code}
+
+    return receive_pcm
+
+
+def _sending(encoding: _Encoding, send: Send) -> Send:
+    async def send_positions(message: Message) -> None:
+        text = message.get("text") or ""
+        if f'"{_POSITION}"' in text or '"format"' in text:
+            message = {**message, "text": _with_positions(encoding, text)}
+        await send(message)
+
+    return send_positions
+
+
+def _with_positions(encoding: _Encoding, text: str) -> str:
+    values = json.loads(text)
+    for part in (values, values.get("continuation")):
+        if isinstance(part, dict) and _POSITION in part:
+            part[_POSITION] = part[_POSITION] * encoding.sample_bytes // 2
+    if "format" in values:
+        values["format"] = encoding.name
+    return json.dumps(values, ensure_ascii=False)
