@@ -1,12 +1,15 @@
 """Live audio in other encodings than 16-bit PCM: the same words, and positions in bytes of the client."""
 
+import io
 from socket import SHUT_RDWR
 
+import av
 import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed
 
 from asr_server.audio import g711
+from asr_server.core.audio import SAMPLE_RATE
 from E2Etest.live.session import act, data, finals, open_session, receive, stream, upto_flush
 
 pytestmark = pytest.mark.websocket
@@ -62,3 +65,54 @@ def test_another_encoding_is_refused_with_those_there_are(live_server):
     with open_session(live_server, encoding="flac") as socket:
         assert socket.hello["code"] == "invalid_value"
         assert "pcm_f32le" in socket.hello["error"]["message"]
+
+
+def _opus(speech):
+    """Return packets of 20 ms, and the whole in an Ogg container."""
+    sound = (speech[: len(speech) // 320 * 320] / 32_768).astype(np.float32)
+    frames = []
+    for at in range(0, len(sound), 320):
+        frame = av.AudioFrame.from_ndarray(sound[None, at : at + 320], format="flt", layout="mono")
+        frame.sample_rate, frame.pts = SAMPLE_RATE, at
+        frames.append(frame)
+    encoder = av.CodecContext.create("libopus", "w")
+    encoder.sample_rate, encoder.format, encoder.layout = SAMPLE_RATE, "flt", "mono"
+    packets = [bytes(packet) for frame in [*frames, None] for packet in encoder.encode(frame)]
+    file = io.BytesIO()
+    with av.open(file, "w", format="ogg") as container:
+        stream = container.add_stream("libopus", rate=SAMPLE_RATE, layout="mono")
+        for frame in [*frames, None]:
+            container.mux(stream.encode(frame))
+    return packets, file.getvalue()
+
+
+@pytest.mark.parametrize("form", ["packets", "ogg"])
+def test_opus_is_heard(live_server, speech, said, form):
+    """One packet in each frame, or an Ogg stream cut anywhere."""
+    packets, container = _opus(speech)
+    frames = packets if form == "packets" else [container[at : at + 1_000] for at in range(0, len(container), 1_000)]
+    with open_session(live_server, encoding="opus") as socket:
+        for frame in frames:
+            socket.send(frame)
+        act(socket, "flush")
+        assert [text for text, *_ in finals(upto_flush(socket))] == [said]
+
+
+@pytest.mark.parametrize(
+    ("query", "sent", "code"),
+    [
+        ({}, bytes(3_000), "invalid_audio"),
+        ({"handover": "true"}, b"", "unsupported_value"),
+        ({"sample_rate": 7}, b"", "invalid_value"),
+    ],
+)
+def test_what_is_no_opus_or_cannot_be_served_ends_the_connection(live_server, query, sent, code):
+    """The code says why, and the server hears the next session."""
+    with open_session(live_server, encoding="opus", **query) as socket:
+        refused = socket.hello
+        if sent:
+            socket.send(sent)
+            refused = receive(socket)
+        assert refused["code"] == code
+        with pytest.raises(ConnectionClosed):
+            receive(socket)

@@ -58,7 +58,7 @@ ONLY_IN = {
     "starlette": _WEB,
     "uvicorn": {"cli", "net", "features.host"},
     "granian": {"features.host"},
-    "av": {"audio", "features.speech_output.encoding"},
+    "av": {"audio", "features.speech_output.encoding", "features.live_opus"},
     "onnxruntime": {"audio"} | {f"features.{name}" for name in ("speakers", "piper", "turns", "moonshine", "encoders")},
     "onnx": {"features.encoders.onnx_export"},
     "tensorrt": {"features.encoders.trt_encoder", "features.encoders.trt_export"},

@@ -11,7 +11,6 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from asr_server.core.errors import InvalidValue
-from asr_server.net.errors import TABLE, live_error_message
 
 _PATH = "/ws/transcribe"
 _PARAMETER = "encoding"
@@ -63,11 +62,11 @@ class LiveEncodings:
             if encoding := _ENCODINGS.get(dict(query).get(_PARAMETER, "")):
                 rest = urlencode([(name, value) for name, value in query if name != _PARAMETER])
                 scope = {**scope, "query_string": rest.encode("latin-1")}
-                receive, send = _receiving(encoding, receive, send), _sending(encoding, send)
+                receive, send = _receiving(encoding, receive), _sending(encoding, send)
         await self._app(scope, receive, send)
 
 
-def _receiving(encoding: _Encoding, receive: Receive, send: Send) -> Receive:
+def _receiving(encoding: _Encoding, receive: Receive) -> Receive:
     decode = encoding.decoder()
 
     async def receive_pcm() -> Message:
@@ -77,13 +76,9 @@ def _receiving(encoding: _Encoding, receive: Receive, send: Send) -> Receive:
             return message
         if len(data) % encoding.sample_bytes == 0:
             return {**message, "bytes": decode(data)}
-        error = InvalidValue(
+        raise InvalidValue(
             f"A frame of {encoding.name} has {encoding.sample_bytes} bytes for each sample.", param=_PARAMETER
         )
-        await send({"type": "websocket.send", "text": json.dumps(live_error_message(error))})
-        code = TABLE[error.code].ws_close
-        await send({"type": "websocket.close", "code": code, "reason": error.code})
-        return {"type": "websocket.disconnect", "code": code}
 
     return receive_pcm
 

@@ -5,9 +5,9 @@ from asr_server.server_feature import ServerFeature, ServerHook
 
 
 def _server() -> ServerFeature:
-    from asr_server.features.deepgram import live, route
+    from asr_server.features.deepgram import listen
 
-    return ServerFeature(routers=[route.router, live.router])
+    return ServerFeature(routers=[listen.router])
 
 
 FEATURE = Feature("deepgram", extends=(ServerHook(_server),))

@@ -52,7 +52,7 @@ class ListenOptions(BaseModel):
         return ", ".join(filter(None, (*self.keyterm, *words)))[:MAX_TEXT_CHARS]
 
 
-class LiveOptions(ListenOptions):
+class LiveListenOptions(ListenOptions):
     """Options of live audio."""
 
     encoding: Literal["linear16", "mulaw", "alaw"] = "linear16"
@@ -86,7 +86,7 @@ _SHORTEST_PAUSE_MS, _LONGEST_PAUSE_MS = 200, 10_000
 
 def read(query: QueryParams, kind: type[ListenOptions]) -> ListenOptions:
     """Return the options. Raises `InvalidValue`, and `UnsupportedValue` for what is not served."""
-    refused = (*_NOT_SERVED, "multichannel", *(("diarize",) if kind is LiveOptions else ()))
+    refused = (*_NOT_SERVED, "multichannel", *(("diarize",) if kind is LiveListenOptions else ()))
     for name in refused:
         if query.get(name, "").lower() not in _OFF:
             raise UnsupportedValue(f"'{name}' is not served.", param=name)

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from urllib.parse import parse_qsl
 
 from fastapi import FastAPI
 from loguru import logger
@@ -98,12 +99,18 @@ def _everything_else(live: ASGIApp, sockets: ASGIApp, proxy: ASGIApp) -> ASGIApp
     async def pass_on(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             await proxy(scope, receive, send)
-        elif scope["path"] == "/ws/transcribe":
+        elif scope["path"] == "/ws/transcribe" and _is_pcm(scope):
             await live(scope, receive, send)
         else:
             await sockets(scope, receive, send)
 
     return pass_on
+
+
+def _is_pcm(scope: Scope) -> bool:
+    """Return False for a session whose audio only the worker can decode: it is not carried to another one."""
+    encoding = dict(parse_qsl(scope["query_string"].decode("latin-1"))).get("encoding", "")
+    return encoding in ("", "pcm_s16le", "linear16")
 
 
 async def drain(app: FastAPI) -> None:

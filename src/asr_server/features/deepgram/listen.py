@@ -1,4 +1,4 @@
-"""`WS /v1/listen`: a live session as Deepgram's clients know it."""
+"""`/v1/listen` as Deepgram's clients know it: a recording in the body of a POST, or a live session."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from fastapi import APIRouter, WebSocket
+from fastapi import APIRouter, Request, WebSocket
+from fastapi.responses import JSONResponse
+from starlette.datastructures import FormData
 from starlette.types import Message
 
 from asr_server.audio import g711
 from asr_server.core.audio import samples_to_s
-from asr_server.core.errors import AsrError, InvalidInput, InvalidValue
+from asr_server.core.errors import AsrError, InvalidInput, InvalidValue, MissingParameter, UnsupportedValue
 from asr_server.core.transcript import Word
 from asr_server.features.deepgram import answers, options
-from asr_server.features.deepgram.options import LiveOptions
+from asr_server.features.deepgram.options import ListenOptions, LiveListenOptions
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import (
     Audio,
@@ -34,26 +36,59 @@ from asr_server.live.machine.events import (
 from asr_server.live.options import LiveSessionOptions
 from asr_server.live.outbox import Message as LiveMessage
 from asr_server.live.session import LiveConnection
-from asr_server.net import websocket_io
+from asr_server.net import body, websocket_io
 from asr_server.net.access import reject_websocket
+from asr_server.net.body import while_connected
 from asr_server.net.errors import Json
+from asr_server.net.request_log import log_fields, server_timing
+from asr_server.recordings import forms
+from asr_server.recordings.pipeline import RunOptions
 from asr_server.recordings.requests import WordTimes
-from asr_server.services import Services
+from asr_server.services import CallerDep, Services, ServicesDep
 
-router = APIRouter(tags=["live"])
+router = APIRouter()
 
 _LAWS = {"mulaw": g711.Companding.MU, "alaw": g711.Companding.A}
 _WORDS_S = 5.0  # a last final whose words have no times by then is sent without
 _MAX_TEXT = 1_000  # characters of a message
+_FILE = {"schema": {"type": "string", "format": "binary"}}
+_SCHEMA = {"requestBody": {"required": True, "content": {"audio/*": _FILE}}}
+
+
+@router.post("/v1/listen", tags=["audio"], response_model=dict[str, Any], responses=forms.ERRORS, openapi_extra=_SCHEMA)
+async def listen(request: Request, services: ServicesDep, caller: CallerDep) -> JSONResponse:
+    """Transcribe a recording as Deepgram's API does. An address of a recording is refused: nothing is fetched."""
+    wanted = options.read(request.query_params, ListenOptions)
+    if request.headers.get("content-type", "").lower().startswith("application/json"):
+        raise UnsupportedValue("This server fetches no recording: send its bytes as the body.", param="url")
+    services.admission.check()
+    async with forms.read(request, services) as sent:
+        if (file := body.upload(sent, "file")) is None:
+            raise MissingParameter("The request has no body: send the recording.", param="file")
+        fields = [("response_format", "verbose_json"), ("timestamp_granularities[]", "word")]
+        fields += [("timestamp_granularities[]", "segment"), ("language", wanted.asked_language)]
+        fields += [("speakers", "true")] * wanted.diarize + [("prompt", wanted.hotwords)]
+        form = FormData([("file", file), *fields])
+        asked, file = forms.parse(form, services, forms.transcription_request, any_model=True)
+        run = RunOptions(caller=caller.share, owner=caller.owner)
+        transcript = await while_connected(request.receive, services.pipeline.transcribe(file.file, asked, run))
+    request.state.log.update(log_fields(transcript))
+    found = answers.recording(
+        transcript,
+        answers.metadata(request.state.id, services.plan.model_id),
+        utterances=wanted.utterances,
+        names_language=not wanted.asked_language,
+    )
+    return JSONResponse(found, headers=server_timing(request, transcript.timings))
 
 
 @router.websocket("/v1/listen")
-async def listen(socket: WebSocket) -> None:
+async def listen_live(socket: WebSocket) -> None:
     """Live transcription over Deepgram's protocol."""
     services: Services = socket.app.state.services
     try:
-        wanted = options.read(socket.query_params, LiveOptions)
-        assert isinstance(wanted, LiveOptions)
+        wanted = options.read(socket.query_params, LiveListenOptions)
+        assert isinstance(wanted, LiveListenOptions)
         rules = _rules(services, wanted)
     except InvalidInput as error:
         websocket_io.count_error(socket, error)
@@ -61,10 +96,10 @@ async def listen(socket: WebSocket) -> None:
         return
     await socket.accept(subprotocol=_subprotocol(socket))
     connection = _ListenConnection(socket, services, wanted, rules)
-    await websocket_io.serve(socket, connection.run(), connection.render_error)
+    await websocket_io.serve(socket, connection.run(), _render)
 
 
-def _rules(services: Services, wanted: LiveOptions) -> TurnConfig:
+def _rules(services: Services, wanted: LiveListenOptions) -> TurnConfig:
     pause_ms, language = wanted.pause_ms, services.catalog.language(wanted.asked_language)
     rules = services.live.turn_config(
         manual=wanted.is_manual,
@@ -84,7 +119,7 @@ def _subprotocol(socket: WebSocket) -> str | None:
 class _ListenConnection:
     """One connection with its session."""
 
-    def __init__(self, socket: WebSocket, services: Services, wanted: LiveOptions, rules: TurnConfig) -> None:
+    def __init__(self, socket: WebSocket, services: Services, wanted: LiveListenOptions, rules: TurnConfig) -> None:
         self._socket, self._services, self._wanted, self._rules = socket, services, wanted, rules
         self._meta = answers.metadata(f"req_{secrets.token_hex(12)}", services.plan.model_id)
         self._held: Final | None = None  # a final whose words are being timed
@@ -104,13 +139,9 @@ class _ListenConnection:
             clean = await websocket_io.read_and_write(self._read(connection), self._write(connection))
         except AsrError as error:
             # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
-            await websocket_io.end(self._socket, error, self.render_error)
+            await websocket_io.end(self._socket, error, _render)
         finally:
             self._services.live.disconnect(connection, clean=bool(clean), resumable=False)
-
-    def render_error(self, error: AsrError) -> Json:
-        """Return the message about an error."""
-        return _error(error.code, error.message)
 
     async def _read(self, connection: LiveConnection) -> bool:
         while True:
@@ -120,7 +151,7 @@ class _ListenConnection:
             try:
                 event = self._event(message)
             except InvalidInput as error:
-                await self._socket.send_json(self.render_error(error))
+                await self._socket.send_json(_render(error))
                 continue
             if event is not None:
                 await connection.send(event)
@@ -197,6 +228,10 @@ class _ListenConnection:
             yield {"type": "UtteranceEnd", "channel": [0, 1], "last_word_end": words[-1].end_ms / 1000}
         if is_end:
             self._ended.set()
+
+
+def _render(error: AsrError) -> Json:
+    return _error(error.code, error.message)
 
 
 def _error(code: str, text: str) -> Json:

@@ -1,0 +1,118 @@
+"""Sockets of live sessions whose frames are Opus: a packet each (RFC 6716), or pieces of an Ogg stream (RFC 7845)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from urllib.parse import urlencode
+
+from starlette.types import Message, Receive
+from starlette.websockets import WebSocket
+
+from asr_server.core.errors import AsrError, DecoderUnavailable, InvalidAudio, Overloaded, UnsupportedValue
+from asr_server.live import actions
+from asr_server.net import websocket_io
+from asr_server.net.errors import live_error_message
+from asr_server.processes.worker_process import WorkerClient, WorkerProcess
+from asr_server.server_feature import LiveEndpoint
+from asr_server.services import Services
+
+_PARAMETER, _OPUS = "encoding", "opus"
+_MAX_STREAMS = 1_000  # a decoder takes about 100 kB
+_MAX_FRAME_BYTES = 2 * 2**20  # more than 20 s at the highest rate of Opus, 510 kb/s
+
+
+class _OpusProcess(WorkerProcess):
+    module = "asr_server.features.live_opus.worker"
+    purpose = "decodes Opus"
+    unavailable = DecoderUnavailable
+
+
+class OpusDecoder(WorkerClient[_OpusProcess]):
+    """Decodes the streams of all sessions. For one event loop."""
+
+    def __init__(self, idle_timeout_s: float) -> None:
+        super().__init__(idle_timeout_s)
+        self._streams = 0
+
+    @asynccontextmanager
+    async def stream(self, rate_hz: int, channels: int) -> AsyncGenerator[OpusStream, None]:
+        """Open a stream; the process forgets it when the block ends. Raises `DecoderUnavailable` and `Overloaded`."""
+        if self._streams == _MAX_STREAMS:
+            raise Overloaded("Too many streams of Opus are open; try again later.")
+        self._streams += 1
+        self.idle.hold()
+        try:
+            process, number = await self._running(), next(self._numbers)
+            try:
+                yield OpusStream(process, number, rate_hz, channels)
+            finally:
+                process.drop(number)
+        finally:
+            self.idle.release()
+            self._streams -= 1
+
+    async def _start(self) -> _OpusProcess:
+        return await _OpusProcess.start()
+
+
+class OpusStream:
+    """The audio of one session. One call at a time."""
+
+    def __init__(self, process: _OpusProcess, number: int, rate_hz: int, channels: int) -> None:
+        self._process = process
+        self._form = {"stream": number, "rate_hz": rate_hz, "channels": channels}
+
+    async def decoded(self, data: bytes) -> bytes:
+        """Return what is complete as 16-bit little-endian PCM, the channels in turn.
+
+        Raises `DecoderUnavailable` if the process was lost, `InvalidAudio` for what is not Opus.
+        """
+        is_wrong = len(data) > _MAX_FRAME_BYTES
+        answer = await self._process.request(self._form, b"" if is_wrong else data, is_live=True)
+        if is_wrong or "error" in answer.content:
+            raise InvalidAudio(
+                "The frames are not Opus: each is one packet, or they are the pieces of an Ogg stream, "
+                "with at most 20 s of sound in a frame."
+            )
+        return answer.data
+
+
+def endpoint(one: LiveEndpoint) -> LiveEndpoint:
+    """Return an endpoint for sockets of PCM, which `one` serves, and for those of Opus."""
+
+    async def serve_socket(socket: WebSocket) -> None:
+        if socket.query_params.get(_PARAMETER) == _OPUS:
+            await websocket_io.serve(socket, _serve(socket, one), live_error_message)
+        else:
+            await one(socket)
+
+    return serve_socket
+
+
+async def _serve(socket: WebSocket, one: LiveEndpoint) -> None:
+    services: Services = socket.app.state.services
+    rest = [(name, value) for name, value in socket.query_params.multi_items() if name != _PARAMETER]
+    async with AsyncExitStack() as opened:
+        try:
+            query = actions.parse_query(dict(rest))
+            if query.session_id or query.handover:
+                # Positions are counted in bytes of PCM, which the client of such a session does not know.
+                raise UnsupportedValue("A session of Opus cannot be resumed or moved.", param=_PARAMETER)
+            form = int(query.sample_rate), int(query.channels)
+            stream = await opened.enter_async_context(services.of(OpusDecoder).stream(*form))
+        except AsrError:
+            await socket.accept()  # a refusal is a message
+            raise
+        scope = {**socket.scope, "query_string": urlencode(rest).encode()}
+        await one(WebSocket(scope, _receiving(stream, socket.receive), socket.send))
+
+
+def _receiving(stream: OpusStream, receive: Receive) -> Receive:
+    async def receive_pcm() -> Message:
+        message = await receive()
+        if data := message.get("bytes"):
+            return {**message, "bytes": await stream.decoded(data)}
+        return message
+
+    return receive_pcm

@@ -1,0 +1,112 @@
+"""The process that decodes Opus: any number of streams, one request at a time.
+
+Run as `python -m asr_server.features.live_opus.worker` with pipes as standard input and output.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import av
+
+from asr_server.processes import messages, worker
+
+_MEMORY_BYTES = 512 * 2**20
+_REQUEST_CPU_S = 20.0
+_MAX_SOUND_S = 20  # of a request: a packet of one byte may be 0.12 s
+_OGG = b"OggS"
+# The header of an Ogg page (RFC 3533, section 6): pattern, version, type, position, serial number, page number,
+# checksum, and the number of segments, whose sizes follow.
+_PAGE = struct.Struct("<4sBBqIIIB")
+_WHOLE_SEGMENT = 255  # the packet goes on in the next one
+_MAX_PACKET_BYTES = 61_440  # 48 frames of 1,275 bytes and their lengths (RFC 6716, section 3.2)
+_HEADERS = (b"OpusHead", b"OpusTags")
+
+
+class OggPackets:
+    """The packets of an Ogg stream that comes in pieces."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()  # less than a page
+        self._packet = bytearray()  # the beginning of one that goes on in the next page
+
+    def push(self, data: bytes) -> Iterator[bytes]:
+        """Add a piece, and yield the packets that it completes. Raises ValueError for what is no Ogg stream."""
+        self._bytes += data
+        while len(self._bytes) >= _PAGE.size:
+            pattern, *_, segments = _PAGE.unpack_from(self._bytes)
+            if pattern != _OGG:
+                raise ValueError("no page begins here")
+            head = _PAGE.size + segments
+            sizes = self._bytes[_PAGE.size : head]
+            if len(sizes) < segments or len(self._bytes) < head + sum(sizes):
+                return
+            yield from self._packets(sizes, self._bytes[head : head + sum(sizes)])
+            del self._bytes[: head + sum(sizes)]
+
+    def _packets(self, sizes: bytes, body: bytes) -> Iterator[bytes]:
+        begin = 0
+        for size in sizes:
+            self._packet += body[begin : begin + size]
+            begin += size
+            if len(self._packet) > _MAX_PACKET_BYTES:
+                raise ValueError("the packet is too long")
+            if size < _WHOLE_SEGMENT:
+                packet, self._packet = bytes(self._packet), bytearray()
+                if packet and not packet.startswith(_HEADERS):
+                    yield packet
+
+
+class OpusToPcm:
+    """One stream. Its first bytes say whether it is Ogg."""
+
+    def __init__(self, rate_hz: int, channels: int) -> None:
+        layout = "stereo" if channels > 1 else "mono"
+        self._codec = av.CodecContext.create("libopus", "r")
+        self._resampler = av.AudioResampler("s16", layout, rate_hz)
+        self._max_bytes = 2 * channels * rate_hz * _MAX_SOUND_S
+        self._ogg: OggPackets | None = None
+        self._has_begun = False
+
+    def decoded(self, data: bytes) -> bytes:
+        """Return the sound of the packets that are complete. Raises ValueError and PyAV's errors."""
+        if not self._has_begun:
+            self._has_begun, self._ogg = True, OggPackets() if data.startswith(_OGG) else None
+        pcm = bytearray()
+        for packet in [data] if self._ogg is None else self._ogg.push(data):
+            for frame in self._codec.decode(av.Packet(packet)):
+                for part in self._resampler.resample(frame):
+                    pcm += bytes(part.planes[0])[: part.samples * 2 * len(part.layout.channels)]
+            if len(pcm) > self._max_bytes:
+                raise ValueError("more sound than a request may have")
+        return bytes(pcm)
+
+
+def main() -> None:
+    """Answer requests until the server closes the pipe."""
+    worker.prepare()
+    av.logging.set_level(None)
+    OpusToPcm(16_000, 1).decoded(b"\xf8\xff\xfe")  # a packet of silence: what is imported at the first use, is now
+    worker.confine(_MEMORY_BYTES)
+    worker.serve(sys.stdin.buffer, sys.stdout.buffer, answer, _REQUEST_CPU_S)
+    os._exit(0)
+
+
+def answer(content: dict[str, Any], data: bytes, streams: dict[int, OpusToPcm]) -> bytes:
+    """Answer a request with the PCM that is ready. A stream that fails is forgotten."""
+    number = content["stream"]
+    if number not in streams:
+        streams[number] = OpusToPcm(content["rate_hz"], content["channels"])
+    try:
+        return messages.packed({}, streams[number].decoded(data))
+    except BaseException:
+        del streams[number]
+        raise
+
+
+if __name__ == "__main__":
+    main()
