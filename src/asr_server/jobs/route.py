@@ -87,7 +87,7 @@ async def create_job(request: Request, services: ServicesDep, caller: CallerDep)
 
 _RESULT: dict[str, Any] = {
     "description": "The body in the format asked for; audio of a text.",
-    **content(text__plain="", audio__mpeg=""),
+    **content({"text/plain": "", "audio/mpeg": ""}),
 }
 _RESULT["content"]["application/json"] = {"schema": {"type": "object"}}
 
@@ -115,7 +115,7 @@ async def job_result(job_id: str, services: ServicesDep, caller: CallerDep) -> R
         **_MISSING,
         200: {
             "description": "The state of the job, and again at every change, until it is over.",
-            **content(text__event_stream='data: {"id": "job_...", "status": "running", ...}\n\n'),
+            **content({"text/event-stream": 'data: {"id": "job_...", "status": "running", ...}\n\n'}),
         },
     },
 )

@@ -7,6 +7,7 @@ errors and never name a status. `docs/use/errors.md` holds the same table.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -287,14 +288,13 @@ def _hint(path: str) -> str:
     return ""
 
 
-def content(**examples: str) -> dict[str, Any]:
+def content(examples: Mapping[str, str]) -> dict[str, Any]:
     """Return the part of a route's schema that describes its answer: an example, perhaps "", of each media type.
 
-    Names of types have `__` for a slash, and `_` for a hyphen. Audio is binary, everything else is text.
+    Audio is binary, everything else is text.
     """
     found: dict[str, Any] = {}
-    for name, example in examples.items():
-        kind = name.replace("__", "/").replace("_", "-")
+    for kind, example in examples.items():
         schema = {"type": "string", **({"format": "binary"} if kind.startswith("audio/") else {})}
         found[kind] = {"schema": schema, **({"example": example} if example else {})}
     return {"content": found}

@@ -32,7 +32,7 @@ ReadGauges = Callable[[Services], Iterable[MetricSample]]
 @router.get(
     "/metrics",
     response_class=Response,
-    responses={200: content(text__plain='asr_model_state{state="loaded"} 1.0\n')},
+    responses={200: content({"text/plain": 'asr_model_state{state="loaded"} 1.0\n'})},
 )
 async def metrics(request: Request, services: ServicesDep) -> Response:
     """All metrics in Prometheus' text format. Never waits for the engine."""

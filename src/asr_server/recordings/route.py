@@ -164,8 +164,10 @@ router = APIRouter(tags=["audio"])
         200: {
             "description": "The transcript in the format asked for; with `stream`, server-sent events.",
             **content(
-                text__plain="turn on the kitchen lights please\n",
-                text__event_stream='data: {"type": "transcript.text.delta", "delta": "turn on"}\n\n',
+                {
+                    "text/plain": "turn on the kitchen lights please\n",
+                    "text/event-stream": 'data: {"type": "transcript.text.delta", "delta": "turn on"}\n\n',
+                }
             ),
         },
         **forms.ERRORS,
@@ -207,7 +209,7 @@ async def _subtitle_events(
     responses={
         200: {
             "description": "Server-sent events: one for each segment in order, one for all text, and `done`.",
-            **content(text__event_stream='data: {"text": "turn on", "is_final": false, ...}\n\n'),
+            **content({"text/event-stream": 'data: {"text": "turn on", "is_final": false, ...}\n\n'}),
         },
         **forms.ERRORS,
     },
@@ -233,7 +235,7 @@ async def stream_transcription(request: Request, services: ServicesDep, caller: 
         200: {
             "description": "The file. `X-Subtitle-Timing` says where its times come from: `aligned`, `estimated` or "
             "`mixed`.",
-            **content(text__plain="1\n00:00:00,250 --> 00:00:02,800\nTurn on the lights.\n\n"),
+            **content({"text/plain": "1\n00:00:00,250 --> 00:00:02,800\nTurn on the lights.\n\n"}),
         },
         **forms.ERRORS,
     },

@@ -80,7 +80,7 @@ _SCHEMA = {
 
 
 @router.post(
-    "/asr", response_class=Response, responses={200: content(text__plain=""), **forms.ERRORS}, openapi_extra=_SCHEMA
+    "/asr", response_class=Response, responses={200: content({"text/plain": ""}), **forms.ERRORS}, openapi_extra=_SCHEMA
 )
 async def transcribe(
     request: Request, services: ServicesDep, caller: CallerDep, options: Annotated[TranscriptOptions, Query()]

@@ -36,19 +36,12 @@ router = APIRouter(prefix="/v1/audio", tags=["speech"])
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": ErrorBody} for status in (400, 404, 413, 429, 500, 501, 503, 504)
 }
+_KINDS = ("mpeg", "ogg", "aac", "flac", "wav", "pcm")
 _AUDIO: dict[int | str, dict[str, Any]] = {
-    200: content(
-        audio__mpeg="",
-        audio__ogg="",
-        audio__aac="",
-        audio__flac="",
-        audio__wav="",
-        audio__pcm="",
-        text__event_stream="",
-    )
+    200: content(dict.fromkeys((*(f"audio/{kind}" for kind in _KINDS), "text/event-stream"), ""))
 }
-_SAMPLES: dict[int | str, dict[str, Any]] = {200: content(audio__pcm="")}
-_SENTENCES: dict[int | str, dict[str, Any]] = {200: content(text__event_stream="")}
+_SAMPLES: dict[int | str, dict[str, Any]] = {200: content({"audio/pcm": ""})}
+_SENTENCES: dict[int | str, dict[str, Any]] = {200: content({"text/event-stream": ""})}
 # About 5 ms of work.
 _SHORT_TEXT_CHARS = 1_000
 # JSON may write a character in six bytes, and outside the basic plane in twelve. The rest is for the other fields.

@@ -87,7 +87,7 @@ class TextTranslationRequest(BaseModel):
         200: {
             "description": "The translation in the format asked for. `X-Untranslated` counts the segments that stayed "
             "in the source language.",
-            **content(text__plain="bitte das Licht in der Küche an\n"),
+            **content({"text/plain": "bitte das Licht in der Küche an\n"}),
         },
         **forms.ERRORS,
     },
