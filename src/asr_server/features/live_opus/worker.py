@@ -48,7 +48,7 @@ class OggPackets:
             yield from self._packets(sizes, self._bytes[head : head + sum(sizes)])
             del self._bytes[: head + sum(sizes)]
 
-    def _packets(self, sizes: bytes, body: bytes) -> Iterator[bytes]:
+    def _packets(self, sizes: bytearray, body: bytearray) -> Iterator[bytes]:
         begin = 0
         for size in sizes:
             self._packet += body[begin : begin + size]
