@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-WAIT_S = 120
+WAIT_S = 60
 
 
 class RunningBridge:

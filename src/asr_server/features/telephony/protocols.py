@@ -172,8 +172,10 @@ class AsteriskReader:
         if self._format not in _SLIN_HZ and self._format not in _LAWS:
             named = ", ".join([*_LAWS, *_SLIN_HZ])
             raise BadMessage("unsupported_format", f"The channel's format must be one of {named}.")
-        known = {key: value for key, value in fields.items() if key in {"channel", "channel_id", "channel_variables"}}
-        return Started(_name(self._call or fields.get("connection_id")), (CALLER,), known)
+        details = {key: fields[key] for key in fields if key in {"connection_id", "channel", "channel_variables"}}
+        # All calls of a connection that Asterisk opens have the same connection_id.
+        name = self._call or fields.get("channel_id") or fields.get("channel")
+        return Started(_name(name), (CALLER,), details)
 
     def _media(self, media: bytes) -> Audio:
         if not self._format:
