@@ -7,9 +7,10 @@ import json
 import socket
 import struct
 import uuid
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from asr_server.audio import g711
@@ -137,6 +138,7 @@ def audiosocket_call(bridge, call, samples, *, kind=0x10, rate=8_000) -> None:
 
 def wait_closed(stream) -> tuple[int, str]:
     """Wait until the bridge closes, and return the code and the reason."""
-    for _ in stream:
-        pass
+    with suppress(ConnectionClosed):
+        while True:
+            stream.recv(timeout=60)
     return stream.close_code, stream.close_reason

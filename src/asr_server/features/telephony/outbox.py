@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, TextIO
 
@@ -14,7 +14,8 @@ from loguru import logger
 
 Message = dict[str, Any]
 
-_QUEUED = 1_000  # messages; text that may still change is left out from half of it on
+# Messages that wait, in all and of one call. Text that may still change is left out from half of it on.
+_QUEUED, _OF_CALL = 5_000, 100
 _POST_TIMEOUT_S = 5.0  # to connect, and for each wait for the answer
 _PAUSES_S = (0.5, 1.0, 2.0, 4.0)  # before the next tries of a message
 _WORTH_REPEATING = {408, 425, 429}  # and all of 5xx
@@ -39,6 +40,7 @@ class Outbox:
         self._name, self._deliver = name, deliver
         self._changed = threading.Condition()
         self._queue: deque[Message] = deque()
+        self._of_call: Counter[str] = Counter()
         self._busy = self._closed = False
         self._given_up = 0
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -47,9 +49,11 @@ class Outbox:
     def put(self, message: Message) -> None:
         """Add a message. Never blocks."""
         with self._changed:
-            room = _QUEUED if is_final(message) else _QUEUED // 2
-            if not self._closed and len(self._queue) < room:
+            share, call = 1 if is_final(message) else 2, message["call"]
+            has_room = len(self._queue) < _QUEUED // share and self._of_call[call] < _OF_CALL // share
+            if has_room and not self._closed:
                 self._queue.append(message)
+                self._of_call[call] += 1
                 self._changed.notify_all()
                 return
         self._give_up(message, "closed" if self._closed else "queue_full")
@@ -74,6 +78,9 @@ class Outbox:
                 if not self._queue:
                     return
                 message = self._queue.popleft()
+                self._of_call[message["call"]] -= 1
+                if not self._of_call[message["call"]]:
+                    del self._of_call[message["call"]]
                 self._busy = True
             try:
                 self._deliver(message)
