@@ -72,12 +72,14 @@ def bridged(server, *more):
     command = [sys.executable, "-m", "asr_server", "telephony", "--port", "0", "--audiosocket-port", "0"]
     command += ["--server", server, *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        bridge = None
         try:
             bridge = RunningBridge(process)
             yield bridge
         finally:
             process.terminate()
-        bridge.join()
+            if bridge is not None:
+                bridge.join()
         assert process.wait(timeout=60) == 0, bridge.log
 
 

@@ -82,9 +82,9 @@ def twilio_call(bridge, call, **tracks) -> None:
 
 def asterisk_call(bridge, call, samples, *, form="ulaw", plain=True) -> None:
     """A call through chan_websocket, with events in either of its forms."""
-    fields = {"connection_id": call, "channel": f"WebSocket/{call}/0x7f01", "channel_id": "1761245643.1"}
+    fields = {"connection_id": "asr", "channel": "WebSocket/asr/0x7f01", "channel_id": call}
     fields |= {"format": form, "optimal_frame_size": 160, "ptime": 20}
-    digit = {"digit": "5", "channel_id": "1761245643.1"}
+    digit = {"digit": "5", "channel_id": call}
 
     def event(name, values):
         if plain:

@@ -137,6 +137,7 @@ def test_words_go_back_to_freeswitch(fake_server):
     assert bridge.messages == []
 
 
+@pytest.mark.nightly
 def test_a_server_that_is_away_costs_words_and_says_so():
     """The call is followed to its end; what was not heard is told."""
     call = str(uuid.uuid4())
