@@ -9,6 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
+from E2Etest.process import ready
+
 WAIT_S = 60
 
 
@@ -19,6 +21,7 @@ class RunningBridge:
         self.process, self.messages, self.log = process, [], []
         first = process.stderr.readline()
         self.port, self.audiosocket_port = map(int, re.findall(r"://127\.0\.0\.1:(\d+)(?: and|,)", first)[:2])
+        self._stopped = False
         self._changed = threading.Condition()
         self._threads = [threading.Thread(target=read) for read in (self._read_messages, self._read_log)]
         for thread in self._threads:
@@ -48,6 +51,12 @@ class RunningBridge:
 
         return [message for message in self.wait_for(ended) if message["call"] == name]
 
+    def stop(self):
+        """Ask it to end, once: a second signal may come when it has left its handler."""
+        if not self._stopped:
+            self._stopped = True
+            self.process.terminate()
+
     def join(self):
         """Wait for the end of its outputs."""
         for thread in self._threads:
@@ -72,14 +81,16 @@ def bridged(server, *more):
     command = [sys.executable, "-m", "asr_server", "telephony", "--port", "0", "--audiosocket-port", "0"]
     command += ["--server", server, *more]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        bridge = None
         try:
             bridge = RunningBridge(process)
+        except BaseException:
+            process.kill()
+            raise
+        try:
             yield bridge
         finally:
-            process.terminate()
-            if bridge is not None:
-                bridge.join()
+            bridge.stop()
+            bridge.join()
         assert process.wait(timeout=60) == 0, bridge.log
 
 
@@ -95,3 +106,10 @@ def bridge(fake_server):
     """A bridge in front of that server."""
     with bridged(fake_server.base) as found:
         yield found
+
+
+@pytest.fixture(scope="session")
+def english(tmp_path_factory):
+    """A server with the small English model."""
+    with ready(tmp_path_factory.mktemp("server") / "log", MODEL_ID="moonshine-tiny-en") as server:
+        yield server

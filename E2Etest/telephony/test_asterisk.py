@@ -10,7 +10,6 @@ import pytest
 
 from E2Etest import recordings
 from E2Etest.live.session import pcm_of
-from E2Etest.process import ready
 from E2Etest.telephony import phones
 from E2Etest.telephony.conftest import bridged
 
@@ -47,13 +46,6 @@ username = asterisk
 password = {secret}
 tls_enabled = no
 """
-
-
-@pytest.fixture(scope="module")
-def english(tmp_path_factory):
-    """A server with the small English model."""
-    with ready(tmp_path_factory.mktemp("server") / "log", MODEL_ID="moonshine-tiny-en") as server:
-        yield server
 
 
 @contextmanager

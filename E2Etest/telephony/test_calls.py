@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from E2Etest import recordings
+from E2Etest.live.session import pcm_of
 from E2Etest.telephony import phones
+from E2Etest.telephony.conftest import bridged
 
 pytestmark = pytest.mark.integration
 
@@ -66,3 +68,29 @@ def test_mod_audio_stream(bridge):
     messages = bridge.call("fs-1")
     _check(messages, "freeswitch", ("caller", "callee"))
     assert [message["content"] for message in messages if message["type"] == "metadata"] == [{"queue": "sales"}]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("system", ["twilio", "freeswitch", "asterisk", "audiosocket"])
+def test_each_party_has_its_own_words(english, system):
+    """Two people read different sentences at the same time, in the quality of a telephone."""
+    spoken = []
+    for name in ("librivox_0920", "librivox_0930"):
+        (clip,) = recordings.real_clips(name)
+        spoken.append(recordings.Spoken(pcm_of(clip.path), recordings.plain_words(clip.text), errors=4))
+    first, second = (each.samples for each in spoken)
+    call = str(uuid.uuid4())
+    with bridged(english.base, "-l", "en") as bridge:
+        match system:
+            case "twilio":
+                phones.twilio_call(bridge, call, inbound=first, outbound=second)
+            case "freeswitch":
+                phones.freeswitch_call(bridge, call, first, second)
+            case "asterisk":
+                phones.asterisk_call(bridge, call, first)
+            case "audiosocket":
+                phones.audiosocket_call(bridge, call, first)
+        said = _said(bridge.call(call))
+    assert len(said) == (2 if system in {"twilio", "freeswitch"} else 1)
+    for each, words in zip(spoken, said.values(), strict=False):
+        each.check(words)

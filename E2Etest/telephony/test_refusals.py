@@ -146,7 +146,7 @@ def test_a_server_that_is_away_costs_words_and_says_so():
             for _ in range(50):
                 stream.sendall(phones.frame(0x10, bytes(320)))
             bridge.wait_for_log("server_unreachable")
-        bridge.process.terminate()
+        bridge.stop()
         messages = bridge.call(call)
     assert [message["type"] for message in messages] == ["call_started", "audio_lost", "call_ended"]
     assert (messages[1]["start"], messages[1]["end"]) == (0.0, 1.0)
@@ -159,7 +159,7 @@ def test_the_end_of_the_bridge_ends_its_calls(fake_server):
         for packet in phones.packets(phones.at_rate(recordings.samples(), 8_000).tobytes(), 16_000):
             stream.sendall(phones.frame(0x10, packet))
         bridge.wait_for(lambda messages: messages)
-        bridge.process.terminate()
+        bridge.stop()
         messages = bridge.call(call)
     assert messages[-1]["reason"] == "shutdown"
     assert " ".join(message["text"] for message in messages if message["type"] == "text") == recordings.sample()[1]

@@ -17,7 +17,7 @@ from asr_server.cli.failure import Exit, UsageError
 
 if TYPE_CHECKING:
     from asr_server.features.telephony.call import Network
-    from asr_server.features.telephony.outbox import Outbox
+    from asr_server.features.telephony.delivery import Delivery
 
 EXAMPLES = (
     "asr-server telephony                                             calls of this machine, words as lines of JSON",
@@ -112,7 +112,7 @@ def _run(parsed: argparse.Namespace) -> int:
     from asr_server.client.live import LiveOptions
     from asr_server.core.logger import configure
     from asr_server.core.setting_types import LogLevel
-    from asr_server.features.telephony.bridge import Bridge
+    from asr_server.features.telephony.bridge import TelephonyBridge
     from asr_server.features.telephony.call import BridgeOptions
     from asr_server.features.telephony.party_session import SessionTarget
 
@@ -122,17 +122,19 @@ def _run(parsed: argparse.Namespace) -> int:
     configure(LogLevel(parsed.log_level), as_json=False)
     ends: SimpleQueue[Exit] = SimpleQueue()
     live = LiveOptions(language=parsed.language or "", hotwords=tuple(parsed.hotword), token=token)
-    outboxes = _outboxes(parsed, lambda: ends.put(Exit.BROKEN_PIPE))
+    deliveries = _deliveries(parsed, lambda: ends.put(Exit.BROKEN_PIPE))
     options = BridgeOptions(
         SessionTarget(server, live, parsed.partials),
-        outboxes,
+        deliveries,
         answers="socket" in (parsed.to or ()),
         secret=secret,
         allowed=parsed.audiosocket_allow,
         max_calls=parsed.max_calls,
     )
     try:
-        bridge = Bridge(options, (parsed.host, parsed.port), (parsed.audiosocket_host, parsed.audiosocket_port))
+        bridge = TelephonyBridge(
+            options, (parsed.host, parsed.port), (parsed.audiosocket_host, parsed.audiosocket_port)
+        )
     except (OSError, OverflowError) as error:
         print(f"asr-server telephony: cannot listen: {error}", file=sys.stderr)
         return Exit.FAILED
@@ -149,19 +151,19 @@ def _run(parsed: argparse.Namespace) -> int:
         end = ends.get()
     finally:
         bridge.close()
-        for outbox in outboxes:
-            outbox.close()
+        for delivery in deliveries:
+            delivery.close()
     if end == Exit.BROKEN_PIPE:
         raise BrokenPipeError  # `main` also discards what Python would still write
     return end
 
 
-def _outboxes(parsed: argparse.Namespace, on_broken: Callable[[], None]) -> list[Outbox]:
-    from asr_server.features.telephony.outbox import LineWriter, Outbox, Webhook
+def _deliveries(parsed: argparse.Namespace, on_broken: Callable[[], None]) -> list[Delivery]:
+    from asr_server.features.telephony.delivery import Delivery, LineWriter, Webhook
 
     receivers = dict.fromkeys(parsed.to or ["lines"])
-    lines = [Outbox("lines", LineWriter(sys.stdout, on_broken))] if "lines" in receivers else []
-    return lines + [Outbox("webhook", Webhook(each)) for each in receivers if each not in {"lines", "socket"}]
+    lines = [Delivery("lines", LineWriter(sys.stdout, on_broken))] if "lines" in receivers else []
+    return lines + [Delivery("webhook", Webhook(each)) for each in receivers if each not in {"lines", "socket"}]
 
 
 def _check_hosts(parsed: argparse.Namespace) -> None:

@@ -29,7 +29,7 @@ from websockets.sync.server import Server, ServerConnection, serve
 from websockets.typing import Subprotocol
 
 from asr_server.features.telephony.call import BridgeOptions, Call
-from asr_server.features.telephony.outbox import GivenUp, Message, Outbox, encoded
+from asr_server.features.telephony.delivery import Delivery, GivenUp, Message, encoded
 from asr_server.features.telephony.protocols import (
     HANGUP,
     WEBSOCKET_READERS,
@@ -53,7 +53,7 @@ _MAX_REASON_CHARS = 100  # of 123 bytes
 _MEDIA = Subprotocol("media")  # of Asterisk's chan_websocket
 
 
-class Bridge:
+class TelephonyBridge:
     """Listens from its construction on, which raises `OSError`, and serves until `close`."""
 
     def __init__(self, options: BridgeOptions, websocket: Address, audiosocket: Address) -> None:
@@ -89,29 +89,6 @@ class Bridge:
         address = ipaddress.ip_address(host.partition("%")[0])
         address = getattr(address, "ipv4_mapped", None) or address
         return not self._options.allowed or any(address in network for network in self._options.allowed)
-
-    # -- AudioSocket -------------------------------------------------------------------------------------------------
-
-    def on_audiosocket(self, connection: socket.socket) -> None:
-        """Serve a connection of AudioSocket."""
-        reader, stream = AudioSocketReader(), connection.makefile("rb")
-
-        def events(wait_s: float) -> Iterable[Event]:
-            connection.settimeout(wait_s)
-            header = stream.read(3)
-            if not header:
-                return [Stopped()]
-            kind, size = struct.unpack(">BH", header) if len(header) == 3 else (0, 1)
-            payload = stream.read(size)
-            return [reader.read(kind, payload) if len(payload) == size else Stopped("connection_lost")]
-
-        def close(_code: str, _reason: str) -> None:
-            with suppress(OSError):
-                connection.sendall(struct.pack(">BH", HANGUP, 0))
-                connection.shutdown(socket.SHUT_RDWR)
-
-        with stream:
-            self._serve(_Peer("audiosocket", events, close))
 
     # -- WebSocket ---------------------------------------------------------------------------------------------------
 
@@ -178,7 +155,7 @@ class Bridge:
         knows = self._knows if protocol == "twilio" else _anyone
         # Twilio and Asterisk take no text but their own commands.
         answers = self._options.answers and protocol == "freeswitch"
-        self._serve(_Peer(protocol, events, close, knows, answer if answers else None))
+        self.serve(_Peer(protocol, events, close, knows, answer if answers else None))
 
     def _end(self, closed: ConnectionClosed) -> str:
         if closed.sent is not None and not closed.rcvd_then_sent:
@@ -192,20 +169,22 @@ class Bridge:
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
-    def _serve(self, peer: _Peer) -> None:
+    def serve(self, peer: _Peer) -> None:
+        """Serve a connection until its call has ended and its last words have been told."""
         if not self._places.acquire(blocking=False):
             logger.warning("call refused", code="too_many_calls", protocol=peer.protocol)
             return peer.close("too_many_calls", "The bridge serves as many calls as it may.")
-        answers = [Outbox("socket", peer.answer)] if peer.answer is not None else []
-        call = Call(peer.protocol, self._options, [*self._options.outboxes, *answers], peer.knows)
+        answers = [Delivery("socket", peer.answer)] if peer.answer is not None else []
+        call = Call(peer.protocol, self._options, [*self._options.deliveries, *answers], peer.knows)
+        code, reason = "internal_error", ""
         try:
             code, reason = call.follow(peer.events)
             code = "shutdown" if self._stopping and code in {"hangup", "connection_lost"} else code
+        finally:  # sessions end also where this program has a fault
             peer.close(code, reason)
             call.finish(code)
-        finally:
-            for outbox in answers:
-                outbox.close(0)
+            for delivery in answers:
+                delivery.close(0)
             self._places.release()
         return None
 
@@ -238,7 +217,7 @@ class _AudioSocketServer(socketserver.ThreadingTCPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, bridge: Bridge, address: Address) -> None:
+    def __init__(self, bridge: TelephonyBridge, address: Address) -> None:
         self.bridge = bridge
         self.address_family = _family(address[0])
         self.open: set[socket.socket] = set()
@@ -270,9 +249,27 @@ class _AudioSocketServer(socketserver.ThreadingTCPServer):
 
 class _AudioSocketConnection(socketserver.BaseRequestHandler):
     server: _AudioSocketServer
+    request: socket.socket
 
     def handle(self) -> None:
-        self.server.bridge.on_audiosocket(self.request)
+        reader, stream = AudioSocketReader(), self.request.makefile("rb")
+
+        def events(wait_s: float) -> Iterable[Event]:
+            self.request.settimeout(wait_s)
+            header = stream.read(3)
+            if not header:
+                return [Stopped()]
+            kind, size = struct.unpack(">BH", header) if len(header) == 3 else (0, 1)
+            payload = stream.read(size)
+            return [reader.read(kind, payload) if len(payload) == size else Stopped("connection_lost")]
+
+        def close(_code: str, _reason: str) -> None:
+            with suppress(OSError):
+                self.request.sendall(struct.pack(">BH", HANGUP, 0))
+                self.request.shutdown(socket.SHUT_RDWR)
+
+        with stream:
+            self.server.bridge.serve(_Peer("audiosocket", events, close))
 
 
 def _family(host: str) -> socket.AddressFamily:

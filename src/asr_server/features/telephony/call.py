@@ -11,9 +11,9 @@ from typing import Any
 
 from loguru import logger
 
-from asr_server.features.telephony.outbox import Outbox
+from asr_server.features.telephony.delivery import Delivery
 from asr_server.features.telephony.party_session import PartySession, SessionTarget
-from asr_server.features.telephony.protocols import Audio, BadMessage, Digit, Event, Metadata, Started, Stopped
+from asr_server.features.telephony.protocols import BadMessage, CallAudio, CallStarted, Digit, Event, Metadata, Stopped
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -28,7 +28,7 @@ class BridgeOptions:
     """The options of the command."""
 
     target: SessionTarget
-    outboxes: Sequence[Outbox]
+    deliveries: Sequence[Delivery]
     answers: bool = False  # also send messages back, where the peer takes text
     secret: str = ""  # that the peers of the WebSocket must know
     allowed: Sequence[Network] = ()  # from where AudioSocket may come; from everywhere, if empty
@@ -37,13 +37,13 @@ class BridgeOptions:
 
 
 class Call:
-    """`outboxes` get its messages. `knows` says whether a secret is right that comes with the begin of the call."""
+    """`deliveries` get its messages. `knows` says whether a secret is right that comes with the begin of the call."""
 
     def __init__(
-        self, protocol: str, options: BridgeOptions, outboxes: Sequence[Outbox], knows: Callable[[str], bool]
+        self, protocol: str, options: BridgeOptions, deliveries: Sequence[Delivery], knows: Callable[[str], bool]
     ) -> None:
         self._protocol, self._options = protocol, options
-        self._outboxes, self._knows = outboxes, knows
+        self._deliveries, self._knows = deliveries, knows
         self._name = ""
         self._parties: dict[str, PartySession] = {}
         self._telling = threading.Lock()
@@ -86,23 +86,23 @@ class Call:
     def _wait_s(self) -> float:
         return self._options.idle_s if self._name else max(0.001, self._begin_s + _BEGIN_WITHIN_S - time.monotonic())
 
-    def _on(self, event: Started | Audio | Digit | Metadata) -> None:
+    def _on(self, event: CallStarted | CallAudio | Digit | Metadata) -> None:
         match event:
-            case Started():
+            case CallStarted():
                 if not self._knows(event.secret):
                     raise BadMessage("invalid_secret", "The secret of this bridge is missing or wrong.")
                 self._name = event.call
                 logger.info("call started", protocol=self._protocol, call=self._name, parties=len(event.parties))
                 more = {"parties": list(event.parties), **event.details}
                 self._tell({"type": "call_started", "protocol": self._protocol, **more})
-            case Audio():
+            case CallAudio():
                 self._session(event).push(event.pcm)
             case Digit():
                 self._tell({"type": "dtmf", "digit": event.digit})
             case Metadata():
                 self._tell({"type": "metadata", "content": event.content})
 
-    def _session(self, audio: Audio) -> PartySession:
+    def _session(self, audio: CallAudio) -> PartySession:
         session = self._parties.get(audio.party)
         if session is None:
             session = PartySession(self._options.target, audio.party, audio.rate_hz, self._tell)
@@ -116,5 +116,5 @@ class Call:
         with self._telling:
             self._told += 1
             numbered = {"type": message["type"], "call": self._name, "number": self._told, **message}
-            for outbox in self._outboxes:
-                outbox.put(numbered)
+            for delivery in self._deliveries:
+                delivery.put(numbered)

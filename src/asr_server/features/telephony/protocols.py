@@ -35,7 +35,7 @@ class BadMessage(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class CallStarted:
     """The call has begun. It comes before every other event."""
 
     call: str  # the name that the telephone system gives it
@@ -45,7 +45,7 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class Audio:
+class CallAudio:
     """The next audio of a party."""
 
     party: str
@@ -74,7 +74,7 @@ class Stopped:
     reason: str = "hangup"
 
 
-Event = Started | Audio | Digit | Metadata | Stopped
+Event = CallStarted | CallAudio | Digit | Metadata | Stopped
 
 
 class WebSocketReader(Protocol):
@@ -113,7 +113,7 @@ class TwilioReader:
             case "media" if body["media"]["track"] in self._tracks:
                 coded = base64.b64decode(body["media"]["payload"], validate=True)
                 pcm = g711.decode(coded, g711.Companding.MU)
-                return [Audio(body["media"]["track"], pcm, _TELEPHONE_HZ)]
+                return [CallAudio(body["media"]["track"], pcm, _TELEPHONE_HZ)]
             case "dtmf" if self._tracks:
                 return [Digit(_digit(body["dtmf"]["digit"]))]
             case "stop":
@@ -122,7 +122,7 @@ class TwilioReader:
                 raise BadMessage("invalid_message", f"The message {event} is not expected here.")
         return ()  # connected, mark, and what later versions add
 
-    def _start(self, start: dict[str, Any]) -> Started:
+    def _start(self, start: dict[str, Any]) -> CallStarted:
         form, custom = start["mediaFormat"], dict(start.get("customParameters") or {})
         if (form["encoding"], int(form["sampleRate"]), int(form["channels"])) != ("audio/x-mulaw", _TELEPHONE_HZ, 1):
             raise BadMessage("unsupported_format", "Audio must be audio/x-mulaw at 8000 Hz with one channel.")
@@ -132,7 +132,7 @@ class TwilioReader:
         self._tracks = tracks
         secret = str(custom.pop("token", ""))
         details = {"stream": _name(start["streamSid"]), "parameters": custom}
-        return Started(_name(start["callSid"]), tracks, details, secret)
+        return CallStarted(_name(start["callSid"]), tracks, details, secret)
 
 
 _SLIN_HZ = {"slin": 8_000, "slin12": 12_000, "slin16": 16_000, "slin24": 24_000, "slin32": 32_000}
@@ -167,7 +167,7 @@ class AsteriskReader:
                 raise BadMessage("invalid_message", f"The event {event} is not expected here.")
         return ()  # flow control of media that is sent to Asterisk, which this bridge never sends
 
-    def _start(self, fields: dict[str, Any]) -> Started:
+    def _start(self, fields: dict[str, Any]) -> CallStarted:
         self._format = str(fields.get("format", ""))
         if self._format not in _SLIN_HZ and self._format not in _LAWS:
             named = ", ".join([*_LAWS, *_SLIN_HZ])
@@ -175,14 +175,14 @@ class AsteriskReader:
         details = {key: fields[key] for key in fields if key in {"connection_id", "channel", "channel_variables"}}
         # All calls of a connection that Asterisk opens have the same connection_id.
         name = self._call or fields.get("channel_id") or fields.get("channel")
-        return Started(_name(name), (CALLER,), details)
+        return CallStarted(_name(name), (CALLER,), details)
 
-    def _media(self, media: bytes) -> Audio:
+    def _media(self, media: bytes) -> CallAudio:
         if not self._format:
             raise BadMessage("invalid_message", "Media came before MEDIA_START.")
         if self._format in _LAWS:
-            return Audio(CALLER, g711.decode(media, _LAWS[self._format]), _TELEPHONE_HZ)
-        return Audio(CALLER, _whole_samples(media, 1), _SLIN_HZ[self._format])
+            return CallAudio(CALLER, g711.decode(media, _LAWS[self._format]), _TELEPHONE_HZ)
+        return CallAudio(CALLER, _whole_samples(media, 1), _SLIN_HZ[self._format])
 
 
 class FreeswitchReader:
@@ -201,7 +201,7 @@ class FreeswitchReader:
 
     def begin(self) -> Iterable[Event]:
         """Return the begin of the call, all of which is in the address."""
-        return [Started(_name(self._call), self._parties)]
+        return [CallStarted(_name(self._call), self._parties)]
 
     def read(self, message: str | bytes) -> Iterable[Event]:
         """Return the events of a message."""
@@ -212,7 +212,7 @@ class FreeswitchReader:
                 return [Metadata(message)]
         pcm, channels = memoryview(_whole_samples(message, len(self._parties))).cast("h"), len(self._parties)
         return [
-            Audio(party, pcm[place::channels].tobytes(), self._rate_hz) for place, party in enumerate(self._parties)
+            CallAudio(party, pcm[place::channels].tobytes(), self._rate_hz) for place, party in enumerate(self._parties)
         ]
 
 
@@ -243,11 +243,11 @@ class AudioSocketReader:
             raise BadMessage("invalid_message", "The first frame, and no other, must have the UUID of the call.")
         if kind == _UUID and len(payload) == 16:
             self._named = True
-            return Started(str(uuid.UUID(bytes=payload)), (CALLER,))
+            return CallStarted(str(uuid.UUID(bytes=payload)), (CALLER,))
         if kind == _DTMF and len(payload) == 1:
             return Digit(_digit(payload.decode("latin-1")))
         if kind in _AUDIO_HZ:
-            return Audio(CALLER, _whole_samples(payload, 1), _AUDIO_HZ[kind])
+            return CallAudio(CALLER, _whole_samples(payload, 1), _AUDIO_HZ[kind])
         raise BadMessage("invalid_message", f"A frame of kind 0x{kind:02x} with {len(payload)} bytes is not known.")
 
 

@@ -11,11 +11,11 @@ from asr_server.features.telephony.protocols import (
     CALLEE,
     CALLER,
     AsteriskReader,
-    Audio,
     AudioSocketReader,
     BadMessage,
+    CallAudio,
+    CallStarted,
     FreeswitchReader,
-    Started,
     Stopped,
     TwilioReader,
 )
@@ -43,7 +43,7 @@ def test_any_frame_of_audiosocket_is_read_or_refused(kind, payload, named):
     """Before the UUID and after it."""
     reader = AudioSocketReader()
     if named:
-        assert isinstance(reader.read(0x01, bytes(16)), Started)
+        assert isinstance(reader.read(0x01, bytes(16)), CallStarted)
     with suppress(BadMessage):
         reader.read(kind, payload)
 
@@ -52,8 +52,8 @@ def test_stereo_is_divided_by_party():
     """The caller has the first sample of each pair."""
     reader = FreeswitchReader({"channels": "2", "rate": "16000"})
     assert list(reader.read(b"\1\0\2\0\3\0\4\0")) == [
-        Audio(CALLER, b"\1\0\3\0", 16_000),
-        Audio(CALLEE, b"\2\0\4\0", 16_000),
+        CallAudio(CALLER, b"\1\0\3\0", 16_000),
+        CallAudio(CALLEE, b"\2\0\4\0", 16_000),
     ]
 
 

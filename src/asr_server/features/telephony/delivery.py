@@ -1,4 +1,4 @@
-"""Where messages go: lines on standard output, a webhook, the peer's socket. Each has a bounded queue and a thread."""
+"""Messages go to standard output, to a webhook or to the peer. Each of them has a bounded queue and a thread."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class GivenUp(Exception):
         self.code = code
 
 
-class Outbox:
+class Delivery:
     """Delivers messages in their order, on its own thread, so that a slow receiver holds up no call.
 
     `deliver` raises `GivenUp`. A message that is given up is counted and logged, unless its text was not final.
