@@ -17,7 +17,7 @@ from asr_server.cli.failure import Exit, UsageError
 
 if TYPE_CHECKING:
     from asr_server.features.telephony.call import Network
-    from asr_server.features.telephony.delivery import Delivery
+    from asr_server.features.telephony.message_queue import MessageQueue
 
 EXAMPLES = (
     "asr-server telephony                                             calls of this machine, words as lines of JSON",
@@ -122,10 +122,10 @@ def _run(parsed: argparse.Namespace) -> int:
     configure(LogLevel(parsed.log_level), as_json=False)
     ends: SimpleQueue[Exit] = SimpleQueue()
     live = LiveOptions(language=parsed.language or "", hotwords=tuple(parsed.hotword), token=token)
-    deliveries = _deliveries(parsed, lambda: ends.put(Exit.BROKEN_PIPE))
+    queues = _queues(parsed, lambda: ends.put(Exit.BROKEN_PIPE))
     options = BridgeOptions(
         SessionTarget(server, live, parsed.partials),
-        deliveries,
+        queues,
         answers="socket" in (parsed.to or ()),
         secret=secret,
         allowed=parsed.audiosocket_allow,
@@ -151,19 +151,19 @@ def _run(parsed: argparse.Namespace) -> int:
         end = ends.get()
     finally:
         bridge.close()
-        for delivery in deliveries:
-            delivery.close()
+        for queue in queues:
+            queue.close()
     if end == Exit.BROKEN_PIPE:
         raise BrokenPipeError  # `main` also discards what Python would still write
     return end
 
 
-def _deliveries(parsed: argparse.Namespace, on_broken: Callable[[], None]) -> list[Delivery]:
-    from asr_server.features.telephony.delivery import Delivery, LineWriter, Webhook
+def _queues(parsed: argparse.Namespace, on_broken: Callable[[], None]) -> list[MessageQueue]:
+    from asr_server.features.telephony.message_queue import LineWriter, MessageQueue, Webhook
 
     receivers = dict.fromkeys(parsed.to or ["lines"])
-    lines = [Delivery("lines", LineWriter(sys.stdout, on_broken))] if "lines" in receivers else []
-    return lines + [Delivery("webhook", Webhook(each)) for each in receivers if each not in {"lines", "socket"}]
+    lines = [MessageQueue("lines", LineWriter(sys.stdout, on_broken))] if "lines" in receivers else []
+    return lines + [MessageQueue("webhook", Webhook(each)) for each in receivers if each not in {"lines", "socket"}]
 
 
 def _check_hosts(parsed: argparse.Namespace) -> None:

@@ -29,7 +29,7 @@ from websockets.sync.server import Server, ServerConnection, serve
 from websockets.typing import Subprotocol
 
 from asr_server.features.telephony.call import BridgeOptions, Call
-from asr_server.features.telephony.delivery import Delivery, GivenUp, Message, encoded
+from asr_server.features.telephony.message_queue import GivenUp, Message, MessageQueue, encoded
 from asr_server.features.telephony.protocols import (
     HANGUP,
     WEBSOCKET_READERS,
@@ -174,8 +174,8 @@ class TelephonyBridge:
         if not self._places.acquire(blocking=False):
             logger.warning("call refused", code="too_many_calls", protocol=peer.protocol)
             return peer.close("too_many_calls", "The bridge serves as many calls as it may.")
-        answers = [Delivery("socket", peer.answer)] if peer.answer is not None else []
-        call = Call(peer.protocol, self._options, [*self._options.deliveries, *answers], peer.knows)
+        answers = [MessageQueue("socket", peer.answer)] if peer.answer is not None else []
+        call = Call(peer.protocol, self._options, [*self._options.queues, *answers], peer.knows)
         code, reason = "internal_error", ""
         try:
             code, reason = call.follow(peer.events)
@@ -183,8 +183,8 @@ class TelephonyBridge:
         finally:  # sessions end also where this program has a fault
             peer.close(code, reason)
             call.finish(code)
-            for delivery in answers:
-                delivery.close(0)
+            for queue in answers:
+                queue.close(0)
             self._places.release()
         return None
 

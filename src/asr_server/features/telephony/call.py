@@ -11,7 +11,7 @@ from typing import Any
 
 from loguru import logger
 
-from asr_server.features.telephony.delivery import Delivery
+from asr_server.features.telephony.message_queue import MessageQueue
 from asr_server.features.telephony.party_session import PartySession, SessionTarget
 from asr_server.features.telephony.protocols import BadMessage, CallAudio, CallStarted, Digit, Event, Metadata, Stopped
 
@@ -28,7 +28,7 @@ class BridgeOptions:
     """The options of the command."""
 
     target: SessionTarget
-    deliveries: Sequence[Delivery]
+    queues: Sequence[MessageQueue]
     answers: bool = False  # also send messages back, where the peer takes text
     secret: str = ""  # that the peers of the WebSocket must know
     allowed: Sequence[Network] = ()  # from where AudioSocket may come; from everywhere, if empty
@@ -37,13 +37,13 @@ class BridgeOptions:
 
 
 class Call:
-    """`deliveries` get its messages. `knows` says whether a secret is right that comes with the begin of the call."""
+    """`queues` get its messages. `knows` says whether a secret is right that comes with the begin of the call."""
 
     def __init__(
-        self, protocol: str, options: BridgeOptions, deliveries: Sequence[Delivery], knows: Callable[[str], bool]
+        self, protocol: str, options: BridgeOptions, queues: Sequence[MessageQueue], knows: Callable[[str], bool]
     ) -> None:
         self._protocol, self._options = protocol, options
-        self._deliveries, self._knows = deliveries, knows
+        self._queues, self._knows = queues, knows
         self._name = ""
         self._parties: dict[str, PartySession] = {}
         self._telling = threading.Lock()
@@ -116,5 +116,5 @@ class Call:
         with self._telling:
             self._told += 1
             numbered = {"type": message["type"], "call": self._name, "number": self._told, **message}
-            for delivery in self._deliveries:
-                delivery.put(numbered)
+            for queue in self._queues:
+                queue.put(numbered)

@@ -30,7 +30,7 @@ class GivenUp(Exception):
         self.code = code
 
 
-class Delivery:
+class MessageQueue:
     """Delivers messages in their order, on its own thread, so that a slow receiver holds up no call.
 
     `deliver` raises `GivenUp`. A message that is given up is counted and logged, unless its text was not final.

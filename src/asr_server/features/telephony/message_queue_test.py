@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 from loguru import logger
 
-from asr_server.features.telephony import delivery as delivery_module
-from asr_server.features.telephony.delivery import Delivery, GivenUp, LineWriter, Webhook
+from asr_server.features.telephony import message_queue
+from asr_server.features.telephony.message_queue import GivenUp, LineWriter, MessageQueue, Webhook
 
 
 def _text(number, *, final=True, call="c"):
@@ -45,7 +45,7 @@ def _receiver(*statuses):
 @pytest.fixture
 def no_pauses(monkeypatch):
     """No time between the tries of a message."""
-    monkeypatch.setattr(delivery_module, "_PAUSES_S", (0.0,) * 4)
+    monkeypatch.setattr(message_queue, "_PAUSES_S", (0.0,) * 4)
 
 
 @pytest.fixture
@@ -60,20 +60,20 @@ def lost():
 def test_a_busy_webhook_gets_its_messages_in_order(no_pauses):
     """A final text is repeated after 503 and 429."""
     with _receiver(503, 429) as (url, got):
-        delivery = Delivery("webhook", Webhook(url))
+        queue = MessageQueue("webhook", Webhook(url))
         for number in (1, 2, 3):
-            delivery.put(_text(number))
-        delivery.close()
+            queue.put(_text(number))
+        queue.close()
     assert got == [1, 1, 1, 2, 3]
 
 
 def test_a_final_that_is_refused_is_counted_and_logged(no_pauses, lost):
     """It is not repeated; text that may still change is not worth a line."""
     with _receiver(404, 404, 404) as (url, got):
-        delivery = Delivery("webhook", Webhook(url))
+        queue = MessageQueue("webhook", Webhook(url))
         for message in (_text(1), _text(2, final=False), _text(3), _text(4)):
-            delivery.put(message)
-        delivery.close()
+            queue.put(message)
+        queue.close()
     assert got == [1, 2, 3, 4]
     assert [(line["code"], line["call"], line["given_up"]) for line in lost] == [
         ("http_404", "c", 1),
@@ -96,16 +96,16 @@ def test_a_full_queue_loses_no_final_in_silence(lost):
         going.wait()
         delivered.append((message["call"], message["number"]))
 
-    delivery = Delivery("webhook", deliver)
-    for number in range(2 * delivery_module._OF_CALL):
-        delivery.put(_text(number, call="loud"))
-        delivery.put(_text(number, call="partial", final=False))
-    delivery.put(_text(0, call="quiet"))
+    queue = MessageQueue("webhook", deliver)
+    for number in range(2 * message_queue._OF_CALL):
+        queue.put(_text(number, call="loud"))
+        queue.put(_text(number, call="partial", final=False))
+    queue.put(_text(0, call="quiet"))
     going.set()
-    delivery.close()
+    queue.close()
     assert ("quiet", 0) in delivered
     kept = [call for call, _ in delivered]
-    assert kept.count("loud") + len(lost) == 2 * delivery_module._OF_CALL
+    assert kept.count("loud") + len(lost) == 2 * message_queue._OF_CALL
     assert {line["code"] for line in lost} == {"queue_full"}
     assert kept.count("partial") <= kept.count("loud")
 
@@ -113,10 +113,10 @@ def test_a_full_queue_loses_no_final_in_silence(lost):
 def test_what_waits_at_the_end_is_given_up(lost):
     """After the time that it has."""
     going = threading.Event()
-    delivery = Delivery("webhook", lambda _: going.wait())
+    queue = MessageQueue("webhook", lambda _: going.wait())
     for number in (1, 2, 3):
-        delivery.put(_text(number))
-    delivery.close(0.05)
+        queue.put(_text(number))
+    queue.close(0.05)
     going.set()
     assert {line["code"] for line in lost} == {"closed"}
     assert len(lost) in {2, 3}
