@@ -65,7 +65,7 @@ ONLY_IN = {
     "flatbuffers": {"features.moonshine"},
     "asyncio": _WEB | {"core.idle", "audio", "processes", "cli", "engine.client"},
     "ray": set(),
-    "websockets": {"client", "features.gateway", "features.wyoming", "net.socket_protocol"},
+    "websockets": {"client", "features.gateway", "features.wyoming", "features.telephony", "net.socket_protocol"},
     "wyoming": {"features.wyoming"},
     "asyncpg": {"features.shared_jobs.database"},
     "openai": {"features.translation"},

@@ -199,6 +199,17 @@ def add_key(group: argparse._ActionsContainer) -> None:
     group.add_argument("--api-key-file", type=Path, metavar="FILE", help=_KEY_HELP)
 
 
+def add_log_level(group: argparse._ActionsContainer) -> None:
+    """Add the level of a bridge's log."""
+    group.add_argument(
+        "--log-level",
+        default="INFO",
+        type=str.upper,
+        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
+        help="least severe log line on stderr (default INFO)",
+    )
+
+
 def server(parsed: argparse.Namespace) -> str:
     """Return the address of the server: `--server`, the environment's, or the default. Raises `UsageError`."""
     from asr_server.core.settings import client_variable
@@ -223,20 +234,30 @@ def key(parsed: argparse.Namespace) -> str:
     from asr_server.core.settings import client_variable
 
     file: Path | None = parsed.api_key_file
-    found = client_variable("ASR_API_KEY") if file is None else _content(file)
-    if not found.isascii() or not found.isprintable() or " " in found:
-        raise UsageError(f"{'ASR_API_KEY' if file is None else shown(str(file))} holds no key (one word of ASCII).")
-    return found
+    if file is not None:
+        return word_of(file, "--api-key-file")
+    return _word(client_variable("ASR_API_KEY"), "ASR_API_KEY")
 
 
-def _content(file: Path) -> str:
+def word_of(file: Path, option: str) -> str:
+    """Return the key or the secret in the file that an option names. Raises `UsageError`, which does not show it."""
+    return _word(_content(file, option), shown(str(file)))
+
+
+def _word(text: str, where: str) -> str:
+    if not text.isascii() or not text.isprintable() or " " in text:
+        raise UsageError(f"{where} holds no key (one word of ASCII).")
+    return text
+
+
+def _content(file: Path, option: str) -> str:
     try:
         content = file.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UsageError(f"--api-key-file {shown(str(file))} cannot be read: {reason}.") from None
+        raise UsageError(f"{option} {shown(str(file))} cannot be read: {reason}.") from None
     if not content:
-        raise UsageError(f"--api-key-file {shown(str(file))} is empty.")
+        raise UsageError(f"{option} {shown(str(file))} is empty.")
     return content
 
 

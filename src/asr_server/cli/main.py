@@ -30,6 +30,7 @@ COMMANDS = {
     "bench": "measure a running server: speed, latency, lag of live text",
     "size": "plan how many replicas a load needs, from measured costs",
     "wyoming": "let Home Assistant use a server through the Wyoming protocol",
+    "telephony": "let Twilio, Asterisk and FreeSWITCH send their calls to a server",
     "models": "list, download, verify and remove models",
     "export": "write the audio encoder for ONNX Runtime or TensorRT",
     "healthcheck": "ask the server on this machine whether it is live",

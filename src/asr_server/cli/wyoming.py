@@ -22,13 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_server(parser)
     arguments.add_key(parser)
     parser.add_argument("--language", default="", help="for clients that state none (default: detect it)")
-    parser.add_argument(
-        "--log-level",
-        default="INFO",
-        type=str.upper,
-        choices=("DEBUG", "INFO", "WARNING", "ERROR"),
-        help="least severe log line on stderr (default INFO)",
-    )
+    arguments.add_log_level(parser)
     parser.set_defaults(run=_run)
 
 

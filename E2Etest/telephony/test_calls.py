@@ -1,0 +1,97 @@
+"""Calls of the four telephone systems become words, each named by its party."""
+
+import uuid
+
+import numpy as np
+import pytest
+
+from E2Etest import recordings
+from E2Etest.live.session import pcm_of
+from E2Etest.telephony import phones
+from E2Etest.telephony.conftest import bridged
+
+pytestmark = pytest.mark.integration
+
+PAUSE = np.zeros(24_000, np.int16)
+
+
+def _said(messages):
+    """The words of each party."""
+    said = {}
+    for message in messages:
+        if message["type"] == "text":
+            assert message["final"]
+            said[message["party"]] = f"{said.get(message['party'], '')} {message['text']}".strip()
+    return said
+
+
+def _check(messages, protocol, parties=("caller",)):
+    """A whole call: its begin, the words, a key, its end; the numbers without a gap."""
+    assert [message["number"] for message in messages] == list(range(1, len(messages) + 1))
+    assert (messages[0]["type"], messages[0]["protocol"]) == ("call_started", protocol)
+    assert messages[0]["parties"] == list(parties)
+    assert (messages[-1]["type"], messages[-1]["reason"]) == ("call_ended", "hangup")
+    assert _said(messages) == dict.fromkeys(parties, recordings.sample()[1])
+
+
+def test_twilio(bridge):
+    """Both tracks of Media Streams; the parameters of the TwiML are passed on."""
+    sound = recordings.samples()
+    phones.twilio_call(bridge, "CA1", inbound=sound, outbound=sound)
+    messages = bridge.call("CA1")
+    _check(messages, "twilio", ("inbound", "outbound"))
+    assert messages[0]["parameters"] == {"caller": "+15550100"}
+    assert [message["digit"] for message in messages if message["type"] == "dtmf"] == ["5"]
+
+
+@pytest.mark.parametrize(("kind", "rate"), [(0x10, 8_000), (0x11, 12_000), (0x16, 48_000)])
+def test_audiosocket(bridge, kind, rate):
+    """The UUID of the dialplan names the call; each rate has its kind."""
+    call = str(uuid.uuid4())
+    phones.audiosocket_call(bridge, call, recordings.samples(), kind=kind, rate=rate)
+    _check(bridge.call(call), "audiosocket")
+
+
+@pytest.mark.parametrize(("form", "plain"), [("ulaw", True), ("slin16", False)])
+def test_chan_websocket(bridge, form, plain):
+    """Events as plain text and as JSON."""
+    phones.asterisk_call(bridge, f"{form}-call", recordings.samples(), form=form, plain=plain)
+    messages = bridge.call(f"{form}-call")
+    _check(messages, "asterisk")
+    assert [message["digit"] for message in messages if message["type"] == "dtmf"] == ["5"]
+
+
+def test_mod_audio_stream(bridge):
+    """Stereo has the two parties; text frames are passed on."""
+    sound = recordings.samples()
+    phones.freeswitch_call(bridge, "fs-1", sound, sound)
+    messages = bridge.call("fs-1")
+    _check(messages, "freeswitch", ("caller", "callee"))
+    assert [message["content"] for message in messages if message["type"] == "metadata"] == [{"queue": "sales"}]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("system", ["twilio", "freeswitch", "asterisk", "audiosocket"])
+def test_each_party_has_its_own_words(english, system):
+    """Two people read different sentences at the same time, in the quality of a telephone."""
+    spoken = []
+    for name in ("librivox_0920", "librivox_0930"):
+        (clip,) = recordings.real_clips(name)
+        spoken.append(recordings.Spoken(pcm_of(clip.path), recordings.plain_words(clip.text), errors=4))
+    first, second = (each.samples for each in spoken)
+    call = str(uuid.uuid4())
+    with bridged(english.base, "-l", "en") as bridge:
+        match system:
+            case "twilio":
+                phones.twilio_call(bridge, call, inbound=first, outbound=second)
+            case "freeswitch":
+                phones.freeswitch_call(bridge, call, first, second)
+            case "asterisk":
+                phones.asterisk_call(bridge, call, first)
+            case "audiosocket":
+                phones.audiosocket_call(bridge, call, first)
+        said = _said(bridge.call(call))
+    parties = {"twilio": ("inbound", "outbound"), "freeswitch": ("caller", "callee")}.get(system, ("caller",))
+    assert said.keys() == set(parties)
+    for party, each in zip(parties, spoken, strict=False):
+        each.check(said[party])

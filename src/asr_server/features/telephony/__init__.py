@@ -1,0 +1,1 @@
+"""The bridge from telephone systems to a server: Twilio, Asterisk and FreeSWITCH."""

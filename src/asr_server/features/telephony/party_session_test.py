@@ -1,0 +1,155 @@
+"""A party over servers that come and go, on scripted servers."""
+
+import threading
+
+from asr_server.client.conftest import servers, text
+from asr_server.client.live import LiveOptions
+from asr_server.features.telephony import party_session
+from asr_server.features.telephony.party_session import PartySession, SessionTarget
+
+_HZ = 8_000
+
+
+def _seconds(seconds):
+    return bytes(int(seconds * _HZ) * 2)
+
+
+class _Told(list):
+    """The messages so far; `wait_for` returns once one has this type."""
+
+    def __init__(self):
+        super().__init__()
+        self._changed = threading.Condition()
+
+    def __call__(self, message):
+        with self._changed:
+            self.append(message)
+            self._changed.notify_all()
+
+    def wait_for(self, kind):
+        with self._changed:
+            assert self._changed.wait_for(lambda: any(each["type"] == kind for each in self), 20), self
+
+
+def _session(url, told, rate_hz=_HZ):
+    return PartySession(SessionTarget(url, LiveOptions()), "caller", rate_hz, told)
+
+
+def test_a_session_goes_on_at_another_server():
+    """Nothing is lost: what had not arrived is sent again."""
+
+    def first(side):
+        side.hello()
+        side.hear(16_000)
+        side.break_off()
+
+    def second(side):
+        side.hello(0)
+        side.hear(16_000, 1)
+        side.say(text(1, "turn on", ending="flush"))
+        side.end()
+
+    told = _Told()
+    with servers(first, second) as url:
+        session = _session(url, told)
+        session.push(_seconds(1))
+        session.finish()
+        session.wait(20)
+    assert [(each["type"], each["text"]) for each in told] == [("text", "turn on")]
+
+
+def test_a_session_that_cannot_go_on_is_followed_by_another():
+    """What lies between their words is told as lost; times and utterances are those of the call."""
+
+    def first(side):
+        assert "sample_rate=8000" in side.path
+        side.hello(continued=False)
+        side.hear(32_000)
+        side.say(text(1, "turn on", end=1.5, ending="pause"))
+        side.break_off()
+
+    def refuses(side):
+        side.say({"code": "session_not_found", "error": {"message": "no"}})
+        side.end()
+
+    def second(side):
+        assert "session_id" not in side.path
+        side.hello(continued=False)
+        side.hear(16_000, 1)
+        side.say(text(1, "the light", end=0.5, ending="flush"))
+        side.end()
+
+    told = _Told()
+    with servers(first, refuses, second) as url:
+        session = _session(url, told)
+        session.push(_seconds(2))
+        told.wait_for("audio_lost")
+        session.push(_seconds(1))
+        session.finish()
+        session.wait(20)
+    assert [each["type"] for each in told] == ["text", "audio_lost", "text"]
+    assert (told[1]["start"], told[1]["end"]) == (1.5, 2.0)
+    assert (told[2]["utterance"], told[2]["end"]) == (2, 2.5)
+
+
+def test_audio_that_waits_is_bounded(monkeypatch):
+    """The oldest is dropped, and told as lost once a session begins."""
+    monkeypatch.setattr(party_session, "_WAITING_S", 1)
+    heard = threading.Event()
+
+    def only(side):
+        heard.wait(20)
+        side.hello(continued=False)
+        side.hear(16_000, 1)
+        side.say(text(1, "late", end=0.5, ending="flush"))
+        side.end()
+
+    told = _Told()
+    with servers(only) as url:
+        session = _session(url, told)
+        for _ in range(30):
+            session.push(_seconds(0.1))
+        heard.set()
+        session.finish()
+        session.wait(20)
+    assert [each["type"] for each in told] == ["audio_lost", "text"]
+    assert (told[0]["start"], told[0]["end"]) == (0.0, 2.0)
+    assert told[1]["end"] == 2.5
+
+
+def test_a_server_that_does_not_answer_is_left():
+    """After the time for the last words, they are told as lost."""
+
+    def silent(side):
+        side.hello(continued=False)
+        side.end()
+
+    told = _Told()
+    with servers(silent) as url:
+        session = _session(url, told)
+        session.push(_seconds(1))
+        session.finish()
+        session.wait(0.5)
+    assert [(each["type"], each["end"]) for each in told] == [("audio_lost", 1.0)]
+
+
+def test_a_rate_that_the_server_does_not_take_is_resampled():
+    """12 kHz becomes 16 kHz, with all of the tail."""
+    got = []
+
+    def only(side):
+        assert "sample_rate=16000" in side.path
+        side.hello(continued=False)
+        side.hear(32_000, 1)
+        got.append(len(side.audio))
+        side.say(text(1, "", ending="flush"))
+        side.end()
+
+    told = _Told()
+    with servers(only) as url:
+        session = _session(url, told, 12_000)
+        session.push(bytes(24_000))
+        session.finish()
+        session.wait(20)
+    assert got == [32_000]
+    assert told == []

@@ -1,0 +1,89 @@
+"""Rules of the four protocols that no whole call of E2Etest/telephony shows."""
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.features.telephony.protocols import (
+    CALLEE,
+    CALLER,
+    AsteriskReader,
+    AudioSocketReader,
+    BadMessage,
+    CallAudio,
+    CallStarted,
+    FreeswitchReader,
+    Stopped,
+    TwilioReader,
+)
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["start", "media", "track"]), inner),
+    max_leaves=6,
+)
+_FIELDS = ("event", "start", "media", "dtmf", "digit", "format", "channel_id", "connection_id")
+_EVENTS = st.sampled_from(["connected", "start", "media", "dtmf", "stop", "MEDIA_START", "DTMF_END"])
+_OBJECTS = st.fixed_dictionaries({}, optional=dict.fromkeys(_FIELDS, _VALUES) | {"event": _EVENTS | _VALUES})
+
+
+@given(body=_OBJECTS | _VALUES, kind=st.sampled_from([TwilioReader, AsteriskReader, FreeswitchReader]))
+def test_any_json_is_read_or_refused(body, kind):
+    """No message of a peer raises another error."""
+    reader = kind({})
+    with suppress(BadMessage):
+        list(reader.read(json.dumps(body)))
+
+
+@given(kind=st.integers(0, 255), payload=st.binary(max_size=20), named=st.booleans())
+def test_any_frame_of_audiosocket_is_read_or_refused(kind, payload, named):
+    """Before the UUID and after it."""
+    reader = AudioSocketReader()
+    if named:
+        assert isinstance(reader.read(0x01, bytes(16)), CallStarted)
+    with suppress(BadMessage):
+        reader.read(kind, payload)
+
+
+def test_stereo_is_divided_by_party():
+    """The caller has the first sample of each pair."""
+    reader = FreeswitchReader({"channels": "2", "rate": "16000"})
+    assert list(reader.read(b"\1\0\2\0\3\0\4\0")) == [
+        CallAudio(CALLER, b"\1\0\3\0", 16_000),
+        CallAudio(CALLEE, b"\2\0\4\0", 16_000),
+    ]
+
+
+def test_the_secret_of_twilio_is_not_among_the_details():
+    """The details go to whoever gets the words."""
+    form = {"encoding": "audio/x-mulaw", "sampleRate": "8000", "channels": "1"}
+    start = {"streamSid": "MZ", "callSid": "CA", "tracks": ["inbound"], "mediaFormat": form}
+    start["customParameters"] = {"token": "sesame", "queue": "sales"}
+    (started,) = TwilioReader({}).read(json.dumps({"event": "start", "start": start}))
+    assert (started.secret, started.details["parameters"]) == ("sesame", {"queue": "sales"})
+
+
+def test_calls_of_one_connection_of_asterisk_have_names_of_their_own():
+    """Their connection_id is the name in websocket_client.conf."""
+    names = set()
+    for channel in ("1.1", "1.2"):
+        line = f"MEDIA_START connection_id:asr channel:WebSocket/asr channel_id:{channel} format:ulaw ptime:20"
+        (started,) = AsteriskReader({}).read(line)
+        names.add(started.call)
+    assert names == {"1.1", "1.2"}
+
+
+def test_an_error_of_asterisk_ends_the_call_with_its_own_reason():
+    """The frame 0xff may come before the UUID."""
+    assert AudioSocketReader().read(0xFF, b"\4") == Stopped("asterisk_error")
+
+
+@pytest.mark.parametrize("query", [{"rate": "11025"}, {"channels": "0"}])
+def test_an_address_of_freeswitch_says_what_comes(query):
+    """The protocol itself does not."""
+    with pytest.raises(BadMessage) as refused:
+        FreeswitchReader(query)
+    assert refused.value.code == "invalid_query"
