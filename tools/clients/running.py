@@ -25,7 +25,7 @@ UV = Path(sys.prefix) / "tools" / "bin" / "uv"
 EXAMPLES = ROOT / "docs" / "examples" / "python"
 INSTALL_TIMEOUT_S = 3600
 RUN_TIMEOUT_S = 1800
-INTERPRETERS = {".go": ("go", "run"), ".php": ("php",), ".rb": ("ruby",), ".pl": ("perl",)}
+INTERPRETERS = {".go": ("go", "run"), ".php": ("php",), ".rb": ("ruby",), ".pl": ("perl",), ".mjs": ("node",)}
 NOBODY = {"user": 65534, "group": 65534, "extra_groups": []} if os.getuid() == 0 else {}
 _TIMES = re.compile(r"(\d\d):(\d\d):(\d\d)[.,](\d{3}) --> (\d\d):(\d\d):(\d\d)[.,](\d{3})")
 
@@ -45,7 +45,7 @@ class Trial:
 
 def version(client: Client) -> str:
     """Raises `NotInstalled`."""
-    if client.packages:
+    if client.pinned:
         return client.pinned
     try:
         # As somebody else than root, since VLC asks for that.
@@ -63,10 +63,13 @@ def trials(client: Client, recording: Path, server: str, words: str, **environme
     python = _environment(client)
     place = BUILD / client.short_name / "run"
     place.mkdir(parents=True, exist_ok=True)
+    _install_from_npm(client, place.parent)
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("OPENAI_", "PYTHON"))}
     found = []
     for name in client.scripts:
         script = SCRIPTS / name if (SCRIPTS / name).exists() else EXAMPLES / name
+        if script.suffix == ".mjs":  # Node looks for packages beside the script
+            script = Path(shutil.copy(script, place))
         command = [*INTERPRETERS.get(script.suffix, (str(python),)), str(script), str(recording), server]
         done = subprocess.run(
             command, cwd=place, env=clean | environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_S
@@ -114,6 +117,20 @@ def _text_of_cues(body: str, kind: str) -> str:
 def _milliseconds(parts: tuple[str, ...]) -> int:
     hours, minutes, seconds, milliseconds = (int(part) for part in parts)
     return ((hours * 60 + minutes) * 60 + seconds) * 1000 + milliseconds
+
+
+def _install_from_npm(client: Client, place: Path) -> None:
+    """Put the client's packages of npm into `node_modules` of its directory. Raises `NotInstalled`."""
+    stamp, wanted = place / ".npm-packages", "\n".join(client.npm)
+    if not client.npm or (stamp.exists() and stamp.read_text(encoding="utf-8") == wanted):
+        return
+    npm = shutil.which("npm")
+    if npm is None:
+        raise NotInstalled("npm is not installed.")
+    (place / "package.json").write_text('{"private": true}', encoding="utf-8")
+    install = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--save-exact", *client.npm]
+    subprocess.run(install, check=True, cwd=place, stdout=subprocess.DEVNULL, timeout=INSTALL_TIMEOUT_S)
+    stamp.write_text(wanted, encoding="utf-8")
 
 
 def _environment(client: Client) -> Path:

@@ -56,7 +56,7 @@ class TranscriptOptions(AsrOptions):
     initial_prompt: str = Field("", description="As `prompt` of the other routes.")
 
 
-class LanguageBody(BaseModel):
+class DetectedLanguageBody(BaseModel):
     """The language of a recording."""
 
     detected_language: str = Field(description="In English, in lower case; empty where nothing is said.")
@@ -78,10 +78,11 @@ _SCHEMA = {
     }
 }
 
+_ANSWER = content(text__plain="", text__vtt="")
+_ANSWER["content"]["application/json"] = {"schema": {"type": "object"}}
 
-@router.post(
-    "/asr", response_class=Response, responses={200: content(text__plain=""), **forms.ERRORS}, openapi_extra=_SCHEMA
-)
+
+@router.post("/asr", response_class=Response, responses={200: _ANSWER, **forms.ERRORS}, openapi_extra=_SCHEMA)
 async def transcribe(
     request: Request, services: ServicesDep, caller: CallerDep, options: Annotated[TranscriptOptions, Query()]
 ) -> Response:
@@ -111,7 +112,7 @@ async def transcribe(
     return Response(content, media_type=_MEDIA_TYPES.get(options.output, "text/plain"), headers=headers)
 
 
-@router.post("/detect-language", response_model=LanguageBody, responses=forms.ERRORS, openapi_extra=_SCHEMA)
+@router.post("/detect-language", response_model=DetectedLanguageBody, responses=forms.ERRORS, openapi_extra=_SCHEMA)
 async def detect_language(
     request: Request, services: ServicesDep, caller: CallerDep, options: Annotated[AsrOptions, Query()]
 ) -> JSONResponse:

@@ -21,7 +21,13 @@ from asr_server.services import CallerDep, ServicesDep
 router = APIRouter(tags=["audio"])
 
 _FILE = {"schema": {"type": "string", "format": "binary"}}
-_SCHEMA = {"requestBody": {"required": True, "content": {"audio/*": _FILE}}}
+_SCHEMA = {
+    "requestBody": {"required": True, "content": {"audio/*": _FILE, "application/octet-stream": _FILE}},
+    "parameters": [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in ListenOptions.model_json_schema()["properties"].items()
+    ],
+}
 
 
 @router.post("/v1/listen", response_model=dict[str, Any], responses=forms.ERRORS, openapi_extra=_SCHEMA)
