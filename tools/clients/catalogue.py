@@ -19,6 +19,7 @@ class Client:
     packages: tuple[str, ...] = ()
     npm: tuple[str, ...] = ()
     program: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()  # other programs that have to be on the PATH
     python: str = ""
     large: bool = False
     clip: str = "jfk"
@@ -85,6 +86,7 @@ CLIENTS = (
         "OpenAPI Generator for Python",
         ("openapi_generator_python.py",),
         ("openapi-generator-cli==7.26.0", "urllib3==2.8.0", "python-dateutil==4.0.0", "pydantic==2.14.4"),
+        needs=("java",),
         note="the client that it generates",
     ),
     Client(
@@ -92,6 +94,7 @@ CLIENTS = (
         ("generated_typescript.py",),
         ("openapi-generator-cli==7.26.0",),
         ("typescript@5.9.3", "@types/node@20.19.43"),
+        needs=("java",),
         note="the client that it generates for `fetch`",
     ),
     Client(

@@ -60,6 +60,9 @@ def version(client: Client) -> str:
 
 def trials(client: Client, recording: Path, server: str, words: str, **environment: str) -> list[Trial]:
     """Run all scripts of the client. Raises `NotInstalled` and `CalledProcessError`."""
+    programs = (*client.needs, *(("node", "npm") if client.npm else ()))
+    if missing := [program for program in programs if shutil.which(program) is None]:
+        raise NotInstalled(f"{', '.join(missing)} is not installed.")
     python = _environment(client)
     place = BUILD / client.short_name / "run"
     place.mkdir(parents=True, exist_ok=True)
@@ -120,15 +123,12 @@ def _milliseconds(parts: tuple[str, ...]) -> int:
 
 
 def _install_from_npm(client: Client, place: Path) -> None:
-    """Put the client's packages of npm into `node_modules` of its directory. Raises `NotInstalled`."""
+    """Put the client's packages of npm into `node_modules` of its directory."""
     stamp, wanted = place / ".npm-packages", "\n".join(client.npm)
     if not client.npm or (stamp.exists() and stamp.read_text(encoding="utf-8") == wanted):
         return
-    npm = shutil.which("npm")
-    if npm is None:
-        raise NotInstalled("npm is not installed.")
     (place / "package.json").write_text('{"private": true}', encoding="utf-8")
-    install = [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "--save-exact", *client.npm]
+    install = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--save-exact", *client.npm]
     subprocess.run(install, check=True, cwd=place, stdout=subprocess.DEVNULL, timeout=INSTALL_TIMEOUT_S)
     stamp.write_text(wanted, encoding="utf-8")
 

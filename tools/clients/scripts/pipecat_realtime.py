@@ -4,7 +4,14 @@ import asyncio
 import sys
 import wave
 
-from pipecat.frames.frames import EndFrame, Frame, InputAudioRawFrame, TranscriptionFrame, TTSAudioRawFrame, TTSSpeakFrame
+from pipecat.frames.frames import (
+    EndFrame,
+    Frame,
+    InputAudioRawFrame,
+    TranscriptionFrame,
+    TTSAudioRawFrame,
+    TTSSpeakFrame,
+)
 from pipecat.pipeline.pipeline import Pipeline
 from pipecat.pipeline.runner import PipelineRunner
 from pipecat.pipeline.task import PipelineParams, PipelineTask
@@ -25,12 +32,14 @@ class Keeper(FrameProcessor):
     def __init__(self) -> None:
         super().__init__()
         self.texts: list[str] = []
+        self.heard = asyncio.Event()
         self.audio_bytes = 0
 
     async def process_frame(self, frame: Frame, direction: FrameDirection) -> None:
         await super().process_frame(frame, direction)
         if isinstance(frame, TranscriptionFrame):
             self.texts.append(frame.text)
+            self.heard.set()
         if isinstance(frame, TTSAudioRawFrame):
             self.audio_bytes += len(frame.audio)
         await self.push_frame(frame, direction)
@@ -56,11 +65,10 @@ async def main() -> None:
         for block in [*blocks, *[bytes(2 * count)] * round(PAUSE_S / BLOCK_S)]:
             await task.queue_frame(InputAudioRawFrame(audio=block, sample_rate=rate, num_channels=1))
             await asyncio.sleep(BLOCK_S)
-        while not keeper.texts:
-            await asyncio.sleep(0.2)
+        await keeper.heard.wait()
         await task.queue_frames([TTSSpeakFrame("Turn on the lights."), EndFrame()])
 
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(300):
         await asyncio.gather(PipelineRunner(handle_sigint=False).run(task), send())
     print("# realtime session\n" + " ".join(keeper.texts))
     if keeper.audio_bytes < 10_000:
