@@ -51,7 +51,7 @@ CLIENTS = (
     Client("Groq's SDK", ("groq_sdk.py",), ("groq==1.7.0",)),
     Client("huggingface_hub", ("huggingface_client.py",), ("huggingface_hub==2.4.0",)),
     Client("Deepgram's SDK", ("deepgram_client.py",), ("deepgram-sdk==7.17.0",)),
-    Client("LlamaIndex", ("llama_index_reader.py",), ("llama-index-readers-whisper==0.5.0", "fsspec==2026.9.0")),
+    Client("LlamaIndex", ("llama_index_reader.py",), ("llama-index-readers-whisper==0.5.0",)),
     Client(
         "Semantic Kernel",
         ("semantic_kernel_audio.py",),
@@ -60,12 +60,14 @@ CLIENTS = (
     ),
     Client("AI SDK", ("ai_sdk.mjs",), npm=("@ai-sdk/openai@4.0.118", "ai@7.0.173"), note="`@ai-sdk/openai`"),
     Client("Mastra", ("mastra.mjs",), npm=("@mastra/voice-openai@0.13.2",), note="`@mastra/voice-openai`"),
+    Client("OpenAI Agents for JavaScript", ("openai_agents_realtime.mjs",), npm=("@openai/agents@0.20.0",)),
+    Client("OpenAI Agents for Python", ("openai_agents_voice.py",), ("openai-agents[voice]==0.24.0",)),
     Client(
         "LiveKit Agents",
         ("livekit_stt.py", "livekit_realtime.py"),
         ("livekit-agents==1.8.9", "livekit-plugins-openai==1.8.9"),
     ),
-    Client("Pipecat", ("pipecat_stt.py",), ("pipecat-ai[openai]==1.14.0",)),
+    Client("Pipecat", ("pipecat_stt.py", "pipecat_realtime.py"), ("pipecat-ai[openai]==1.14.0",)),
     Client(
         "Home Assistant",
         ("home_assistant.py",),

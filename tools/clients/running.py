@@ -147,7 +147,8 @@ def _environment(client: Client) -> Path:
     shutil.rmtree(place, ignore_errors=True)
     subprocess.run([base, "-m", "venv", "--without-pip", str(place)], check=True)
     # pip takes more than ten minutes to choose the versions of what the largest clients need, and uv takes seconds.
-    install = [str(UV), "pip", "install", "--quiet", "--python", str(python), *client.packages]
+    # Without this project's configuration, which leaves out packages that clients need.
+    install = [str(UV), "pip", "install", "--no-config", "--quiet", "--python", str(python), *client.packages]
     subprocess.run(install, check=True, timeout=INSTALL_TIMEOUT_S)
     stamp.write_text(wanted, encoding="utf-8")
     return python

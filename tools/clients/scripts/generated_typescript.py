@@ -28,8 +28,9 @@ if jar is not None and jar.origin is not None:
     command += ["--additional-properties=importFileExtension=.js", "--skip-validate-spec"]
 else:
     script = "generated_hey_api.ts"
-    command = [str(modules / "openapi-ts"), "-i", schema, "-o", "made", "-c", "@hey-api/client-fetch"]
-# hey-api reads from it whether imports have an extension.
+    wanted = {"input": schema, "output": {"path": "made", "module": {"extension": ".js"}}}
+    Path("openapi-ts.config.mjs").write_text(f"export default {json.dumps(wanted)};")
+    command = [str(modules / "openapi-ts")]
 Path("tsconfig.json").write_text(json.dumps({"compilerOptions": COMPILER, "include": [script, "made/**/*.ts"]}))
 shutil.copy(here / script, script)
 subprocess.run(command, check=True, stdout=sys.stderr)

@@ -4,6 +4,7 @@ import asyncio
 import sys
 import wave
 
+import numpy as np
 from pipecat.frames.frames import (
     EndFrame,
     Frame,
@@ -20,10 +21,19 @@ from pipecat.services.openai.stt import OpenAIRealtimeSTTService
 from pipecat.services.openai.tts import OpenAITTSService
 
 recording, server = sys.argv[1:]
+RATE = 24_000
 BLOCK_S = 0.05
 PAUSE_S = 4.0
 # The pauses of the recording are shorter: it is one turn.
 TURN = {"type": "server_vad", "silence_duration_ms": 1_500}
+
+
+def speech() -> bytes:
+    """Return the recording and a pause at the rate of realtime sessions, by linear interpolation."""
+    with wave.open(recording) as audio:
+        rate, found = audio.getframerate(), np.frombuffer(audio.readframes(audio.getnframes()), np.int16)
+    places = np.arange(len(found) * RATE // rate) * rate / RATE
+    return np.interp(places, np.arange(len(found)), found).astype(np.int16).tobytes() + bytes(int(2 * RATE * PAUSE_S))
 
 
 class Keeper(FrameProcessor):
@@ -55,15 +65,14 @@ async def main() -> None:
     )
     mouth = OpenAITTSService(api_key="none", base_url=f"{server}/v1")
     keeper = Keeper()
-    with wave.open(recording) as audio:
-        rate, count = audio.getframerate(), int(audio.getframerate() * BLOCK_S)
-        blocks = list(iter(lambda: audio.readframes(count), b""))
-    task = PipelineTask(Pipeline([ears, mouth, keeper]), params=PipelineParams(audio_in_sample_rate=rate))
+    task = PipelineTask(Pipeline([ears, mouth, keeper]), params=PipelineParams(audio_in_sample_rate=RATE))
 
     async def send() -> None:
         await asyncio.sleep(5)  # the session opens meanwhile
-        for block in [*blocks, *[bytes(2 * count)] * round(PAUSE_S / BLOCK_S)]:
-            await task.queue_frame(InputAudioRawFrame(audio=block, sample_rate=rate, num_channels=1))
+        audio, size = speech(), int(2 * RATE * BLOCK_S)
+        for at in range(0, len(audio), size):
+            block = audio[at : at + size]
+            await task.queue_frame(InputAudioRawFrame(audio=block, sample_rate=RATE, num_channels=1))
             await asyncio.sleep(BLOCK_S)
         await keeper.heard.wait()
         await task.queue_frames([TTSSpeakFrame("Turn on the lights."), EndFrame()])
