@@ -52,12 +52,6 @@ CLIENTS = (
     Client("huggingface_hub", ("huggingface_client.py",), ("huggingface_hub==2.4.0",)),
     Client("Deepgram's SDK", ("deepgram_client.py",), ("deepgram-sdk==7.17.0",)),
     Client("LlamaIndex", ("llama_index_reader.py",), ("llama-index-readers-whisper==0.5.0",)),
-    Client(
-        "Semantic Kernel",
-        ("semantic_kernel_audio.py",),
-        ("semantic-kernel==1.45.0",),
-        note="with a text that it lets speak",
-    ),
     Client("AI SDK", ("ai_sdk.mjs",), npm=("@ai-sdk/openai@4.0.118", "ai@7.0.173"), note="`@ai-sdk/openai`"),
     Client("Mastra", ("mastra.mjs",), npm=("@mastra/voice-openai@0.13.2",), note="`@mastra/voice-openai`"),
     Client("OpenAI Agents for JavaScript", ("openai_agents_realtime.mjs",), npm=("@openai/agents@0.20.0",)),
