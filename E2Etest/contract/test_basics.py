@@ -118,3 +118,22 @@ def test_every_reference_of_the_schema_leads_somewhere(server):
     schema = server.client.get("/openapi.json").json()
     found = set(re.findall(r'"\$ref": ?"([^"]+)"', json.dumps(schema)))
     assert found == {f"#/components/schemas/{name}" for name in schema["components"]["schemas"]} & found
+
+
+def test_generators_of_clients_accept_the_schema(server):
+    """Names of types are unique without the module that they stand in, values that never change are texts, since
+    generators write others wrongly, and the bytes of a job's result come before its texts, which would spoil them."""
+    schema = server.client.get("/openapi.json").json()
+    assert [name for name in schema["components"]["schemas"] if "__" in name] == []
+    assert set(re.findall(r'"const": ([^",}]+)', json.dumps(schema))) == set()
+    result = schema["paths"]["/v1/jobs/{job_id}/result"]["get"]["responses"]["200"]["content"]
+    assert next(iter(result.values()))["schema"]["format"] == "binary"
+
+
+def test_options_in_a_query_are_described(server):
+    """Generated clients have no others. A body that is a recording has a type that all of them can send."""
+    paths = server.client.get("/openapi.json").json()["paths"]
+    named = {path: {one["name"] for one in paths[path]["post"]["parameters"]} for path in ("/v1/listen", "/asr")}
+    assert named["/v1/listen"] >= {"model", "language", "keyterm", "diarize"}
+    assert named["/asr"] >= {"task", "output", "language"}
+    assert "application/octet-stream" in paths["/v1/listen"]["post"]["requestBody"]["content"]

@@ -92,6 +92,17 @@ def test_finalize_is_answered_and_the_stream_goes_on(server):
         assert _streamed(socket, _pcm())[-1]["type"] == "Metadata"
 
 
+def test_without_endpointing_only_the_client_ends_an_utterance(server):
+    """A pause does not; the end of the stream does."""
+    pcm = _pcm() + bytes(3 * 32_000) + _pcm()
+    with _listen(server, endpointing="false") as socket:
+        messages = _streamed(socket, pcm)
+    finals = [one for one in messages if one["type"] == "Results" and one["is_final"]]
+    spoken = [one for one in finals if one["channel"]["alternatives"][0]["transcript"]]
+    assert len(spoken) == 1
+    assert spoken[0]["channel"]["alternatives"][0]["transcript"].split().count(_text(server).split()[0]) == 2
+
+
 @pytest.mark.parametrize(
     ("query", "code"),
     [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Client:
-    """A client, from the package index of Python (`packages`, itself first) or the system (`program`).
+    """A client, from the package index of Python (`packages`, itself first), npm (`npm`) or the system (`program`).
 
     `program` is the command that prints its version. `python` is another Python than the one that runs the tests.
     A `large` client, of gigabytes, is run by name only. `clip` is the recording that it transcribes
@@ -17,7 +17,9 @@ class Client:
     name: str
     scripts: tuple[str, ...]
     packages: tuple[str, ...] = ()
+    npm: tuple[str, ...] = ()
     program: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()  # other programs that have to be on the PATH
     python: str = ""
     large: bool = False
     clip: str = "jfk"
@@ -26,12 +28,14 @@ class Client:
     @property
     def short_name(self) -> str:
         """The name for `make clients` and of the client's directory: "open-webui"."""
-        return self.name.lower().replace("'", "").replace(" ", "-")
+        return self.name.lower().translate(str.maketrans(" /", "--", "'@"))
 
     @property
     def pinned(self) -> str:
         """The version of the first package, or "" for a program of the system."""
-        return self.packages[0].partition("==")[2] if self.packages else ""
+        if self.packages:
+            return self.packages[0].partition("==")[2]
+        return self.npm[0].rpartition("@")[2] if self.npm else ""
 
 
 CLIENTS = (
@@ -44,8 +48,20 @@ CLIENTS = (
     ),
     Client("Haystack", ("haystack_transcriber.py",), ("haystack-ai==3.4.0", "whisper-haystack==2.0.0")),
     Client("SpeechRecognition", ("speechrecognition.py",), ("SpeechRecognition[openai]==3.17.0",)),
-    Client("LiveKit Agents", ("livekit_stt.py",), ("livekit-agents==1.8.9", "livekit-plugins-openai==1.8.9")),
-    Client("Pipecat", ("pipecat_stt.py",), ("pipecat-ai[openai]==1.14.0",)),
+    Client("Groq's SDK", ("groq_sdk.py",), ("groq==1.7.0",)),
+    Client("huggingface_hub", ("huggingface_client.py",), ("huggingface_hub==2.4.0",)),
+    Client("Deepgram's SDK", ("deepgram_client.py",), ("deepgram-sdk==7.17.0",)),
+    Client("LlamaIndex", ("llama_index_reader.py",), ("llama-index-readers-whisper==0.5.0",)),
+    Client("AI SDK", ("ai_sdk.mjs",), npm=("@ai-sdk/openai@4.0.118", "ai@7.0.173"), note="`@ai-sdk/openai`"),
+    Client("Mastra", ("mastra.mjs",), npm=("@mastra/voice-openai@0.13.2",), note="`@mastra/voice-openai`"),
+    Client("OpenAI Agents for JavaScript", ("openai_agents_realtime.mjs",), npm=("@openai/agents@0.20.0",)),
+    Client("OpenAI Agents for Python", ("openai_agents_voice.py",), ("openai-agents[voice]==0.24.0",)),
+    Client(
+        "LiveKit Agents",
+        ("livekit_stt.py", "livekit_realtime.py"),
+        ("livekit-agents==1.8.9", "livekit-plugins-openai==1.8.9"),
+    ),
+    Client("Pipecat", ("pipecat_stt.py", "pipecat_realtime.py"), ("pipecat-ai[openai]==1.14.0",)),
     Client(
         "Home Assistant",
         ("home_assistant.py",),
@@ -56,10 +72,38 @@ CLIENTS = (
         note="the whole server; a command of three seconds",
     ),
     Client("Open WebUI", ("open_webui_server.py",), ("open-webui==0.12.4",), large=True, note="the whole server"),
+    Client(
+        "openapi-python-client",
+        ("openapi_python_client.py",),
+        ("openapi-python-client==0.29.1",),
+        note="the client that it generates",
+    ),
+    Client(
+        "OpenAPI Generator for Python",
+        ("openapi_generator_python.py",),
+        ("openapi-generator-cli==7.26.0", "urllib3==2.8.0", "python-dateutil==4.0.0", "pydantic==2.14.4"),
+        needs=("java",),
+        note="the client that it generates",
+    ),
+    Client(
+        "OpenAPI Generator for TypeScript",
+        ("generated_typescript.py",),
+        ("openapi-generator-cli==7.26.0",),
+        ("typescript@5.9.3", "@types/node@20.19.43"),
+        needs=("java",),
+        note="the client that it generates for `fetch`",
+    ),
+    Client(
+        "@hey-api/openapi-ts",
+        ("generated_typescript.py",),
+        npm=("@hey-api/openapi-ts@0.95.0", "typescript@5.9.3", "@types/node@20.19.43"),
+        note="the client that it generates",
+    ),
     Client("Go", ("go.go",), program=("go", "version"), note="its standard library"),
     Client("PHP", ("php.php",), program=("php", "-r", "echo phpversion('curl');"), note="its curl extension"),
     Client("Ruby", ("ruby.rb",), program=("ruby", "--version"), note="its standard library"),
     Client("Perl's LWP", ("perl.pl",), program=("perl", "-MLWP", "-e", "print $LWP::VERSION")),
+    Client("curl", ("curl.py",), program=("curl", "--version")),
     Client("HAProxy", ("haproxy.py",), program=("haproxy", "-v"), note="as docs/run/deployment.md configures it"),
     Client("mpv", ("mpv.py",), program=("mpv", "--version"), note="subtitles beside a recording"),
     Client("VLC", ("vlc.py",), program=("vlc", "--version"), note="subtitles beside a recording"),

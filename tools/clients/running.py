@@ -25,7 +25,7 @@ UV = Path(sys.prefix) / "tools" / "bin" / "uv"
 EXAMPLES = ROOT / "docs" / "examples" / "python"
 INSTALL_TIMEOUT_S = 3600
 RUN_TIMEOUT_S = 1800
-INTERPRETERS = {".go": ("go", "run"), ".php": ("php",), ".rb": ("ruby",), ".pl": ("perl",)}
+INTERPRETERS = {".go": ("go", "run"), ".php": ("php",), ".rb": ("ruby",), ".pl": ("perl",), ".mjs": ("node",)}
 NOBODY = {"user": 65534, "group": 65534, "extra_groups": []} if os.getuid() == 0 else {}
 _TIMES = re.compile(r"(\d\d):(\d\d):(\d\d)[.,](\d{3}) --> (\d\d):(\d\d):(\d\d)[.,](\d{3})")
 
@@ -45,7 +45,7 @@ class Trial:
 
 def version(client: Client) -> str:
     """Raises `NotInstalled`."""
-    if client.packages:
+    if client.pinned:
         return client.pinned
     try:
         # As somebody else than root, since VLC asks for that.
@@ -60,13 +60,19 @@ def version(client: Client) -> str:
 
 def trials(client: Client, recording: Path, server: str, words: str, **environment: str) -> list[Trial]:
     """Run all scripts of the client. Raises `NotInstalled` and `CalledProcessError`."""
+    programs = (*client.needs, *(("node", "npm") if client.npm else ()))
+    if missing := [program for program in programs if shutil.which(program) is None]:
+        raise NotInstalled(f"{', '.join(missing)} is not installed.")
     python = _environment(client)
     place = BUILD / client.short_name / "run"
     place.mkdir(parents=True, exist_ok=True)
+    _install_from_npm(client, place.parent)
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("OPENAI_", "PYTHON"))}
     found = []
     for name in client.scripts:
         script = SCRIPTS / name if (SCRIPTS / name).exists() else EXAMPLES / name
+        if script.suffix == ".mjs":  # Node looks for packages beside the script
+            script = Path(shutil.copy(script, place))
         command = [*INTERPRETERS.get(script.suffix, (str(python),)), str(script), str(recording), server]
         done = subprocess.run(
             command, cwd=place, env=clean | environment, capture_output=True, text=True, timeout=RUN_TIMEOUT_S
@@ -116,6 +122,17 @@ def _milliseconds(parts: tuple[str, ...]) -> int:
     return ((hours * 60 + minutes) * 60 + seconds) * 1000 + milliseconds
 
 
+def _install_from_npm(client: Client, place: Path) -> None:
+    """Put the client's packages of npm into `node_modules` of its directory."""
+    stamp, wanted = place / ".npm-packages", "\n".join(client.npm)
+    if not client.npm or (stamp.exists() and stamp.read_text(encoding="utf-8") == wanted):
+        return
+    (place / "package.json").write_text('{"private": true}', encoding="utf-8")
+    install = ["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts", "--save-exact", *client.npm]
+    subprocess.run(install, check=True, cwd=place, stdout=subprocess.DEVNULL, timeout=INSTALL_TIMEOUT_S)
+    stamp.write_text(wanted, encoding="utf-8")
+
+
 def _environment(client: Client) -> Path:
     """The client's Python, with its packages; ours for clients that are programs of the system."""
     if not client.packages:
@@ -130,7 +147,8 @@ def _environment(client: Client) -> Path:
     shutil.rmtree(place, ignore_errors=True)
     subprocess.run([base, "-m", "venv", "--without-pip", str(place)], check=True)
     # pip takes more than ten minutes to choose the versions of what the largest clients need, and uv takes seconds.
-    install = [str(UV), "pip", "install", "--quiet", "--python", str(python), *client.packages]
+    # Without this project's configuration, which leaves out packages that clients need.
+    install = [str(UV), "pip", "install", "--no-config", "--quiet", "--python", str(python), *client.packages]
     subprocess.run(install, check=True, timeout=INSTALL_TIMEOUT_S)
     stamp.write_text(wanted, encoding="utf-8")
     return python

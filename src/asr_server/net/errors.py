@@ -291,11 +291,12 @@ def _hint(path: str) -> str:
 def content(examples: Mapping[str, str]) -> dict[str, Any]:
     """Return the part of a route's schema that describes its answer: an example, perhaps "", of each media type.
 
-    Audio is binary, everything else is text.
+    Audio is binary, JSON an object, and everything else text.
     """
     found: dict[str, Any] = {}
     for kind, example in examples.items():
-        schema = {"type": "string", **({"format": "binary"} if kind.startswith("audio/") else {})}
+        schema = {"type": "object"} if kind == "application/json" else {"type": "string"}
+        schema |= {"format": "binary"} if kind.startswith("audio/") else {}
         found[kind] = {"schema": schema, **({"example": example} if example else {})}
     return {"content": found}
 

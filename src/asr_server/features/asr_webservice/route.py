@@ -78,10 +78,10 @@ _SCHEMA = {
     }
 }
 
+_ANSWER = content({"text/plain": "", "text/vtt": "", "application/json": ""})
 
-@router.post(
-    "/asr", response_class=Response, responses={200: content({"text/plain": ""}), **forms.ERRORS}, openapi_extra=_SCHEMA
-)
+
+@router.post("/asr", response_class=Response, responses={200: _ANSWER, **forms.ERRORS}, openapi_extra=_SCHEMA)
 async def transcribe(
     request: Request, services: ServicesDep, caller: CallerDep, options: Annotated[TranscriptOptions, Query()]
 ) -> Response:

@@ -52,7 +52,13 @@ _LAWS = {"mulaw": g711.Companding.MU, "alaw": g711.Companding.A}
 _WORDS_S = 5.0  # a last final whose words have no times by then is sent without
 _MAX_TEXT = 1_000  # characters of a message
 _FILE = {"schema": {"type": "string", "format": "binary"}}
-_SCHEMA = {"requestBody": {"required": True, "content": {"audio/*": _FILE}}}
+_SCHEMA = {
+    "requestBody": {"required": True, "content": {"audio/*": _FILE, "application/octet-stream": _FILE}},
+    "parameters": [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in ListenOptions.model_json_schema()["properties"].items()
+    ],
+}
 
 
 @router.post("/v1/listen", tags=["audio"], response_model=dict[str, Any], responses=forms.ERRORS, openapi_extra=_SCHEMA)

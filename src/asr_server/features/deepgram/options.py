@@ -66,7 +66,7 @@ class LiveListenOptions(ListenOptions):
     @property
     def pause_ms(self) -> int | None:
         """The pause that ends an utterance; None for what the server does by itself. Raises `InvalidValue`."""
-        if self.endpointing.lower() in ("", "true"):
+        if self.endpointing.lower() in ("", "true", "false"):
             return None
         if not self.endpointing.isdigit() or not int(self.endpointing) <= _LONGEST_PAUSE_MS:
             raise InvalidValue(

@@ -51,7 +51,7 @@ class SpeakerDeletedBody(BaseModel):
 
     id: str
     object: Literal["speaker"] = "speaker"
-    deleted: Literal[True] = True
+    deleted: bool = True
 
 
 router = APIRouter(prefix="/v1/speakers", tags=["speakers"])

@@ -1,0 +1,110 @@
+"""Clients that are generated from the schema call every operation of a running server; nothing of an answer is lost."""
+
+import json
+
+import pytest
+
+from asr_server.core.audio import SPEECH_RATE
+from E2Etest import recordings
+from tools.clients import running
+from tools.clients.catalogue import CLIENTS
+
+pytestmark = [pytest.mark.nightly, pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+GENERATED = {
+    client.short_name: client
+    for client in CLIENTS
+    if client.scripts[0] in {"openapi_python_client.py", "openapi_generator_python.py", "generated_typescript.py"}
+}
+TYPES = {
+    "health": "HealthBody",
+    "livez": "ProbeBody",
+    "list_models": "ModelList",
+    "retrieve_model": "ModelBody",
+    "create_transcription": "VerboseTranscriptionBody",
+    "json": "TranscriptionBody",
+    "create_translation": "VerboseTranslationBody",
+    "detect_language": "DetectedLanguageBody",
+    "translate_texts": "TextTranslationBody",
+    "create_job": "JobBody",
+    "delete_job": "JobDeletedBody",
+    "create_speech_job": "JobBody",
+    "create_speaker": "SpeakerBody",
+    "list_speakers": "SpeakerListBody",
+    "delete_speaker": "SpeakerDeletedBody",
+    "list_voices": "VoiceListBody",
+    "create_client_secret": "SecretBody",
+    "unknown model": "ErrorBody",
+    "unknown language": "ErrorBody",
+    "wrong key": "ErrorBody",
+}
+REFUSED = {
+    "unknown model": (404, "model_not_found"),
+    "unknown language": (400, "unsupported_language"),
+    "wrong key": (401, "invalid_api_key"),
+}
+
+
+@pytest.fixture(scope="module", params=GENERATED)
+def record(request, guarded, tmp_path_factory):
+    """What every operation answered to a generated client, by its id; and three refusals."""
+    name = request.param
+    recording = tmp_path_factory.mktemp("generated") / "recording.wav"
+    audio, words = recordings.sample()
+    recording.write_bytes(audio)
+    try:
+        trials = running.trials(GENERATED[name], recording, guarded.base, words, ASR_API_KEY=guarded.key)
+    except running.NotInstalled as reason:
+        pytest.skip(str(reason))
+    assert [trial.what for trial in trials if not trial.right] == []
+    return json.loads((running.BUILD / name / "run" / "answers.json").read_text(encoding="utf-8"))
+
+
+def test_every_operation_is_called_and_answers(record, guarded):
+    """No operation of the schema is left out, and all but the three refusals succeed."""
+    schema = guarded.client.get("/openapi.json").json()
+    operations = {one["operationId"] for path in schema["paths"].values() for one in path.values()}
+    assert operations <= set(record)
+    assert {name: found["status"] for name, found in record.items() if found["status"] >= 400} == {
+        name: status for name, (status, _) in REFUSED.items()
+    }
+
+
+def test_answers_have_the_declared_types(record):
+    """Where the language keeps types: TypeScript's are checked by its compiler."""
+    told = {name: found["type"] for name, found in record.items() if "type" in found and name in TYPES}
+    assert told == (TYPES if told else {})
+
+
+def test_refusals_have_their_code(record):
+    """The body is that of the schema."""
+    found = {name: (record[name]["status"], record[name]["answer"]["error"]["code"]) for name in REFUSED}
+    assert found == REFUSED
+
+
+def test_the_content_is_there(record, sample):
+    """Texts, segments, words, lists, the states and results of jobs, and audio."""
+    answers = {name: found["answer"] for name, found in record.items()}
+    words = sample[1].split()
+    for name in ("create_transcription", "job_result"):
+        assert " ".join(one["text"] for one in answers[name]["segments"]) == sample[1]
+        assert [one["word"] for one in answers[name]["words"]] == words
+        times = [time for one in answers[name]["words"] for time in (one["start"], one["end"])]
+        assert times == sorted(times)
+    assert answers["json"]["text"] == answers["transcribe"].strip() == sample[1]
+    assert sample[1] in answers["stream_transcription"]
+    assert " --> " in answers["create_subtitles"]
+    assert answers["create_translation"]["segments"][0]["text"] == answers["create_translation"]["text"] != sample[1]
+    assert answers["translate_texts"]["translations"] != []
+    assert answers["retrieve_job"]["status"] == "succeeded"
+    assert "succeeded" in answers["job_events"]
+    assert {voice["id"] for voice in answers["list_voices"]["voices"]} > {"alloy"}
+    assert answers["list_speakers"]["data"][0]["name"] == answers["retrieve_speaker"]["name"] == "Anna"
+    assert answers["create_client_secret"]["value"].startswith("ek_")
+    assert answers["create_transcription_session"]["object"] == "realtime.transcription_session"
+    for name in ("create_speech", "speak_as"):
+        assert (answers[name]["begin"], answers[name]["bytes"] > SPEECH_RATE) == ("RIFF", True)
+    assert answers["stream_samples"]["bytes"] > SPEECH_RATE
+    assert answers["audio of a text"]["bytes"] > 1_000
+    assert "Turn on the lights." in answers["stream_speech"]
+    assert "asr_http_requests_total" in answers["metrics"]
