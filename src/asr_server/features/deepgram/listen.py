@@ -102,7 +102,7 @@ async def listen_live(socket: WebSocket) -> None:
         return
     await socket.accept(subprotocol=_subprotocol(socket))
     connection = _ListenConnection(socket, services, wanted, rules)
-    await websocket_io.serve(socket, connection.run(), _render)
+    await websocket_io.serve(socket, connection.run(), _error)
 
 
 def _rules(services: Services, wanted: LiveListenOptions) -> TurnConfig:
@@ -145,7 +145,7 @@ class _ListenConnection:
             clean = await websocket_io.read_and_write(self._read(connection), self._write(connection))
         except AsrError as error:
             # Before the session is left: at shutdown the server waits for the client to read this, and then cuts.
-            await websocket_io.end(self._socket, error, _render)
+            await websocket_io.end(self._socket, error, _error)
         finally:
             self._services.live.disconnect(connection, clean=bool(clean), resumable=False)
 
@@ -157,7 +157,7 @@ class _ListenConnection:
             try:
                 event = self._event(message)
             except InvalidInput as error:
-                await self._socket.send_json(_render(error))
+                await self._socket.send_json(_error(error))
                 continue
             if event is not None:
                 await connection.send(event)
@@ -218,8 +218,8 @@ class _ListenConnection:
             case UtteranceStarted(start_samples=start_samples) if self._wanted.vad_events:
                 began_s = round(samples_to_s(start_samples), 3)
                 yield {"type": "SpeechStarted", "channel": [0], "timestamp": began_s}
-            case SessionError(code=code, message=text):
-                yield _error(code, text)
+            case SessionError():
+                yield _error(message)
 
     def _final(self, words: Sequence[Word]) -> Iterator[Json]:
         final, self._held = self._held, None
@@ -236,12 +236,8 @@ class _ListenConnection:
             self._ended.set()
 
 
-def _render(error: AsrError) -> Json:
-    return _error(error.code, error.message)
-
-
-def _error(code: str, text: str) -> Json:
-    return {"type": "Error", "description": text, "message": text, "variant": code}
+def _error(about: AsrError | SessionError) -> Json:
+    return {"type": "Error", "description": about.message, "message": about.message, "variant": about.code}
 
 
 def _kind(text: str) -> Any:
