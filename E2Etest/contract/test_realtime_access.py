@@ -114,7 +114,7 @@ def test_the_subprotocol_is_selected_where_it_is_offered(realtime_server, offere
     [
         ({"expires_after": {"anchor": "created_at", "seconds": 9}}, "invalid_value", "expires_after.seconds"),
         ({"expires_after": {"anchor": "now"}}, "invalid_value", "expires_after.anchor"),
-        ({"session": {"type": "realtime"}}, "invalid_value", "session.type"),
+        ({"session": {"type": "translation"}}, "invalid_value", "session.type"),
         ({"session": {"type": "transcription", "x": 1}}, "unknown_parameter", "session.x"),
         ([], "malformed_body", None),
     ],

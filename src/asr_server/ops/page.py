@@ -70,22 +70,25 @@ def _files() -> dict[str, _File]:
     """Return all files, read once: together they are smaller than one recording."""
     found = {name: _file(path.read_bytes(), path.suffix) for name, path in web.files().items()}
     folder = f"web/{web.version()}/".encode()
-    index, docs = (
-        re.sub(rb'(href|src)="web/', rb'\1="' + folder, content)
-        for content in (_with_styles(found, folder), found[web.DOCS].content)
-    )
+    index = _versioned(_with_styles(found, folder))
     # A browser would find the scripts one import after the other.
     ahead = (
         b'<link rel="modulepreload" fetchpriority="low" href="%b%b">\n' % (folder, name.encode())
         for name in _imported(found)
     )
     index = index.replace(b"</head>", b"".join(ahead) + b"</head>")
-    names = json.dumps(sorted(found.keys() - {web.INDEX, web.DOCS, _SERVICE_WORKER})).encode()
-    return found | {
-        web.INDEX: _file(index, ".html"),
-        web.DOCS: _file(docs, ".html"),
-        web.LIST: _file(names, ".json"),
-    }
+    names = json.dumps(sorted(found.keys() - {web.INDEX, _SERVICE_WORKER})).encode()
+    return found | {web.INDEX: _file(index, ".html"), web.LIST: _file(names, ".json")}
+
+
+@cache
+def _docs() -> _File:
+    return _file(_versioned(_files()[web.DOCS].content), ".html")
+
+
+def _versioned(page: bytes) -> bytes:
+    """Return the page with the version in the addresses of its files."""
+    return re.sub(rb'(href|src)="web/', rb'\1="web/%b/' % web.version().encode(), page)
 
 
 @cache
@@ -141,7 +144,7 @@ async def index(request: Request) -> Response:
 @router.get(web.DOCS_PATH, include_in_schema=False)
 async def docs(request: Request) -> Response:
     """Return the page of the API. The schema that it shows needs a key where there are keys."""
-    answer = _answer(request, _files()[web.DOCS], _AGAIN)
+    answer = _answer(request, _docs(), _AGAIN)
     del answer.headers["Content-Security-Policy"]  # another one is set for it
     return answer
 
