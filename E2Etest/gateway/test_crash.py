@@ -16,7 +16,7 @@ URL = "/v1/audio/transcriptions"
 
 def _renew(server):
     """A fresh worker has no model yet, so there is time to kill it."""
-    server.client.get("/docs")
+    server.client.get("/openapi.json")
     pid = kill_worker(server)
     server.wait_for(lambda health: health["worker"] == "running" and worker_of(server) != pid, timeout_s=60)
 
@@ -125,7 +125,7 @@ def _loads_s(server):
 def test_a_worker_that_does_not_stay_up_is_given_up_and_tried_again_later(tmp_path, sample, note, fake_sample):
     """Killed as soon as it is there, again and again: 503 with a stable code at once; after a rest it is served."""
     with running(tmp_path / "log", GATEWAY_MODE="true", **fake_sample) as server, ThreadPoolExecutor(1) as pool:
-        work = pool.submit(server.client.get, "/docs")
+        work = pool.submit(server.client.get, "/openapi.json")
         while not work.done():
             if worker_of(server) is not None:
                 kill_worker(server)
@@ -137,7 +137,7 @@ def test_a_worker_that_does_not_stay_up_is_given_up_and_tried_again_later(tmp_pa
         health, ready = server.health(), server.client.get("/readyz")
         assert (health["worker"], health["status"], ready.status_code) == ("failed", "degraded", 503)
         began_s = time.monotonic()
-        assert server.client.get("/docs").status_code == 503
+        assert server.client.get("/openapi.json").status_code == 503
         assert time.monotonic() - began_s < 5
         assert server.client.get("/livez").status_code == 200
         time.sleep(11)
@@ -150,7 +150,7 @@ def test_a_worker_that_does_not_stay_up_is_given_up_and_tried_again_later(tmp_pa
 def test_a_worker_does_not_outlive_its_gateway(tmp_path, fake_sample):
     """`kill -9` to the gateway: the worker sees the end of its input, and leaves."""
     with running(tmp_path / "log", GATEWAY_MODE="true", **fake_sample) as server:
-        assert server.client.get("/docs").status_code == 200
+        assert server.client.get("/openapi.json").status_code == 200
         pid = worker_of(server)
         server.process.kill()
         wait_until_gone(pid)

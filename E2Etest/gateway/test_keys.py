@@ -100,7 +100,7 @@ def test_a_wrong_key_gets_nothing(keyed, sample):
     """The gateway turns it away, with or without a worker."""
     for key in ("", "sk-other"):
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        for path in ("/health", "/metrics", "/docs", "/v1/models"):
+        for path in ("/health", "/metrics", "/openapi.json", "/v1/models"):
             assert httpx.get(keyed.base + path, headers=headers).status_code == 401
         assert httpx.post(keyed.base + URL, headers=headers, files={"file": sample[0]}).status_code == 401
         code = "invalid_api_key" if key else "missing_api_key"
@@ -177,7 +177,7 @@ def test_a_share_is_counted_once_and_at_the_gateway(tmp_path, sample, long, fake
         running(tmp_path / "log", GATEWAY_MODE="true", **limits, **fake_sample) as server,
         ThreadPoolExecutor(1) as pool,
     ):
-        assert server.client.get("/docs").status_code == 200
+        assert server.client.get("/openapi.json").status_code == 200
         work = pool.submit(server.transcribe, long)
 
         def state():
@@ -210,12 +210,12 @@ def _until(holds):
 @pytest.mark.parametrize(
     ("method", "path", "origin", "status"),
     [
-        ("GET", "/docs", APP, 200),
+        ("GET", "/openapi.json", APP, 200),
         ("GET", "/v1/models", APP, 200),
         ("POST", URL, APP, 400),
         ("POST", "/v1/nothing", APP, 404),
         ("POST", URL, "https://evil.example", 403),
-        ("GET", "/docs", "https://evil.example", 200),
+        ("GET", "/openapi.json", "https://evil.example", 200),
         ("OPTIONS", URL, APP, 200),
         ("OPTIONS", URL, "https://evil.example", 400),
     ],

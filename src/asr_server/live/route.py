@@ -186,7 +186,9 @@ def _event(services: Services, connection: LiveConnection, action: actions.Clien
 
 def _changed(services: Services, rules: TurnConfig, action: actions.ClientAction) -> TurnConfig:
     if action.language is not None:
-        rules = replace(rules, language=services.catalog.language(action.language, rules.model))
+        language = languages.normalize(action.language)  # with the error that a gateway gives by itself
+        services.catalog.check_language(language, model=rules.model)
+        rules = replace(rules, language=language)
     if action.words is not None:
         rules = replace(rules, context=action.words)
     if action.manual is None:
