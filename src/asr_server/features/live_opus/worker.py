@@ -37,16 +37,19 @@ class OggPackets:
     def push(self, data: bytes) -> Iterator[bytes]:
         """Add a piece, and yield the packets that it completes. Raises ValueError for what is no Ogg stream."""
         self._bytes += data
-        while len(self._bytes) >= _PAGE.size:
-            pattern, *_, segments = _PAGE.unpack_from(self._bytes)
+        begin = 0
+        while len(self._bytes) >= begin + _PAGE.size:
+            pattern, *_, segments = _PAGE.unpack_from(self._bytes, begin)
             if pattern != _OGG:
                 raise ValueError("no page begins here")
-            head = _PAGE.size + segments
-            sizes = self._bytes[_PAGE.size : head]
-            if len(sizes) < segments or len(self._bytes) < head + sum(sizes):
-                return
-            yield from self._packets(sizes, self._bytes[head : head + sum(sizes)])
-            del self._bytes[: head + sum(sizes)]
+            head = begin + _PAGE.size + segments
+            sizes = self._bytes[begin + _PAGE.size : head]
+            end = head + sum(sizes)
+            if len(self._bytes) < max(head, end):
+                break
+            yield from self._packets(sizes, self._bytes[head:end])
+            begin = end
+        del self._bytes[:begin]  # once: a frame may have pages without end that hold nothing
 
     def _packets(self, sizes: bytearray, body: bytearray) -> Iterator[bytes]:
         begin = 0

@@ -1,6 +1,7 @@
 """The process that decodes Opus, on streams that PyAV and ffmpeg's container made."""
 
 import io
+import time
 
 import av
 import numpy as np
@@ -86,3 +87,15 @@ def test_small_packets_of_much_sound_are_bounded_and_the_stream_is_forgotten():
     assert streams == {}
     assert messages.read(io.BytesIO(worker_answer(form, packets(_tone(0.1))[0], streams)).read).data
     assert list(streams) == [1]
+
+
+def test_the_work_grows_with_the_pages_that_hold_nothing():
+    """Otherwise one frame would keep the process, and with it all other sessions, for minutes."""
+
+    def work_s(pages):
+        began_s = time.process_time()
+        assert list(OggPackets().push(pages * (b"OggS" + bytes(23)))) == []
+        return time.process_time() - began_s
+
+    work_s(1_000)
+    assert min(work_s(60_000) for _ in range(3)) < 16 * min(work_s(15_000) for _ in range(3)) / 2
