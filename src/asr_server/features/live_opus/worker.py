@@ -45,7 +45,7 @@ class OggPackets:
             head = begin + _PAGE.size + segments
             sizes = self._bytes[begin + _PAGE.size : head]
             end = head + sum(sizes)
-            if len(self._bytes) < max(head, end):
+            if len(self._bytes) < end:
                 break
             yield from self._packets(sizes, self._bytes[head:end])
             begin = end
