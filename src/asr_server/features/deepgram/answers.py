@@ -62,7 +62,7 @@ def metadata(request_id: str, model: str) -> Json:
     uuid = hashlib.sha256(model.encode()).hexdigest()[:32]
     return {
         "request_id": request_id,
-        "model_info": {"name": model, "version": "", "arch": "qwen3-asr"},
+        "model_info": {"name": model, "version": "", "arch": ""},
         "model_uuid": uuid,
     }
 
