@@ -106,7 +106,8 @@ async def _parsed(values, parse):
         return {"type": "http.request", "body": sent.read()}
 
     headers = [(name.lower(), value) for name, value in sent.headers.raw]
-    http_request = HttpRequest({"type": "http", "method": "POST", "headers": headers}, receive)
+    scope = {"type": "http", "method": "POST", "headers": headers, "query_string": b""}
+    http_request = HttpRequest(scope, receive)
     received = await body.read_form(http_request, 2**20)
     try:
         return parse(received)
