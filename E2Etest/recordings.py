@@ -15,6 +15,7 @@ import av
 import numpy as np
 
 from asr_server import demo
+from asr_server.audio.g711 import Companding
 from tools.training.scoring import distance as word_errors
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Clip",
     "Spoken",
     "clips",
+    "companded",
     "encoded",
     "plain_words",
     "real_clips",
@@ -130,6 +132,15 @@ def riff(body: bytes, *, tag: int, rate: int, channels: int, bits: int) -> bytes
     header = struct.pack("<HHIIHH", tag, channels, rate, rate * block % 2**32, block, bits)
     chunks = b"fmt " + struct.pack("<I", len(header)) + header + b"data" + struct.pack("<I", len(body)) + body
     return b"RIFF" + struct.pack("<I", len(chunks) + 4) + b"WAVE" + chunks
+
+
+def companded(samples: np.ndarray, law: Companding) -> bytes:
+    """Return the samples, int16, as G.711, a byte each, by ffmpeg's encoder."""
+    encoder = av.CodecContext.create({Companding.MU: "pcm_mulaw", Companding.A: "pcm_alaw"}[law], "w")
+    encoder.sample_rate, encoder.layout, encoder.format = 8_000, "mono", "s16"  # the codes are those of any rate
+    frame = av.AudioFrame.from_ndarray(samples[None], format="s16", layout="mono")
+    frame.sample_rate = 8_000
+    return b"".join(bytes(packet) for packet in encoder.encode(frame))
 
 
 def encoded(

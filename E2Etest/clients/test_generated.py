@@ -47,7 +47,7 @@ REFUSED = {
 
 @pytest.fixture(scope="module", params=GENERATED)
 def record(request, guarded, tmp_path_factory):
-    """What every operation answered to a generated client, by its id; and three refusals."""
+    """Return the answers to a generated client by the ids of the operations, with three refusals."""
     name = request.param
     recording = tmp_path_factory.mktemp("generated") / "recording.wav"
     audio, words = recordings.sample()
@@ -71,7 +71,7 @@ def test_every_operation_is_called_and_answers(record, guarded):
 
 
 def test_answers_have_the_declared_types(record):
-    """Where the language keeps types: TypeScript's are checked by its compiler."""
+    """Python keeps them; those of TypeScript are checked by its compiler."""
     told = {name: found["type"] for name, found in record.items() if "type" in found and name in TYPES}
     assert told == (TYPES if told else {})
 

@@ -51,7 +51,7 @@ def test_samples_without_a_header_are_heard(server):
 
 
 def test_the_language_is_detected(server):
-    """Of at most 30 s where there is no header; silence has none."""
+    """Speech has one, and silence has none."""
     found = _asr(server, "/detect-language", encode="false", audio=_samples()).json()
     assert found == {"detected_language": "english", "language_code": "en"}
     silence = np.zeros(16_000, "<i2").tobytes()

@@ -275,7 +275,7 @@ def test_a_wrong_base_url_is_recognized(server, path, hint):
 
 
 def test_paths_below_openai_are_those_of_openai(server, sample):
-    """Groq's clients have them: recordings, models and errors, and sockets."""
+    """Groq's clients ask for recordings, models and what does not exist there."""
     assert server.client.get("/openai/v1/models").json() == server.client.get("/v1/models").json()
     wav, _ = sample
     answer = server.client.post("/openai/v1/audio/transcriptions", files={"file": ("a.wav", wav)})

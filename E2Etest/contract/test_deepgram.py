@@ -8,7 +8,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from asr_server.audio import g711
+from asr_server.audio.g711 import Companding
 from E2Etest import recordings
 
 
@@ -53,18 +53,10 @@ def test_a_recording_is_the_body(server):
     assert "detected_language" not in stated["results"]["channels"][0]
 
 
-def _mu_law(pcm):
-    """The code of each sample whose amplitude is the nearest above."""
-    amplitudes = np.frombuffer(g711.decode(bytes(range(256)), g711.Companding.MU), "<i2").astype(int)
-    order = np.argsort(amplitudes)
-    places = np.searchsorted(amplitudes[order], np.frombuffer(pcm, "<i2").astype(int)).clip(0, 255)
-    return order[places].astype(np.uint8).tobytes()
-
-
 @pytest.mark.parametrize("encoding", ["linear16", "mulaw"])
 def test_live_audio_has_finals_whose_words_are_those_of_the_recording(server, encoding):
     """The last message says how long the audio was, and the close is clean."""
-    audio = _pcm() if encoding == "linear16" else _mu_law(_pcm())
+    audio = _pcm() if encoding == "linear16" else recordings.companded(np.frombuffer(_pcm(), "<i2"), Companding.MU)
     with _listen(server, encoding=encoding, sample_rate=16_000, interim_results="true", vad_events="true") as socket:
         *results, end = _streamed(socket, audio)
     assert end["type"] == "Metadata"

@@ -10,23 +10,19 @@ from websockets.exceptions import ConnectionClosed
 
 from asr_server.audio import g711
 from asr_server.core.audio import SAMPLE_RATE
+from E2Etest import recordings
 from E2Etest.live.session import act, data, finals, open_session, receive, stream, upto_flush
 
 pytestmark = pytest.mark.websocket
 
 
-def _companded(speech, law):
-    """Return the code of each sample whose amplitude is the nearest above, and the samples of these codes."""
-    amplitudes = np.frombuffer(g711.decode(bytes(range(256)), law), "<i2").astype(int)
-    order = np.argsort(amplitudes)
-    codes = order[np.searchsorted(amplitudes[order], speech.astype(int)).clip(0, 255)].astype(np.uint8).tobytes()
-    return codes, g711.decode(codes, law)
-
-
 def _encoded(speech, encoding):
+    """Return the audio in this encoding, and as 16-bit samples."""
     if encoding == "pcm_f32le":
         return (speech / 32_768).astype("<f4").tobytes(), data(speech)
-    return _companded(speech, g711.Companding.A if encoding in ("pcma", "alaw") else g711.Companding.MU)
+    law = g711.Companding.A if encoding == "pcma" else g711.Companding.MU
+    codes = recordings.companded(speech, law)
+    return codes, g711.decode(codes, law)
 
 
 @pytest.mark.parametrize("encoding", ["pcm_f32le", "pcmu", "mulaw", "pcma"])

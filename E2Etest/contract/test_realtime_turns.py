@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import soxr
 
+from asr_server.audio.g711 import Companding
 from E2Etest import recordings
 from E2Etest.realtime.session import (
     ADDED,
@@ -180,23 +181,13 @@ def _input(**heard):
     return {"type": "transcription", "audio": {"input": heard}}
 
 
-def _companded(pcm, law):
-    import av
-
-    encoder = av.CodecContext.create({"audio/pcmu": "pcm_mulaw", "audio/pcma": "pcm_alaw"}[law], "w")
-    encoder.sample_rate, encoder.layout, encoder.format = 8_000, "mono", "s16"
-    frame = av.AudioFrame.from_ndarray(pcm[None], format="s16", layout="mono")
-    frame.sample_rate = 8_000
-    return b"".join(bytes(packet) for packet in encoder.encode(frame))
-
-
 def test_telephone_audio_gives_the_words(realtime_server, said):
     """Mu-law and A-law are heard as plain PCM of 8 kHz is; the rate may change within a session."""
     pcm = soxr.resample(recordings.samples(), 16_000, 8_000).astype(np.int16)
     sent = {
         "audio/pcm": ({"type": "audio/pcm", "rate": 8_000}, pcm.tobytes()),
-        "audio/pcmu": ({"type": "audio/pcmu"}, _companded(pcm, "audio/pcmu")),
-        "audio/pcma": ({"type": "audio/pcma"}, _companded(pcm, "audio/pcma")),
+        "audio/pcmu": ({"type": "audio/pcmu"}, recordings.companded(pcm, Companding.MU)),
+        "audio/pcma": ({"type": "audio/pcma"}, recordings.companded(pcm, Companding.A)),
     }
     heard = {}
     with open_session(realtime_server) as talk:

@@ -13,12 +13,11 @@ import numpy as np
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
-from asr_server.audio import g711
+from asr_server.audio.g711 import Companding
 from asr_server.audio.resample import Resampler
+from E2Etest import recordings
 
 PACKET_MS = 20
-_MU_LAW = np.frombuffer(g711.decode(bytes(range(256)), g711.Companding.MU), "<i2")
-_ORDER = np.argsort(_MU_LAW, kind="stable")
 
 
 def at_rate(samples: np.ndarray, rate: int) -> np.ndarray:
@@ -31,11 +30,8 @@ def at_rate(samples: np.ndarray, rate: int) -> np.ndarray:
 
 
 def mu_law(samples: np.ndarray) -> bytes:
-    """Samples of 16 kHz as mu-law at 8 kHz: of each sample the nearest code."""
-    levels, wanted = _MU_LAW[_ORDER], at_rate(samples, 8_000)
-    above = np.searchsorted(levels, wanted).clip(1, 255)
-    nearest = np.where(wanted - levels[above - 1] <= levels[above] - wanted, above - 1, above)
-    return _ORDER[nearest].astype(np.uint8).tobytes()
+    """Return samples of 16 kHz as mu-law at 8 kHz."""
+    return recordings.companded(at_rate(samples, 8_000), Companding.MU)
 
 
 def packets(data: bytes, bytes_per_s: int) -> list[bytes]:

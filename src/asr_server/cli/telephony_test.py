@@ -1,4 +1,4 @@
-"""What the command refuses before it listens."""
+"""The command refuses wrong arguments before it listens."""
 
 import pytest
 

@@ -153,7 +153,7 @@ async def test_fields_of_a_form_go_before_those_of_the_query():
     ("kind", "rate_hz", "channels"), [(b"audio/pcm", 16_000, 1), (b"audio/pcm; rate=8000;channels=2", 8_000, 2)]
 )
 async def test_samples_without_a_header_get_one(kind, rate_hz, channels):
-    """That of a WAV file, which any decoder reads."""
+    """A decoder reads them as a WAV file."""
     samples = np.arange(-100, 100, dtype="<i2")
     form = await body.read_form(_sent(samples.tobytes(), kind=kind), 1000)
     file = body.upload(form, "file")

@@ -68,7 +68,7 @@ def test_a_busy_webhook_gets_its_messages_in_order(no_pauses):
 
 
 def test_a_final_that_is_refused_is_counted_and_logged(no_pauses, lost):
-    """It is not repeated; text that may still change is not worth a line."""
+    """A message that is refused is not sent again, and no line is logged for text that may still change."""
     with _receiver(404, 404, 404) as (url, got):
         queue = MessageQueue("webhook", Webhook(url))
         for message in (_text(1), _text(2, final=False), _text(3), _text(4)):

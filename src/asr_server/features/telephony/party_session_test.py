@@ -59,7 +59,7 @@ def test_a_session_goes_on_at_another_server():
 
 
 def test_a_session_that_cannot_go_on_is_followed_by_another():
-    """What lies between their words is told as lost; times and utterances are those of the call."""
+    """The audio between their words is told as lost, and times and utterances are counted in the call."""
 
     def first(side):
         assert "sample_rate=8000" in side.path
