@@ -25,6 +25,7 @@ __all__ = [
     "clips",
     "companded",
     "encoded",
+    "packets",
     "plain_words",
     "real_clips",
     "riff",
@@ -158,6 +159,12 @@ def encoded(
             output.mux(stream.encode(converted))
         output.mux(stream.encode(None))
     return sink.getvalue()
+
+
+def packets(content: bytes) -> list[bytes]:
+    """Return the packets of a file's audio."""
+    with av.open(io.BytesIO(content)) as container:
+        return [bytes(packet) for packet in container.demux(audio=0) if packet.size]
 
 
 def talking_video() -> bytes:

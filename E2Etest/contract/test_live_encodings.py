@@ -1,17 +1,13 @@
 """Live audio in other encodings than 16-bit PCM: the same words, and positions in bytes of the client."""
 
-import io
 from socket import SHUT_RDWR
 
-import av
-import numpy as np
 import pytest
 from websockets.exceptions import ConnectionClosed
 
 from asr_server.audio import g711
-from asr_server.core.audio import SAMPLE_RATE
 from E2Etest import recordings
-from E2Etest.live.session import act, data, finals, open_session, receive, stream, upto_flush
+from E2Etest.live.session import act, data, finals, open_session, pieces, receive, stream, upto_flush
 
 pytestmark = pytest.mark.websocket
 
@@ -63,30 +59,11 @@ def test_another_encoding_is_refused_with_those_there_are(live_server):
         assert "pcm_f32le" in socket.hello["error"]["message"]
 
 
-def _opus(speech):
-    """Return packets of 20 ms, and the whole in an Ogg container."""
-    sound = (speech[: len(speech) // 320 * 320] / 32_768).astype(np.float32)
-    frames = []
-    for at in range(0, len(sound), 320):
-        frame = av.AudioFrame.from_ndarray(sound[None, at : at + 320], format="flt", layout="mono")
-        frame.sample_rate, frame.pts = SAMPLE_RATE, at
-        frames.append(frame)
-    encoder = av.CodecContext.create("libopus", "w")
-    encoder.sample_rate, encoder.format, encoder.layout = SAMPLE_RATE, "flt", "mono"
-    packets = [bytes(packet) for frame in [*frames, None] for packet in encoder.encode(frame)]
-    file = io.BytesIO()
-    with av.open(file, "w", format="ogg") as container:
-        stream = container.add_stream("libopus", rate=SAMPLE_RATE, layout="mono")
-        for frame in [*frames, None]:
-            container.mux(stream.encode(frame))
-    return packets, file.getvalue()
-
-
 @pytest.mark.parametrize("form", ["packets", "ogg"])
 def test_opus_is_heard(live_server, speech, said, form):
     """One packet in each frame, or an Ogg stream cut anywhere."""
-    packets, container = _opus(speech)
-    frames = packets if form == "packets" else [container[at : at + 1_000] for at in range(0, len(container), 1_000)]
+    container = recordings.encoded("ogg", "libopus", speech)
+    frames = recordings.packets(container) if form == "packets" else pieces(container, 1_000)
     with open_session(live_server, encoding="opus") as socket:
         for frame in frames:
             socket.send(frame)

@@ -285,6 +285,23 @@ def test_a_session_is_resumed_by_any_spelling_of_a_number(gateway, alone, speech
     assert [told for _, told, _ in kept[:half]] == [2 * len(speech)] * 3 + [None] * 3
 
 
+@pytest.mark.parametrize("encoding", ["pcm_f32le", "opus"])
+def test_live_audio_in_other_encodings_is_heard(gateway, speech, encoding):
+    """The gateway decodes floats itself, and refuses half a sample; it relays Opus to the worker."""
+    floats = (speech / 32_768).astype("<f4").tobytes()
+    packets = recordings.packets(recordings.encoded("ogg", "libopus", speech))
+    expected = [text for text, *_ in finals(stream(gateway, [data(speech)]))]
+    with open_session(gateway, encoding=encoding) as socket:
+        for frame in packets if encoding == "opus" else pieces(floats, 6_400):
+            socket.send(frame)
+        act(socket, "flush")
+        assert [text for text, *_ in finals(upto_flush(socket))] == expected
+        socket.send(bytes(3_001))
+        while "code" not in (refused := receive(socket)):
+            pass
+        assert refused["code"] == ("invalid_audio" if encoding == "opus" else "invalid_value")
+
+
 def test_a_live_session_is_resumed_through_the_gateway(gateway, speech):
     """Its own client cuts the connection, comes back and misses nothing; a second connection takes it over."""
     from websockets.exceptions import ConnectionClosed

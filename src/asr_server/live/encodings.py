@@ -34,9 +34,9 @@ def _float32() -> Callable[[bytes], bytes]:
     import numpy as np
 
     def decode(data: bytes) -> bytes:
-        """Clip to the range of 16 bits. What is no number is silence."""
-        samples = np.nan_to_num(np.frombuffer(data, "<f4") * 32_768.0, nan=0.0)
-        return samples.clip(-32_768, 32_767).round().astype("<i2").tobytes()
+        """Clip to -1 and 1. A value that is no number becomes silence."""
+        samples = np.nan_to_num(np.frombuffer(data, "<f4"), nan=0.0).clip(-1.0, 1.0)
+        return (samples * 32_768.0).round().clip(-32_768, 32_767).astype("<i2").tobytes()
 
     return decode
 

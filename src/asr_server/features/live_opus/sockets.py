@@ -68,14 +68,14 @@ class OpusStream:
 
         Raises `DecoderUnavailable` if the process was lost, `InvalidAudio` for what is not Opus.
         """
-        is_wrong = len(data) > _MAX_FRAME_BYTES
-        answer = await self._process.request(self._form, b"" if is_wrong else data, is_live=True)
-        if is_wrong or "error" in answer.content:
-            raise InvalidAudio(
-                "The frames are not Opus: each is one packet, or they are the pieces of an Ogg stream, "
-                "with at most 20 s of sound in a frame."
-            )
-        return answer.data
+        if len(data) <= _MAX_FRAME_BYTES:
+            answer = await self._process.request(self._form, data, is_live=True)
+            if "error" not in answer.content:
+                return answer.data
+        raise InvalidAudio(
+            "The frames are not Opus: each is one packet, or they are the pieces of an Ogg stream, "
+            "with at most 20 s of sound in a frame."
+        )
 
 
 def endpoint(one: LiveEndpoint) -> LiveEndpoint:
