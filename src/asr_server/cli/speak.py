@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from asr_server.cli import arguments, recording_files
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, no_server, shown
 from asr_server.cli.progress import ProgressBars
+from asr_server.core.audio import SPEECH_RATE, WAV_HEADER_BYTES, wav_header
 from asr_server.features.speech_output.encoding.formats import MAX_SPEED, MIN_SPEED, STREAMED_FORMATS, SpeechFormat
-from asr_server.features.speech_output.encoding.headers import HEADER_BYTES, wav_header
 from asr_server.features.speech_output.engines.espeak.voices import OPENAI_VOICES
 from asr_server.text import languages
 
@@ -238,9 +238,9 @@ def _opened(target: Path | None, wanted: SpeechFormat, *, replace: bool) -> Iter
         with recording_files.whole_file(target.resolve(), replace=replace) as file:
             yield file.write
             if wanted is SpeechFormat.WAV:  # the header of a stream does not state its length
-                size = file.tell() - HEADER_BYTES
+                size = file.tell() - WAV_HEADER_BYTES
                 file.seek(0)
-                file.write(wav_header(size))
+                file.write(wav_header(size, SPEECH_RATE))
     except OSError as error:
         if isinstance(error, FileExistsError) and target.exists():  # since a moment ago
             raise exists from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 
 SAMPLE_RATE = 16_000  # Hz: the feature extractor of Qwen3-ASR and the Silero VAD take no other
 # Hz, of all speech that the server makes: what OpenAI's `pcm` has, and Qwen3-TTS makes.
@@ -15,6 +16,25 @@ FRAME_MS = 1000 * FRAME_SAMPLES / SAMPLE_RATE
 # How a recording is cut, unless the model asks for another way.
 PAD_MS = 300  # margin around speech: onsets and trailing consonants score low
 MAX_GAP_S = 2.0  # a longer silence is left out, between two spans
+
+# The size of a stream whose end is not known yet. Readers take it for "until the end of the file".
+_UNKNOWN = 0xFFFF_FFFF
+_WAV_HEADER = struct.Struct("<4sI4s4sIHHIIHH4sI")
+WAV_HEADER_BYTES = _WAV_HEADER.size
+_PCM, _SAMPLE_BYTES = 1, 2
+
+
+def wav_header(data_bytes: int | None, rate_hz: int, channels: int = 1) -> bytes:
+    """Return the 44 bytes before 16-bit samples. None: their number is not known yet. Raises ValueError over 4 GiB."""
+    if data_bytes is not None and not 0 <= data_bytes < _UNKNOWN - WAV_HEADER_BYTES:
+        raise ValueError(f"{data_bytes} bytes do not fit into a WAV file")
+    riff_bytes = _UNKNOWN if data_bytes is None else WAV_HEADER_BYTES - 8 + data_bytes
+    frame_bytes = channels * _SAMPLE_BYTES
+    return _WAV_HEADER.pack(
+        *(b"RIFF", riff_bytes, b"WAVE", b"fmt ", 16, _PCM, channels),
+        *(rate_hz, rate_hz * frame_bytes, frame_bytes, 8 * _SAMPLE_BYTES),
+        *(b"data", _UNKNOWN if data_bytes is None else data_bytes),
+    )
 
 
 def samples_to_s(samples: int) -> float:

@@ -36,7 +36,9 @@ def _float32() -> Callable[[bytes], bytes]:
     def decode(data: bytes) -> bytes:
         """Clip to -1 and 1. A value that is no number becomes silence."""
         samples = np.nan_to_num(np.frombuffer(data, "<f4"), nan=0.0).clip(-1.0, 1.0)
-        return (samples * 32_768.0).round().clip(-32_768, 32_767).astype("<i2").tobytes()
+        scaled = (samples * np.float32(32_768.0)).round().clip(-32_768, 32_767)
+        pcm: bytes = scaled.astype("<i2").tobytes()
+        return pcm
 
     return decode
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import struct
 import time
 from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +24,7 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive
 
+from asr_server.core.audio import wav_header
 from asr_server.core.errors import (
     Cancelled,
     FileTooLarge,
@@ -133,7 +133,7 @@ _MULTIPART = "multipart/form-data"
 # Types of a body that is the recording itself, as curl -T, ffmpeg and GStreamer send it. curl names none.
 _RECORDING_TYPES = ("audio/", "video/", "application/octet-stream", "application/ogg")
 # Samples without a header: 16 bits, little-endian. The header of a WAV file is put before them.
-_PCM, _WAV_HEADER = "audio/pcm", struct.Struct("<4sI4s4sIHHIIHH4sI")
+_PCM = "audio/pcm"
 _PCM_RATES_HZ, _PCM_CHANNELS = range(8_000, 192_001), range(1, 9)
 SPOOL_BYTES = 1024 * 1024
 # A string as a whole, also one without an end, or the beginning of another value. Nothing is read twice.
@@ -200,15 +200,6 @@ async def _recording(request: Request, kind: str) -> FormData:
         await file.close()
         raise
     return FormData([("file", file)])
-
-
-def wav_header(size_bytes: int, rate_hz: int = 16_000, channels: int = 1) -> bytes:
-    """Return the header of a WAV file with so many bytes of 16-bit samples."""
-    frame = 2 * channels
-    return _WAV_HEADER.pack(
-        *(b"RIFF", size_bytes + _WAV_HEADER.size - 8, b"WAVE", b"fmt ", 16, 1, channels, rate_hz),
-        *(rate_hz * frame, frame, 16, b"data", size_bytes),
-    )
 
 
 def _pcm_header(kind: str, size_bytes: int) -> bytes:

@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import FormData, UploadFile
 
-from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.audio import SAMPLE_RATE, wav_header
 from asr_server.core.errors import MissingParameter
 from asr_server.net import body
 from asr_server.net.body import while_connected
@@ -146,7 +146,7 @@ async def _recording(form: FormData, options: AsrOptions, most_bytes: int = -1) 
 def _write_wav(file: UploadFile, most_bytes: int, whole: SpooledTemporaryFile[bytes]) -> int:
     size = file.size or 0
     size = size if most_bytes < 0 else min(size, most_bytes)
-    whole.write(body.wav_header(size))
+    whole.write(wav_header(size, SAMPLE_RATE))
     file.file.seek(0)
     left = size
     while left and (block := file.file.read(min(left, body.SPOOL_BYTES))):

@@ -7,7 +7,8 @@ import wave
 
 import pytest
 
-from asr_server.features.speech_output.encoding.headers import wav_file, wav_header
+from asr_server.core.audio import SPEECH_RATE, wav_header
+from asr_server.features.speech_output.encoding.headers import wav_file
 
 
 def test_a_whole_file_states_its_length():
@@ -19,4 +20,4 @@ def test_a_whole_file_states_its_length():
 
 def test_there_is_no_file_of_4_gib():
     with pytest.raises(ValueError, match="do not fit"):
-        wav_header(2**32 - 40)
+        wav_header(2**32 - 40, SPEECH_RATE)

@@ -11,9 +11,8 @@ import av
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.core.audio import SPEECH_RATE
+from asr_server.core.audio import SPEECH_RATE, wav_header
 from asr_server.features.speech_output.encoding.formats import ChapterMark, SpeechFormat
-from asr_server.features.speech_output.encoding.headers import wav_header
 from asr_server.features.speech_output.encoding.sentences import Samples
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def writer(speech_format: SpeechFormat, chapters: Sequence[ChapterMark] = ()) ->
     if speech_format is SpeechFormat.PCM:
         return PcmWriter()
     if speech_format is SpeechFormat.WAV:
-        return PcmWriter(wav_header(None))
+        return PcmWriter(wav_header(None, SPEECH_RATE))
     return LibavWriter(_CODECS[speech_format], chapters)
 
 
