@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from asr_server.engine import capabilities
-from tools.gpu import agreement, capacity, eight_bits, exported_encoders, server, speed
+from tools.gpu import agreement, capacity, eight_bits, exported_encoders, front_end, server, speed
 from tools.gpu.rig import Rig
 
 PARTS: dict[str, Callable[[Rig], dict[str, object]]] = {
@@ -25,6 +25,7 @@ PARTS: dict[str, Callable[[Rig], dict[str, object]]] = {
     "formats_agree": agreement.between_formats,
     "eight_bits": eight_bits.measure,
     "exported_encoders": exported_encoders.measure,
+    "front_end": front_end.measure,
     "throughput": speed.throughput,
     "beside_package": speed.beside_package,
     "live_partial": speed.live_partial,

@@ -2,16 +2,18 @@
 
 `python -m tools.gpu.scripted_server`, with the settings of a server in the environment. A text of 3.5 tokens for each
 second of audio comes as the answer. The last two tokens of a partial are others than those of the next, so that drafts
-come true but for their ends, as they do in speech.
+come true but for their ends, as they do in speech. ENGINE_TIMES is the file for the times of the engine thread.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, repeat
+from pathlib import Path
 from unittest import mock
 
 from asr_server.cli.main import main
@@ -20,6 +22,7 @@ from asr_server.engine.qwen_asr.decoder import Choice, SlotDecoder, SlotRow
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from E2Etest import recordings
 from tools.bench.engines import forced_tokens
+from tools.gpu import engine_time
 
 # Tokens at the end of a partial that turn out otherwise, and the natural log-probability that each token is given.
 CHANGED_TOKENS, LOGPROB = 2, -0.1
@@ -65,5 +68,5 @@ def scripted_answers() -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    with scripted_answers():
+    with scripted_answers(), engine_time.timed(Path(os.environ["ENGINE_TIMES"])):
         sys.exit(main(["serve"]))

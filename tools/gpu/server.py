@@ -23,6 +23,7 @@ from E2Etest import recordings
 from E2Etest.process import LOAD_TIMEOUT_S, ServerProcess
 from tools.bench import engines
 from tools.bench.engines import percentiles
+from tools.gpu import engine_time
 from tools.gpu.rig import Rig
 
 CALLERS, STREAMING = (1, 8, 32, 128), (1, 32)
@@ -34,6 +35,7 @@ PROCESSES = 4
 # The first seconds of a load, in which it only gets going.
 WARM_UP_S = 1.5
 _CHUNK_SAMPLES = engines.RATE // 10
+_TIMES = "engine-times"
 _BOUNDARY = "a-boundary-that-is-nowhere-in-the-audio"
 
 
@@ -98,6 +100,7 @@ def _serving(rig: Rig, folder: Path) -> Iterator[tuple[ServerProcess, float]]:
         folder / "log",
         program=("-m", "tools.gpu.scripted_server"),
         PYTHONPATH=os.pathsep.join((str(Path.cwd()), os.environ.get("PYTHONPATH", ""))),
+        ENGINE_TIMES=str(folder / _TIMES),
         MODEL_ID=rig.model_id,
         DEVICE=rig.device,
         PRELOAD="true",
@@ -128,9 +131,10 @@ def _load(
         for number in range(min(PROCESSES, count))
     ]
     time.sleep(max(0.0, begin_s + WARM_UP_S - time.monotonic()))
-    cpu = _thread_seconds(server.process.pid)
+    cpu, times = _thread_seconds(server.process.pid), engine_time.read(server.log_path.with_name(_TIMES))
     time.sleep(max(0.0, begin_s + seconds - time.monotonic()))
     after = _thread_seconds(server.process.pid)
+    engine_times = engine_time.between(times, engine_time.read(server.log_path.with_name(_TIMES)))
     heard = Heard()
     for one_process in waiting:
         heard.add(one_process.result())
@@ -152,6 +156,7 @@ def _load(
         **found,
         "event_loop_cores": round(main, 2),
         "other_threads_cores": [round(share, 2) for share in sorted(used.values(), reverse=True)[:4]],
+        "engine_thread": engine_times,  # calls in a second, percentages of the time that they took and computed
         "resident_mb": round(server.own_mb()),
         "gpu_reserved_mb": health["gpu_reserved_mb"],
     }
