@@ -64,7 +64,7 @@ class Utterance:
     # Key under which the work on closed windows of 8 s is kept for the next, longer utterance of the same key and
     # context.
     session: str | None = None
-    last: bool = False  # no longer utterance of the session is to come, so what was kept can go
+    last: bool = False  # asked for in a pause or at the end of speech, so that it may be the session's last answer
     # Token ids that the answer begins with, whatever the model would say: words that were given out and are not taken
     # back.
     prefix: tuple[int, ...] = ()

@@ -69,8 +69,7 @@ def probe(audio: NDArray[np.float32], samples: int) -> NDArray[np.float32]:
 
 @dataclass(slots=True)
 class PrefixCache:
-    """Kept states by session key; the least recently used leave first, and with them those that nobody used for a
-    minute."""
+    """Kept states by session key; the least recently used leave first."""
 
     limit_bytes: int  # of all states together
     clock: Callable[[], float] = time.monotonic  # monotonic seconds
@@ -97,8 +96,12 @@ class PrefixCache:
         while self.held_bytes > self.limit_bytes:
             self.forget(next(iter(self._cached)))
             self.evictions += 1
-        while self._used_s[oldest := next(iter(self._cached))] < self.clock() - _UNUSED_S:
-            self.forget(oldest)
+
+    def forget_unused(self) -> None:
+        """Drop the sessions that nobody asked for in the last minute."""
+        unused_s = self.clock() - _UNUSED_S
+        for key in [key for key, used_s in self._used_s.items() if used_s < unused_s]:
+            self.forget(key)
 
     def forget(self, key: str) -> None:
         """Drop one session."""

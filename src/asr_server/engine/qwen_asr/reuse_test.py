@@ -137,18 +137,25 @@ def test_evicted_means_slower_never_different(make_engine, run, recording, fresh
     assert store.evictions > before
 
 
-def test_nothing_is_kept_of_sessions_that_are_over(make_engine, run, recording, fresh, monkeypatch):
-    """The last answer of a session takes along what was kept; whoever ended without one goes after a minute."""
+def test_a_session_that_goes_on_after_a_pause_runs_only_what_is_new(make_engine, run, recording, fresh):
+    """A final may be asked for in a pause after which the speaker goes on: the closed windows are still there."""
+    engine = make_engine(1)
+    run(engine, [Utterance(_partials(recording)[8], session="pause", last=True)])
+    longer = Utterance(_partials(recording)[9], session="pause")
+    with_session, without = (engine._runtime.prepare(u, 32) for u in (longer, Utterance(longer.audio)))
+    assert engine._runtime.tokens(without) - engine._runtime.tokens(with_session) > 2 * 104
+    assert run(engine, [longer])[0].ids == fresh[9]
+
+
+def test_nothing_is_kept_of_sessions_that_are_over(make_engine, run, recording, monkeypatch):
+    """Whoever asked for nothing in a minute goes when any other row begins, one without a session too."""
     engine = make_engine(1)
     store = engine._runtime.prefix_cache
     for key in list(store._cached):
         store.forget(key)
-    run(engine, [Utterance(_partials(recording)[8], session="one")])
-    assert len(store) == 1
-    assert run(engine, [Utterance(_partials(recording)[9], session="one", last=True)])[0].ids == fresh[9]
-    assert (len(store), store.held_bytes) == (0, 0)
     run(engine, [Utterance(_partials(recording)[8], session="left")])
+    assert len(store) == 1
     later_s = store.clock() + 61.0
     monkeypatch.setattr(store, "clock", lambda: later_s)
-    run(engine, [Utterance(_partials(recording)[8], session="next")])
-    assert list(store._cached) == ["next"]
+    run(engine, [Utterance(recording[:RATE])])
+    assert (len(store), store.held_bytes) == (0, 0)

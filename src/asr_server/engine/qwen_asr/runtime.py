@@ -177,10 +177,8 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
 
     def _keep(self, row: SlotRow, prepared: Prepared) -> None:
         work = prepared.utterance
+        self.prefix_cache.forget_unused()
         if work.session is None:
-            return
-        if work.last:
-            self.prefix_cache.forget(work.session)
             return
         slot, before = self.decoder.rows.index(row), tuple(prepared.prompt.before.tolist())
         self._audio.keep(work, before, prepared.clip, lambda tokens: self.decoder.arena.copy(slot, tokens))
