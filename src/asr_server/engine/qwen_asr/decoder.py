@@ -157,7 +157,7 @@ class SlotDecoder(Slots[SlotRow]):
 
     def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
         """Record the steps of rows that are as long as planned."""
-        self.arena.divide(self._capacity.rows, self._capacity.tokens // self._capacity.rows, held=[])
+        self.arena.divide(self._capacity.rows, self._capacity.columns, held=[])
         self._graphs = StepGraphs(self.arena, self._greedy, capture, on_each)
         return len(self._graphs)
 

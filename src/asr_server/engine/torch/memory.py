@@ -96,6 +96,8 @@ ROW_TOKENS = 896
 # sessions the rest.
 _SHARE = {"cuda": 0.6, "cpu": 0.25}
 _MIB = 1024 * 1024
+# Slots have a multiple of this many tokens, which `ROW_TOKENS` is.
+_EVEN = 128
 
 # How long rows that decode wait for prompts where no live work is near.
 _PATIENCE_S = 3.0
@@ -132,6 +134,12 @@ class Capacity:
     def tokens(self) -> int:
         """Return how many tokens of all rows fit."""
         return self.rows_bytes // self.token_bytes
+
+    @property
+    def columns(self) -> int:
+        """Return the tokens of one row that fit where all rows are there: kernels copy masks of uneven widths."""
+        each = self.tokens // self.rows
+        return each - each % _EVEN if each > _EVEN else each
 
 
 def plan(limits: Limits, *, free_bytes: int, token_bytes: int, device: str) -> Capacity:

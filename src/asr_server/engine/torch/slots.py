@@ -189,13 +189,14 @@ class Slots(ABC, Generic[R]):
         self.arena.divide(*division, held=[row.length for row in self.rows])
 
     def _division(self, rows: int, tokens: int) -> tuple[int, int] | None:
-        """Slots and columns for `rows` rows, one of them of `tokens`; as they are while they suffice."""
+        """Slots and columns for `rows` rows, one of them of `tokens`: as planned where that suffices, since steps are
+        recorded so, and else as they are while they suffice."""
         columns = 1 + max([tokens, *(max(row.reserved, row.length) for row in self.rows)])
-        arena, planned = self.arena, self._capacity.tokens // self._capacity.rows
-        if self.rows and rows <= arena.slots and columns <= arena.columns:
-            return arena.slots, arena.columns
+        arena, planned = self.arena, self._capacity.columns
         if columns <= planned:
             return self._capacity.rows, planned
+        if self.rows and rows <= arena.slots and columns <= arena.columns:
+            return arena.slots, arena.columns
         columns = min(rounded(columns), arena.tokens)
         if rows == 1:
             return (arena.tokens // columns, columns) if tokens < columns else None
