@@ -23,7 +23,7 @@ from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.frontend import LogMel
 from asr_server.engine.qwen_asr.sdk import Qwen3ForceAlignProcessor
-from asr_server.engine.torch import faults, memory
+from asr_server.engine.torch import faults
 from asr_server.engine.torch.device import prepare
 from asr_server.engine.torch.language_model import Attend, LanguageModel
 
@@ -53,8 +53,8 @@ class AlignerRuntime:
 
     def __init__(self, parts: loading.AlignerParts) -> None:
         self._parts = parts
-        self._mel = LogMel(parts.processor.feature_extractor)
         self._encoder = WindowedEncoder(parts.tower)
+        self._mel = LogMel(parts.processor.feature_extractor, self._encoder.device)
         self._language_model = LanguageModel(parts.text)
         self._texts = Qwen3ForceAlignProcessor()
         self._device = parts.head.weight.device
@@ -107,7 +107,7 @@ class AlignerRuntime:
 
     def _chances(self, rows: Sequence[_Row]) -> list[torch.Tensor]:
         """Return the head's scores of the time slots at every stamp of each row, (2 x words, slots), not normalised."""
-        windows = [self._encoder.windows(memory.upload(row.mel, self._device)) for row in rows]
+        windows = [self._encoder.windows(row.mel) for row in rows]
         encoded = iter(self._encoder([window for own in windows for window in own]))
         embed = self._language_model.embed
         inputs = [

@@ -2,9 +2,12 @@
 
 import builtins
 import json
+import math
 from contextlib import nullcontext
 from itertools import pairwise
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -13,6 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from asr_server import demo
 from asr_server.engine.qwen_asr.decoder import Choice, SlotDecoder, SlotRow
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
+from asr_server.engine.qwen_asr.frontend import LogMel
+from asr_server.engine.qwen_asr.sdk import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
 from asr_server.engine.row import Draft
 from asr_server.engine.torch import memory
 from asr_server.engine.torch.language_model import LanguageModel
@@ -49,8 +54,6 @@ class Ledger(TorchDispatchMode):
 @pytest.fixture(params=[torch.float32, torch.bfloat16, torch.float16])
 def parts(request, monkeypatch):
     """Encoder, language model and head of the bundled checkpoint's configuration."""
-    from qwen_asr.core.transformers_backend import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
-
     config = Qwen3ASRConfig(**json.loads((demo.checkpoint_path() / "config.json").read_text()))
     with FakeTensorMode(), torch.inference_mode():
         thinker = Qwen3ASRForConditionalGeneration(config).eval().thinker
@@ -161,3 +164,16 @@ def test_a_step_has_few_operations_whatever_the_batch(parts, monkeypatch, rows):
     products = [given for name, given, _ in ledger.calls if name in ("mm", "addmm", "linear", "bmm")]
     assert len(products) == 4 * len(model._layers) + 1
     assert {dtype for given in products for _, dtype in given} == {model.dtype}
+
+
+def test_log_mel_and_the_pieces_of_an_encoder_are_made_on_the_gpu(parts):
+    """From the samples on, nothing of the audio comes back to the processor, and windows need one conversion."""
+    encoder, _, _ = parts
+    extractor = SimpleNamespace(n_fft=400, hop_length=160, mel_filters=np.ones((201, 128)))
+    found = LogMel(extractor, encoder.device).log10_mel(np.ones(48_000, np.float32))
+    assert (found.device, tuple(found.shape)) == (DEVICE, (128, 300))
+    windows = [window for _ in range(8) for window in encoder.windows(torch.zeros(128, 2_400, device=DEVICE))]
+    with Ledger() as ledger:
+        encoder(windows)
+    assert sum("conv" in name for name, *_ in ledger.calls) == 3 * math.ceil(24 * 8 / 64), [n for n, *_ in ledger.calls]
+    assert sum(name == "_to_copy" for name, *_ in ledger.calls) <= 1

@@ -16,20 +16,24 @@ from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.engine.torch import memory
 
 # The SDK pads clips under half a second with zeros at the end; the model was never shown shorter ones.
 MIN_SAMPLES = SAMPLE_RATE // 2
 _RANGE = 8.0  # log10_mel below the loudest value
+_CPU = torch.device("cpu")
 
 
 class LogMel:
-    """The filters of one feature extractor."""
+    """The filters of one feature extractor, which compute on `device`: for 30 s a core takes 15 ms, in which a GPU
+    would wait."""
 
-    def __init__(self, extractor: Any) -> None:
+    def __init__(self, extractor: Any, device: torch.device = _CPU) -> None:
         self._n_fft: int = extractor.n_fft
         self.hop: int = extractor.hop_length
-        self._filters = torch.from_numpy(extractor.mel_filters).float().T.contiguous()
-        self._window = torch.hann_window(self._n_fft)
+        self._device = device
+        self._filters = torch.from_numpy(extractor.mel_filters).float().T.contiguous().to(device)
+        self._window = torch.hann_window(self._n_fft).to(device)
 
     @property
     def reach(self) -> int:
@@ -45,7 +49,7 @@ class LogMel:
             audio = np.pad(audio, (0, MIN_SAMPLES - len(audio)))
         frames = len(audio) // self.hop
         start = max(0, first_frame * self.hop - self.reach)
-        signal = torch.from_numpy(np.ascontiguousarray(audio[start:]))
+        signal = memory.upload(torch.from_numpy(np.ascontiguousarray(audio[start:])), self._device)
         # Reflected at the end of the recording always, at the start only where the recording starts.
         left = self.reach if first_frame == 0 else 0
         signal = F.pad(signal[None], (left, self.reach), mode="reflect")[0]

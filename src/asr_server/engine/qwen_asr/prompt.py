@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import torch
 
 ASR_TEXT = "<asr_text>"
+# Prompts that are kept; the longest that a request may have takes 0.2 MB.
+_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,9 +23,10 @@ class Prompt:
 
 
 class PromptBuilder:
-    """Renders the checkpoint's chat template; caches nothing, since contexts differ."""
+    """Renders the checkpoint's chat template. Keeps the last prompts: the partials of a session have the same."""
 
     def __init__(self, processor: Any) -> None:
+        self._build = lru_cache(_KEPT)(self._rendered)
         self._processor = processor
         self._tokenizer = processor.tokenizer
         self._control = control_tokens(self._tokenizer)
@@ -30,6 +34,9 @@ class PromptBuilder:
     def build(self, *, context: str, language: str | None) -> Prompt:
         """Return the prompt for one clip. `context` goes into the system turn; `language` (the model's name) forces
         it."""
+        return self._build(context, language)
+
+    def _rendered(self, context: str, language: str | None) -> Prompt:
         messages = [
             {"role": "system", "content": clean(self._control, context)},
             {"role": "user", "content": [{"type": "audio", "audio": ""}]},

@@ -69,3 +69,16 @@ def test_no_language_is_taken_for_no_speech(prompts, processor):
     named = {processor.tokenizer(f"language {language}").input_ids[1] for language in model_languages()}
     assert prompts.no_speech_id not in named
     assert processor.tokenizer.decode([prompts.no_speech_id]) == " None"
+
+
+def test_a_prompt_is_rendered_once_for_a_context_and_a_language(processor, monkeypatch):
+    """The engine's thread would render it for every partial, and the model waits meanwhile."""
+    rendered, render = [], processor.apply_chat_template
+    monkeypatch.setattr(
+        processor, "apply_chat_template", lambda *args, **given: rendered.append(args) or render(*args, **given)
+    )
+    prompts = PromptBuilder(processor)
+    for _ in range(3):
+        prompts.build(context="kitchen", language="English")
+    prompts.build(context="kitchen", language=None)
+    assert len(rendered) == 2

@@ -70,7 +70,7 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         decoder = SlotDecoder(model, head, parts.end_ids, planned, self.prompts.no_speech_id)
         super().__init__(decoder, planned, (self._encoder, model))
         self.prefix_cache = PrefixCache(limit_bytes=planned.prefix_cache_bytes)
-        self._audio = encoder.audio(LogMel(parts.processor.feature_extractor), self.prefix_cache)
+        self._audio = encoder.audio(LogMel(parts.processor.feature_extractor, self._encoder.device), self.prefix_cache)
 
     @classmethod
     def load(cls, directory: Path, plan: Plan) -> Runtime:
@@ -158,8 +158,8 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
     def _encode(self, parts: Sequence[tuple[SlotRow, int]]) -> None:
         inputs = [(row.input, count) for row, count in parts if row.input is not None]
         missing = [given.missing(count) for given, count in inputs]
-        uploaded = [replace(w, mel=memory.upload(w.mel, self._encoder.device)) for own in missing for w in own]
-        encoded = iter(self._encoder(uploaded) if uploaded else [])
+        windows = [window for own in missing for window in own]
+        encoded = iter(self._encoder(windows) if windows else [])
         for (given, _), own in zip(inputs, missing, strict=True):
             given.add([next(encoded) for _ in own])
 

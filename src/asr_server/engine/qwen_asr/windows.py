@@ -24,8 +24,8 @@ class Encoder(ABC):
     """The windows of `tower`, the SDK's audio tower: how clips are divided, and how many tokens they become.
 
     A piece is what the convolutions see (100 frames, padded with zeros on its own); a window is what attention sees
-    (800 frames, 104 tokens). `on_layer` is called inside of passes that may take long. `device`: where features are
-    expected.
+    (800 frames, 104 tokens). `on_layer` is called inside of passes that may take long. `device`: where log-mel frames
+    are to be made.
     """
 
     def __init__(self, tower: Any) -> None:
