@@ -48,6 +48,10 @@ class SharedModel:
     shares: int = field(default=1, kw_only=True)  # how many models share the memory
 
 
+# Libraries that a language model computes in.
+TORCH, OPENVINO = "torch", "openvino"
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The parts and numbers that the engine is built from, chosen once at start."""
@@ -66,6 +70,7 @@ class Plan:
     fake_script: Path | None = None
     quantize: str = ""  # 8-bit format of linear layers, "" for none
     cpu_threads: int = 0  # computing threads; 0 leaves the number to the library
+    runtime: str = TORCH  # the library that the language model computes in
     bind: Callable[[], None] | None = (
         None  # binds the calling thread, and those that it starts, to a part of the machine
     )

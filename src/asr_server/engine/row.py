@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
+from typing import Any
 
 from asr_server.engine.loops import loop
 from asr_server.engine.protocol import Finish
@@ -119,6 +120,19 @@ class Draft:
         low, high = max(0, self._last - _REACH // 2), min(len(self._ids), self._last + _REACH)
         places = [i for i in range(low, high - _ANCHOR + 1) if self._ids[i : i + _ANCHOR] == list(tail)]
         return min(places, key=lambda i: abs(i - self._last)) + _ANCHOR if places else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptTokens:
+    """Keys and values of a row's first tokens, copied."""
+
+    count: int  # how many tokens
+    data: Any  # an array with `nbytes`, as what computes with them lays them out
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the copy."""
+        return int(self.data.nbytes)
 
 
 def accepted(proposal: Sequence[int], chosen: Sequence[int]) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Any
 
 import torch
 
-from asr_server.engine.row import Row, accepted
+from asr_server.engine.row import KeptTokens, Row, accepted
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.memory import Capacity
 from asr_server.engine.torch.passes import Capture, Layout, Pass, StepGraphs, TokenSpan
@@ -17,7 +18,7 @@ from asr_server.engine.torch.slots import RowInput, Slots
 # Logits are made for this many states at a time: of a vocabulary of 151,936 words, 37 MiB in float32.
 _STATES = 64
 # Sampling is greedy long before this; by less than that, logits cannot be divided.
-_COLDEST = 1e-4
+COLDEST = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def choose(
         for draw in draws:
             if begin <= draw.place < begin + _STATES:
                 of = limited.get(draw.place - begin, logits[draw.place - begin])
-                weights = (of / max(draw.temperature, _COLDEST)).softmax(-1)
+                weights = (of / max(draw.temperature, COLDEST)).softmax(-1)
                 tokens[draw.place - begin] = torch.multinomial(weights, 1, generator=draw.generator)[0]
         forced = {place - begin: token for place, token in known.forced.items() if begin <= place < begin + _STATES}
         if forced:
@@ -111,7 +112,7 @@ Head = Callable[[torch.Tensor], torch.Tensor]
 class SlotRow(Row):
     """A row in a slot."""
 
-    generator: torch.Generator | None = None  # the source of chance where it is sampled
+    generator: Any = None  # the source of chance where it is sampled: of torch or of numpy, as the decoder
     watched: bool = False  # the probability that nobody speaks is wanted
     expected: int = 0  # new tokens that it will hardly exceed
     urgent: bool = False  # its prompt is run before those of others
@@ -120,7 +121,8 @@ class SlotRow(Row):
     # set by the decoder: what is left of its prompt with the tokens `proposed` after it, None once it decodes
     input: RowInput | None = None
     proposed: list[int] = field(default_factory=list)
-    reserved: int = 0  # set by the decoder: tokens that its slot has to have room for
+    reserved: int = 0  # set by the decoder: tokens that it has to have room for
+    pages: list[int] = field(default_factory=list)  # set by a decoder with pages
 
 
 class SlotDecoder(Slots[SlotRow]):
@@ -135,10 +137,14 @@ class SlotDecoder(Slots[SlotRow]):
         self._no_speech_id = no_speech_id
         self._graphs: StepGraphs | None = None
 
-    def seat(self, row: SlotRow, given: RowInput, cached: torch.Tensor | None = None) -> None:
+    def generator(self, seed: int) -> torch.Generator:
+        """Return the source of chance of a row that is sampled."""
+        return torch.Generator(self.model.device).manual_seed(seed)
+
+    def seat(self, row: SlotRow, given: RowInput, cached: KeptTokens | None = None) -> None:
         """Give a row a slot, as `Slots.seat` does. The end of `given` is what the row proposes."""
         row.proposed = row.proposal()
-        kept = cached.shape[3] if cached is not None else 0
+        kept = cached.count if cached is not None else 0
         row.reserved = kept + given.left - len(row.proposed) + row.expected
         super().seat(row, given, cached)
 
@@ -175,9 +181,7 @@ class SlotDecoder(Slots[SlotRow]):
         fed = [row.proposal() for row in rows]
         needed = [row.length + 1 + len(own) for row, own in zip(rows, fed, strict=True)]
         for row, tokens in zip(rows, needed, strict=True):
-            if tokens > row.reserved:
-                # Some more, also where there is no room: no other row may be seated meanwhile.
-                row.reserved = tokens + _GROWTH
+            growth(row, tokens)
         self._make_room(len(self.rows), max(needed))
         first = self.rows.index(rows[0])
         spans = [
@@ -206,23 +210,48 @@ class SlotDecoder(Slots[SlotRow]):
         # A sampled row has no draft: only the last of its states is open.
         sampled = [(row, end - 1) for row, end in zip(rows, ends, strict=True) if row.temperature]
         draws = [Draw(place, row.temperature, row.generator) for row, place in sampled]
-        # The log-probability of forced tokens is asked too: they are words that callers see.
-        first = [(row, begin) for row, begin in zip(rows, begins, strict=False) if not row.ids]
-        forced = {begin + n: token for row, begin in first for n, token in enumerate(row.forced)}
-        known = Known(forced, _allowed(rows, begins, proposals))
+        known = given_known(rows, begins, proposals)
         chosen = choices(choose(self._head, torch.cat(list(hidden)), self._no_speech_id, draws, known))
         return [chosen[begin:end] for begin, end in zip(begins, ends, strict=False)]
 
     def _note(self, rows: Sequence[SlotRow], proposals: Sequence[list[int]], found: Sequence[list[Choice]]) -> None:
-        """Note what came of a pass: the proposed tokens that came true and one more."""
-        for row, proposal, own in zip(rows, proposals, found, strict=True):
-            count = accepted(proposal, [choice.token for choice in own]) + 1
-            place = 1 - len(row.ids)
-            if row.watched and 0 <= place < count:
-                row.no_speech_logprob = own[place].watched
-            row.length += count - 1
-            taken = own[:count]
-            row.note([choice.token for choice in taken], [choice.logprob for choice in taken], self._end_ids)
+        """See `note`."""
+        note(rows, proposals, found, self._end_ids)
+
+
+def growth(row: SlotRow, tokens: int) -> int:
+    """Reserve room for `tokens`, with some more where they are more than was expected; return what is reserved.
+
+    Also where there is no room: no other row may be seated meanwhile.
+    """
+    if tokens > row.reserved:
+        row.reserved = tokens + _GROWTH
+    return row.reserved
+
+
+def note(
+    rows: Sequence[SlotRow],
+    proposals: Sequence[list[int]],
+    found: Sequence[list[Choice]],
+    end_ids: frozenset[int],
+) -> None:
+    """Note what came of a pass: the proposed tokens that came true and one more."""
+    for row, proposal, own in zip(rows, proposals, found, strict=True):
+        count = accepted(proposal, [choice.token for choice in own]) + 1
+        place = 1 - len(row.ids)
+        if row.watched and 0 <= place < count:
+            row.no_speech_logprob = own[place].watched
+        row.length += count - 1
+        taken = own[:count]
+        row.note([choice.token for choice in taken], [choice.logprob for choice in taken], end_ids)
+
+
+def given_known(rows: Sequence[SlotRow], begins: Sequence[int], proposals: Sequence[list[int]]) -> Known:
+    """Return what is known of the tokens that follow the proposals of rows, whose places begin at `begins`."""
+    # The log-probability of forced tokens is asked too: they are words that callers see.
+    first = [(row, begin) for row, begin in zip(rows, begins, strict=False) if not row.ids]
+    forced = {begin + n: token for row, begin in first for n, token in enumerate(row.forced)}
+    return Known(forced, _allowed(rows, begins, proposals))
 
 
 def _allowed(

@@ -56,8 +56,8 @@ class AlignerParts:
     languages: tuple[str, ...]  # the model's names, () where the checkpoint names none
 
 
-def load(directory: Path, *, device: str, dtype: torch.dtype) -> Parts:
-    """Load a checked checkpoint directory onto `device`, which is prepared, in `dtype`.
+def load(directory: Path, *, device: str, dtype: torch.dtype | str) -> Parts:
+    """Load a checked checkpoint directory onto `device`, which is prepared, in `dtype`, "auto" for its own format.
 
     Weights in their own format are mapped from their files, not read into memory first. Raises `ModelUnavailable` when
     files are damaged or weights are missing, `EngineOutOfMemory`.
@@ -85,7 +85,7 @@ def load_aligner(directory: Path, *, device: str, dtype: torch.dtype) -> Aligner
     )
 
 
-def _load(directory: Path, *, device: str, dtype: torch.dtype) -> tuple[Any, Any]:
+def _load(directory: Path, *, device: str, dtype: torch.dtype | str) -> tuple[Any, Any]:
     """Return the SDK's model on its device, and its processor."""
     try:
         layout: dict[str, Any] = {}

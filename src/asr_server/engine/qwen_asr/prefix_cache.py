@@ -18,6 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from asr_server.engine.row import KeptTokens
+
 # Samples at the end of the closed part by which a session's audio is recognised as the same, longer.
 _PROBE_SAMPLES = 1_600
 # Partials come every second or so: a session that has asked for none in this time is over, or can begin anew.
@@ -44,7 +46,7 @@ class CachedPrefix:
     lowest: float  # the smallest value of `log10_mel`
     floor: float  # the clamp that they were encoded with
     windows: int  # how many windows are closed
-    kv: torch.Tensor  # keys and values (layers, 2, heads, n, dim) of `before` and of the closed windows
+    kv: KeptTokens  # of `before` and of the closed windows
 
     @property
     def nbytes(self) -> int:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue
-from asr_server.engine.feature import Plan
+from asr_server.core.setting_types import Dtype
+from asr_server.engine.feature import OPENVINO, Plan
 from asr_server.engine.loops import expected_tokens
 from asr_server.engine.protocol import Option, Utterance
 from asr_server.engine.qwen_asr import answer, checkpoint, loading, prompt
@@ -26,8 +27,14 @@ from asr_server.engine.torch import device, linear, memory
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.linear import MakeLinear
 from asr_server.engine.torch.memory import Limits
+from asr_server.engine.torch.passes import AttentionShape
 from asr_server.engine.torch.row_runtime import RowRuntime, plan_capacity
 from asr_server.engine.torch.slots import RowInput
+
+if TYPE_CHECKING:
+    from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
+
+    Decoder = SlotDecoder | CompiledDecoder
 
 # Parameters of the released aligner, for one that is not downloaded yet: an encoder of 24 x 1024, a language model of
 # 28 x 1024 with 151,936 words, a head of 5,000 slots.
@@ -63,14 +70,42 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         self._encoder = encoder.encoder
         self.prompts = prompt.PromptBuilder(parts.processor)
         self.answers = answer.AnswerReader(parts.tokenizer)
-        self._options = (*options, *layers.options(plan.quantize))
-        model = LanguageModel(parts.text, layers.language_model, compiled=plan.is_active("use_torch_compile"))
-        planned = plan_capacity(parts, parts.text.config, limits, parts.tower, parts.text, parts.head)
-        head = layers.head(parts.head.weight) if layers.head else parts.head
-        decoder = SlotDecoder(model, head, parts.end_ids, planned, self.prompts.no_speech_id)
-        super().__init__(decoder, planned, (self._encoder, model))
+        if plan.runtime == OPENVINO:
+            decoder, planned, own = self._compiled(parts, limits, plan)
+        else:
+            decoder, planned, own = self._in_torch(parts, limits, plan, layers)
+        self._options = (*options, *own)
+        super().__init__(decoder, planned, (self._encoder, decoder.model))
         self.prefix_cache = PrefixCache(limit_bytes=planned.prefix_cache_bytes)
         self._audio = encoder.audio(LogMel(parts.processor.feature_extractor, self._encoder.device), self.prefix_cache)
+
+    def _in_torch(
+        self, parts: loading.Parts, limits: Limits, plan: Plan, layers: linear.Layers
+    ) -> tuple[Decoder, memory.Capacity, tuple[Option, ...]]:
+        model = LanguageModel(parts.text, layers.language_model, compiled=plan.is_active("use_torch_compile"))
+        token_bytes = AttentionShape.of(parts.text.config).token_bytes(parts.dtype)
+        planned = plan_capacity(parts.device, token_bytes, limits, parts.tower, parts.text, parts.head)
+        head = layers.head(parts.head.weight) if layers.head else parts.head
+        decoder = SlotDecoder(model, head, parts.end_ids, planned, self.prompts.no_speech_id)
+        return decoder, planned, layers.options(plan.quantize)
+
+    def _compiled(
+        self, parts: loading.Parts, limits: Limits, plan: Plan
+    ) -> tuple[Decoder, memory.Capacity, tuple[Option, ...]]:
+        from asr_server.engine.openvino.compiled_text import CompiledText
+        from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
+
+        model = CompiledText(
+            parts.text,
+            parts.head.weight,
+            eight_bits=bool(plan.quantize),
+            bfloat16=plan.dtype == Dtype.BFLOAT16,
+            threads=plan.cpu_threads,
+        )
+        parts.text.layers = nn.ModuleList()  # the graph has its own
+        planned = plan_capacity(parts.device, model.token_bytes, limits, parts.tower, parts.text, parts.head)
+        decoder = CompiledDecoder(model, parts.end_ids, planned, self.prompts.no_speech_id)
+        return decoder, planned, model.options
 
     @classmethod
     def load(cls, directory: Path, plan: Plan) -> Runtime:
@@ -79,7 +114,10 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         added = [feature.encoders for feature in plan.features if feature.encoders is not None]
         for encoders in added:
             encoders.check(plan, directory)
-        parts = loading.load(directory, device=plan.device, dtype=dtype)
+        compiled = plan.runtime == OPENVINO
+        parts = loading.load(directory, device=plan.device, dtype="auto" if compiled else dtype)
+        if compiled:
+            parts.tower.to(dtype)  # the encoder alone computes in torch
         layers = linear.layers(plan.quantize, parts.device.type)
         loaded = (encoders.load(plan, directory, parts, layers.encoder) for encoders in added)
         encoder = next(filter(None, loaded), None) or _windowed(parts, layers.encoder)
@@ -120,7 +158,7 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
 
     def tokens(self, prepared: Prepared) -> int:
         """Prompt and audio tokens that the row's prefill has to run."""
-        skipped = prepared.clip.kv.shape[3] if prepared.clip.kv is not None else 0
+        skipped = prepared.clip.kv.count if prepared.clip.kv is not None else 0
         return _prompt_tokens(prepared) - skipped
 
     def row_tokens(self, prepared: Prepared) -> int:
@@ -136,9 +174,7 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
             key=key,
             budget=prepared.budget,
             temperature=utterance.temperature,
-            generator=torch.Generator(self._parts.device).manual_seed(utterance.seed)
-            if utterance.temperature
-            else None,
+            generator=self.decoder.generator(utterance.seed) if utterance.temperature else None,
             draft=Draft(utterance.draft) if utterance.draft else None,
             forced=utterance.prefix,
             beginnings=self.prompts.beginnings(among),
@@ -180,8 +216,8 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         self.prefix_cache.forget_unused()
         if work.session is None:
             return
-        slot, before = self.decoder.rows.index(row), tuple(prepared.prompt.before.tolist())
-        self._audio.keep(work, before, prepared.clip, lambda tokens: self.decoder.arena.copy(slot, tokens))
+        before = tuple(prepared.prompt.before.tolist())
+        self._audio.keep(work, before, prepared.clip, lambda tokens: self.decoder.copy(row, tokens))
 
     def answer_stream(self, language: str | None) -> answer.AnswerStream:
         """Return what reads an answer while it is generated."""
@@ -194,7 +230,7 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
             "options": self._options,
             "slots": self.capacity.rows,
             "kv_budget_mb": (self.capacity.rows_bytes + self.capacity.prefix_cache_bytes) // memory.MIB,
-            "kv_cache_mb": self.decoder.arena.nbytes // memory.MIB,
+            "kv_cache_mb": self.decoder.nbytes // memory.MIB,
             "sessions_mb": self.prefix_cache.held_bytes // memory.MIB,
             **memory.gpu_figures(self._parts.device),
         }

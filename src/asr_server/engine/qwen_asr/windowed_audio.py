@@ -13,9 +13,10 @@ from asr_server.engine.qwen_asr import prefix_cache
 from asr_server.engine.qwen_asr.frontend import LogMel, features, floor
 from asr_server.engine.qwen_asr.prefix_cache import CachedPrefix, PrefixCache
 from asr_server.engine.qwen_asr.windows import Encoder, Window
+from asr_server.engine.row import KeptTokens
 
-# Takes a number of tokens from the start of a row: their keys and values (layers, 2, heads, n, dim), copied.
-CopyKv = Callable[[int], torch.Tensor]
+# Copies the keys and values of a number of tokens from the start of a row.
+CopyKv = Callable[[int], KeptTokens]
 
 
 class Clip(Protocol):
@@ -26,7 +27,7 @@ class Clip(Protocol):
     def tokens(self) -> int: ...
 
     @property
-    def kv(self) -> torch.Tensor | None: ...
+    def kv(self) -> KeptTokens | None: ...
 
     def windows(self) -> Sequence[Window]:
         """Return the windows to encode after `kv`, each time from the start."""
@@ -57,7 +58,7 @@ class WindowedClip:
         return self.encoder.tokens(self.log10_mel.shape[1])
 
     @property
-    def kv(self) -> torch.Tensor | None:
+    def kv(self) -> KeptTokens | None:
         """Return keys and values of the closed windows that were kept."""
         return self.cached.kv if self.cached is not None else None
 

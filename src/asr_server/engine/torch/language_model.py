@@ -78,7 +78,7 @@ class LanguageModel:
         self._heads: int = config.num_attention_heads
         self._kv_heads: int = config.num_key_value_heads
         self._norm: torch.Tensor = text.norm.weight
-        self._cos, self._sin = _rotary_table(text)
+        self._cos, self._sin = rotary_table(text)
         self._layers: list[_Layer] = []
         # One by one, so that no more than one layer is there twice.
         for number, layer in enumerate(text.layers):
@@ -133,7 +133,7 @@ class LanguageModel:
         )
 
 
-def _rotary_table(text: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def rotary_table(text: Any) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosine and sine (positions, dim) of every position, by the SDK's own formula.
 
     A pair (a, b) of halves turns into (a cos - b sin, b cos + a sin). The sine's first half is negated here, so that

@@ -13,7 +13,7 @@ from torch import nn
 
 from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, TranscriptionFailed
 from asr_server.engine.torch import faults, memory
-from asr_server.engine.torch.passes import AttentionShape, CudaCapture
+from asr_server.engine.torch.passes import CudaCapture
 from asr_server.engine.torch.slots import NoRoom, Slots, Slotted
 
 P = TypeVar("P")
@@ -134,13 +134,10 @@ class RowRuntime(ABC, Generic[P, R]):
             raise self._failure(error) from error
 
 
-def plan_capacity(parts: Any, text: Any, limits: memory.Limits, *weights: nn.Module) -> memory.Capacity:
-    """Return the rows that fit, by the configuration of the language model `text`. `parts` says where and in what
-    format it is, and `weights` are all that was loaded."""
-    free_bytes = memory.free_bytes(parts.device) - memory.mapped_bytes(*weights)
-    return memory.plan(
-        limits,
-        free_bytes=max(0, free_bytes),
-        token_bytes=AttentionShape.of(text).token_bytes(parts.dtype),
-        device=parts.device.type,
-    )
+def plan_capacity(
+    device: torch.device, token_bytes: int, limits: memory.Limits, *weights: nn.Module
+) -> memory.Capacity:
+    """Return the rows that fit beside `weights`, which are all that was loaded. `token_bytes`: of the keys and values
+    of a token."""
+    free_bytes = max(0, memory.free_bytes(device) - memory.mapped_bytes(*weights))
+    return memory.plan(limits, free_bytes=free_bytes, token_bytes=token_bytes, device=device.type)

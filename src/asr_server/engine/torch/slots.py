@@ -8,6 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
+from asr_server.engine.row import KeptTokens
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.memory import Capacity
 from asr_server.engine.torch.passes import Arena, AttentionShape, Capture, Layout, Pass, TokenSpan, rounded
@@ -69,48 +70,36 @@ class Slotted(Protocol):
 R = TypeVar("R", bound=Slotted)
 
 
-class Slots(ABC, Generic[R]):
-    """Rows sit in slots 0..n-1 without a gap, those that decode before those whose prompt is not at its end."""
+class Rows(ABC, Generic[R]):
+    """Rows with their keys and values: those that decode, and those whose prompt is not at its end."""
 
-    def __init__(self, model: LanguageModel, capacity: Capacity) -> None:
-        self.model = model
-        self._capacity = capacity
-        shape = AttentionShape.of(model.config)
-        self.arena = Arena(shape, capacity.tokens, device=model.device, dtype=model.dtype)
+    def __init__(self) -> None:
         self.rows: list[R] = []
 
     @abstractmethod
+    def fits(self, tokens: int, rows: int = 1) -> bool:
+        """True if `rows` more rows, the longest of `tokens`, can be seated now."""
+
+    @abstractmethod
+    def prefill(self, parts: Sequence[tuple[R, int]]) -> None:
+        """Run a number of tokens of each of those rows' prompts, which must be ready, in one pass.
+
+        Rows that come to the end of theirs decode from then on.
+        """
+
+    @abstractmethod
     def step(self, *rows: R) -> None:
-        """Run one pass for rows in neighbouring slots that decode and are unfinished, or for all of them. A pass that
+        """Run one pass for rows in neighbouring places that decode and are unfinished, or for all of them. A pass that
         fails has moved no row."""
 
     @abstractmethod
-    def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
-        """Record passes, before any row is seated, and return how many. `on_each` is called before each."""
-
-    @abstractmethod
-    def _begin(self, rows: Sequence[R], states: Sequence[torch.Tensor]) -> Callable[[], None]:
-        """Compute what follows the prompts of rows, by the last hidden states (n, d) of each; the function that is
-        returned notes it and cannot fail."""
+    def drop(self, row: R) -> None:
+        """Take a row out."""
 
     @property
     def decoding(self) -> list[R]:
         """Rows that `step` moves."""
         return [row for row in self.rows if row.input is None]
-
-    def fits(self, tokens: int, rows: int = 1) -> bool:
-        """True if `rows` more rows, the longest of `tokens`, can be seated now."""
-        total = len(self.rows) + rows
-        return total <= self._capacity.rows and self._division(total, tokens) is not None
-
-    def seat(self, row: R, given: RowInput, cached: torch.Tensor | None = None) -> None:
-        """Give a row a slot. `given` is its prompt after the tokens whose keys and values are in `cached`, if any."""
-        slot, length = len(self.rows), cached.shape[3] if cached is not None else 0
-        self._make_room(slot + 1, row.reserved)
-        if cached is not None:
-            self.arena.put(slot, cached)
-        row.length, row.input = length, given
-        self.rows.append(row)
 
     def next_input(self, tokens: int) -> list[tuple[R, int]]:
         """Return rows whose prompts should be run next, and how many tokens of each, about `tokens` in all.
@@ -131,11 +120,51 @@ class Slots(ABC, Generic[R]):
             left -= count
         return sorted(found, key=lambda pair: pair[1] < _left(pair[0]))
 
-    def prefill(self, parts: Sequence[tuple[R, int]]) -> None:
-        """Run a number of tokens of each of those rows' prompts, which must be ready, in one pass.
 
-        Rows that come to the end of theirs decode from then on.
-        """
+class Slots(Rows[R]):
+    """Rows sit in slots 0..n-1 without a gap, those that decode before those whose prompt is not at its end."""
+
+    def __init__(self, model: LanguageModel, capacity: Capacity) -> None:
+        super().__init__()
+        self.model = model
+        self._capacity = capacity
+        shape = AttentionShape.of(model.config)
+        self.arena = Arena(shape, capacity.tokens, device=model.device, dtype=model.dtype)
+
+    @abstractmethod
+    def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
+        """Record passes, before any row is seated, and return how many. `on_each` is called before each."""
+
+    @abstractmethod
+    def _begin(self, rows: Sequence[R], states: Sequence[torch.Tensor]) -> Callable[[], None]:
+        """Compute what follows the prompts of rows, by the last hidden states (n, d) of each; the function that is
+        returned notes it and cannot fail."""
+
+    def fits(self, tokens: int, rows: int = 1) -> bool:
+        """True if `rows` more rows, the longest of `tokens`, can be seated now."""
+        total = len(self.rows) + rows
+        return total <= self._capacity.rows and self._division(total, tokens) is not None
+
+    def seat(self, row: R, given: RowInput, cached: KeptTokens | None = None) -> None:
+        """Give a row a slot. `given` is its prompt after the tokens whose keys and values are in `cached`, if any."""
+        slot, length = len(self.rows), cached.count if cached is not None else 0
+        self._make_room(slot + 1, row.reserved)
+        if cached is not None:
+            self.arena.put(slot, cached.data)
+        row.length, row.input = length, given
+        self.rows.append(row)
+
+    def copy(self, row: R, tokens: int) -> KeptTokens:
+        """Copy the keys and values of a row's first `tokens`."""
+        return KeptTokens(tokens, self.arena.copy(self.rows.index(row), tokens))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arena."""
+        return self.arena.nbytes
+
+    def prefill(self, parts: Sequence[tuple[R, int]]) -> None:
+        """See `Rows`."""
         first = len(self.decoding)
         for slot, (row, _) in enumerate(parts, first):
             self._swap(slot, self.rows.index(row))

@@ -26,6 +26,7 @@ from asr_server.engine.qwen_asr.loading import Parts
 from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
 from asr_server.engine.qwen_asr.windowed_audio import Clip, CopyKv, LoadedEncoder
 from asr_server.engine.qwen_asr.windows import Window
+from asr_server.engine.row import KeptTokens
 from asr_server.engine.torch.linear import MakeLinear, plain, strided
 from asr_server.features.encoders.options import CAUSAL_KEY
 
@@ -39,7 +40,7 @@ class CausalPrefix:
     probe: NDArray[np.float32]  # the last of those samples
     loudest: float  # the largest log10_mel so far
     state: EncoderState  # of the encoder
-    kv: torch.Tensor  # keys and values (layers, 2, heads, n, dim) of `before` and of all tokens so far
+    kv: KeptTokens  # of `before` and of all tokens so far
 
     @property
     def nbytes(self) -> int:
@@ -68,7 +69,7 @@ class CausalClip:
         return self.encoder.tokens(self._begin.frames + self.mel.shape[1])
 
     @property
-    def kv(self) -> torch.Tensor | None:
+    def kv(self) -> KeptTokens | None:
         """Return keys and values of the tokens so far."""
         return self.cached.kv if self.cached is not None else None
 

@@ -19,6 +19,7 @@ from asr_server.core.errors import (
 )
 from asr_server.engine.torch import device, faults, linear, memory
 from asr_server.engine.torch.memory import Limits
+from asr_server.engine.torch.passes import AttentionShape
 from asr_server.engine.torch.row_runtime import RowRuntime, plan_capacity
 from asr_server.engine.torch.slots import RowInput
 from asr_server.features.speech_output.engines.protocol import Sentence, VoiceSample
@@ -134,7 +135,8 @@ class SpeechRuntime(RowRuntime[PreparedSentence, SpokenRow]):
     def __init__(self, parts: loading.SpeechModelParts, found: SpeechCheckpoint, model: SpeechModel) -> None:
         self._parts = parts
         limits = Limits(model.slots, model.kv_budget_mb, _IMITATIONS_BYTES, model.shares)
-        planned = plan_capacity(parts, parts.talker.model.config, limits, parts.talker, parts.codec)
+        token_bytes = AttentionShape.of(parts.talker.model.config).token_bytes(parts.dtype)
+        planned = plan_capacity(parts.device, token_bytes, limits, parts.talker, parts.codec)
         layers = linear.layers(model.quantize, parts.device.type)
         talker = Talker(parts.talker, SamplingPair.of_config(found.generation), planned, layers.language_model)
         self._codec = StreamingDecoder(parts.codec.decoder)

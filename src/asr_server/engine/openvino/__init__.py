@@ -1,0 +1,1 @@
+"""Language models as compiled graphs of OpenVINO, for CPUs."""

@@ -1,0 +1,209 @@
+"""A compiled language model: passes of packed tokens over pages of keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+import openvino as ov
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F
+
+from asr_server.engine.openvino import text_graph
+from asr_server.engine.openvino.text_graph import ROWS, TextShape
+from asr_server.engine.protocol import Option
+from asr_server.engine.torch.language_model import rotary_table
+from asr_server.engine.torch.slots import NoRoom
+
+# Tokens of a page, as the kernels of CPUs have them.
+PAGE = 32
+# Logits of a row that are computed again from the head's own weights: see `CompiledText`.
+_EXACT_LOGITS = 16
+
+Floats = NDArray[np.float32]
+
+
+class PageSpan(NamedTuple):
+    """Tokens of one row that are run in a pass."""
+
+    pages: list[int]  # those of the row
+    start: int  # position of the first token
+    count: int  # tokens from there on
+
+
+class Following(NamedTuple):
+    """What follows some of the tokens of a pass; valid until the next one."""
+
+    logits: Floats  # (k, vocabulary)
+    tokens: NDArray[np.int64]  # (k,) the likeliest ones
+    lse: Floats  # (k,) the logarithm of the sum of all exponentials
+
+
+class Pages:
+    """Keys and values of `tokens` tokens in pages of 32, of all layers.
+
+    The system provides a page's memory when it is first written.
+    """
+
+    def __init__(self, shapes: dict[str, tuple[list[int], Any]], tokens: int) -> None:
+        """`shapes`: of a page of each input of the graph, with its number format."""
+        count = -(-tokens // PAGE)
+        self._arrays = {name: np.zeros((count, _bytes(*one)), np.uint8) for name, one in shapes.items()}
+        self._shapes = shapes
+        self.free = list(range(count))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all pages."""
+        return sum(array.nbytes for array in self._arrays.values())
+
+    def tensors(self) -> dict[str, ov.Tensor]:
+        """Return the pages as inputs of the graph."""
+        return {
+            name: ov.Tensor(array.reshape(-1).view(_numpy(kind)).reshape(len(array), *shape), shared_memory=True)
+            if kind != ov.Type.bf16
+            else ov.Tensor(array.reshape(-1).view(np.uint16), [len(array), *shape], kind)
+            for (name, (shape, kind)), array in zip(self._shapes.items(), self._arrays.values(), strict=True)
+        }
+
+    def take(self, count: int) -> list[int]:
+        """Return so many free pages, which are the caller's until it gives them back. Raises `NoRoom`."""
+        if count > len(self.free):
+            raise NoRoom
+        taken, self.free = self.free[:count], self.free[count:]
+        return taken
+
+    def give(self, pages: Sequence[int]) -> None:
+        """Take pages back."""
+        self.free += pages
+
+    def clear(self, pages: Sequence[int]) -> None:
+        """Zero pages whose numbers may be none: a kernel may multiply them by zero, which hides any other number."""
+        for array in self._arrays.values():
+            array[pages] = 0
+
+    def copy(self, pages: Sequence[int]) -> NDArray[np.uint8]:
+        """Return the bytes of pages, one page behind the other."""
+        return np.concatenate([array[pages] for array in self._arrays.values()], axis=1)
+
+    def put(self, pages: Sequence[int], kept: NDArray[np.uint8]) -> None:
+        """Write what `copy` returned."""
+        begins = [0, *accumulate(array.shape[1] for array in self._arrays.values())]
+        for array, begin, end in zip(self._arrays.values(), begins, begins[1:], strict=False):
+            array[pages] = kept[:, begin:end]
+
+
+class CompiledText:
+    """The language model of a checkpoint with its head, compiled for this processor.
+
+    In 8 bits the logits that matter, the largest of each row, are computed again from the head's own weights. An 8-bit
+    logit is off by about a hundredth of the spread of all of them, and 16 lie above any that it could hide.
+    `eight_bits`: of all weights. `bfloat16`: the format of activations, where the processor multiplies in it.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(
+        self, text: Any, head: torch.Tensor, *, eight_bits: bool, bfloat16: bool, threads: int
+    ) -> None:
+        config = text.config
+        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
+        dim = getattr(config, "head_dim", None) or config.hidden_size // heads
+        best = min(_EXACT_LOGITS, len(head)) if eight_bits else 1
+        shape = TextShape(heads, kv_heads, int(dim), config.rms_norm_eps, best)
+        self.on_layer: Callable[[], None] = lambda: None  # called before each pass, of which a CPU may make a long one
+        self.options: tuple[Option, ...] = ()
+        self.config, self._head, self._eight_bits = config, head, eight_bits
+        self._table: torch.Tensor = text.embed_tokens.weight
+        self.dtype = torch.bfloat16 if bfloat16 else torch.float32
+        self._cos, self._sin = (part.float().numpy() for part in rotary_table(text))
+        graph = text_graph.build(text, head, shape, eight_bits=eight_bits)
+        self._compiled = ov.Core().compile_model(graph, "CPU", _settings(eight_bits, bfloat16, threads))
+        self._request = self._compiled.create_infer_request()
+        self._inputs = {one.get_any_name(): one for one in self._compiled.inputs}
+
+    def page_shapes(self) -> dict[str, tuple[list[int], Any]]:
+        """Return shape and number format of a page of each layer, as the compiler chose them."""
+        return {
+            name: ([size.get_length() for size in list(one.get_partial_shape())[1:]], one.get_element_type())
+            for name, one in self._inputs.items()
+            if "_cache." in name
+        }
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of keys and values for one token."""
+        return sum(_bytes(*one) for one in self.page_shapes().values()) // PAGE
+
+    def attach(self, pages: Pages) -> None:
+        """Use these pages from now on."""
+        for name, tensor in pages.tensors().items():
+            self._request.set_tensor(name, tensor)
+
+    def embed(self, ids: torch.Tensor) -> torch.Tensor:
+        """Token ids (n,) to embeddings (n, d) in float32."""
+        return F.embedding(ids, self._table).float()
+
+    def __call__(self, embeds: torch.Tensor, spans: Sequence[PageSpan], places: Sequence[int]) -> Following:
+        """Run tokens, packed (n, d), and write their keys and values. Returns what follows those at `places`."""
+        counts = [span.count for span in spans]
+        where = np.concatenate([np.arange(span.start, span.start + span.count) for span in spans])
+        used = [span.pages[: -(-(span.start + span.count) // PAGE)] for span in spans]
+        rows = (
+            [span.start for span in spans],
+            [0, *accumulate(counts)],
+            [page for pages in used for page in pages],
+            [0, *accumulate(map(len, used))],
+        )
+        given: dict[str, NDArray[Any]] = {
+            "embeds": np.ascontiguousarray(embeds.float().numpy()),
+            "cos": self._cos[where][:, None],
+            "sin": self._sin[where][:, None],
+            "places": np.array(places, np.int64),
+            "max_context_len": np.array(max(span.start + span.count for span in spans), np.int32),
+            **{name: np.array(values, np.int32) for name, values in zip(ROWS, rows, strict=True)},
+        }
+        for name, array in given.items():
+            self._request.set_tensor(name, ov.Tensor(array))
+        self.on_layer()
+        # The outputs are read where they lie: `infer` would copy all logits.
+        self._request.start_async()
+        self._request.wait()
+        logits, best, lse, hidden = (self._request.get_output_tensor(number).data for number in range(4))
+        if not self._eight_bits:
+            return Following(logits, best[:, 0].astype(np.int64), lse[:, 0])
+        return self._exact(logits, best, lse, hidden)
+
+    def _exact(self, logits: Floats, best: NDArray[np.int32], lse: Floats, hidden: Floats) -> Following:
+        """Compute the largest logits of each row again, in place."""
+        weights = self._head[torch.from_numpy(best.astype(np.int64))].float().numpy()
+        exact = np.einsum("kbd,kd->kb", weights, hidden)
+        rows = np.arange(len(best))[:, None]
+        # The largest of all is among them: the sum of exponentials relative to it loses theirs and gets the new ones.
+        change = np.exp(exact - lse).sum(1) - np.exp(logits[rows, best] - lse).sum(1)
+        logits[rows, best] = exact
+        tokens = best[rows[:, 0], exact.argmax(1)].astype(np.int64)
+        return Following(logits, tokens, lse[:, 0] + np.log1p(change))
+
+
+def _settings(eight_bits: bool, bfloat16: bool, threads: int) -> dict[str, Any]:
+    kind = ov.Type.bf16 if bfloat16 else ov.Type.f32
+    return {
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": kind,
+        "KV_CACHE_PRECISION": kind,
+        "ENABLE_CPU_PINNING": False,  # the operating system, or CPU_AFFINITY, places the threads
+        **({"INFERENCE_NUM_THREADS": threads} if threads else {}),
+    }
+
+
+def _bytes(shape: Sequence[int], kind: Any) -> int:
+    return int(np.prod(shape)) * kind.size
+
+
+def _numpy(kind: Any) -> type[np.generic]:
+    found: type[np.generic] = kind.to_dtype().type
+    return found
