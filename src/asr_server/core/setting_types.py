@@ -32,6 +32,14 @@ class LogLevel(StrEnum):
     ERROR = "ERROR"
 
 
+class Runtime(StrEnum):
+    """Library that a language model computes in."""
+
+    AUTO = "auto"
+    OPENVINO = "openvino"
+    TORCH = "torch"
+
+
 class Quantization(StrEnum):
     """Number format of the matrices of linear layers."""
 

@@ -13,7 +13,9 @@ from asr_server.engine.cpu import ONE_THREAD, CpuShare
 from asr_server.engine.gpu import NO_GPU, Gpus
 
 # Packages that an option needs and the server does without.
-OPTIONAL = ("asyncpg", "bitsandbytes", "granian", "onnxruntime-gpu", "qwen-tts", "tensorrt", "torchao", "triton")
+OPTIONAL = (
+    *("asyncpg", "bitsandbytes", "granian", "onnxruntime-gpu", "openvino", "qwen-tts", "tensorrt", "torchao", "triton"),
+)
 
 
 @dataclass(frozen=True, slots=True)

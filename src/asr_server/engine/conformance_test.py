@@ -51,7 +51,8 @@ class Kind:
 
     def plan(self, max_batch=SLOTS):
         chosen = {"model_id": self.model_id, "max_batch": max_batch, "vllm_base_url": self.url, **self.options()}
-        return feature_list.resolve(settings.load(_env_file=None, **chosen), Capabilities(gpu=False, torch_cuda=False))
+        machine = Capabilities(gpu=False, torch_cuda=False, packages=frozenset(("openvino",)))
+        return feature_list.resolve(settings.load(_env_file=None, **chosen), machine)
 
     @property
     def scores(self):
@@ -88,8 +89,9 @@ KINDS = {
     ),
 }
 _QWEN_BUDGET = KINDS["qwen"].budget
-# Encoders that the engine can have in place of its own.
+# The engine in its other runtime, and with encoders that it can have in place of its own.
 VARIANTS = {
+    "qwen in torch": Kind("demo", _QWEN_BUDGET, options=lambda: {"runtime": "torch"}),
     "qwen with onnx": Kind("demo", _QWEN_BUDGET, options=_onnx_encoder),
     "qwen with causal": Kind("demo", _QWEN_BUDGET, options=_causal_encoder),
 }

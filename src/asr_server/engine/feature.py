@@ -71,6 +71,7 @@ class Plan:
     quantize: str = ""  # 8-bit format of linear layers, "" for none
     cpu_threads: int = 0  # computing threads; 0 leaves the number to the library
     runtime: str = TORCH  # the library that the language model computes in
+    state_dir: Path | None = None  # the directory in which converted weights are kept; None for none
     bind: Callable[[], None] | None = (
         None  # binds the calling thread, and those that it starts, to a part of the machine
     )

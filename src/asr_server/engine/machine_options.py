@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from asr_server.core.setting_types import Dtype, Quantization
+from asr_server.core.setting_types import Dtype, Quantization, Runtime
 from asr_server.core.settings import Settings
 from asr_server.engine import gpu
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
+from asr_server.engine.feature import OPENVINO, TORCH
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr.checkpoint import DEMO
 
@@ -25,6 +26,8 @@ _PACKAGES = {Quantization.INT8: "bitsandbytes", Quantization.FP8: "torchao"}
 
 # Measured on the 0.6B in bfloat16, one row (H100, 2026-11-22).
 _GRAPHS_REASON = "a decode step is one call of the driver instead of six hundred, and takes a quarter of the time"
+# The 0.6B's shape on two cores with AVX2, beside the same layers in float32 in torch (2026-11-26).
+_RUNTIME_REASON = "a step is one call of a compiled graph instead of 1,460 of torch, and takes a fifth of the time"
 THREADS_REASON = "this engine's libraries choose their number themselves"
 # The 0.6B's shape in 8 bits, two cores, medians of 45 steps in turns (2026-11-23).
 _COMPILE_REASON = "not set; on a CPU a step takes 9 to 17 % longer with it, on a GPU it was not measured"
@@ -71,33 +74,51 @@ def _gpu_dtype(gpus: gpu.Gpus) -> tuple[str, str]:
     return gpu.dtype(gpus.capability, rocm=rocm)
 
 
+def runtime(wanted: Runtime, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
+    """Choose the library that the language model computes in."""
+    on_cpu, installed = device == "cpu", OPENVINO in capabilities.packages
+    if wanted is Runtime.OPENVINO and not (on_cpu and installed):
+        problem = "it is not installed (pip install openvino)" if on_cpu else "it is for CPUs, and DEVICE is a GPU"
+        conflicts.append(f"RUNTIME=openvino: {problem}; unset it.")
+    if wanted is Runtime.TORCH:
+        return Option("runtime", True, TORCH, "as set")
+    if not on_cpu:
+        return Option("runtime", True, TORCH, "the GPU's kernels are in it")
+    if not installed:
+        return Option("runtime", True, TORCH, "openvino is not installed")
+    return Option("runtime", True, OPENVINO, _RUNTIME_REASON)
+
+
 def quantize(
-    settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str], *, torch: bool
+    settings: Settings, device: str, capabilities: Capabilities, conflicts: list[str], *, runtime: str
 ) -> Option:
-    """Choose 8 bits only where they were measured to be faster, and refuse what this machine or engine cannot do."""
+    """Choose 8 bits only where they were measured to be faster, and refuse what this machine or engine cannot do.
+    `runtime`: as chosen, "" for an engine without 8-bit layers."""
     wanted = settings.quantize
     if wanted is Quantization.NONE:
         return Option("quantize", False, "", "as set")
-    if not torch:
+    if not runtime:
         active, reason = "", "this engine has no 8-bit layers"
     elif device.startswith("cuda"):
         active, reason = _gpu_bits(wanted, capabilities)
     else:
-        active, reason = _cpu_bits(settings, capabilities)
+        active, reason = _cpu_bits(settings, capabilities, runtime)
     if not active and wanted is not Quantization.AUTO:
         conflicts.append(f"QUANTIZE={wanted.value} is not available here: {reason}; unset it.")
     return Option("quantize", bool(active), active, reason)
 
 
-def _cpu_bits(settings: Settings, capabilities: Capabilities) -> tuple[str, str]:
+def _cpu_bits(settings: Settings, capabilities: Capabilities, runtime: str) -> tuple[str, str]:
     """Return the 8-bit format of layers on a CPU, "" for none, and the reason."""
     flag = _first(INT8_FLAGS, capabilities)
     if settings.quantize is Quantization.FP8:
         return "", "processors do not multiply in it"
-    if not flag:
+    if not flag and runtime == TORCH:
         return "", f"the processor has none of the instructions for it ({', '.join(INT8_FLAGS)})"
     if settings.quantize is Quantization.AUTO and settings.model_id == DEMO:
         return "", _DEMO_REASON
+    if not flag:
+        return Quantization.INT8.value, "a step reads a quarter of the bytes; products are in float32"
     return Quantization.INT8.value, f"the processor multiplies 8-bit integers ({flag})"
 
 
@@ -134,8 +155,12 @@ def cuda_graphs(
     return Option("use_cuda_graphs", True, "", _GRAPHS_REASON)
 
 
-def torch_compile(wanted: bool, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
+def torch_compile(wanted: bool, device: str, runtime: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
     """Decide if small operations are fused."""
+    if runtime == OPENVINO:
+        if wanted:
+            conflicts.append("USE_TORCH_COMPILE=true needs RUNTIME=torch: OpenVINO compiles the whole graph. Unset it.")
+        return Option("use_torch_compile", False, "", "for RUNTIME=torch")
     if not wanted:
         return Option("use_torch_compile", False, "", _COMPILE_REASON)
     if device.startswith("cuda"):

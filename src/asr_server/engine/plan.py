@@ -98,10 +98,12 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
     device, device_reason = machine_options.device(settings.device, capabilities, conflicts) if torch else on_cpu
     dtype, dtype_reason = machine_options.dtype(settings, device, capabilities) if torch else ONLY_DTYPE
     model = model_option(settings.model_id, device)
-    quantize = machine_options.quantize(settings, device, capabilities, conflicts, torch=torch)
+    runtime = machine_options.runtime(settings.runtime, device, capabilities, conflicts) if torch else None
+    in_runtime = runtime.value if runtime is not None else ""
+    quantize = machine_options.quantize(settings, device, capabilities, conflicts, runtime=in_runtime)
     place = placement(asked, conflicts)
     threads = machine_options.threads(settings.cpu_threads, capabilities, place.share, torch=torch)
-    of_torch = _torch_options(asked, device, quantize, conflicts, torch=torch)
+    of_torch = _torch_options(asked, device, quantize, conflicts, runtime=in_runtime)
     conflicts += _conflicts(asked, engine, model.value)
     aligner_id, aligner_reason = _aligner(settings, engine, added)
     max_batch = settings.max_batch or _MAX_BATCH[device.partition(":")[0]]
@@ -109,6 +111,7 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
         model,
         Option("device", True, device, device_reason),
         Option("dtype", True, dtype, dtype_reason),
+        *filter(None, [runtime]),
         quantize,
         threads,
         Option("batching", max_batch > 1, str(max_batch), _BATCHING_REASON),
@@ -137,6 +140,8 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
         fake_script=settings.fake_engine_script,
         quantize=quantize.value,
         cpu_threads=int(threads.value or 0),
+        runtime=in_runtime,
+        state_dir=settings.state_dir,
         bind=place.bind,
         features=asked.features,
     )
@@ -167,17 +172,17 @@ def _only_here(asked: Asked) -> tuple[str, ...]:
     return (DEMO, *(model.model_id for model in _models(asked)), FAKE)
 
 
-def _torch_options(asked: Asked, device: str, quantize: Option, conflicts: list[str], *, torch: bool) -> list[Option]:
+def _torch_options(asked: Asked, device: str, quantize: Option, conflicts: list[str], *, runtime: str) -> list[Option]:
     """Return the options of what computes in torch, none where nothing does."""
     settings, capabilities = asked.settings, asked.capabilities
     graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, conflicts)
-    compiled = machine_options.torch_compile(settings.use_torch_compile, device, capabilities, conflicts)
+    compiled = machine_options.torch_compile(settings.use_torch_compile, device, runtime, capabilities, conflicts)
     options = [_ATTENTION, graphs, compiled]
     for encoders in (feature.encoders for feature in asked.features if feature.encoders is not None):
-        added, refused = encoders.resolve(asked, device if torch else "")
+        added, refused = encoders.resolve(asked, device if runtime else "")
         options += added
         conflicts += refused
-    return options if torch else []
+    return options if runtime else []
 
 
 def _others(asked: Asked, model_id: str, conflicts: list[str]) -> list[Plan]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -10,9 +11,11 @@ import numpy as np
 import openvino as ov
 import torch
 from numpy.typing import NDArray
+from openvino import opset13 as ops
 from torch.nn import functional as F
 
 from asr_server.engine.openvino import text_graph
+from asr_server.engine.openvino.eight_bits import OUTPUTS, Integers, Made, integers
 from asr_server.engine.openvino.text_graph import ROWS, TextShape
 from asr_server.engine.protocol import Option
 from asr_server.engine.torch.language_model import rotary_table
@@ -40,6 +43,51 @@ class Following(NamedTuple):
     logits: Floats  # (k, vocabulary)
     tokens: NDArray[np.int64]  # (k,) the likeliest ones
     lse: Floats  # (k,) the logarithm of the sum of all exponentials
+
+
+# Returns the matrices in 8 bits that it is given a function for, or those that were kept.
+Keep = Callable[[Callable[[], Made]], Made]
+# Rows of the input on which a matrix is compared.
+_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The number formats that a model computes in, and its threads."""
+
+    eight_bits: bool  # of matrices, keys and values; products are in float32, or in integers where the processor can
+    bfloat16: bool  # of activations, where the matrices are not in 8 bits
+    threads: int  # 0 leaves the number to the library
+
+    def compiled(self, graph: ov.Model) -> ov.CompiledModel:
+        """Compile a graph for this processor."""
+        kind = ov.Type.bf16 if self.bfloat16 and not self.eight_bits else ov.Type.f32
+        chosen = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": kind,
+            "KV_CACHE_PRECISION": ov.Type.u8 if self.eight_bits else kind,
+            "ENABLE_CPU_PINNING": False,  # the system places the threads, or NUMA_NODE
+            **({"INFERENCE_NUM_THREADS": self.threads} if self.threads else {}),
+        }
+        return ov.Core().compile_model(graph, "CPU", chosen)
+
+    def difference(self, weight: torch.Tensor, integers: Integers) -> float:
+        """Compare a product with a matrix in 8 bits with that of its own weights: the norm of the difference over that
+        of the outputs, on random inputs."""
+        noise = torch.randn(_ROWS, weight.shape[1], generator=torch.Generator().manual_seed(0))
+        x = ops.parameter([-1, weight.shape[1]], ov.Type.f32)
+        y = ops.matmul(x, text_graph.in_eight_bits(*integers), False, True)
+        found = torch.from_numpy(self.compiled(ov.Model([y], [x], "product"))(noise.numpy())[0])
+        exact = torch.cat([F.linear(noise, part.float()) for part in weight.split(OUTPUTS)], dim=1)
+        return float((found - exact).norm() / exact.norm().clamp(min=torch.finfo(torch.float32).tiny))
+
+    def options(self, facts: dict[str, Any]) -> tuple[Option, ...]:
+        """Return how far matrices in 8 bits are from those that they replace, as an option of the plan."""
+        if not self.eight_bits:
+            return ()
+        count, largest = facts["matrices"], facts["largest_difference"]
+        reason = f"the outputs of {count} layers differ by at most {largest:.1%} from those of the layers they replace"
+        return (Option("quantize", True, "int8", reason),)
 
 
 class Pages:
@@ -101,27 +149,37 @@ class CompiledText:
 
     In 8 bits the logits that matter, the largest of each row, are computed again from the head's own weights. An 8-bit
     logit is off by about a hundredth of the spread of all of them, and 16 lie above any that it could hide.
-    `eight_bits`: of all weights. `bfloat16`: the format of activations, where the processor multiplies in it.
     """
 
     device = torch.device("cpu")
 
-    def __init__(
-        self, text: Any, head: torch.Tensor, *, eight_bits: bool, bfloat16: bool, threads: int
-    ) -> None:
+    def __init__(self, text: Any, head: torch.Tensor, form: Form, keep: Keep, on_progress: Callable[[], None]) -> None:
+        """`on_progress` is called while matrices are converted and compiled."""
         config = text.config
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-        best = min(_EXACT_LOGITS, len(head)) if eight_bits else 1
+        best = min(_EXACT_LOGITS, len(head)) if form.eight_bits else 1
         shape = TextShape(heads, kv_heads, int(dim), config.rms_norm_eps, best)
         self.on_layer: Callable[[], None] = lambda: None  # called before each pass, of which a CPU may make a long one
-        self.options: tuple[Option, ...] = ()
-        self.config, self._head, self._eight_bits = config, head, eight_bits
+        self.config, self._head, self._eight_bits = config, head, form.eight_bits
         self._table: torch.Tensor = text.embed_tokens.weight
-        self.dtype = torch.bfloat16 if bfloat16 else torch.float32
+        self.dtype = torch.bfloat16 if form.bfloat16 else torch.float32
         self._cos, self._sin = (part.float().numpy() for part in rotary_table(text))
-        graph = text_graph.build(text, head, shape, eight_bits=eight_bits)
-        self._compiled = ov.Core().compile_model(graph, "CPU", _settings(eight_bits, bfloat16, threads))
+
+        def make() -> Made:
+            converted, largest = dict[str, Integers](), 0.0
+            for name, weights in text_graph.matrices(text, head).items():
+                on_progress()
+                converted[name] = integers(whole := text_graph.joined(weights))
+                largest = max(largest, form.difference(whole, converted[name]))
+            return converted, {"matrices": len(converted), "largest_difference": largest}
+
+        converted, facts = keep(make) if form.eight_bits else ({}, {})
+        self.options = form.options(facts)
+        matrix = lambda name, _: text_graph.in_eight_bits(*converted[name])  # noqa: E731
+        graph = text_graph.build(text, head, shape, matrix if form.eight_bits else text_graph.own_format)
+        on_progress()
+        self._compiled = form.compiled(graph)
         self._request = self._compiled.create_infer_request()
         self._inputs = {one.get_any_name(): one for one in self._compiled.inputs}
 
@@ -187,17 +245,6 @@ class CompiledText:
         logits[rows, best] = exact
         tokens = best[rows[:, 0], exact.argmax(1)].astype(np.int64)
         return Following(logits, tokens, lse[:, 0] + np.log1p(change))
-
-
-def _settings(eight_bits: bool, bfloat16: bool, threads: int) -> dict[str, Any]:
-    kind = ov.Type.bf16 if bfloat16 else ov.Type.f32
-    return {
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_PRECISION_HINT": kind,
-        "KV_CACHE_PRECISION": kind,
-        "ENABLE_CPU_PINNING": False,  # the operating system, or CPU_AFFINITY, places the threads
-        **({"INFERENCE_NUM_THREADS": threads} if threads else {}),
-    }
 
 
 def _bytes(shape: Sequence[int], kind: Any) -> int:

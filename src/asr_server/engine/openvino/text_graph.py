@@ -8,20 +8,19 @@ operation of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import openvino as ov
 import torch
-from numpy.typing import NDArray
 from openvino import opset13 as ops
 from openvino.op import _PagedAttentionExtension as PagedAttention
 
 # The names of a graph's inputs that describe the rows of a pass, in the order of PagedAttention's own inputs.
 ROWS = ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins")
-_LARGEST = 127
+HEAD = "head"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +34,13 @@ class TextShape:
     best: int  # how many of the likeliest tokens the graph names
 
 
-def integers(weight: NDArray[np.float32]) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
-    """Return a matrix (out, in) as integers of 8 bits, and the scale of each output, (out, 1)."""
-    scale = np.maximum(np.abs(weight).max(1, keepdims=True), np.finfo(np.float32).tiny * _LARGEST) / _LARGEST
-    return np.rint(weight / scale).astype(np.int8), scale.astype(np.float32)
+# A matrix (out, in), float32, by its name and the weights of which it consists, one behind the other.
+Matrix = Callable[[str, Sequence[torch.Tensor]], ov.Node]
 
 
-def matrix(weight: torch.Tensor, *, eight_bits: bool) -> ov.Node:
-    """Return the node of a matrix (out, in), float32, from integers of 8 bits or from its own format."""
-    if eight_bits:
-        whole, scale = integers(weight.float().numpy())
-        return ops.multiply(ops.convert(ops.constant(whole, shared_memory=True), "f32"), ops.constant(scale))
+def own_format(_: str, weights: Sequence[torch.Tensor]) -> ov.Node:
+    """Return a matrix from weights in the format of the checkpoint."""
+    weight = joined(weights)
     if weight.dtype == torch.float32:
         return ops.constant(weight.numpy(), shared_memory=True)
     own = {torch.bfloat16: ov.Type.bf16, torch.float16: ov.Type.f16}[weight.dtype]
@@ -53,7 +48,27 @@ def matrix(weight: torch.Tensor, *, eight_bits: bool) -> ov.Node:
     return ops.convert(ov.op.Constant(tensor, shared_memory=True), "f32")
 
 
-def build(text: Any, head: torch.Tensor, shape: TextShape, *, eight_bits: bool) -> ov.Model:
+def in_eight_bits(integers: torch.Tensor, scale: torch.Tensor) -> ov.Node:
+    """Return a matrix from integers (out, in) and the scale of each output, (out, 1)."""
+    whole = ops.convert(ops.constant(integers.numpy(), shared_memory=True), "f32")
+    return ops.multiply(whole, ops.constant(scale.numpy(), shared_memory=True))
+
+
+def joined(weights: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return weights (out, in) of one input as one matrix."""
+    return torch.cat(list(weights)) if len(weights) > 1 else weights[0]
+
+
+def matrices(text: Any, head: torch.Tensor) -> dict[str, list[torch.Tensor]]:
+    """Return the weights of each matrix of a graph."""
+    found = {HEAD: [head]}
+    for number, layer in enumerate(text.layers):
+        for name, parts in _products(layer).items():
+            found[f"{number}.{name}"] = [part.weight for part in parts]
+    return found
+
+
+def build(text: Any, head: torch.Tensor, shape: TextShape, matrix: Matrix) -> ov.Model:
     """Return the graph of `text`, the SDK's module, and of the output head (vocabulary, d).
 
     Inputs: `embeds` (n, d); `cos` and `sin` (n, 1, dim) of each token's position; `places` (k,), the tokens that are
@@ -61,12 +76,12 @@ def build(text: Any, head: torch.Tensor, shape: TextShape, *, eight_bits: bool) 
     PagedAttention takes them. Outputs: logits (k, vocabulary); the `best` likeliest tokens (k, best), in falling order;
     the logarithm of the sum of all exponentials (k, 1); the last hidden states (k, d).
     """
-    graph = _Graph(text.config.hidden_size, shape, eight_bits)
+    graph = _Graph(text.config.hidden_size, shape, matrix)
     x = graph.embeds
     for number, layer in enumerate(text.layers):
         x = graph.layer(number, layer, x)
     x = graph.norm(ops.gather(x, graph.places, _int64(0)), text.norm.weight)
-    logits = ops.matmul(x, matrix(head, eight_bits=eight_bits), False, True)
+    logits = ops.matmul(x, matrix(HEAD, [head]), False, True)
     best = ops.topk(logits, _int64(shape.best), -1, "max", "value", "i32")
     largest = ops.reduce_max(logits, _int64(-1), True)
     total = ops.reduce_sum(ops.exp(ops.subtract(logits, largest)), _int64(-1), True)
@@ -78,8 +93,8 @@ def build(text: Any, head: torch.Tensor, shape: TextShape, *, eight_bits: bool) 
 class _Graph:
     """The inputs of a graph, and its layers."""
 
-    def __init__(self, hidden: int, shape: TextShape, eight_bits: bool) -> None:
-        self._shape, self._eight_bits = shape, eight_bits
+    def __init__(self, hidden: int, shape: TextShape, matrix: Matrix) -> None:
+        self._shape, self._matrix = shape, matrix
         self.parameters: list[ov.Node] = []
         self.embeds = self._input("embeds", [-1, hidden], ov.Type.f32)
         self._cos = self._input("cos", [-1, 1, shape.dim], ov.Type.f32)
@@ -96,17 +111,16 @@ class _Graph:
 
     def layer(self, number: int, layer: Any, x: ov.Node) -> ov.Node:
         """States (n, d) to those after a layer."""
-        attention, mlp, shape = layer.self_attn, layer.mlp, self._shape
-        normed = self.norm(x, layer.input_layernorm.weight)
-        qkv = self._linear(normed, attention.q_proj, attention.k_proj, attention.v_proj)
+        attention, shape = layer.self_attn, self._shape
+        products = {name: (f"{number}.{name}", parts) for name, parts in _products(layer).items()}
+        qkv = self._linear(self.norm(x, layer.input_layernorm.weight), *products["qkv"])
         sizes = [shape.heads * shape.dim, *[shape.kv_heads * shape.dim] * 2]
         q, k, v = ops.variadic_split(qkv, _int64(-1), ops.constant(np.array(sizes))).outputs()
         q, k = self._rotated(q, attention.q_norm.weight), self._rotated(k, attention.k_norm.weight)
-        x = ops.add(x, self._linear(self._attention(number, q, k, v), attention.o_proj))
-        normed = self.norm(x, layer.post_attention_layernorm.weight)
-        both = self._linear(normed, mlp.gate_proj, mlp.up_proj)
+        x = ops.add(x, self._linear(self._attention(number, q, k, v), *products["out"]))
+        both = self._linear(self.norm(x, layer.post_attention_layernorm.weight), *products["gate_up"])
         gate, up = ops.split(both, _int64(-1), 2).outputs()
-        return ops.add(x, self._linear(ops.multiply(ops.swish(gate), up), mlp.down_proj))
+        return ops.add(x, self._linear(ops.multiply(ops.swish(gate), up), *products["down"]))
 
     def norm(self, x: ov.Node, weight: torch.Tensor) -> ov.Node:
         """RMS norm over the last axis."""
@@ -114,10 +128,9 @@ class _Graph:
         inverse = ops.divide(_float(1), ops.sqrt(ops.add(mean, _float(self._shape.eps))))
         return ops.multiply(ops.multiply(x, inverse), ops.constant(weight.float().numpy()))
 
-    def _linear(self, x: ov.Node, *parts: Any) -> ov.Node:
+    def _linear(self, x: ov.Node, name: str, parts: Sequence[Any]) -> ov.Node:
         """Product with layers of one input, whose outputs are one behind the other."""
-        weight = torch.cat([part.weight for part in parts]) if len(parts) > 1 else parts[0].weight
-        y = ops.matmul(x, matrix(weight, eight_bits=self._eight_bits), False, True)
+        y = ops.matmul(x, self._matrix(name, [part.weight for part in parts]), False, True)
         if parts[0].bias is None:
             return y
         return ops.add(y, ops.constant(torch.cat([part.bias for part in parts]).float().numpy()))
@@ -147,6 +160,17 @@ class _Graph:
         for name in ("k_head_size", "v_head_size"):
             node.get_rt_info()[name] = shape.dim
         return node.output(0)
+
+
+def _products(layer: Any) -> dict[str, list[Any]]:
+    """Return the linear layers of a layer; those that read the same input are one matrix."""
+    attention, mlp = layer.self_attn, layer.mlp
+    return {
+        "qkv": [attention.q_proj, attention.k_proj, attention.v_proj],
+        "out": [attention.o_proj],
+        "gate_up": [mlp.gate_proj, mlp.up_proj],
+        "down": [mlp.down_proj],
+    }
 
 
 def _none(kind: type[np.generic]) -> ov.Node:

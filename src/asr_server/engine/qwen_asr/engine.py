@@ -80,7 +80,7 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         logger.info("checkpoint", model=self._plan.model_id, revision=self._revision)
         from asr_server.engine.qwen_asr.runtime import Runtime
 
-        return partial(Runtime.load, directory, self._plan)
+        return partial(Runtime.load, directory, self._plan, self._on_load_progress)
 
     def _locate(self) -> Path:
         """Return the directory of the checkpoint. After an idle time it is the same one, whatever the hub has by

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,8 +13,10 @@ from torch import nn
 
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue
 from asr_server.core.setting_types import Dtype
+from asr_server.engine import cpu
 from asr_server.engine.feature import OPENVINO, Plan
 from asr_server.engine.loops import expected_tokens
+from asr_server.engine.machine_options import INT8_FLAGS
 from asr_server.engine.protocol import Option, Utterance
 from asr_server.engine.qwen_asr import answer, checkpoint, loading, prompt
 from asr_server.engine.qwen_asr.decoder import SlotDecoder, SlotRow
@@ -34,7 +36,9 @@ from asr_server.engine.torch.slots import RowInput
 if TYPE_CHECKING:
     from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
 
-    Decoder = SlotDecoder | CompiledDecoder
+    # A decoder, its capacity, and what is known of its layers.
+    Made = tuple[SlotDecoder | CompiledDecoder, memory.Capacity, tuple[Option, ...]]
+    MakeDecoder = Callable[[loading.Parts, Limits, int], Made]
 
 # Parameters of the released aligner, for one that is not downloaded yet: an encoder of 24 x 1024, a language model of
 # 28 x 1024 with 151,936 words, a head of 5,000 slots.
@@ -62,54 +66,22 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         limits: Limits,
         options: tuple[Option, ...],
         *,
-        plan: Plan,
         encoder: LoadedEncoder,
-        layers: linear.Layers,
+        make_decoder: MakeDecoder,
     ) -> None:
         self._parts = parts
         self._encoder = encoder.encoder
         self.prompts = prompt.PromptBuilder(parts.processor)
         self.answers = answer.AnswerReader(parts.tokenizer)
-        if plan.runtime == OPENVINO:
-            decoder, planned, own = self._compiled(parts, limits, plan)
-        else:
-            decoder, planned, own = self._in_torch(parts, limits, plan, layers)
+        decoder, planned, own = make_decoder(parts, limits, self.prompts.no_speech_id)
         self._options = (*options, *own)
         super().__init__(decoder, planned, (self._encoder, decoder.model))
         self.prefix_cache = PrefixCache(limit_bytes=planned.prefix_cache_bytes)
         self._audio = encoder.audio(LogMel(parts.processor.feature_extractor, self._encoder.device), self.prefix_cache)
 
-    def _in_torch(
-        self, parts: loading.Parts, limits: Limits, plan: Plan, layers: linear.Layers
-    ) -> tuple[Decoder, memory.Capacity, tuple[Option, ...]]:
-        model = LanguageModel(parts.text, layers.language_model, compiled=plan.is_active("use_torch_compile"))
-        token_bytes = AttentionShape.of(parts.text.config).token_bytes(parts.dtype)
-        planned = plan_capacity(parts.device, token_bytes, limits, parts.tower, parts.text, parts.head)
-        head = layers.head(parts.head.weight) if layers.head else parts.head
-        decoder = SlotDecoder(model, head, parts.end_ids, planned, self.prompts.no_speech_id)
-        return decoder, planned, layers.options(plan.quantize)
-
-    def _compiled(
-        self, parts: loading.Parts, limits: Limits, plan: Plan
-    ) -> tuple[Decoder, memory.Capacity, tuple[Option, ...]]:
-        from asr_server.engine.openvino.compiled_text import CompiledText
-        from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
-
-        model = CompiledText(
-            parts.text,
-            parts.head.weight,
-            eight_bits=bool(plan.quantize),
-            bfloat16=plan.dtype == Dtype.BFLOAT16,
-            threads=plan.cpu_threads,
-        )
-        parts.text.layers = nn.ModuleList()  # the graph has its own
-        planned = plan_capacity(parts.device, model.token_bytes, limits, parts.tower, parts.text, parts.head)
-        decoder = CompiledDecoder(model, parts.end_ids, planned, self.prompts.no_speech_id)
-        return decoder, planned, model.options
-
     @classmethod
-    def load(cls, directory: Path, plan: Plan) -> Runtime:
-        """Load a checked checkpoint. Raises what loading raises."""
+    def load(cls, directory: Path, plan: Plan, on_progress: Callable[[], None] = lambda: None) -> Runtime:
+        """Load a checked checkpoint. `on_progress` is called while a graph is made. Raises what loading raises."""
         dtype, options = device.prepare(plan.device, plan.dtype, plan.quantize, threads=plan.cpu_threads)
         added = [feature.encoders for feature in plan.features if feature.encoders is not None]
         for encoders in added:
@@ -118,13 +90,16 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         parts = loading.load(directory, device=plan.device, dtype="auto" if compiled else dtype)
         if compiled:
             parts.tower.to(dtype)  # the encoder alone computes in torch
-        layers = linear.layers(plan.quantize, parts.device.type)
+        # The encoder is in torch, whose 8-bit products overflow on processors without those instructions.
+        eight_bits = not compiled or not cpu.flags().isdisjoint(INT8_FLAGS)
+        layers = linear.layers(plan.quantize if eight_bits else "", parts.device.type)
         loaded = (encoders.load(plan, directory, parts, layers.encoder) for encoders in added)
         encoder = next(filter(None, loaded), None) or _windowed(parts, layers.encoder)
         if not encoder.uses_tower:
             parts = replace(parts, tower=nn.Identity())  # its weights are not kept
         limits = Limits(plan.max_batch, plan.kv_budget_mb, aligner_bytes(plan, dtype.itemsize), plan.shares)
-        return cls(parts, limits, (*options, *encoder.options), plan=plan, encoder=encoder, layers=layers)
+        make = partial(_compiled, directory, plan, on_progress) if compiled else partial(_in_torch, plan, layers)
+        return cls(parts, limits, (*options, *encoder.options), encoder=encoder, make_decoder=make)
 
     def _forget(self) -> bool:
         held = len(self.prefix_cache) > 0
@@ -234,6 +209,37 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
             "sessions_mb": self.prefix_cache.held_bytes // memory.MIB,
             **memory.gpu_figures(self._parts.device),
         }
+
+
+def _in_torch(plan: Plan, layers: linear.Layers, parts: loading.Parts, limits: Limits, no_speech_id: int) -> Made:
+    """Make the decoder of a GPU."""
+    model = LanguageModel(parts.text, layers.language_model, compiled=plan.is_active("use_torch_compile"))
+    token_bytes = AttentionShape.of(parts.text.config).token_bytes(parts.dtype)
+    planned = plan_capacity(parts.device, token_bytes, limits, parts.tower, parts.text, parts.head)
+    head = layers.head(parts.head.weight) if layers.head else parts.head
+    decoder = SlotDecoder(model, head, parts.end_ids, planned, no_speech_id)
+    return decoder, planned, layers.options(plan.quantize)
+
+
+def _compiled(
+    directory: Path,
+    plan: Plan,
+    on_progress: Callable[[], None],
+    parts: loading.Parts,
+    limits: Limits,
+    no_speech_id: int,
+) -> Made:
+    """Make the decoder of a CPU."""
+    from asr_server.engine.openvino import eight_bits
+    from asr_server.engine.openvino.compiled_text import CompiledText, Form
+    from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
+
+    form = Form(bool(plan.quantize), plan.dtype == Dtype.BFLOAT16, plan.cpu_threads)
+    keep = partial(eight_bits.kept, plan.state_dir, eight_bits.key(directory))
+    model = CompiledText(parts.text, parts.head.weight, form, keep, on_progress)
+    parts.text.layers = nn.ModuleList()  # the graph has its own
+    planned = plan_capacity(parts.device, model.token_bytes, limits, parts.tower, parts.text, parts.head)
+    return CompiledDecoder(model, parts.end_ids, planned, no_speech_id), planned, model.options
 
 
 def aligner_bytes(plan: Plan, item_bytes: int) -> int:
