@@ -44,10 +44,16 @@ def expected_tokens(samples: int) -> int:
 
 def loop(ids: Sequence[int]) -> int:
     """Return the length of the unit that the end of `ids` repeats, or 0."""
-    for unit in range(1, min(_MAX_UNIT, len(ids) // _MIN_TURNS) + 1):
-        span = max(_LOOP_TOKENS, unit * _MIN_TURNS)
-        if span <= len(ids) and _periodic(ids, unit, span):
-            return unit
+    count = len(ids)
+    if count < _LOOP_TOKENS:
+        return 0
+    last = ids[-1]
+    for unit in range(1, min(_MAX_UNIT, count // _MIN_TURNS) + 1):
+        # Asked after every token of every row: most units are ruled out by one comparison.
+        if ids[-1 - unit] == last:
+            start = count - max(_LOOP_TOKENS, unit * _MIN_TURNS)
+            if start >= 0 and ids[start + unit :] == ids[start : count - unit]:
+                return unit
     return 0
 
 
@@ -62,8 +68,3 @@ def without_loop(ids: Sequence[int], unit: int) -> int:
 def collapse(text: str) -> str:
     """Return `text` with one of every unit of up to 20 characters that occurs 20 times or more in a row."""
     return _TEXT_LOOP.sub(r"\1", text)
-
-
-def _periodic(ids: Sequence[int], unit: int, span: int) -> bool:
-    last = len(ids) - 1
-    return all(ids[last - i] == ids[last - i - unit] for i in range(span - unit))
