@@ -23,13 +23,17 @@ R = TypeVar("R", bound=Slotted)
 class RowRuntime(ABC, Generic[P, R]):
     """Weights with what runs them over rows `R`, each made of a prepared item `P`. Lives as long as the weights do.
 
-    `slow`: the parts that call their `on_layer` inside of passes that may take long.
+    `slow`: the parts that call their `on_layer` inside of passes that may take long. `recorded`: those besides the
+    decoder whose passes are recorded where steps are.
     """
 
     steps = "steps"  # the name of what is recorded, for logs and messages
     fault: type[AsrError] = TranscriptionFailed  # the error of a row that provokes an exception
 
-    def __init__(self, decoder: Slots[R], planned: memory.Capacity, slow: Sequence[Any]) -> None:
+    def __init__(
+        self, decoder: Slots[R], planned: memory.Capacity, slow: Sequence[Any], recorded: Sequence[Any] = ()
+    ) -> None:
+        self._recorded = (decoder, *recorded)
         self.decoder, self.capacity = decoder, planned
         self.prefill_policy = memory.PrefillPolicy()
         self._slow = slow
@@ -103,7 +107,8 @@ class RowRuntime(ABC, Generic[P, R]):
     def record(self, on_each: Callable[[], None]) -> None:
         """Record passes as CUDA graphs, before the first row. Raises what a pass raises."""
         began_s = time.perf_counter()
-        count = self.decoder.record(CudaCapture(self.decoder.model.device), on_each)
+        capture = CudaCapture(self.decoder.model.device)
+        count = sum(part.record(capture, on_each) for part in self._recorded)
         took_s = round(time.perf_counter() - began_s, 1)
         logger.info(f"{self.steps} recorded as CUDA graphs", count=count, took_s=took_s)
 

@@ -10,7 +10,16 @@ import torch
 
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.memory import Capacity
-from asr_server.engine.torch.passes import Arena, AttentionShape, Capture, Layout, Pass, TokenSpan, rounded
+from asr_server.engine.torch.passes import (
+    Arena,
+    AttentionShape,
+    Capture,
+    Layout,
+    Pass,
+    PassGraphs,
+    TokenSpan,
+    rounded,
+)
 
 
 class NoRoom(MemoryError):
@@ -78,6 +87,7 @@ class Slots(ABC, Generic[R]):
         shape = AttentionShape.of(model.config)
         self.arena = Arena(shape, capacity.tokens, device=model.device, dtype=model.dtype)
         self.rows: list[R] = []
+        self._prompts: PassGraphs | None = None  # recorded passes over prompts
 
     @abstractmethod
     def step(self, *rows: R) -> None:
@@ -142,9 +152,10 @@ class Slots(ABC, Generic[R]):
         spans = [TokenSpan(slot, row.length, count) for slot, (row, count) in enumerate(parts, first)]
         inputs = [row.input for row, _ in parts if row.input is not None]
         embeds = torch.cat([given.ready[:count] for given, (_, count) in zip(inputs, parts, strict=True)])
-        aim = Pass(self.arena, Layout(self.arena, spans))
-        hidden = self.model(embeds, aim.positions, aim.attend).split([count for _, count in parts])
-        ended = [(row, states) for (row, count), states in zip(parts, hidden, strict=True) if count == _left(row)]
+        recorded = self._prompts.run(spans, embeds=embeds) if self._prompts is not None else None
+        hidden = recorded[0][: len(embeds)] if recorded is not None else self._run(embeds, spans)
+        states_of = hidden.split([count for _, count in parts])
+        ended = [(row, states) for (row, count), states in zip(parts, states_of, strict=True) if count == _left(row)]
         note = self._begin([row for row, _ in ended], [states for _, states in ended])
         # From here on nothing fails: a pass that does has moved no row, and may be tried again.
         for given, (row, count) in zip(inputs, parts, strict=True):
@@ -153,6 +164,10 @@ class Slots(ABC, Generic[R]):
         for row, _ in ended:
             row.input = None
         note()
+
+    def _run(self, embeds: torch.Tensor, spans: Sequence[TokenSpan]) -> torch.Tensor:
+        aim = Pass(self.arena, Layout(self.arena, spans))
+        return self.model(embeds, aim.positions, aim.attend)
 
     def drop(self, row: R) -> None:
         """Take a row out and close the gap."""
