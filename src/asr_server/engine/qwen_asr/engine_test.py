@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import shutil
 
 import numpy as np
@@ -422,3 +423,13 @@ def test_rows_that_finish_within_a_second_publish_once(make_engine, run, clips, 
     monkeypatch.setattr("asr_server.engine.qwen_asr.engine.time.monotonic", lambda: engine._published_s + 1.5)
     run(engine, [Utterance(clips[1])])
     assert made == [1]
+
+
+@pytest.mark.parametrize(("set_before", "expected"), [(None, "expandable_segments:True"), ("backend:native",) * 2])
+def test_freed_memory_of_a_gpu_does_not_fall_to_pieces(monkeypatch, set_before, expected):
+    """torch's allocator is told before it is imported, unless the operator has set it."""
+    monkeypatch.setattr(os, "environ", {**os.environ, "PYTORCH_ALLOC_CONF": set_before})
+    if set_before is None:
+        del os.environ["PYTORCH_ALLOC_CONF"]
+    QwenEngine(Plan("qwen", "demo", "cpu", "float32", 1, 0, ())).load()
+    assert os.environ["PYTORCH_ALLOC_CONF"] == expected

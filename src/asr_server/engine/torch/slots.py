@@ -18,8 +18,13 @@ from asr_server.engine.torch.passes import (
     Pass,
     PassGraphs,
     TokenSpan,
+    padded_query,
     rounded,
 )
+
+# Places of queries and columns, with padding, that the rows of one pass over prompts may have: each takes some bytes of
+# the mask and some time in each layer.
+_MOST_PLACES = 2**24
 
 
 class NoRoom(MemoryError):
@@ -125,9 +130,10 @@ class Slots(ABC, Generic[R]):
     def next_input(self, tokens: int) -> list[tuple[R, int]]:
         """Return rows whose prompts should be run next, and how many tokens of each, about `tokens` in all.
 
-        Rows whose prompts are then at their end are first.
+        Rows whose prompts are then at their end are first. All are padded to the longest: those that would make this
+        expensive wait for another pass.
         """
-        left, found = tokens, list[tuple[R, int]]()
+        left, query, width, found = tokens, 0, 0, list[tuple[R, int]]()
         waiting = [(row, row.input) for row in self.rows if row.input is not None]
         for row, given in sorted(waiting, key=lambda pair: (not pair[0].urgent, pair[0].key)):
             count = given.left
@@ -137,6 +143,10 @@ class Slots(ABC, Generic[R]):
                 count = given.left if count < 1 and not found else count
             if count < 1 or left < 1:
                 break
+            longest, widest = max(query, padded_query(count)), max(width, rounded(row.length + count))
+            if found and (len(found) + 1) * longest * widest > _MOST_PLACES:
+                continue
+            query, width = longest, widest
             found.append((row, count))
             left -= count
         return sorted(found, key=lambda pair: pair[1] < _left(pair[0]))
