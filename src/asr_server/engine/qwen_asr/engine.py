@@ -10,10 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 from loguru import logger
 
-from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
 from asr_server.engine.feature import Plan
 from asr_server.engine.loops import token_budget, without_loop
@@ -97,8 +95,8 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         return self._directory
 
     def _warm_up_batches(self, runtime: Runtime) -> Iterator[Sequence[Utterance]]:
-        for seconds, rows in runtime.warm_up_batches:
-            yield [Utterance(np.zeros(int(seconds * SAMPLE_RATE), np.float32))] * rows
+        yield from runtime.warm_up_batches
+        runtime.prefix_cache.clear()
 
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
         """Take a row in; its front end runs now, its prefill with one of the next steps."""

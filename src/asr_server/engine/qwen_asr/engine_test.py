@@ -433,3 +433,26 @@ def test_freed_memory_of_a_gpu_does_not_fall_to_pieces(monkeypatch, set_before, 
         del os.environ["PYTORCH_ALLOC_CONF"]
     QwenEngine(Plan("qwen", "demo", "cpu", "float32", 1, 0, ())).load()
     assert os.environ["PYTORCH_ALLOC_CONF"] == expected
+
+
+def test_on_a_gpu_the_first_passes_continue_a_session_verify_a_draft_and_draw(monkeypatch):
+    """Kernels are loaded when they are first used, and not in the first partial."""
+    engine, continued, drawn = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 0, ())), [], []
+    engine.load()
+    runtime, draw = engine._runtime, torch.multinomial
+    with monkeypatch.context() as patched:
+        patched.setattr(type(runtime._parts), "device", torch.device("cuda"))
+        batches = runtime.warm_up_batches
+    monkeypatch.setattr(type(runtime), "warm_up_batches", batches)
+    monkeypatch.setattr(torch, "multinomial", lambda *given, **more: drawn.append(1) or draw(*given, **more))
+    seat = runtime.decoder.seat
+
+    def see(row, given, cached):
+        continued.append((cached is not None, len(row.proposal()) > 1))
+        seat(row, given, cached)
+
+    monkeypatch.setattr(runtime.decoder, "seat", see)
+    engine._warm_up(runtime)
+    assert (True, True) in continued
+    assert drawn
+    assert len(runtime.prefix_cache) == 0
