@@ -164,16 +164,20 @@ class SlotDecoder(Slots[SlotRow]):
         return note
 
     def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
-        """Record the steps and the prompts of rows that are as long as planned."""
+        """Record the steps of rows that are as long as planned."""
         self.arena.divide(self._capacity.rows, self._capacity.columns, held=[])
         self._graphs = PassGraphs(
             self.arena, lambda aim, _: self._greedy(aim), step_shapes(self.arena), capture, on_each
         )
+        return len(self._graphs)
+
+    def record_prompts(self, capture: Capture, on_each: Callable[[], None]) -> int:
+        """Record passes over prompts after `record`, and return how many."""
         shapes = prompt_shapes(self.arena)
         most = max((shape.tokens for shape in shapes), default=0)
         embeds = torch.zeros(most, self.model.config.hidden_size, device=self.model.device, dtype=self.model.dtype)
         self._prompts = PassGraphs(self.arena, self._states, shapes, capture, on_each, embeds=embeds)
-        return len(self._graphs) + len(self._prompts)
+        return len(self._prompts)
 
     def _states(self, aim: Pass, embeds: torch.Tensor | None) -> tuple[torch.Tensor]:
         assert embeds is not None

@@ -70,7 +70,7 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         planned = plan_capacity(parts, parts.text.config, limits, parts.tower, parts.text, parts.head)
         head = layers.head(parts.head.weight) if layers.head else parts.head
         decoder = SlotDecoder(model, head, parts.end_ids, planned, self.prompts.no_speech_id)
-        super().__init__(decoder, planned, (self._encoder, model), (self._encoder,))
+        super().__init__(decoder, planned, (self._encoder, model), (decoder.record_prompts, self._encoder.record))
         self.prefix_cache = PrefixCache(limit_bytes=planned.prefix_cache_bytes)
         self._audio = encoder.audio(LogMel(parts.processor.feature_extractor, self._encoder.device), self.prefix_cache)
 

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from loguru import logger
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
@@ -108,8 +109,9 @@ def traced(run):
 def _recorded(engine, monkeypatch):
     """Records the passes of an engine; returns the shapes of those that are not replayed from now on."""
     eager, made = [], Pass.__init__
+    decoder = engine._runtime.decoder
     with torch.inference_mode():
-        assert engine._runtime.decoder.record(traced, lambda: None) > 1
+        assert min(record(traced, lambda: None) for record in (decoder.record, decoder.record_prompts)) > 1
 
     def see(self, arena, layout, numbers=None):
         made(self, arena, layout, numbers)
@@ -215,3 +217,24 @@ def test_a_gpu_that_cannot_record_stops_the_load(monkeypatch, error, expected):
     with pytest.raises(expected, match="USE_CUDA_GRAPHS" if expected is ModelUnavailable else "memory"):
         engine.load()
     assert not engine.loaded
+
+
+def test_a_gpu_that_records_steps_alone_is_used_so(run, clips, alone, monkeypatch):
+    """What cannot be recorded of prompts and of the encoder is run as it is, and a warning says so."""
+    engine, lines, recorded = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 2, 0, ())), [], []
+    engine.load()
+
+    def refuses(run):
+        recorded.append(run)
+        error = torch.AcceleratorError("CUDA error: operation not permitted when stream is capturing")
+        error.error_code = 900
+        raise error
+
+    monkeypatch.setattr("asr_server.engine.torch.row_runtime.CudaCapture", lambda device: refuses)
+    monkeypatch.setattr(engine._runtime.decoder, "record", lambda capture, on_each: 1)
+    sink = logger.add(lines.append, format="{level} {message}", level="WARNING")
+    engine._runtime.record(lambda: None)
+    logger.remove(sink)
+    assert len(recorded) == len(lines) == 2
+    assert all("passes are not recorded" in line for line in lines)
+    assert run(engine, [Utterance(clips[0])])[0].ids == alone[0].ids
