@@ -24,6 +24,8 @@ _TEXT_REPEATS = 20
 # A unit repeated at least n times in a row, with spaces or nothing between. Lazy, so that the shortest unit matches.
 _TEXT_LOOP = re.compile(rf"(\S(?:.{{0,{_TEXT_UNIT_CHARS - 1}}}?))(?:\s*\1){{{_TEXT_REPEATS - 1},}}", re.DOTALL)
 
+_BLANKS = re.compile(rf"\s{{{_TEXT_REPEATS}}}")
+
 # Fast speech, 11.8 syllables a second, has 36 tokens a second in Greek, 26 in Hindi and at most 22 in every other
 # language of the model (`row_test`). A loop is ended long before.
 _TOKENS_PER_S = 40.0
@@ -63,6 +65,21 @@ def without_loop(ids: Sequence[int], unit: int) -> int:
     while keep > unit and ids[keep - 1] == ids[keep - 1 - unit]:
         keep -= 1
     return keep
+
+
+def may_repeat(text: str) -> bool:
+    """Return False if no unit of up to 20 characters occurs 20 times in a row, with blanks between or without.
+
+    It looks at few places, since it is asked for every answer: whatever repeats so often fills the ten units from one
+    of them on.
+    """
+    packed = "".join(text.split())
+    half = _TEXT_REPEATS // 2
+    for unit in range(1, _TEXT_UNIT_CHARS + 1):
+        for at in range(0, len(packed) - half * unit + 1, half * unit):
+            if packed[at + unit : at + half * unit] == packed[at : at + (half - 1) * unit]:
+                return True
+    return _BLANKS.search(text) is not None
 
 
 def collapse(text: str) -> str:
