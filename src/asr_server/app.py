@@ -239,6 +239,7 @@ def machinery(
         settings.max_queue_audio_s,
         time_limit_s=settings.request_timeout,
         engine_s=lambda: thread.work.with_recordings_s,
+        first_guess_speed=core.streams.rules.first_guess_speed,
         streams=core.streams,
     )
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s), idle_timeout_s=settings.idle_timeout)

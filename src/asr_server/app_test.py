@@ -2,6 +2,8 @@
 
 import asyncio
 import inspect
+from contextlib import ExitStack, nullcontext
+from dataclasses import replace
 
 import pytest
 import soundfile
@@ -11,7 +13,7 @@ from asr_server import app as server
 from asr_server import demo, feature_list
 from asr_server import services as dependencies
 from asr_server.core import idle
-from asr_server.core.errors import JobsUnavailable
+from asr_server.core.errors import JobsUnavailable, Overloaded
 from asr_server.core.settings import Settings
 from asr_server.engine import capabilities
 from asr_server.engine.protocol import Utterance
@@ -104,3 +106,17 @@ async def test_a_pass_shows_that_it_moves_to_whoever_asks_whether_the_engine_liv
     finally:
         await built.close()
     assert len(ticks) >= 5 * heard.passes
+
+
+@pytest.mark.parametrize(("device", "refused"), [("cpu", True), ("cuda", False)])
+async def test_the_first_burst_after_a_start_is_judged_by_the_device(tmp_path, device, refused):
+    """Forty recordings of 30 s within 300 s are too much for two cores, and nothing for any GPU."""
+    settings = Settings(_env_file=None, model_id="fake", state_dir=str(tmp_path), request_timeout=200)
+    built = server.machinery(settings, replace(feature_list.resolve(settings, capabilities.probe()), device=device))
+    try:
+        tickets = ExitStack()
+        with tickets, pytest.raises(Overloaded) if refused else nullcontext():
+            for _ in range(40):
+                built.admission.measure(tickets.enter_context(built.admission.hold()), 30.0)
+    finally:
+        await built.close()

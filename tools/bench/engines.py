@@ -49,12 +49,11 @@ def forced_answers() -> Iterator[None]:
     def note_forced(row: Row, tokens: Sequence[int], logprobs: Sequence[float], _: Set[int]) -> None:
         left = lengths[row.key] - len(row.ids)
         note(row, tokens[:left], logprobs[:left], frozenset())
-        row.ended = len(row.ids) >= lengths[row.key]
+        row.ended, row.looping = len(row.ids) >= lengths[row.key], 0
 
     with (
         mock.patch.object(QwenEngine, "admit", admit_forced),
         mock.patch.object(Row, "note", note_forced),
-        mock.patch("asr_server.engine.row.loop", return_value=0),
     ):
         yield
 

@@ -5,3 +5,4 @@ from asr_server.core import settings
 # As the engine sets it before it imports torch, which these modules import sooner: threads that spin take the cores of
 # the others.
 settings.prefer("OMP_WAIT_POLICY", "PASSIVE")
+settings.prefer("PYTORCH_ALLOC_CONF", "expandable_segments:True")

@@ -41,7 +41,7 @@ SEAMS: tuple[tuple[str, Any, str], ...] = (
     ("prefill", Slots, "prefill"),
     ("prefill: keep", runtime.Runtime, "keep"),
     ("step", decoder.SlotDecoder, "step"),
-    ("step: replay", passes.StepGraphs, "run"),
+    ("pass: replay", passes.PassGraphs, "run"),
     ("step: note", decoder.SlotDecoder, "_note"),
     ("pass: choose", decoder.SlotDecoder, "_choose"),
     ("pass: layout", passes.Layout, "__init__"),

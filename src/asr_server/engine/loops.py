@@ -24,6 +24,8 @@ _TEXT_REPEATS = 20
 # A unit repeated at least n times in a row, with spaces or nothing between. Lazy, so that the shortest unit matches.
 _TEXT_LOOP = re.compile(rf"(\S(?:.{{0,{_TEXT_UNIT_CHARS - 1}}}?))(?:\s*\1){{{_TEXT_REPEATS - 1},}}", re.DOTALL)
 
+_BLANKS = re.compile(rf"\s{{{_TEXT_REPEATS}}}")
+
 # Fast speech, 11.8 syllables a second, has 36 tokens a second in Greek, 26 in Hindi and at most 22 in every other
 # language of the model (`row_test`). A loop is ended long before.
 _TOKENS_PER_S = 40.0
@@ -44,10 +46,16 @@ def expected_tokens(samples: int) -> int:
 
 def loop(ids: Sequence[int]) -> int:
     """Return the length of the unit that the end of `ids` repeats, or 0."""
-    for unit in range(1, min(_MAX_UNIT, len(ids) // _MIN_TURNS) + 1):
-        span = max(_LOOP_TOKENS, unit * _MIN_TURNS)
-        if span <= len(ids) and _periodic(ids, unit, span):
-            return unit
+    count = len(ids)
+    if count < _LOOP_TOKENS:
+        return 0
+    last = ids[-1]
+    for unit in range(1, min(_MAX_UNIT, count // _MIN_TURNS) + 1):
+        # Asked after every token of every row: most units are ruled out by one comparison.
+        if ids[-1 - unit] == last:
+            start = count - max(_LOOP_TOKENS, unit * _MIN_TURNS)
+            if start >= 0 and ids[start + unit :] == ids[start : count - unit]:
+                return unit
     return 0
 
 
@@ -59,11 +67,21 @@ def without_loop(ids: Sequence[int], unit: int) -> int:
     return keep
 
 
+def may_repeat(text: str) -> bool:
+    """Return False if no unit of up to 20 characters occurs 20 times in a row, with blanks between or without.
+
+    It looks at few places, since it is asked for every answer: whatever repeats so often fills the ten units from one
+    of them on.
+    """
+    packed = "".join(text.split())
+    half = _TEXT_REPEATS // 2
+    for unit in range(1, _TEXT_UNIT_CHARS + 1):
+        for at in range(0, len(packed) - half * unit + 1, half * unit):
+            if packed[at + unit : at + half * unit] == packed[at : at + (half - 1) * unit]:
+                return True
+    return _BLANKS.search(text) is not None
+
+
 def collapse(text: str) -> str:
     """Return `text` with one of every unit of up to 20 characters that occurs 20 times or more in a row."""
     return _TEXT_LOOP.sub(r"\1", text)
-
-
-def _periodic(ids: Sequence[int], unit: int, span: int) -> bool:
-    last = len(ids) - 1
-    return all(ids[last - i] == ids[last - i - unit] for i in range(span - unit))

@@ -66,6 +66,8 @@ class Row:
 
     def allowed(self, behind: Sequence[int]) -> set[int]:
         """Return the ids that may follow `ids` and `behind`; nothing where any id may."""
+        if not self.beginnings:
+            return set()
         known = (*self.ids, *behind)
         return {ids[len(known)] for ids in self.beginnings if len(ids) > len(known) and ids[: len(known)] == known}
 

@@ -41,8 +41,10 @@ class StepTime:
     def __init__(self, jobs: Collection[AnyJob], clock: Callable[[], float]) -> None:
         self.live_s = self.recordings_s = 0.0
         self.has_recordings = any(not job.priority.is_live for job in jobs)
-        self._begun = [job for job in jobs if job.begun]
-        self.moved_rows, self.moved_s = len(self._begun), 0.0  # the rows that had begun before, and their time
+        begun = [job for job in jobs if job.begun]
+        self.moved_rows, self.moved_s = len(begun), 0.0  # the rows that had begun before, and their time
+        # Counted once: each of these rows has an outcome, and is charged for with all of them.
+        self._moved_live_share = _live_share(begun) if begun else None
         self.begun_rows, self.begun_s = 0, 0.0  # the others
         self._new = {job for job in jobs if not job.begun}
         self._clock = clock
@@ -51,27 +53,37 @@ class StepTime:
     def on_outcome(self, job: AnyJob) -> None:
         """A row has an outcome now."""
         if job not in self._new:
-            self._charge(self._begun)
+            self._charge_moved()
             return
-        self._charge([job])
+        self._charge_new([job])
         self._new.remove(job)
         self.begun_rows += 1
 
     def end(self) -> None:
         """The step is over. What it did since the last outcome was for rows that have not got so far."""
-        self._charge([job for job in self._new if job.priority.is_live] or self._new or self._begun)
+        if self._new:
+            self._charge_new([job for job in self._new if job.priority.is_live] or self._new)
+        else:
+            self._charge_moved()
 
-    def _charge(self, jobs: Collection[AnyJob]) -> None:
+    def _charge_moved(self) -> None:
+        self.moved_s += self._divided(self._moved_live_share)
+
+    def _charge_new(self, jobs: Collection[AnyJob]) -> None:
+        self.begun_s += self._divided(_live_share(jobs))
+
+    def _divided(self, live_share: float | None) -> float:
+        """Return the time since the last outcome, after it was divided; None if it was for nobody."""
         now_s = self._clock()
         took_s, self._last_s = now_s - self._last_s, now_s
-        if jobs is self._begun:
-            self.moved_s += took_s
-        else:
-            self.begun_s += took_s
-        if jobs:
-            live = sum(job.priority.is_live for job in jobs) / len(jobs)
-            self.live_s += took_s * live
-            self.recordings_s += took_s * (1 - live)
+        if live_share is not None:
+            self.live_s += took_s * live_share
+            self.recordings_s += took_s * (1 - live_share)
+        return took_s
+
+
+def _live_share(jobs: Collection[AnyJob]) -> float:
+    return sum(job.priority.is_live for job in jobs) / len(jobs)
 
 
 class RecordingsShare:

@@ -243,3 +243,17 @@ def test_steps_are_divided_between_live_work_and_recordings():
     work.stepped(step, 0.9)
     assert (work.live_s, work.recordings_s, work.with_recordings_s) == (2.0, 2.0, 2.5)
     assert math.isfinite(work.live_s)
+
+
+def test_an_outcome_costs_the_same_however_many_rows_there_are(monkeypatch):
+    """The rows that had begun are counted once in a step, and not for each of its outcomes."""
+    asked = []
+    monkeypatch.setattr(Priority, "is_live", property(lambda priority: asked.append(priority) or True))
+    jobs = [Job(None, Priority.PARTIAL) for _ in range(64)]
+    for job in jobs:
+        job.begun = True
+    step = StepTime(jobs, lambda: 0.0)
+    for job in jobs:
+        step.on_outcome(job)
+    step.end()
+    assert len(asked) <= 2 * len(jobs)

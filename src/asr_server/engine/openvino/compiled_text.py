@@ -29,7 +29,8 @@ _EXACT_LOGITS = 16
 Floats = NDArray[np.float32]
 
 
-class PageSpan(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class PageSpan:
     """Tokens of one row that are run in a pass."""
 
     pages: list[int]  # those of the row
@@ -192,9 +193,9 @@ class CompiledText:
         }
 
     @property
-    def token_bytes(self) -> int:
-        """Bytes of keys and values for one token."""
-        return sum(_bytes(*one) for one in self.page_shapes().values()) // PAGE
+    def page_bytes(self) -> int:
+        """Bytes of keys and values of a page, of all layers."""
+        return sum(_bytes(*one) for one in self.page_shapes().values())
 
     def attach(self, pages: Pages) -> None:
         """Use these pages from now on."""
@@ -248,7 +249,7 @@ class CompiledText:
 
 
 def _bytes(shape: Sequence[int], kind: Any) -> int:
-    return int(np.prod(shape)) * kind.size
+    return int(np.prod(shape)) * int(kind.size)
 
 
 def _numpy(kind: Any) -> type[np.generic]:

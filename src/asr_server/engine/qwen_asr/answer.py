@@ -45,12 +45,12 @@ class AnswerReader:
         An answer that was cut off inside a character ends before it.
         """
         raw = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        found, text = parse_asr_output(raw.rstrip(_UNKNOWN), user_language=language)
-        text = loops.collapse(text)
+        found, text = parsed(raw.rstrip(_UNKNOWN), language)
         start = self.text_start(ids, forced=language is not None) or 0
         tokens = self._tokenizer.convert_ids_to_tokens(ids[start:])
-        offsets = _offsets([self._decoded(token) for token in tokens], text)
-        pieces = (b"" if token in self._added else self._decoded(token) for token in tokens)
+        decoded = [self._decoded(token) for token in tokens]
+        offsets = _offsets(decoded, text)
+        pieces = (b"" if token in self._added else piece for token, piece in zip(tokens, decoded, strict=True))
         return ParsedAnswer(found, text, () if offsets is None else (*[0] * start, *offsets), (*[b""] * start, *pieces))
 
     def text_start(self, ids: Sequence[int], *, forced: bool) -> int | None:
@@ -69,6 +69,20 @@ class AnswerReader:
         if token is None or self._added.get(token, False):
             return b""
         return bytes(_BYTES[char] for char in token) if _BYTES.keys() >= set(token) else token.encode()
+
+
+def parsed(raw: str, language: str | None) -> tuple[str, str]:
+    """Return the language and the text of an answer, after a forced `language` or none, with repetitions folded."""
+    if loops.may_repeat(raw):
+        found, text = parse_asr_output(raw, user_language=language)
+        return found, loops.collapse(text)
+    # The SDK looks for repetitions from each character on, for milliseconds: without any, what names the language is
+    # enough for it.
+    raw = raw.strip()
+    named, tag, text = raw.partition(ASR_TEXT)
+    if language or not tag:
+        return (language or "") if raw else "", raw
+    return parse_asr_output(named + tag)[0], text.strip()
 
 
 class AnswerStream:

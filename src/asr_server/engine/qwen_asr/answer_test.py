@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from asr_server import demo
+from asr_server.engine import loops
+from asr_server.engine.qwen_asr import answer as answers
 from asr_server.engine.qwen_asr.answer import AnswerReader, AnswerStream
+from asr_server.engine.qwen_asr.sdk import parse_asr_output
 from tools.training.sentences import SENTENCES
 
 pytestmark = pytest.mark.torch
@@ -180,3 +183,35 @@ def test_the_work_grows_with_the_answer(released_tokenizer, times):
     answer = reader.read(ids, None)
     assert tokenizer.looked_up <= 3 * len(ids)
     assert answer.text == shown
+
+
+_ANSWERS = st.tuples(
+    st.sampled_from(
+        ["", " ", "language English", "language None", "language english\n", "language", "x\nlanguage Greek"]
+    ),
+    st.sampled_from(["", "<asr_text>", "<asr_text><asr_text>"]),
+    st.text(max_size=20),
+    st.text(min_size=1, max_size=24),
+    st.integers(0, 25),
+    st.sampled_from(["", " ", "\n "]),
+)
+
+
+@given(_ANSWERS, st.sampled_from([None, "", "German"]))
+def test_answers_are_parsed_as_the_sdk_parses_them(answer, language):
+    """With and without what repeats itself, whatever stands before the text."""
+    named, tag, text, unit, times, between = answer
+    raw = f"{named}{tag}{text}{between.join([unit] * times)}"
+    found, expected = parse_asr_output(raw, user_language=language)
+    assert answers.parsed(raw, language) == (found, loops.collapse(expected))
+
+
+def test_an_answer_that_does_not_repeat_itself_is_not_searched_at_every_character(monkeypatch):
+    """That takes milliseconds, in which no row moves."""
+    given_to_sdk, parse = [], answers.parse_asr_output
+    monkeypatch.setattr(
+        answers, "parse_asr_output", lambda raw, **more: given_to_sdk.append(len(raw)) or parse(raw, **more)
+    )
+    text = " ".join(str(number) for number in range(300))
+    assert answers.parsed(f"language English<asr_text> {text} ", None) == ("English", text)
+    assert sum(given_to_sdk) < 100

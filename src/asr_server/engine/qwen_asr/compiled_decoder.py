@@ -23,8 +23,8 @@ class CompiledDecoder(Rows[SlotRow]):
     """
 
     def __init__(self, model: CompiledText, end_ids: frozenset[int], capacity: Capacity, no_speech_id: int = 0) -> None:
-        super().__init__()
-        self.model, self._capacity = model, capacity
+        super().__init__(model)
+        self._capacity = capacity
         self.pages = Pages(model.page_shapes(), capacity.tokens)
         model.attach(self.pages)
         self._end_ids, self._no_speech_id = end_ids, no_speech_id

@@ -12,7 +12,15 @@ import torch
 from asr_server.engine.row import KeptTokens, Row, accepted
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.memory import Capacity
-from asr_server.engine.torch.passes import Capture, Layout, Pass, StepGraphs, TokenSpan
+from asr_server.engine.torch.passes import (
+    Capture,
+    Layout,
+    Pass,
+    PassGraphs,
+    TokenSpan,
+    prompt_shapes,
+    step_shapes,
+)
 from asr_server.engine.torch.slots import RowInput, Slots
 
 # Logits are made for this many states at a time: of a vocabulary of 151,936 words, 37 MiB in float32.
@@ -135,7 +143,7 @@ class SlotDecoder(Slots[SlotRow]):
         self._head = head
         self._end_ids = end_ids
         self._no_speech_id = no_speech_id
-        self._graphs: StepGraphs | None = None
+        self._graphs: PassGraphs | None = None  # recorded steps
 
     def generator(self, seed: int) -> torch.Generator:
         """Return the source of chance of a row that is sampled."""
@@ -164,8 +172,22 @@ class SlotDecoder(Slots[SlotRow]):
     def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
         """Record the steps of rows that are as long as planned."""
         self.arena.divide(self._capacity.rows, self._capacity.columns, held=[])
-        self._graphs = StepGraphs(self.arena, self._greedy, capture, on_each)
+        self._graphs = PassGraphs(
+            self.arena, lambda aim, _: self._greedy(aim), step_shapes(self.arena), capture, on_each
+        )
         return len(self._graphs)
+
+    def record_prompts(self, capture: Capture, on_each: Callable[[], None]) -> int:
+        """Record passes over prompts after `record`, and return how many."""
+        shapes = prompt_shapes(self.arena)
+        most = max((shape.tokens for shape in shapes), default=0)
+        embeds = torch.zeros(most, self.model.config.hidden_size, device=self.model.device, dtype=self.model.dtype)
+        self._prompts = PassGraphs(self.arena, self._states, shapes, capture, on_each, embeds=embeds)
+        return len(self._prompts)
+
+    def _states(self, aim: Pass, embeds: torch.Tensor | None) -> tuple[torch.Tensor]:
+        assert embeds is not None
+        return (self.model(embeds, aim.positions, aim.attend),)
 
     def _hidden(self, aim: Pass) -> torch.Tensor:
         """Hidden states (n, d) of tokens whose ids are known."""
@@ -188,12 +210,14 @@ class SlotDecoder(Slots[SlotRow]):
             TokenSpan(n, row.length, 1 + len(own)) for n, (row, own) in enumerate(zip(rows, fed, strict=True), first)
         ]
         ids = [token for row, own in zip(rows, fed, strict=True) for token in (row.ids[-1], *own)]
-        layout = Layout(self.arena, spans, ids)
-        recorded = self._graphs.run(layout) if self._graphs is not None else None
+        recorded = self._graphs.run(spans, ids) if self._graphs is not None else None
         if recorded is not None and not any(row.temperature or row.allowed(()) for row in rows):
-            found = [[choice] for choice in choices(recorded[1][: len(ids)])]
+            chosen, ends = choices(recorded[1][: len(ids)]), list(accumulate(span.count for span in spans))
+            found = [chosen[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
         else:
-            hidden = recorded[0] if recorded is not None else self._hidden(Pass(self.arena, layout))
+            hidden = (
+                recorded[0] if recorded is not None else self._hidden(Pass(self.arena, Layout(self.arena, spans, ids)))
+            )
             found = self._choose(rows, fed, hidden[: len(ids)].split([span.count for span in spans]))
         for row in rows:
             row.length += 1

@@ -1,5 +1,7 @@
 """Rows of one arena that get longer than was planned for."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -8,7 +10,8 @@ from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.torch.memory import Capacity
-from asr_server.engine.torch.passes import Arena
+from asr_server.engine.torch.passes import Arena, padded_query, rounded
+from asr_server.engine.torch.slots import RowInput
 
 pytestmark = pytest.mark.torch
 
@@ -67,10 +70,56 @@ def test_an_answer_ends_where_the_models_positions_do(make_engine, run, speech, 
 
 
 @pytest.mark.parametrize("tokens", [511, 512])
-def test_every_row_leaves_a_column_for_padding(make_engine, monkeypatch, tokens):
+def test_every_row_leaves_a_column_for_padding(monkeypatch, tokens):
     """Memory for two rows of a whole number of columns without it has no room for both."""
-    decoder = make_engine(8)._runtime.decoder
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 8, 0, ()))
+    engine.load()
+    decoder = engine._runtime.decoder
     shape = decoder.arena.shape
     monkeypatch.setattr(decoder, "arena", Arena(shape, 1024, device=DEVICE, dtype=torch.float32))
     monkeypatch.setattr(decoder, "_capacity", Capacity(2, 1024, 0, 1))
     assert decoder.fits(tokens, rows=2) is (tokens < 512)
+
+
+def test_prompts_that_would_be_padded_to_a_long_one_wait_for_another_pass(make_engine, monkeypatch):
+    """Fifteen prompts of half a minute next to the middle of one of 8,000 tokens: padded to it, masks take 2 GB."""
+    decoder = make_engine(8)._runtime.decoder
+    rows = [
+        SimpleNamespace(
+            key=key, urgent=False, length=held, input=RowInput(torch.zeros(left, 1), [], torch.zeros(0, 1), tail=1)
+        )
+        for key, (held, left) in enumerate([(0, 400)] * 7 + [(4_000, 4_000)] + [(0, 400)] * 8)
+    ]
+    monkeypatch.setattr(decoder, "rows", rows)
+    taken = decoder.next_input(8_192)
+    places = len(taken) * padded_query(max(count for _, count in taken))
+    assert places * max(rounded(row.length + count) for row, count in taken) <= 2**24
+    assert [row.key for row, _ in taken] == [key for key in range(16) if key != 7]
+    monkeypatch.setattr(decoder, "rows", rows[7:8])
+    assert decoder.next_input(8_192) == [(rows[7], 4_000)]
+
+
+def test_a_row_that_has_no_room_yet_lets_others_go_before_it_but_not_without_end(clips, monkeypatch):
+    """A long prompt waits for the slots of three rows; of what comes after it, two may be seated meanwhile."""
+    monkeypatch.setattr("asr_server.engine.torch.row_engine._MOST_OVERTAKING", 2)
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 6, 24, ()))
+    engine.load()
+    decoder = engine._runtime.decoder
+    monkeypatch.setattr(decoder, "_end_ids", frozenset())
+
+    def seated():
+        for _ in range(20):
+            list(engine.step())
+        return {row.key for row in decoder.rows}
+
+    for key in range(3):
+        engine.admit(key, Utterance(clips[3]))
+    assert seated() == {0, 1, 2}
+    engine.admit(3, Utterance(clips[1], context="kitchen lights " * (decoder.arena.tokens // 4)))
+    assert not decoder.fits(engine._runtime.row_tokens(engine._work[3].prepared))
+    for key in (4, 5, 6):
+        engine.admit(key, Utterance(clips[3]))
+    assert seated() == {0, 1, 2, 4, 5}
+    for key in (0, 1, 2, 4, 5):
+        engine.drop(key)
+    assert 3 in seated()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,11 +19,27 @@ from torch.nn import functional as F
 from asr_server.engine.qwen_asr.windows import Encoder, Window
 from asr_server.engine.torch import memory
 from asr_server.engine.torch.linear import Linear, MakeLinear, plain, stacked
+from asr_server.engine.torch.passes import Capture, Computed
 
 # Pieces that the convolutions see at a time, and that are padded to a power of two: what one leaves to the next stays
 # in the caches of a CPU. On a GPU each group is a dozen more calls, and the first convolution's result takes 3 MB for
 # each piece of a released encoder in 16 bits.
 _PIECES = {"cpu": 16, "cuda": 64}
+
+
+# Numbers of windows whose passes are recorded: more keep a GPU busy for longer than their calls take.
+_RECORDED_WINDOWS = (8, 4, 2, 1)
+_BINS = 128
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _RecordedWindows:
+    """A recorded pass of some windows; see `WindowedEncoder._padded`."""
+
+    mel: torch.Tensor
+    lengths: torch.Tensor
+    replay: Callable[[], None]
+    computed: Computed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,14 +73,57 @@ class WindowedEncoder(Encoder):
         self._norm = tower.ln_post
         self._activation = tower.act
         self._projections = [make_linear(part.weight, part.bias) for part in (tower.proj1, tower.proj2)]
+        self._recorded: dict[int, _RecordedWindows] = {}
         self._layers: list[Layer] = []
         for number, layer in enumerate(tower.layers):
             self._layers.append(_fused(layer, make_linear))
             tower.layers[number] = nn.Identity()
         tower.conv_out = tower.proj1 = tower.proj2 = nn.Identity()
 
+    def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
+        """Record the passes of some numbers of windows, and return how many. `on_each` is called before each."""
+        for count in _RECORDED_WINDOWS:
+            on_each()
+            mel = torch.zeros(count, _BINS, self.window_frames, device=self.device)
+            lengths = torch.full((2, count), self.window_frames, device=self.device)
+            self._recorded[count] = _RecordedWindows(mel, lengths, *capture(partial(self._padded, mel, lengths)))
+        return len(self._recorded)
+
     def __call__(self, windows: Sequence[Window]) -> list[torch.Tensor]:
         """Embeddings (tokens, output_dim) of each window, on the device of the weights."""
+        if not self._recorded:
+            return self._run(windows)
+        most = max(self._recorded)
+        groups = [windows[begin : begin + most] for begin in range(0, len(windows), most)]
+        return [row for group in groups for row in self._replayed(group)]
+
+    def _replayed(self, windows: Sequence[Window]) -> list[torch.Tensor]:
+        recorded = self._recorded[min(count for count in self._recorded if count >= len(windows))]
+        recorded.mel.zero_()
+        lengths = [[self.window_frames] * len(recorded.mel) for _ in range(2)]
+        for number, window in enumerate(windows):
+            frames = window.mel.shape[1]
+            recorded.mel[number, :, :frames] = window.mel
+            lengths[0][number] = frames
+            if window.whole:
+                lengths[1][number] = frames
+        recorded.lengths.copy_(torch.tensor(lengths))
+        recorded.replay()
+        # Copied, since the next pass writes there.
+        encoded = recorded.computed[0].clone()
+        return [row[: window.tokens] for row, window in zip(encoded, windows, strict=False)]
+
+    def _padded(self, mel: torch.Tensor, lengths: torch.Tensor) -> tuple[torch.Tensor]:
+        """Frames (W, 128, 800) of windows to embeddings (W, 104, output_dim). `lengths` (2, W): the frames of each
+        window, and those of its first piece that the convolutions may see, more where that is all of it."""
+        count, size = len(mel), self.piece_frames
+        pieces = mel.to(self._convolutions[0].weight.dtype).unflatten(2, (-1, size)).transpose(1, 2).flatten(0, 1)
+        ends = lengths[1].clamp(max=size).repeat_interleave(self.window_frames // size)
+        x = self.piece_states(self.images(pieces.unsqueeze(1), ends)).unflatten(0, (count, -1)).flatten(1, 2)
+        tokens = lengths[0] // size * self.piece_tokens + (lengths[0] % size + 7) // 8
+        return (self.embeddings(x, _mask(x, tokens)),)
+
+    def _run(self, windows: Sequence[Window]) -> list[torch.Tensor]:
         pieces, widths = self._pieces(windows)
         most = _PIECES[self.device.type]
         groups = [(group, widths[n * most :]) for n, group in enumerate(pieces.split(most))]
@@ -120,10 +180,7 @@ class WindowedEncoder(Encoder):
         x = torch.nn.utils.rnn.pad_sequence(list(windows), batch_first=True)
         mask = None
         if min(lengths) < x.shape[1]:
-            ends = memory.upload(torch.tensor(lengths), x.device)[:, None]
-            hidden = (torch.arange(x.shape[1], device=x.device) >= ends)[:, None, None, :]
-            # What is added to scores: of a mask of truth values each layer would make that anew.
-            mask = torch.zeros_like(hidden, dtype=x.dtype).masked_fill_(hidden, -torch.inf)
+            mask = _mask(x, memory.upload(torch.tensor(lengths), x.device))
         return self.embeddings(x, mask)
 
     def embeddings(self, x: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
@@ -140,6 +197,13 @@ class WindowedEncoder(Encoder):
         """Return the last layer's states (W, n, d_model) to embeddings (W, n, output_dim)."""
         first, second = self._projections
         return second(self._activation(first(self._norm(x))))
+
+
+def _mask(x: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+    """Return what is added to the scores of states (W, n, d) of which the first `lengths` (W,) exist: of truth values
+    each layer would make that anew."""
+    hidden = (torch.arange(x.shape[1], device=x.device) >= lengths[:, None])[:, None, None, :]
+    return torch.zeros_like(hidden, dtype=x.dtype).masked_fill_(hidden, -torch.inf)
 
 
 def attention_inputs(layer: Layer, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -10,6 +10,7 @@ from torch.testing import assert_close
 from asr_server import demo
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.sdk import Qwen3ASRForConditionalGeneration
+from asr_server.engine.torch.passes_test import traced
 
 pytestmark = pytest.mark.torch
 
@@ -85,6 +86,19 @@ def test_a_batch_of_clips_is_each_clip_alone(encode):
     together = encode([_mel(n) for n in LENGTHS])
     for frames, got in zip(LENGTHS, together, strict=True):
         assert_close(got, encode([_mel(frames)])[0], atol=2e-5, rtol=1e-4)
+
+
+def test_recorded_passes_encode_as_others_do(tower, encode, monkeypatch):
+    """Windows of all lengths, more than are recorded together: what is replayed is padded, and nobody sees that."""
+    monkeypatch.setattr("asr_server.engine.qwen_asr.encoder._RECORDED_WINDOWS", (4, 2))
+    encoder = WindowedEncoder(copy.deepcopy(tower))
+    assert encoder.record(traced, lambda: None) == 2
+    monkeypatch.setattr(encoder, "_run", None)
+    for lengths in (LENGTHS, LENGTHS[:2], LENGTHS[3:4]):
+        found = iter(encoder([window for n in lengths for window in encoder.windows(_mel(n))]))
+        for frames, expected in zip(lengths, encode([_mel(n) for n in lengths]), strict=True):
+            got = torch.cat([next(found) for _ in encoder.windows(_mel(frames))])
+            assert_close(got, expected, atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("frames", LENGTHS)

@@ -2,6 +2,7 @@
 
 import gc
 import json
+import os
 import shutil
 
 import numpy as np
@@ -12,6 +13,7 @@ from asr_server import demo
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Finish, Utterance
+from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
 from asr_server.engine.qwen_asr.decoder import Choice
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.torch.language_model import LanguageModel
@@ -136,11 +138,11 @@ def _say(monkeypatch, ids):
 
     said = iter(ids)
 
-    def choices(chosen):
-        assert len(chosen) == 1
-        return [Choice(next(said), -0.5, -9.0)]
+    def choose(decoder, rows, proposals, following):
+        assert [len(own) for own in proposals] == [0]
+        return [[Choice(next(said), -0.5, -9.0)]]
 
-    monkeypatch.setattr("asr_server.engine.qwen_asr.decoder.choices", choices)
+    monkeypatch.setattr(CompiledDecoder, "_choose", choose)
 
 
 def test_a_loaded_model_is_not_walked_by_the_garbage_collector(make_engine):
@@ -235,16 +237,16 @@ def test_a_row_that_breaks_the_decoding_of_all_fails_alone(make_engine, clips, a
 
 
 def test_a_pass_that_fails_at_its_end_has_moved_no_row(make_engine, clips, alone, monkeypatch):
-    """The logits are where memory runs out first: the rows that stay seated repeat the pass as if it had not been."""
+    """The rows that stay seated repeat the pass as if it had not been."""
     engine = make_engine(8)
     decoder, faults = engine._runtime.decoder, [MemoryError()]
 
-    def head(states, original=decoder._head):
+    def choose(*given, original=decoder._choose):
         if faults and len(decoder.rows) == len(clips):
             raise faults.pop()
-        return original(states)
+        return original(*given)
 
-    monkeypatch.setattr(decoder, "_head", head)
+    monkeypatch.setattr(decoder, "_choose", choose)
     monkeypatch.setattr(engine, "_row_limit", RowLimit(8))
     done, _ = _collect(engine, [Utterance(clip) for clip in clips])
     assert not faults
@@ -337,7 +339,7 @@ def test_the_cache_is_planned_once_and_told(make_engine, run, clips):
     assert engine.info.slots == 8
     assert engine.info.kv_budget_mb > 0
     planned = engine._runtime.capacity.rows_bytes
-    assert 0 < engine._runtime.decoder.arena.nbytes <= planned
+    assert 0 < engine._runtime.decoder.nbytes <= planned
 
 
 def test_a_long_pass_says_that_it_moves(run, speech):
@@ -409,3 +411,49 @@ def test_a_loaded_model_has_run_once(monkeypatch):
     with pytest.raises(ZeroDivisionError):
         engine.load()
     assert not engine.loaded
+
+
+def test_rows_that_finish_within_a_second_publish_once(make_engine, run, clips, monkeypatch):
+    """The figures of the memory take half a millisecond of the thread that all rows wait for."""
+    engine, made = make_engine(), []
+    figures = engine._runtime.figures
+    monkeypatch.setattr(engine._runtime, "figures", lambda: made.append(1) or figures())
+    monkeypatch.setattr("asr_server.engine.qwen_asr.engine.time.monotonic", lambda: engine._published_s + 0.5)
+    run(engine, [Utterance(clip) for clip in clips])
+    assert made == []
+    monkeypatch.setattr("asr_server.engine.qwen_asr.engine.time.monotonic", lambda: engine._published_s + 1.5)
+    run(engine, [Utterance(clips[1])])
+    assert made == [1]
+
+
+@pytest.mark.parametrize(("set_before", "expected"), [(None, "expandable_segments:True"), ("backend:native",) * 2])
+def test_freed_memory_of_a_gpu_does_not_fall_to_pieces(monkeypatch, set_before, expected):
+    """torch's allocator is told before it is imported, unless the operator has set it."""
+    monkeypatch.setattr(os, "environ", {**os.environ, "PYTORCH_ALLOC_CONF": set_before})
+    if set_before is None:
+        del os.environ["PYTORCH_ALLOC_CONF"]
+    QwenEngine(Plan("qwen", "demo", "cpu", "float32", 1, 0, ())).load()
+    assert os.environ["PYTORCH_ALLOC_CONF"] == expected
+
+
+def test_on_a_gpu_the_first_passes_continue_a_session_verify_a_draft_and_draw(monkeypatch):
+    """Kernels are loaded when they are first used, and not in the first partial."""
+    engine, continued, drawn = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 0, ())), [], []
+    engine.load()
+    runtime, draw = engine._runtime, torch.multinomial
+    with monkeypatch.context() as patched:
+        patched.setattr(type(runtime._parts), "device", torch.device("cuda"))
+        batches = runtime.warm_up_batches
+    monkeypatch.setattr(type(runtime), "warm_up_batches", batches)
+    monkeypatch.setattr(torch, "multinomial", lambda *given, **more: drawn.append(1) or draw(*given, **more))
+    seat = runtime.decoder.seat
+
+    def see(row, given, cached):
+        continued.append((cached is not None, len(row.proposal()) > 1))
+        seat(row, given, cached)
+
+    monkeypatch.setattr(runtime.decoder, "seat", see)
+    engine._warm_up(runtime)
+    assert (True, True) in continued
+    assert drawn
+    assert len(runtime.prefix_cache) == 0

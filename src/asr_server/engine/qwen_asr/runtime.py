@@ -8,9 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import nn
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue
 from asr_server.core.setting_types import Dtype
 from asr_server.engine import cpu
@@ -59,6 +61,7 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
     """Weights with an encoder, a prompt builder and a decoder over them."""
 
     steps = "decode steps"
+    decoder: SlotDecoder | CompiledDecoder
 
     def __init__(
         self,
@@ -75,7 +78,8 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         self.answers = answer.AnswerReader(parts.tokenizer)
         decoder, planned, own = make_decoder(parts, limits, self.prompts.no_speech_id)
         self._options = (*options, *own)
-        super().__init__(decoder, planned, (self._encoder, decoder.model))
+        recorded = (decoder.record_prompts, self._encoder.record) if isinstance(decoder, SlotDecoder) else ()
+        super().__init__(decoder, planned, (self._encoder, decoder.model), recorded)
         self.prefix_cache = PrefixCache(limit_bytes=planned.prefix_cache_bytes)
         self._audio = encoder.audio(LogMel(parts.processor.feature_extractor, self._encoder.device), self.prefix_cache)
 
@@ -107,16 +111,23 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         return held
 
     @property
-    def warm_up_batches(self) -> tuple[tuple[float, int], ...]:
-        """Return the batches to run once before the model counts as loaded: seconds of audio, and rows.
+    def warm_up_batches(self) -> list[list[Utterance]]:
+        """Return the batches to run once before the model counts as loaded.
 
         On a CPU the first pass alone takes longer than those after it. On a GPU kernels are loaded, and chosen, for
-        each kind of shape: prompts of some lengths, and steps of ever more rows.
+        each kind of shape: prompts of some lengths, steps of ever more rows, a session that goes on with a draft, and
+        chance.
         """
+        alone = _silence(1.0)
         if self._parts.device.type == "cpu":
-            return ((1.0, 1),)
-        sizes = [2**n for n in range(1, 9) if 2**n < self.capacity.rows]
-        return ((1.0, 1), (8.0, 1), (30.0, 1), *((1.0, rows) for rows in sizes), (1.0, self.capacity.rows))
+            return [[alone]]
+        sizes = [1, *(2**n for n in range(1, 9) if 2**n < self.capacity.rows), self.capacity.rows]
+        words = self.prompts.answer("one two three four five six seven eight", "English", forced=False)
+        return [
+            *([alone] * rows for rows in sizes),
+            *([_silence(seconds, draft=words, session="warm-up")] for seconds in (8.1, 9.0, 30.0)),
+            [_silence(1.0, temperature=1.0)],
+        ]
 
     @torch.inference_mode()
     def prepare(self, work: Utterance, budget: int) -> Prepared:
@@ -231,14 +242,15 @@ def _compiled(
 ) -> Made:
     """Make the decoder of a CPU."""
     from asr_server.engine.openvino import eight_bits
-    from asr_server.engine.openvino.compiled_text import CompiledText, Form
+    from asr_server.engine.openvino.compiled_text import PAGE, CompiledText, Form
     from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
 
     form = Form(bool(plan.quantize), plan.dtype == Dtype.BFLOAT16, plan.cpu_threads)
     keep = partial(eight_bits.kept, plan.state_dir, eight_bits.key(directory))
     model = CompiledText(parts.text, parts.head.weight, form, keep, on_progress)
     parts.text.layers = nn.ModuleList()  # the graph has its own
-    planned = plan_capacity(parts.device, model.token_bytes, limits, parts.tower, parts.text, parts.head)
+    planned = plan_capacity(parts.device, model.page_bytes // PAGE, limits, parts.tower, parts.text, parts.head)
+    planned = replace(planned, rows_bytes=planned.rows_bytes // model.page_bytes * model.page_bytes)
     return CompiledDecoder(model, parts.end_ids, planned, no_speech_id), planned, model.options
 
 
@@ -254,6 +266,10 @@ def aligner_bytes(plan: Plan, item_bytes: int) -> int:
 def _windowed(parts: loading.Parts, make_linear: MakeLinear) -> LoadedEncoder:
     encoder = WindowedEncoder(parts.tower, make_linear)
     return LoadedEncoder(encoder, partial(WindowedAudio, encoder))
+
+
+def _silence(seconds: float, **given: Any) -> Utterance:
+    return Utterance(np.zeros(int(seconds * SAMPLE_RATE), np.float32), **given)
 
 
 def _prompt_tokens(prepared: Prepared) -> int:

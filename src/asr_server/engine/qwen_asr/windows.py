@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from asr_server.engine.torch.passes import Capture
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
@@ -39,6 +41,10 @@ class Encoder(ABC):
     @abstractmethod
     def __call__(self, windows: Sequence[Window]) -> list[torch.Tensor]:
         """Embeddings (tokens, output_dim) of each window, on the device and in the format of the language model."""
+
+    def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
+        """Record passes, if this encoder can, and return how many. `on_each` is called before each."""
+        return 0
 
     def tokens(self, frames: int) -> int:
         """Return how many tokens a clip of that many mel frames becomes."""

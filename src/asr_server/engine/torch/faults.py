@@ -11,8 +11,9 @@ from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, Mo
 
 # Codes of cudaError_t in `torch.AcceleratorError`; HIP's are the same. Memory that torch's allocator did not ask for:
 _MEMORY = 2
-# A call that was refused before anything ran: wrong arguments, too many resources for one launch, not supported.
-_REFUSED = frozenset({1, 9, 98, 701, 720, 801})
+# A call that was refused before anything ran: wrong arguments, too many resources for one launch, not supported; or
+# what cannot be recorded as a graph.
+_REFUSED = frozenset({1, 9, 98, 701, 720, 801, *range(900, 909)})
 # No device that could be used: not initialised, driver too old, busy, absent, no kernels for it, versions that differ.
 _UNAVAILABLE = frozenset({3, 35, 46, 100, 101, 209, 802, 803, 804})
 # All other codes, such as 700 (illegal memory access), 710 (assertion in a kernel), 719 (launch failure) and 214 (ECC):

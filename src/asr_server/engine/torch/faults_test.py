@@ -130,6 +130,8 @@ def _cpu_allocation():
         (MemoryError(), EngineOutOfMemory),
         (_cpu_allocation(), EngineOutOfMemory),
         (_cuda(1, "invalid argument"), TranscriptionFailed),
+        (_cuda(900, "operation not permitted when stream is capturing"), TranscriptionFailed),
+        (_cuda(908, "attempt to terminate a thread-local capture from another thread"), TranscriptionFailed),
         (_cuda(701, "too many resources requested for launch"), TranscriptionFailed),
         (RuntimeError("CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasGemmEx`"), TranscriptionFailed),
         (RuntimeError("The size of tensor a (3) must match the size of tensor b (4)"), TranscriptionFailed),

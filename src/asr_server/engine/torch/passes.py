@@ -152,35 +152,77 @@ class TokenSpan:
     count: int  # tokens from there on
 
 
+@dataclass(frozen=True, slots=True)
+class PassShape:
+    """The sizes of a pass's attention, of which there are few."""
+
+    batch: int  # rows with padding
+    query: int  # tokens of each row with padding
+    width: int  # columns that they look at
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of all rows with padding."""
+        return self.batch * self.query
+
+    @classmethod
+    def of(cls, arena: Arena, spans: Sequence[TokenSpan]) -> PassShape:
+        """Return the shape of a pass of these tokens."""
+        batch = min(_power_of_two(len(spans)), arena.slots - spans[0].slot)
+        width = min(rounded(max(span.start + span.count for span in spans)), arena.columns)
+        return cls(batch, padded_query(max(span.count for span in spans)), width)
+
+
+def padded_query(count: int) -> int:
+    """Return the number of queries that `count` tokens of a row are padded to."""
+    return next((query for query in _QUERIES if query >= count), 0) or rounded(count)
+
+
 class Layout:
     """Tokens of rows in neighbouring slots, packed one after the other, in the host's memory.
 
     They are packed, so that only attention pays for rows of different lengths. `ids`: those of the tokens, if they are
     not given as embeddings. Rows and queries are padded to few different shapes. Padding looks at something that is
-    there, and nobody looks at what comes of it.
+    there, and nobody looks at what comes of it. `padded`: there are as many tokens as the shape has, as in a recorded
+    pass, and not as many as the rows have. `by_rows`: the slots are numbers too, so that a recorded pass takes any.
 
     `numbers` (n,) int64, in parts of `lengths`: ids, positions, columns, slots, the token at each padded place, the
-    place of each token.
+    place of each token, the slots of the rows.
     """
 
-    def __init__(self, arena: Arena, spans: Sequence[TokenSpan], ids: Sequence[int] = ()) -> None:
-        counts = [span.count for span in spans]
-        self.first = spans[0].slot
-        self.batch = min(_power_of_two(len(spans)), arena.slots - self.first)
-        self.query = next((query for query in _QUERIES if query >= max(counts)), 0) or rounded(max(counts))
-        self.width = min(rounded(max(span.start + span.count for span in spans)), arena.columns)
-        # With single tokens, rows are padded here and not in attention: a step then has one of few numbers of tokens.
-        padding = self.batch - len(spans) if self.query == 1 else 0
-        dummies, last = self.first + len(spans) + np.arange(padding), np.full(padding, arena.columns - 1)
-        slots = np.concatenate([*(np.full(span.count, span.slot) for span in spans), dummies])
-        where = [np.arange(span.start, span.start + span.count) for span in spans]
-        places = _places(counts, self.batch, self.query) if self.query > 1 else (dummies[:0], dummies[:0])
+    def __init__(
+        self,
+        arena: Arena,
+        spans: Sequence[TokenSpan],
+        ids: Sequence[int] = (),
+        *,
+        padded: bool = False,
+        by_rows: bool = False,
+    ) -> None:
+        self.first, self.shape = spans[0].slot, PassShape.of(arena, spans)
+        starts, counts = (np.array(numbers) for numbers in zip(*((s.start, s.count) for s in spans), strict=True))
+        row_of = np.repeat(np.arange(len(spans)), counts)
+        tokens = np.arange(len(row_of))
+        within = tokens - np.repeat(counts.cumsum() - counts, counts)
+        # Single tokens are always padded here, and not in attention: a step then has one of few numbers of tokens.
+        single = self.shape.query == 1
+        padding = self.shape.tokens - len(tokens) if single or padded else 0
+
+        def filled(part: NDArray[np.int64], value: int) -> NDArray[np.int64]:
+            return np.concatenate([part, np.full(padding, value)])
+
+        places = row_of * self.shape.query + within
+        gather = np.zeros(0 if single else self.shape.tokens, np.int64)
+        if not single:
+            gather[places] = tokens
         parts = [
-            np.array([*ids, *[0] * padding] if ids else ids),
-            np.concatenate([*where, np.zeros(padding)]),
-            np.concatenate([*where, last]),
-            slots,
-            *places,
+            filled(np.array(ids, np.int64), 0) if len(ids) else tokens[:0],
+            filled(within + starts[row_of], 0),
+            filled(within + starts[row_of], arena.columns - 1),
+            filled(row_of + self.first, self.first),
+            gather,
+            tokens[:0] if single else filled(places, 0),
+            np.minimum(np.arange(self.shape.batch) + self.first, arena.slots - 1) if by_rows else tokens[:0],
         ]
         self.lengths = [len(part) for part in parts]
         self.numbers = torch.from_numpy(np.concatenate(parts).astype(np.int64))
@@ -195,8 +237,8 @@ class Pass:
             # One transfer for all: on a GPU each small one costs as much as a layer.
             numbers = memory.upload(layout.numbers, arena.device)
         self._arena, self._first = arena, layout.first
-        self.batch, self.query, self.width = layout.batch, layout.query, layout.width
-        self.ids, self.positions, *self._at, self._gather, self._scatter = numbers.split(layout.lengths)
+        self.batch, self.query, self.width = layout.shape.batch, layout.shape.query, layout.shape.width
+        self.ids, self.positions, *self._at, self._gather, self._scatter, self._rows = numbers.split(layout.lengths)
         self._mask = self._visible(arena.dtype)
 
     def _visible(self, dtype: torch.dtype) -> torch.Tensor:
@@ -219,7 +261,11 @@ class Pass:
         held = self._arena.layer(layer)
         held[0, slots, :, columns] = k
         held[1, slots, :, columns] = v
-        keys, values = held[:, self._first : self._first + self.batch, :, : self.width]
+        seen = held[:, :, :, : self.width]
+        if len(self._rows):
+            keys, values = seen.index_select(1, self._rows)  # copied: of few rows, that is little next to their layers
+        else:
+            keys, values = seen[:, self._first : self._first + self.batch]
         if self.query > 1:
             q = q[self._gather]
         q = q.view(self.batch, self.query, *k.shape[1:2], -1, k.shape[-1]).transpose(1, 2)
@@ -228,25 +274,17 @@ class Pass:
         return out[self._scatter] if self.query > 1 else out
 
 
-def _places(counts: Sequence[int], batch: int, query: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return for each place of (batch, query) the token there, the first one where there is none, and for each token
-    its place."""
-    tokens, places, begin = np.zeros((batch, query), np.int64), [], 0
-    for row, count in enumerate(counts):
-        tokens[row, :count] = np.arange(begin, begin + count)
-        places.append(row * query + np.arange(count))
-        begin += count
-    return tokens.ravel(), np.concatenate(places)
-
-
 def _power_of_two(number: int) -> int:
     return 1 << (number - 1).bit_length()
 
 
 # Steps of rows up to this length are recorded, five minutes of audio: longer ones are rare, and delay every load.
-_WIDEST = 4096
-# Hidden states of tokens, and what follows each.
-Computed = tuple[torch.Tensor, torch.Tensor]
+# Prompts and drafts are those of spans and of utterances, half a minute.
+_WIDEST, _WIDEST_PROMPT = 4096, 1024
+# The most rows whose prompts are recorded together, and the padded queries: more tokens keep a GPU busy by themselves.
+_PROMPT_ROWS, _PROMPT_QUERIES = (1, 2, 4), (64, 256, 512)
+# What a pass computes, the last hidden states of its tokens first.
+Computed = tuple[torch.Tensor, ...]
 # Takes a function of tensors that stay where they are. Returns another that runs the same operations on what these
 # hold by then, and what it computes into.
 Capture = Callable[[Callable[[], Computed]], tuple[Callable[[], None], Computed]]
@@ -254,51 +292,100 @@ Capture = Callable[[Callable[[], Computed]], tuple[Callable[[], None], Computed]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Recorded:
-    """A recorded step."""
+    """A recorded pass."""
 
     numbers: torch.Tensor  # a layout's, which `replay` reads
     replay: Callable[[], None]
     computed: Computed  # what `replay` writes
 
 
-class StepGraphs:
-    """Steps of one token a row, for each padded number of rows and width, over an arena as it is divided now."""
+def step_shapes(arena: Arena) -> list[PassShape]:
+    """Return the shapes of steps to record: of one token a row, and of proposals of drafts."""
+    batches = {min(1 << n, arena.slots) for n in range(arena.slots.bit_length() + 1)}
+    return [
+        PassShape(batch, query, width)
+        for query in _QUERIES[:3]
+        for batch in batches
+        for width in _longest(arena)
+        if query == 1 or width <= _WIDEST_PROMPT
+    ]
+
+
+def prompt_shapes(arena: Arena) -> list[PassShape]:
+    """Return the shapes of prompts to record."""
+    return [
+        PassShape(batch, query, width)
+        for query in _PROMPT_QUERIES
+        for batch in _PROMPT_ROWS
+        for width, longest in _longest(arena).items()
+        if batch <= arena.slots and query <= longest and width <= _WIDEST_PROMPT
+    ]
+
+
+def _longest(arena: Arena) -> dict[int, int]:
+    """Return the longest rows of each width that passes have; one column of a slot is never a row's."""
+    return {min(rounded(tokens), arena.columns): tokens for tokens in range(1, min(arena.columns, _WIDEST + 1))}
+
+
+class PassGraphs:
+    """Passes recorded by their shapes, over an arena as it is divided now.
+
+    `compute` is given the pass, and the embeddings of its tokens if `embeds` (most tokens, d) has room for them: then
+    these are prompts, of rows in any slots. Without, rows begin at the first slot.
+    """
 
     def __init__(
-        self, arena: Arena, compute: Callable[[Pass], Computed], capture: Capture, on_each: Callable[[], None]
+        self,
+        arena: Arena,
+        compute: Callable[[Pass, torch.Tensor | None], Computed],
+        shapes: Sequence[PassShape],
+        capture: Capture,
+        on_each: Callable[[], None],
+        *,
+        embeds: torch.Tensor | None = None,
     ) -> None:
-        self._arena = arena
+        self._arena, self._embeds = arena, embeds
         self._division = arena.slots, arena.columns
-        # The longest rows of each width that passes have; one column of a slot is never a row's.
-        longest = {min(rounded(tokens), arena.columns): tokens for tokens in range(1, min(arena.columns, _WIDEST + 1))}
-        batches = {min(1 << n, arena.slots) for n in range(arena.slots.bit_length() + 1)}
-        self._recorded: dict[tuple[int, int], _Recorded] = {}
+        self._recorded: dict[PassShape, _Recorded] = {}
+        longest = _longest(arena)
         # The largest first: the others find room in its memory.
-        for batch in sorted(batches, reverse=True):
-            for width, tokens in sorted(longest.items(), reverse=True):
-                on_each()
-                spans = [TokenSpan(slot, tokens - 1, 1) for slot in range(batch)]
-                self._recorded[batch, width] = _record(arena, Layout(arena, spans, [0] * batch), compute, capture)
+        for shape in sorted(shapes, key=lambda shape: (shape.tokens, shape.width), reverse=True):
+            on_each()
+            spans = [TokenSpan(slot, longest[shape.width] - shape.query, shape.query) for slot in range(shape.batch)]
+            self._recorded[shape] = self._record(spans, compute, capture)
 
     def __len__(self) -> int:
         return len(self._recorded)
 
-    def run(self, layout: Layout) -> Computed | None:
-        """Return what the step computes, which the next one overwrites; None if it was not recorded."""
-        if layout.query > 1 or (self._arena.slots, self._arena.columns) != self._division:
+    def run(
+        self, spans: Sequence[TokenSpan], ids: Sequence[int] = (), embeds: torch.Tensor | None = None
+    ) -> Computed | None:
+        """Return what the pass computes, with padding behind its tokens, which the next one overwrites; None if it was
+        not recorded."""
+        recorded = self._recorded.get(PassShape.of(self._arena, spans))
+        elsewhere = self._embeds is None and spans[0].slot > 0
+        if recorded is None or elsewhere or (self._arena.slots, self._arena.columns) != self._division:
             return None
-        recorded = self._recorded.get((layout.batch, layout.width))
-        if recorded is None:
-            return None
+        layout = self._layout(spans, ids)
         recorded.numbers.copy_(layout.numbers)
+        if embeds is not None and self._embeds is not None:
+            self._embeds[: len(embeds)] = embeds
+            # A number that is none would reach the columns that padding is written to.
+            self._embeds[len(embeds) : layout.shape.tokens] = 0
         recorded.replay()
         return recorded.computed
 
+    def _record(
+        self, spans: Sequence[TokenSpan], compute: Callable[[Pass, torch.Tensor | None], Computed], capture: Capture
+    ) -> _Recorded:
+        tokens = sum(span.count for span in spans)
+        embeds = self._embeds[:tokens] if self._embeds is not None else None
+        layout = self._layout(spans, [0] * tokens if embeds is None else ())
+        numbers = layout.numbers.to(self._arena.device)
+        return _Recorded(numbers, *capture(lambda: compute(Pass(self._arena, layout, numbers), embeds)))
 
-def _record(arena: Arena, layout: Layout, compute: Callable[[Pass], Computed], capture: Capture) -> _Recorded:
-    numbers = layout.numbers.to(arena.device)
-    replay, computed = capture(lambda: compute(Pass(arena, layout, numbers)))
-    return _Recorded(numbers, replay, computed)
+    def _layout(self, spans: Sequence[TokenSpan], ids: Sequence[int]) -> Layout:
+        return Layout(self._arena, spans, ids, padded=True, by_rows=self._embeds is not None)
 
 
 class CudaCapture:

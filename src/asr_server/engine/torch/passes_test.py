@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
+from loguru import logger
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
@@ -106,15 +107,15 @@ def traced(run):
 
 
 def _recorded(engine, monkeypatch):
-    """Records the steps of an engine; returns the shapes of steps that are not replayed from now on."""
+    """Records the passes of an engine; returns the shapes of those that are not replayed from now on."""
     eager, made = [], Pass.__init__
+    decoder = engine._runtime.decoder
     with torch.inference_mode():
-        assert engine._runtime.decoder.record(traced, lambda: None) > 1
+        assert min(record(traced, lambda: None) for record in (decoder.record, decoder.record_prompts)) > 1
 
     def see(self, arena, layout, numbers=None):
         made(self, arena, layout, numbers)
-        if layout.query == 1:
-            eager.append((layout.batch, layout.width))
+        eager.append(layout.shape)
 
     monkeypatch.setattr(Pass, "__init__", see)
     return eager
@@ -136,7 +137,22 @@ def test_recorded_steps_answer_as_others_do(engine, run, clips, alone, monkeypat
         assert got.ids == expected.ids
         assert got.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
         assert got.no_speech_prob == pytest.approx(expected.no_speech_prob, abs=1e-3)
-    assert not [width for _, width in eager if width <= 256]
+    assert not [shape for shape in eager if shape.width <= 256]
+
+
+def test_proposals_and_prompts_are_replayed_too(engine, run, clips, alone, monkeypatch):
+    """With 50 speakers nearly every step has a proposal, and every partial a prompt."""
+    clip, expected = clips[0], alone[0]
+    works = [Utterance(clip, draft=(*expected.ids[:3], 5, *expected.ids[4:])), Utterance(clip, draft=expected.ids)]
+    eager = _recorded(engine, monkeypatch)
+    engine.admit(7, Utterance(clips[1]))  # the prompts of the others are not in the first slots
+    while not engine._runtime.decoder.decoding:
+        list(engine.step())
+    for got in run(engine, works):
+        assert got.ids == expected.ids
+        assert got.passes < len(expected.ids)
+        assert got.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
+    assert not eager
 
 
 def test_a_sampled_row_reads_what_was_replayed(engine, run, clips, monkeypatch):
@@ -151,6 +167,7 @@ def test_a_sampled_row_reads_what_was_replayed(engine, run, clips, monkeypatch):
 def test_steps_over_another_division_are_made_until_the_long_row_has_left(clips, monkeypatch):
     """A long row needs a longer slot than those in which steps were recorded. The row beside it is replayed again."""
     monkeypatch.setattr("asr_server.engine.torch.memory.ROW_TOKENS", 260)
+    monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST_PROMPT", 256)
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 8, ()))
     engine.load()
     monkeypatch.setattr(engine._runtime.decoder, "_end_ids", frozenset())
@@ -200,3 +217,24 @@ def test_a_gpu_that_cannot_record_stops_the_load(monkeypatch, error, expected):
     with pytest.raises(expected, match="USE_CUDA_GRAPHS" if expected is ModelUnavailable else "memory"):
         engine.load()
     assert not engine.loaded
+
+
+def test_a_gpu_that_records_steps_alone_is_used_so(run, clips, alone, monkeypatch):
+    """What cannot be recorded of prompts and of the encoder is run as it is, and a warning says so."""
+    engine, lines, recorded = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 2, 0, ())), [], []
+    engine.load()
+
+    def refuses(run):
+        recorded.append(run)
+        error = torch.AcceleratorError("CUDA error: operation not permitted when stream is capturing")
+        error.error_code = 900
+        raise error
+
+    monkeypatch.setattr("asr_server.engine.torch.row_runtime.CudaCapture", lambda device: refuses)
+    monkeypatch.setattr(engine._runtime.decoder, "record", lambda capture, on_each: 1)
+    sink = logger.add(lines.append, format="{level} {message}", level="WARNING")
+    engine._runtime.record(lambda: None)
+    logger.remove(sink)
+    assert len(recorded) == len(lines) == 2
+    assert all("passes are not recorded" in line for line in lines)
+    assert run(engine, [Utterance(clips[0])])[0].ids == alone[0].ids

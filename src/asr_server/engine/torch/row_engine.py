@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 # Passes without a failure after which twice as many rows are tried: those of about one short answer.
 _RECOVERY_PASSES = 64
+# Rows that may be seated before one that has no room yet: about those that are in a batch when it comes.
+_MOST_OVERTAKING = 32
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -60,6 +62,8 @@ class Admitted(Generic[P, R]):
     prepared: P  # the item as the runtime takes it
     urgent: bool = False  # it goes before work that is not
     row: R | None = None  # None while it has no slot
+    lacks_room: bool = False  # it could not be seated, and others may go before it
+    overtaken: int = 0  # rows that were seated before it meanwhile
 
 
 W = TypeVar("W", bound=Admitted[Any, Any])
@@ -119,7 +123,7 @@ class RowEngine(ABC, Generic[T, W]):
     @property
     def free_slots(self) -> int:
         """Return how many more rows the next steps can start; 0 while as much waits as one step may prefill."""
-        return self._slots_beside([work for work in self._work.values() if _waits(work)])
+        return self._slots_beside([work for work in self._work.values() if _waits(work) and not work.lacks_room])
 
     @property
     def urgent_slots(self) -> int:
@@ -144,6 +148,8 @@ class RowEngine(ABC, Generic[T, W]):
         # process on the same cores that made a 7 s clip take 2.6 s instead of 40 ms (2 cores, 2026-11). Read at the
         # first import of torch.
         settings.prefer("OMP_WAIT_POLICY", "PASSIVE")
+        # Passes and what is kept of sessions vary in size for hours: without it, freed memory of a GPU falls to pieces.
+        settings.prefer("PYTORCH_ALLOC_CONF", "expandable_segments:True")
         load = self._loader()
         from asr_server.engine.torch import faults
 
@@ -241,13 +247,26 @@ class RowEngine(ABC, Generic[T, W]):
         return RowFailed(key, error)
 
     def _seat(self, runtime: T) -> Iterator[Outcome]:
-        """Give slots to what waits, urgent rows first and else in the order of admission, while it fits."""
+        """Give slots to what waits, urgent rows first and else in the order of admission, while it fits.
+
+        A long row has room once others have left. Until then some that fit go before it.
+        """
         waiting = (work for work in self._work.values() if work.row is None)
+        passed = list[W]()
         for work in sorted(waiting, key=lambda work: not work.urgent):
             if len(runtime.decoder.rows) >= self._row_limit.rows:
                 return
             if not runtime.decoder.fits(runtime.row_tokens(work.prepared)):
-                return
+                passed.append(work)
+            for other in passed:
+                other.lacks_room = other.overtaken < _MOST_OVERTAKING
+                if not other.lacks_room:
+                    return  # it is the next, and keeps others from being admitted until then
+            if work in passed:
+                continue
+            work.lacks_room = False
+            for other in passed:
+                other.overtaken += 1
 
             def seat(work: W = work) -> None:
                 work.row = runtime.seat(work.key, work.prepared, urgent=work.urgent)

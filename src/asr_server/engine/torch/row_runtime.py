@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -13,23 +14,29 @@ from torch import nn
 
 from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, TranscriptionFailed
 from asr_server.engine.torch import faults, memory
-from asr_server.engine.torch.passes import CudaCapture
-from asr_server.engine.torch.slots import NoRoom, Slots, Slotted
+from asr_server.engine.torch.passes import Capture, CudaCapture
+from asr_server.engine.torch.slots import NoRoom, Rows, Slotted
 
 P = TypeVar("P")
 R = TypeVar("R", bound=Slotted)
+# Records passes with a `Capture`, calling a function before each, and returns how many.
+Recorder = Callable[[Capture, Callable[[], None]], int]
 
 
 class RowRuntime(ABC, Generic[P, R]):
     """Weights with what runs them over rows `R`, each made of a prepared item `P`. Lives as long as the weights do.
 
-    `slow`: the parts that call their `on_layer` inside of passes that may take long.
+    `slow`: the parts that call their `on_layer` inside of passes that may take long. `recorders`: what records more
+    passes than the decoder's, and returns how many.
     """
 
     steps = "steps"  # the name of what is recorded, for logs and messages
     fault: type[AsrError] = TranscriptionFailed  # the error of a row that provokes an exception
 
-    def __init__(self, decoder: Slots[R], planned: memory.Capacity, slow: Sequence[Any]) -> None:
+    def __init__(
+        self, decoder: Rows[R], planned: memory.Capacity, slow: Sequence[Any], recorders: Sequence[Recorder] = ()
+    ) -> None:
+        self._recorders = recorders
         self.decoder, self.capacity = decoder, planned
         self.prefill_policy = memory.PrefillPolicy()
         self._slow = slow
@@ -101,11 +108,22 @@ class RowRuntime(ABC, Generic[P, R]):
 
     @torch.inference_mode()
     def record(self, on_each: Callable[[], None]) -> None:
-        """Record passes as CUDA graphs, before the first row. Raises what a pass raises."""
-        began_s = time.perf_counter()
-        count = self.decoder.record(CudaCapture(self.decoder.model.device), on_each)
+        """Record passes as CUDA graphs, before the first row. Raises what the decoder's passes raise.
+
+        Of the others, those that cannot be recorded are run as without a recorder, and a warning says so.
+        """
+        began_s, capture = time.perf_counter(), CudaCapture(self.decoder.model.device)
+        counts = [self.decoder.record(capture, on_each)]
+
+        def record(recorder: Recorder) -> None:
+            counts.append(recorder(capture, on_each))
+
+        for recorder in self._recorders:
+            failure = self.attempt(partial(record, recorder))
+            if failure is not None:
+                logger.opt(exception=failure.__cause__).warning("passes are not recorded", reason=failure.message)
         took_s = round(time.perf_counter() - began_s, 1)
-        logger.info(f"{self.steps} recorded as CUDA graphs", count=count, took_s=took_s)
+        logger.info(f"{self.steps} recorded as CUDA graphs", count=sum(counts), took_s=took_s)
 
     @torch.inference_mode()
     def prefill(self, parts: Sequence[tuple[R, int]]) -> None:

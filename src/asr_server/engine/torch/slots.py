@@ -11,7 +11,21 @@ import torch
 from asr_server.engine.row import KeptTokens
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.memory import Capacity
-from asr_server.engine.torch.passes import Arena, AttentionShape, Capture, Layout, Pass, TokenSpan, rounded
+from asr_server.engine.torch.passes import (
+    Arena,
+    AttentionShape,
+    Capture,
+    Layout,
+    Pass,
+    PassGraphs,
+    TokenSpan,
+    padded_query,
+    rounded,
+)
+
+# Places of queries and columns, with padding, that the rows of one pass over prompts may have: each takes some bytes of
+# the mask and some time in each layer.
+_MOST_PLACES = 2**24
 
 
 class NoRoom(MemoryError):
@@ -73,8 +87,10 @@ R = TypeVar("R", bound=Slotted)
 class Rows(ABC, Generic[R]):
     """Rows with their keys and values: those that decode, and those whose prompt is not at its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: Any) -> None:
+        self.model = model  # with `device` and `dtype`
         self.rows: list[R] = []
+        self._prompts: PassGraphs | None = None  # recorded passes over prompts
 
     @abstractmethod
     def fits(self, tokens: int, rows: int = 1) -> bool:
@@ -96,6 +112,10 @@ class Rows(ABC, Generic[R]):
     def drop(self, row: R) -> None:
         """Take a row out."""
 
+    def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
+        """Record passes, before any row is seated, and return how many. `on_each` is called before each."""
+        return 0
+
     @property
     def decoding(self) -> list[R]:
         """Rows that `step` moves."""
@@ -104,9 +124,10 @@ class Rows(ABC, Generic[R]):
     def next_input(self, tokens: int) -> list[tuple[R, int]]:
         """Return rows whose prompts should be run next, and how many tokens of each, about `tokens` in all.
 
-        Rows whose prompts are then at their end are first.
+        Rows whose prompts are then at their end are first. All are padded to the longest: those that would make this
+        expensive wait for another pass.
         """
-        left, found = tokens, list[tuple[R, int]]()
+        left, query, width, found = tokens, 0, 0, list[tuple[R, int]]()
         waiting = [(row, row.input) for row in self.rows if row.input is not None]
         for row, given in sorted(waiting, key=lambda pair: (not pair[0].urgent, pair[0].key)):
             count = given.left
@@ -116,6 +137,10 @@ class Rows(ABC, Generic[R]):
                 count = given.left if count < 1 and not found else count
             if count < 1 or left < 1:
                 break
+            longest, widest = max(query, padded_query(count)), max(width, rounded(row.length + count))
+            if found and (len(found) + 1) * longest * widest > _MOST_PLACES:
+                continue
+            query, width = longest, widest
             found.append((row, count))
             left -= count
         return sorted(found, key=lambda pair: pair[1] < _left(pair[0]))
@@ -125,15 +150,10 @@ class Slots(Rows[R]):
     """Rows sit in slots 0..n-1 without a gap, those that decode before those whose prompt is not at its end."""
 
     def __init__(self, model: LanguageModel, capacity: Capacity) -> None:
-        super().__init__()
-        self.model = model
+        super().__init__(model)
         self._capacity = capacity
         shape = AttentionShape.of(model.config)
         self.arena = Arena(shape, capacity.tokens, device=model.device, dtype=model.dtype)
-
-    @abstractmethod
-    def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
-        """Record passes, before any row is seated, and return how many. `on_each` is called before each."""
 
     @abstractmethod
     def _begin(self, rows: Sequence[R], states: Sequence[torch.Tensor]) -> Callable[[], None]:
@@ -171,9 +191,10 @@ class Slots(Rows[R]):
         spans = [TokenSpan(slot, row.length, count) for slot, (row, count) in enumerate(parts, first)]
         inputs = [row.input for row, _ in parts if row.input is not None]
         embeds = torch.cat([given.ready[:count] for given, (_, count) in zip(inputs, parts, strict=True)])
-        aim = Pass(self.arena, Layout(self.arena, spans))
-        hidden = self.model(embeds, aim.positions, aim.attend).split([count for _, count in parts])
-        ended = [(row, states) for (row, count), states in zip(parts, hidden, strict=True) if count == _left(row)]
+        recorded = self._prompts.run(spans, embeds=embeds) if self._prompts is not None else None
+        hidden = recorded[0][: len(embeds)] if recorded is not None else self._run(embeds, spans)
+        states_of = hidden.split([count for _, count in parts])
+        ended = [(row, states) for (row, count), states in zip(parts, states_of, strict=True) if count == _left(row)]
         note = self._begin([row for row, _ in ended], [states for _, states in ended])
         # From here on nothing fails: a pass that does has moved no row, and may be tried again.
         for given, (row, count) in zip(inputs, parts, strict=True):
@@ -182,6 +203,10 @@ class Slots(Rows[R]):
         for row, _ in ended:
             row.input = None
         note()
+
+    def _run(self, embeds: torch.Tensor, spans: Sequence[TokenSpan]) -> torch.Tensor:
+        aim = Pass(self.arena, Layout(self.arena, spans))
+        return self.model(embeds, aim.positions, aim.attend)
 
     def drop(self, row: R) -> None:
         """Take a row out and close the gap."""

@@ -8,7 +8,7 @@ and the keys and values of the last tokens to go on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,6 +28,7 @@ from asr_server.engine.qwen_asr.windowed_audio import Clip, CopyKv, LoadedEncode
 from asr_server.engine.qwen_asr.windows import Window
 from asr_server.engine.row import KeptTokens
 from asr_server.engine.torch.linear import MakeLinear, plain, strided
+from asr_server.engine.torch.passes import Capture
 from asr_server.features.encoders.options import CAUSAL_KEY
 
 
@@ -165,6 +166,10 @@ class CausalEncoder(WindowedEncoder):
         super().__init__(tower, make_linear)
         self.left_tokens = int(getattr(tower.config, CAUSAL_KEY))
         self.frames_encoded = 0
+
+    def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
+        """Record nothing: its windows depend on what is kept of their streams."""
+        return 0
 
     def tokens(self, frames: int) -> int:
         """Return how many tokens a clip of that many mel frames becomes: those whose frames are all there."""
