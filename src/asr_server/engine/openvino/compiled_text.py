@@ -180,7 +180,7 @@ class CompiledText:
         matrix = lambda name, _: text_graph.in_eight_bits(*converted[name])  # noqa: E731
         graph = text_graph.build(text, head, shape, matrix if form.eight_bits else text_graph.own_format)
         on_progress()
-        self._compiled = form.compiled(graph)
+        self._compiled, self._converted = form.compiled(graph), converted
         self._request = self._compiled.create_infer_request()
         self._inputs = {one.get_any_name(): one for one in self._compiled.inputs}
 

@@ -42,14 +42,14 @@ def own_format(_: str, weights: Sequence[torch.Tensor]) -> ov.Node:
     """Return a matrix from weights in the format of the checkpoint."""
     weight = joined(weights)
     if weight.dtype == torch.float32:
-        return ops.constant(weight.numpy(), shared_memory=True)
+        return ops.constant(weight.numpy())
     own = {torch.bfloat16: ov.Type.bf16, torch.float16: ov.Type.f16}[weight.dtype]
-    tensor = ov.Tensor(weight.contiguous().view(torch.uint16).numpy(), list(weight.shape), own)
-    return ops.convert(ov.op.Constant(tensor, shared_memory=True), "f32")
+    numbers = ov.Tensor(weight.contiguous().view(torch.uint16).numpy(), list(weight.shape), own)
+    return ops.convert(ov.op.Constant(numbers, shared_memory=False), "f32")
 
 
 def in_eight_bits(integers: torch.Tensor, scale: torch.Tensor) -> ov.Node:
-    """Return a matrix from integers (out, in) and the scale of each output, (out, 1)."""
+    """Return a matrix from integers (out, in) and the scale of each output, (out, 1), which must outlive the graph."""
     whole = ops.convert(ops.constant(integers.numpy(), shared_memory=True), "f32")
     return ops.multiply(whole, ops.constant(scale.numpy(), shared_memory=True))
 

@@ -97,6 +97,11 @@ class Rows(ABC, Generic[R]):
         """True if `rows` more rows, the longest of `tokens`, can be seated now."""
 
     @abstractmethod
+    def seat(self, row: R, given: RowInput, cached: KeptTokens | None = None) -> None:
+        """Give a row its place. `given` is its prompt after the tokens whose keys and values are in `cached`, if
+        any."""
+
+    @abstractmethod
     def prefill(self, parts: Sequence[tuple[R, int]]) -> None:
         """Run a number of tokens of each of those rows' prompts, which must be ready, in one pass.
 
@@ -166,7 +171,7 @@ class Slots(Rows[R]):
         return total <= self._capacity.rows and self._division(total, tokens) is not None
 
     def seat(self, row: R, given: RowInput, cached: KeptTokens | None = None) -> None:
-        """Give a row a slot. `given` is its prompt after the tokens whose keys and values are in `cached`, if any."""
+        """See `Rows`."""
         slot, length = len(self.rows), cached.count if cached is not None else 0
         self._make_room(slot + 1, row.reserved)
         if cached is not None:

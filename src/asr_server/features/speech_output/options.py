@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from asr_server.core.settings import Settings
 from asr_server.engine import machine_options
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.feature import Asked, Placement, SharedModel
+from asr_server.engine.feature import TORCH, Asked, Placement, SharedModel
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr import checkpoint
 from asr_server.features.speech_output.engines import protocol
@@ -94,7 +94,7 @@ def models(asked: Asked, placement: Placement) -> dict[str, SharedModel]:
         return {}
     device, _ = machine_options.device(settings.device, capabilities, [])
     dtype, _ = machine_options.dtype(settings, device, capabilities)
-    quantize = machine_options.quantize(settings, device, capabilities, [], torch=True)
+    quantize = machine_options.quantize(settings, device, capabilities, [], runtime=TORCH)
     threads = machine_options.threads(settings.cpu_threads, capabilities, placement.share, torch=True)
     graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, [])
     return {

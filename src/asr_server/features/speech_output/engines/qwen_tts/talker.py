@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
+from asr_server.engine.row import KeptTokens
 from asr_server.engine.torch import memory
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.linear import MakeLinear, plain
@@ -182,7 +183,7 @@ class Talker(Slots[SpokenRow]):
         """Frames (n, codebooks) to the sums of their embeddings (n, d)."""
         return self.model.embed(frames[:, 0]) + self.predictor.embeds(frames[:, 1:])
 
-    def seat(self, row: SpokenRow, given: RowInput, cached: torch.Tensor | None = None) -> None:
+    def seat(self, row: SpokenRow, given: RowInput, cached: KeptTokens | None = None) -> None:
         """Give a sentence a slot, as `Slots.seat` does."""
         row.reserved = given.left + row.budget
         super().seat(row, given, cached)

@@ -1,0 +1,100 @@
+"""Matrices in 8 bits on disk: read again without being made, and made again where they are damaged."""
+
+import json
+
+import pytest
+import torch
+
+from asr_server.engine.openvino import eight_bits
+
+pytestmark = pytest.mark.torch
+
+NAME = "0123"
+
+
+@pytest.fixture
+def made():
+    """Return a function that makes two matrices and counts its calls."""
+    calls = []
+
+    def make():
+        calls.append(1)
+        weights = torch.randn(2, 40, 24, generator=torch.Generator().manual_seed(1))
+        return {str(n): eight_bits.integers(weight) for n, weight in enumerate(weights)}, {"matrices": 2}
+
+    make.calls = calls
+    return make
+
+
+def _same(found, expected):
+    return all(torch.equal(a, b) for name in expected for a, b in zip(found[name], expected[name], strict=True))
+
+
+def test_each_output_has_a_scale_of_its_own(monkeypatch):
+    """A large weight costs the other outputs no precision, whatever part of the matrix they are in."""
+    monkeypatch.setattr(eight_bits, "OUTPUTS", 3)
+    weight = torch.randn(10, 16, generator=torch.Generator().manual_seed(2))
+    weight[4] *= 1000
+    weight[7] = 0
+    whole, scale = eight_bits.integers(weight.bfloat16())
+    assert (whole.dtype, scale.shape) == (torch.int8, (10, 1))
+    off = (whole * scale - weight.bfloat16().float()).abs().amax(1)
+    assert (off <= weight.bfloat16().float().abs().amax(1) / 250).all()
+
+
+def test_a_second_load_makes_nothing(tmp_path, made):
+    """It reads what the first one has written, with its facts."""
+    first, second = (eight_bits.kept(tmp_path, NAME, made) for _ in range(2))
+    assert made.calls == [1]
+    assert _same(second[0], first[0])
+    assert first[1] == second[1] == {"matrices": 2}
+    assert [file.name for file in (tmp_path / eight_bits.FOLDER).iterdir()] == [NAME]
+
+
+@pytest.mark.parametrize("damage", ["cut", "changed", "no checksum", "empty", "no text"])
+def test_damaged_files_are_made_again(tmp_path, made, damage):
+    """A file that was cut off by a crash, or that a disk has changed, is not loaded."""
+    expected, _ = made()
+    eight_bits.kept(tmp_path, NAME, made)
+    weights, about = (tmp_path / eight_bits.FOLDER / NAME / name for name in ("weights.safetensors", "about.json"))
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    if damage == "cut":
+        weights.write_bytes(data[:-100])
+    elif damage == "changed":
+        weights.write_bytes(data)
+    elif damage == "no checksum":
+        about.write_text(json.dumps({"names": ["0", "1"], "facts": {}}))
+    else:
+        about.write_text("" if damage == "empty" else "{")
+    found, _ = eight_bits.kept(tmp_path, NAME, made)
+    assert len(made.calls) == 3
+    assert _same(found, expected)
+    eight_bits.kept(tmp_path, NAME, made)
+    assert len(made.calls) == 3
+
+
+def test_a_disk_that_cannot_be_written_costs_the_next_load_its_time(tmp_path, made, monkeypatch):
+    """The matrices are there, and the log says why they are not kept."""
+    log = []
+    monkeypatch.setattr(eight_bits.logger, "warning", lambda text, **_: log.append(text))
+    (tmp_path / eight_bits.FOLDER).write_text("a file where the folder should be")
+    found, facts = eight_bits.kept(tmp_path, NAME, made)
+    assert set(found) == {"0", "1"}
+    assert facts == {"matrices": 2}
+    assert any("are not kept" in line for line in log)
+
+
+def test_other_weights_have_another_name(tmp_path):
+    """Size or time of a file that changed, and files that are links to others."""
+    file = tmp_path / "model.safetensors"
+    file.write_bytes(b"1234")
+    names = {eight_bits.key(tmp_path)}
+    file.write_bytes(b"12345")
+    names.add(eight_bits.key(tmp_path))
+    (tmp_path / "blob").write_bytes(b"12345")
+    file.unlink()
+    file.symlink_to("blob")
+    names.add(eight_bits.key(tmp_path))
+    assert len(names) == 3
+    assert eight_bits.key(tmp_path) in names

@@ -1,0 +1,165 @@
+"""Rows in pages over a compiled graph, on the bundled checkpoint and on a random one of the released layout."""
+
+import numpy as np
+import pytest
+import torch
+
+from asr_server import demo
+from asr_server.core.audio import SAMPLE_RATE
+from asr_server.engine.feature import OPENVINO, TORCH, Plan
+from asr_server.engine.openvino import eight_bits
+from asr_server.engine.openvino.compiled_text import PAGE
+from asr_server.engine.protocol import Utterance
+from asr_server.engine.qwen_asr.engine import QwenEngine
+from tools.training.released_layout import random_checkpoint
+
+pytestmark = pytest.mark.torch
+
+
+def _loaded(model_id="demo", runtime=OPENVINO, rows=4, **values):
+    engine = QwenEngine(Plan("qwen", str(model_id), "cpu", "float32", rows, 0, (), runtime=runtime, **values))
+    engine.load()
+    return engine
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+def test_ids_in_float32_are_those_of_torch(run, clips, rows):
+    """The same weights, two runtimes: equal ids, and log-probabilities that rounding alone tells apart."""
+    utterances = [Utterance(clip) for clip in clips]
+    expected = run(_loaded(runtime=TORCH, rows=1), utterances)
+    for got, own in zip(run(_loaded(rows=rows), utterances), expected, strict=True):
+        assert got.ids == own.ids
+        assert got.logprobs == pytest.approx(own.logprobs, abs=1e-4)
+        assert got.no_speech_prob == pytest.approx(own.no_speech_prob, abs=1e-4)
+
+
+def test_the_released_layout_computes_what_torch_does(run, speech, monkeypatch):
+    """Heads of another size than the hidden states divided among them, and weights in bfloat16."""
+    monkeypatch.setattr("asr_server.engine.qwen_asr.engine.token_budget", lambda samples: 12)
+    checkpoint = random_checkpoint("small")
+    found = [run(_loaded(checkpoint, runtime), [Utterance(speech)])[0] for runtime in (OPENVINO, TORCH)]
+    assert found[0].ids == found[1].ids
+    assert found[0].logprobs == pytest.approx(found[1].logprobs, abs=1e-3)
+
+
+def test_rows_that_grow_take_pages_and_give_them_back(run, clips, alone, monkeypatch):
+    """A row that is expected to say one token gets the ids that it has alone; afterwards all pages are free."""
+    monkeypatch.setattr("asr_server.engine.qwen_asr.runtime.expected_tokens", lambda samples: 1)
+    engine = _loaded(rows=8)
+    pages = engine._runtime.decoder.pages
+    free, least = len(pages.free), []
+
+    def step(original=engine._runtime.step):
+        original()
+        least.append(len(pages.free))
+
+    monkeypatch.setattr(engine._runtime, "step", step)
+    drafted = [Utterance(clip, draft=(*answer.ids[:3], 1)) for clip, answer in zip(clips, alone, strict=True)]
+    for got, expected in zip(run(engine, drafted), alone, strict=True):
+        assert got.ids == expected.ids
+    assert min(least) < max(least)
+    assert sorted(pages.free) == list(range(free))
+
+
+def test_who_finds_no_page_to_grow_begins_again_later(run, clips, monkeypatch):
+    """Two rows that fit with what is expected of them, and not with what they say."""
+    two = [Utterance(clips[3][: int(14.5 * SAMPLE_RATE)]), Utterance(clips[3][8000 : int(15 * SAMPLE_RATE)])]
+    engine = _loaded(rows=2)
+    expected = [run(engine, [utterance])[0] for utterance in two]
+    needed = [-(-(e.prompt_tokens + e.audio_tokens + len(e.ids)) // PAGE) for e in expected]
+    begun = [-(-(e.prompt_tokens + e.audio_tokens + 1) // PAGE) for e in expected]
+    assert sum(begun) < sum(needed)
+    monkeypatch.setattr("asr_server.engine.qwen_asr.runtime.expected_tokens", lambda samples: 1)
+    monkeypatch.setattr("asr_server.engine.qwen_asr.decoder._GROWTH", 0)
+    pages, restarts, back_off = engine._runtime.decoder.pages, [], engine._back_off
+    spared = pages.take(len(pages.free) - sum(needed) + 1)
+    monkeypatch.setattr(engine, "_back_off", lambda failure: restarts.append(failure) or back_off(failure))
+    assert [answer.ids for answer in run(engine, two)] == [answer.ids for answer in expected]
+    assert restarts
+    pages.give(spared)
+
+
+def test_numbers_that_are_none_leave_no_trace_in_a_page(run, clips, alone):
+    """What a row with damaged keys and values leaves in its pages does not reach the next row that has them."""
+    engine = _loaded(rows=1)
+    engine.admit(0, Utterance(clips[3]))
+    while not engine._runtime.decoder.decoding:
+        list(engine.step())
+    pages = engine._runtime.decoder.pages
+    for array in pages._arrays.values():
+        array.view(np.float32)[:] = np.nan
+    list(engine.step())
+    engine.drop(0)
+    (row,) = run(engine, [Utterance(clips[0])])
+    assert row.ids == alone[0].ids
+
+
+def test_sampling_repeats_by_its_seed(run, speech):
+    """A seed repeats its answer, another one has another."""
+    engine = _loaded()
+    sampled = [run(engine, [Utterance(speech, temperature=1.5, seed=seed)])[0].ids for seed in (1, 1, 2)]
+    assert sampled[0] == sampled[1] != sampled[2]
+
+
+class TestEightBits:
+    """QUANTIZE=int8, on every processor."""
+
+    @pytest.fixture(scope="class")
+    def state_dir(self, tmp_path_factory):
+        """Return a directory in which a load has left its matrices."""
+        return tmp_path_factory.mktemp("state")
+
+    @pytest.fixture(scope="class")
+    def engine(self, state_dir):
+        """Return an engine with matrices in 8 bits."""
+        return _loaded(quantize="int8", state_dir=state_dir)
+
+    def test_words_stay_and_probabilities_move(self, engine, make_engine, run, speech):
+        """The option reaches the graph: without it the log-probabilities would be those of float32."""
+        (found,) = run(engine, [Utterance(speech)])
+        (exact,) = run(make_engine(), [Utterance(speech)])
+        assert (found.text, found.language) == (demo.sample().text, "English")
+        differences = [abs(a - b) for a, b in zip(found.logprobs, exact.logprobs, strict=True)]
+        assert 1e-5 < max(differences) < 0.3
+
+    def test_the_largest_difference_is_told(self, engine):
+        """Four matrices a layer and the head."""
+        count = 4 * engine._runtime._parts.text.config.num_hidden_layers + 1
+        (option,) = (option for option in engine.info.options if option.name == "quantize")
+        assert (option.active, option.value) == (True, "int8")
+        assert option.reason.startswith(f"the outputs of {count} layers differ by at most ")
+
+    def test_the_next_load_maps_what_was_kept(self, engine, state_dir, run, speech, monkeypatch):
+        """It converts nothing, and gives the same log-probabilities."""
+        monkeypatch.setattr("asr_server.engine.openvino.compiled_text.integers", None)
+        again = _loaded(quantize="int8", state_dir=state_dir)
+        assert again.info.options == engine.info.options
+        found = [run(one, [Utterance(speech)])[0].logprobs for one in (engine, again)]
+        assert found[0] == found[1]
+
+    def test_keys_and_values_take_a_quarter(self, engine, make_engine):
+        """They are in 8 bits too, with scales of their own."""
+        sizes = [one._runtime.decoder.model.page_bytes for one in (engine, make_engine())]
+        assert sizes[0] < 0.4 * sizes[1]
+
+    def test_the_largest_logits_are_those_of_the_heads_own_weights(self, engine):
+        """The likeliest token and its logit, and a sum of exponentials that they are part of."""
+        model = engine._runtime.decoder.model
+        pages = engine._runtime.decoder.pages.take(1)
+        ids = torch.tensor([5, 6, 7])
+        span = type("Span", (), {"pages": pages, "start": 0, "count": 3})
+        following = model(model.embed(ids), [span], [0, 2])
+        hidden = torch.from_numpy(model._request.get_output_tensor(3).data)
+        exact = torch.nn.functional.linear(hidden, model._head.float())
+        assert following.tokens.tolist() == exact.argmax(-1).tolist()
+        for row, token in enumerate(following.tokens):
+            assert following.logits[row, token] == pytest.approx(float(exact[row, token]), abs=1e-4)
+        lse = torch.from_numpy(following.logits.copy()).logsumexp(-1)
+        assert following.lse.tolist() == pytest.approx(lse.tolist(), abs=1e-4)
+        engine._runtime.decoder.pages.give(pages)
+
+
+def test_a_load_without_a_state_directory_keeps_nothing(tmp_path, monkeypatch):
+    """The matrices are made in memory."""
+    monkeypatch.setattr(eight_bits, "_write", None)
+    assert _loaded(quantize="int8").loaded
