@@ -68,7 +68,7 @@ def _gpu_dtype(gpus: gpu.Gpus) -> tuple[str, str]:
     rocm = gpus.build is gpu.Build.ROCM
     if gpus.capability is None and not rocm:
         return Dtype.AUTO.value, "decided when the model is loaded, by the GPU's compute capability"
-    return gpu.dtype(gpus.capability, rocm=rocm)
+    return gpu.dtype(gpus.capability, gpus.cards, rocm=rocm)
 
 
 def quantize(
@@ -129,7 +129,7 @@ def cuda_graphs(
     if wanted == "auto" and capabilities.gpus.build is gpu.Build.ROCM:
         return Option("use_cuda_graphs", False, "", "not tried on AMD's GPUs; USE_CUDA_GRAPHS=true tries it")
     if wanted == "auto" and quantize.active:
-        reason = f"not tried with {quantize.value} layers; USE_CUDA_GRAPHS=true tries it"
+        reason = f"not tried with {quantize.value} layers, whose steps take long without; USE_CUDA_GRAPHS=true tries it"
         return Option("use_cuda_graphs", False, "", reason)
     return Option("use_cuda_graphs", True, "", _GRAPHS_REASON)
 
