@@ -12,7 +12,7 @@ from asr_server.core.settings import Settings
 from asr_server.engine import gpu
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
-from asr_server.engine.protocol import Option
+from asr_server.engine.protocol import AS_SET, Option
 from asr_server.engine.qwen_asr.checkpoint import DEMO
 
 # Instructions that add up products of 8-bit integers in 32 bits, and those that multiply in bfloat16, the widest first.
@@ -38,7 +38,7 @@ def device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tup
     problems += [f"the installed torch is a {gpus.build} build"] * (not capabilities.torch_cuda)
     problem = ", and ".join(problems)
     if wanted == "cpu" or (wanted == "auto" and problem):
-        return "cpu", problem if wanted == "auto" else "as set"
+        return "cpu", problem if wanted == "auto" else AS_SET
     if problem:
         conflicts.append(f"DEVICE={wanted}: {problem}; pip install '.[gpu]', or set DEVICE=cpu.")
     elif gpus.too_old:
@@ -48,13 +48,13 @@ def device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tup
         )
     if wanted == "auto":
         return "cuda", f"a driver ({gpus.driver or 'unknown'}) and a build of torch for it are installed"
-    return wanted, "as set"
+    return wanted, AS_SET
 
 
 def dtype(settings: Settings, device: str, capabilities: Capabilities) -> tuple[str, str]:
     """Return the number format by torch's name, or "auto" where only loading can tell, and why."""
     if settings.dtype is not Dtype.AUTO:
-        return settings.dtype.value, "as set"
+        return settings.dtype.value, AS_SET
     if device.startswith("cuda"):
         return _gpu_dtype(capabilities.gpus)
     if settings.model_id == DEMO:
@@ -77,7 +77,7 @@ def quantize(
     """Choose 8 bits only where they were measured to be faster, and refuse what this machine or engine cannot do."""
     wanted = settings.quantize
     if wanted is Quantization.NONE:
-        return Option("quantize", False, "", "as set")
+        return Option("quantize", False, "", AS_SET)
     if not torch:
         active, reason = "", "this engine has no 8-bit layers"
     elif device.startswith("cuda"):
@@ -125,7 +125,7 @@ def cuda_graphs(
             conflicts.append("USE_CUDA_GRAPHS=true is for GPUs, and the model runs on the CPU: unset it.")
         return Option("use_cuda_graphs", False, "", "for GPUs")
     if wanted is False:
-        return Option("use_cuda_graphs", False, "", "as set")
+        return Option("use_cuda_graphs", False, "", AS_SET)
     if wanted == "auto" and capabilities.gpus.build is gpu.Build.ROCM:
         return Option("use_cuda_graphs", False, "", "not tried on AMD's GPUs; USE_CUDA_GRAPHS=true tries it")
     if wanted == "auto" and quantize.active:
@@ -161,7 +161,7 @@ def threads(wanted: int, capabilities: Capabilities, placed: CpuShare | None, *,
     if not torch:
         return Option("cpu_threads", False, "", THREADS_REASON)
     share = placed or capabilities.cpu
-    return Option("cpu_threads", True, str(wanted or share.threads), "as set" if wanted else share.reason)
+    return Option("cpu_threads", True, str(wanted or share.threads), AS_SET if wanted else share.reason)
 
 
 def _first(flags: Sequence[str], capabilities: Capabilities) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
+from asr_server.core.setting_types import Dtype
 from asr_server.engine.feature import Plan
 from asr_server.engine.loops import token_budget, without_loop
 from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _LOG_DOWNLOAD_S = 5.0
 # Finished rows change what is published no more often.
 _PUBLISH_S = 1.0
+# Rows in sequence whose numbers leave the range of float16 until float32 is loaded.
+_MOST_OVERFLOWS = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +56,8 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         super().__init__(plan.max_batch, plan.is_active("use_cuda_graphs"), on_progress, on_load_progress)
         self._plan = plan
         self._download_logged_s = self._published_s = -math.inf
+        self._answered = self._reloads = False  # any row since the load; the weights are of no use
+        self._overflows = 0  # rows in sequence whose numbers left the range of their format
         self._directory: Path | None = None
         self._revision = ""
         self._on_disk = checkpoint.on_disk(plan.model_id, revision=plan.model_revision)
@@ -81,6 +86,33 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         from asr_server.engine.qwen_asr.runtime import Runtime
 
         return partial(Runtime.load, directory, self._plan)
+
+    def load(self) -> None:
+        """See `RowEngine.load`."""
+        self._answered, self._overflows = False, 0
+        super().load()
+
+    def drop(self, key: int) -> None:
+        """Forget a row at once; with the last one, weights of a format that is of no use."""
+        super().drop(key)
+        if self._reloads and not self._work:
+            self._reloads = False
+            self.unload()
+
+    def _slots_beside(self, waiting: Sequence[_Answering]) -> int:
+        return 0 if self._reloads else super()._slots_beside(waiting)
+
+    def _note_range(self, runtime: Runtime, *, overflowed: bool) -> None:
+        """Have the model loaded in float32, once its rows have ended, where float16 was chosen for it and does not
+        suffice: one audio may be at fault, and not several one after the other, nor the first of all."""
+        self._answered |= not overflowed
+        self._overflows = self._overflows + 1 if overflowed else 0
+        enough = self._overflows >= (_MOST_OVERFLOWS if self._answered else 1)
+        if not enough or self._reloads or runtime.dtype != Dtype.FLOAT16 or self._plan.is_set("dtype"):
+            return
+        logger.warning("numbers leave the range of float16: the model is loaded again, in float32")
+        self._plan = replace(self._plan, dtype=Dtype.FLOAT32.value)
+        self._reloads = True
 
     def _locate(self) -> Path:
         """Return the directory of the checkpoint. After an idle time it is the same one, whatever the hub has by
@@ -154,7 +186,9 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
     def _hand_out(self, runtime: Runtime) -> Iterator[Outcome]:
         finished = [row for row in runtime.decoder.rows if row.finished]
         for row in finished:
-            if row.overflowed:
+            overflowed = row.overflowed
+            self._note_range(runtime, overflowed=overflowed)
+            if overflowed:
                 error = TranscriptionFailed("The model's numbers left the range of DTYPE on this audio.")
                 yield self._fail(row.key, error)
             else:
