@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from loguru import logger
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
 from asr_server.core.setting_types import Dtype
 from asr_server.engine.feature import Plan
@@ -127,7 +129,17 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         return self._directory
 
     def _warm_up_batches(self, runtime: Runtime) -> Iterator[Sequence[Utterance]]:
-        yield from runtime.warm_up_batches
+        """On a CPU the first pass alone takes longer than those after it. On a GPU kernels are loaded, and chosen, for
+        each kind of shape: steps of ever more rows, prompts of a session that goes on with a draft, and chance."""
+        alone, most = _silence(1.0), runtime.capacity.rows
+        yield [alone]
+        if self._plan.device == "cpu":
+            return
+        yield from ([alone] * min(2**n, most) for n in range(1, (most - 1).bit_length() + 1))
+        words = runtime.prompts.answer("one two three four five six seven eight", "English", forced=False)
+        for seconds in (8.1, 9.0, 30.0):
+            yield [_silence(seconds, draft=words, session="warm-up")]
+        yield [_silence(1.0, temperature=1.0)]
         runtime.prefix_cache.clear()
 
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
@@ -222,6 +234,10 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         self._published_s = time.monotonic()
         figures = self._runtime.figures() if self._runtime is not None else {}
         self._info = replace(self._bare_info(), **figures)
+
+
+def _silence(seconds: float, **given: Any) -> Utterance:
+    return Utterance(np.zeros(int(seconds * SAMPLE_RATE), np.float32), **given)
 
 
 def _hypothesis(runtime: Runtime, prepared: Prepared, row: SlotRow) -> Hypothesis:
