@@ -31,7 +31,7 @@ SEAMS: tuple[tuple[str, Any, str], ...] = (
     ("turn: hand out", EngineThread, "_hand_out"),
     ("turn: unload idle", EngineThread, "_unload_idle"),
     ("admit", engine.QwenEngine, "admit"),
-    ("admit: prompt", PromptBuilder, "build"),
+    ("admit: prompt", PromptBuilder, "_build"),
     ("admit: log-mel", windowed_audio.WindowedAudio, "prepare"),
     ("engine: publish", engine.QwenEngine, "_publish"),
     ("engine: read answer", engine, "_hypothesis"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from asr_server.engine.protocol import DEFAULT_TRAITS, Aligner, Engine, EngineTraits, Option
+from asr_server.engine.protocol import AS_SET, DEFAULT_TRAITS, Aligner, Engine, EngineTraits, Option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,6 +94,10 @@ class Plan:
     def is_active(self, option: str) -> bool:
         """True if the option of that name is active."""
         return any(one.name == option and one.active for one in self.options)
+
+    def is_set(self, option: str) -> bool:
+        """True if the operator has chosen the value of the option of that name."""
+        return any(one.name == option and one.reason == AS_SET for one in self.options)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib import metadata
@@ -27,6 +28,8 @@ _CAPABILITIES = (
     (r"\bP100\b", (6, 0)),
 )
 BFLOAT16_FROM, FLOAT16_FROM = (8, 0), (7, 0)
+# Known for NaN in half precision.
+_FAULTY_FLOAT16 = re.compile(r"\bGTX 16\d\d\b")
 # Units for integers and for floating point of 8 bits.
 _EIGHT_BITS_FROM = {"int8": (7, 5), "fp8": (8, 9)}
 _BFLOAT16_REASON = "the format of the released weights, for which the GPU has units"
@@ -103,10 +106,13 @@ def probe(root: Path = Path("/")) -> Gpus:
     )
 
 
-def dtype(capability: tuple[int, int] | None, *, rocm: bool = False) -> tuple[str, str]:
-    """Return the number format for `DTYPE=auto` on a GPU of that compute capability, and the reason."""
+def dtype(capability: tuple[int, int] | None, cards: Iterable[str] = (), *, rocm: bool = False) -> tuple[str, str]:
+    """Return the number format for `DTYPE=auto` on GPUs of that compute capability and of these names, and the
+    reason."""
     if rocm or (capability is not None and capability >= BFLOAT16_FROM):
         return "bfloat16", _BFLOAT16_REASON
+    if faulty := [card for card in cards if _FAULTY_FLOAT16.search(card)]:
+        return "float32", f"{faulty[0]} is known for NaN in float16"
     if capability is not None and capability >= FLOAT16_FROM:
         return "float16", f"a GPU of compute capability {_dotted(capability)} has units for it, and none for bfloat16"
     known = f"of compute capability {_dotted(capability)}" if capability else "of unknown compute capability"

@@ -80,6 +80,7 @@ def _resolve(gpus, **values):
         (_nvidia(NEW, "NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB"), "cuda", "bfloat16"),
         (_nvidia(NEW, "NVIDIA L4"), "cuda", "bfloat16"),
         (_nvidia(NEW, "Tesla T4"), "cuda", "float16"),
+        (_nvidia(NEW, "NVIDIA GeForce GTX 1650 SUPER"), "cuda", "float32"),
         (_nvidia(OLD, "Tesla V100-SXM2-16GB", torch=CUDA_12), "cuda", "float16"),
         (_nvidia(OLD, "Tesla P100-PCIE-16GB", torch=CUDA_12), "cuda", "float32"),
         (_nvidia(NEW, "Some Card of Tomorrow"), "cuda", "auto"),

@@ -13,7 +13,7 @@ from asr_server.engine import gpu
 from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.cpu import CpuShare
 from asr_server.engine.feature import OPENVINO, TORCH
-from asr_server.engine.protocol import Option
+from asr_server.engine.protocol import AS_SET, Option
 from asr_server.engine.qwen_asr.checkpoint import DEMO
 
 # Instructions that add up products of 8-bit integers in 32 bits, and those that multiply in bfloat16, the widest first.
@@ -41,7 +41,7 @@ def device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tup
     problems += [f"the installed torch is a {gpus.build} build"] * (not capabilities.torch_cuda)
     problem = ", and ".join(problems)
     if wanted == "cpu" or (wanted == "auto" and problem):
-        return "cpu", problem if wanted == "auto" else "as set"
+        return "cpu", problem if wanted == "auto" else AS_SET
     if problem:
         conflicts.append(f"DEVICE={wanted}: {problem}; pip install '.[gpu]', or set DEVICE=cpu.")
     elif gpus.too_old:
@@ -51,13 +51,13 @@ def device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tup
         )
     if wanted == "auto":
         return "cuda", f"a driver ({gpus.driver or 'unknown'}) and a build of torch for it are installed"
-    return wanted, "as set"
+    return wanted, AS_SET
 
 
 def dtype(settings: Settings, device: str, capabilities: Capabilities) -> tuple[str, str]:
     """Return the number format by torch's name, or "auto" where only loading can tell, and why."""
     if settings.dtype is not Dtype.AUTO:
-        return settings.dtype.value, "as set"
+        return settings.dtype.value, AS_SET
     if device.startswith("cuda"):
         return _gpu_dtype(capabilities.gpus)
     if settings.model_id == DEMO:
@@ -71,7 +71,7 @@ def _gpu_dtype(gpus: gpu.Gpus) -> tuple[str, str]:
     rocm = gpus.build is gpu.Build.ROCM
     if gpus.capability is None and not rocm:
         return Dtype.AUTO.value, "decided when the model is loaded, by the GPU's compute capability"
-    return gpu.dtype(gpus.capability, rocm=rocm)
+    return gpu.dtype(gpus.capability, gpus.cards, rocm=rocm)
 
 
 def runtime(wanted: Runtime, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
@@ -81,7 +81,7 @@ def runtime(wanted: Runtime, device: str, capabilities: Capabilities, conflicts:
         problem = "it is not installed (pip install openvino)" if on_cpu else "it is for CPUs, and DEVICE is a GPU"
         conflicts.append(f"RUNTIME=openvino: {problem}; unset it.")
     if wanted is Runtime.TORCH:
-        return Option("runtime", True, TORCH, "as set")
+        return Option("runtime", True, TORCH, AS_SET)
     if not on_cpu:
         return Option("runtime", True, TORCH, "the GPU's kernels are in it")
     if not installed:
@@ -96,7 +96,7 @@ def quantize(
     `runtime`: as chosen, "" for an engine without 8-bit layers."""
     wanted = settings.quantize
     if wanted is Quantization.NONE:
-        return Option("quantize", False, "", "as set")
+        return Option("quantize", False, "", AS_SET)
     if not runtime:
         active, reason = "", "this engine has no 8-bit layers"
     elif device.startswith("cuda"):
@@ -146,11 +146,11 @@ def cuda_graphs(
             conflicts.append("USE_CUDA_GRAPHS=true is for GPUs, and the model runs on the CPU: unset it.")
         return Option("use_cuda_graphs", False, "", "for GPUs")
     if wanted is False:
-        return Option("use_cuda_graphs", False, "", "as set")
+        return Option("use_cuda_graphs", False, "", AS_SET)
     if wanted == "auto" and capabilities.gpus.build is gpu.Build.ROCM:
         return Option("use_cuda_graphs", False, "", "not tried on AMD's GPUs; USE_CUDA_GRAPHS=true tries it")
     if wanted == "auto" and quantize.active:
-        reason = f"not tried with {quantize.value} layers; USE_CUDA_GRAPHS=true tries it"
+        reason = f"not tried with {quantize.value} layers, whose steps take long without; USE_CUDA_GRAPHS=true tries it"
         return Option("use_cuda_graphs", False, "", reason)
     return Option("use_cuda_graphs", True, "", _GRAPHS_REASON)
 
@@ -186,7 +186,7 @@ def threads(wanted: int, capabilities: Capabilities, placed: CpuShare | None, *,
     if not torch:
         return Option("cpu_threads", False, "", THREADS_REASON)
     share = placed or capabilities.cpu
-    return Option("cpu_threads", True, str(wanted or share.threads), "as set" if wanted else share.reason)
+    return Option("cpu_threads", True, str(wanted or share.threads), AS_SET if wanted else share.reason)
 
 
 def _first(flags: Sequence[str], capabilities: Capabilities) -> str:

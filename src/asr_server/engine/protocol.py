@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+# The reason of an option that the operator has chosen.
+AS_SET = "as set"
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """A line of the plan as `/health` shows it."""

@@ -27,8 +27,9 @@ from asr_server.engine.torch.passes import Capture, Computed
 _PIECES = {"cpu": 16, "cuda": 64}
 
 
-# Numbers of windows whose passes are recorded: more keep a GPU busy for longer than their calls take.
-_RECORDED_WINDOWS = (8, 4, 2, 1)
+# Numbers of windows whose passes are recorded: more keep a GPU busy for longer than their calls take, and what is
+# recorded keeps its memory.
+_RECORDED_WINDOWS = (4, 2, 1)
 _BINS = 128
 
 

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from loguru import logger
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
+from asr_server.core.setting_types import Dtype
 from asr_server.engine.feature import Plan
 from asr_server.engine.loops import token_budget, without_loop
 from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 _LOG_DOWNLOAD_S = 5.0
 # Finished rows change what is published no more often.
 _PUBLISH_S = 1.0
+# Rows in sequence whose numbers leave the range of float16 until float32 is loaded.
+_MOST_OVERFLOWS = 3
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +58,8 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         super().__init__(plan.max_batch, plan.is_active("use_cuda_graphs"), on_progress, on_load_progress)
         self._plan = plan
         self._download_logged_s = self._published_s = -math.inf
+        self._answered = self._reloads = False  # any row since the load; the weights are of no use
+        self._overflows = 0  # rows in sequence whose numbers left the range of their format
         self._directory: Path | None = None
         self._revision = ""
         self._on_disk = checkpoint.on_disk(plan.model_id, revision=plan.model_revision)
@@ -82,6 +89,33 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
 
         return partial(Runtime.load, directory, self._plan, self._on_load_progress)
 
+    def load(self) -> None:
+        """See `RowEngine.load`."""
+        self._answered, self._overflows = False, 0
+        super().load()
+
+    def drop(self, key: int) -> None:
+        """Forget a row at once; with the last one, weights of a format that is of no use."""
+        super().drop(key)
+        if self._reloads and not self._work:
+            self._reloads = False
+            self.unload()
+
+    def _slots_beside(self, waiting: Sequence[_Answering]) -> int:
+        return 0 if self._reloads else super()._slots_beside(waiting)
+
+    def _note_range(self, runtime: Runtime, *, overflowed: bool) -> None:
+        """Have the model loaded in float32, once its rows have ended, where float16 was chosen for it and does not
+        suffice: one audio may be at fault, and not several one after the other, nor the first of all."""
+        self._answered |= not overflowed
+        self._overflows = self._overflows + 1 if overflowed else 0
+        enough = self._overflows >= (_MOST_OVERFLOWS if self._answered else 1)
+        if not enough or self._reloads or runtime.dtype != Dtype.FLOAT16 or self._plan.is_set("dtype"):
+            return
+        logger.warning("numbers leave the range of float16: the model is loaded again, in float32")
+        self._plan = replace(self._plan, dtype=Dtype.FLOAT32.value)
+        self._reloads = True
+
     def _locate(self) -> Path:
         """Return the directory of the checkpoint. After an idle time it is the same one, whatever the hub has by
         then."""
@@ -95,7 +129,17 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         return self._directory
 
     def _warm_up_batches(self, runtime: Runtime) -> Iterator[Sequence[Utterance]]:
-        yield from runtime.warm_up_batches
+        """On a CPU the first pass alone takes longer than those after it. On a GPU kernels are loaded, and chosen, for
+        each kind of shape: steps of ever more rows, prompts of a session that goes on with a draft, and chance."""
+        alone, most = _silence(1.0), runtime.capacity.rows
+        yield [alone]
+        if self._plan.device == "cpu":
+            return
+        yield from ([alone] * min(2**n, most) for n in range(1, (most - 1).bit_length() + 1))
+        words = runtime.prompts.answer("one two three four five six seven eight", "English", forced=False)
+        for seconds in (8.1, 9.0, 30.0):
+            yield [_silence(seconds, draft=words, session="warm-up")]
+        yield [_silence(1.0, temperature=1.0)]
         runtime.prefix_cache.clear()
 
     def admit(self, key: int, item: Utterance, urgent: bool = False) -> None:
@@ -154,7 +198,9 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
     def _hand_out(self, runtime: Runtime) -> Iterator[Outcome]:
         finished = [row for row in runtime.decoder.rows if row.finished]
         for row in finished:
-            if row.overflowed:
+            overflowed = row.overflowed
+            self._note_range(runtime, overflowed=overflowed)
+            if overflowed:
                 error = TranscriptionFailed("The model's numbers left the range of DTYPE on this audio.")
                 yield self._fail(row.key, error)
             else:
@@ -188,6 +234,10 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         self._published_s = time.monotonic()
         figures = self._runtime.figures() if self._runtime is not None else {}
         self._info = replace(self._bare_info(), **figures)
+
+
+def _silence(seconds: float, **given: Any) -> Utterance:
+    return Utterance(np.zeros(int(seconds * SAMPLE_RATE), np.float32), **given)
 
 
 def _hypothesis(runtime: Runtime, prepared: Prepared, row: SlotRow) -> Hypothesis:

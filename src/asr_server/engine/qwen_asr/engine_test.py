@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -441,10 +442,7 @@ def test_on_a_gpu_the_first_passes_continue_a_session_verify_a_draft_and_draw(mo
     engine, continued, drawn = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 0, ())), [], []
     engine.load()
     runtime, draw = engine._runtime, torch.multinomial
-    with monkeypatch.context() as patched:
-        patched.setattr(type(runtime._parts), "device", torch.device("cuda"))
-        batches = runtime.warm_up_batches
-    monkeypatch.setattr(type(runtime), "warm_up_batches", batches)
+    engine._plan = replace(engine._plan, device="cuda")
     monkeypatch.setattr(torch, "multinomial", lambda *given, **more: drawn.append(1) or draw(*given, **more))
     seat = runtime.decoder.seat
 

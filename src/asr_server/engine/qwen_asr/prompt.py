@@ -26,17 +26,14 @@ class PromptBuilder:
     """Renders the checkpoint's chat template. Keeps the last prompts: the partials of a session have the same."""
 
     def __init__(self, processor: Any) -> None:
-        self._build = lru_cache(_KEPT)(self._rendered)
+        self.build = lru_cache(_KEPT)(self._build)
         self._processor = processor
         self._tokenizer = processor.tokenizer
         self._control = control_tokens(self._tokenizer)
 
-    def build(self, *, context: str, language: str | None) -> Prompt:
+    def _build(self, *, context: str, language: str | None) -> Prompt:
         """Return the prompt for one clip. `context` goes into the system turn; `language` (the model's name) forces
         it."""
-        return self._build(context, language)
-
-    def _rendered(self, context: str, language: str | None) -> Prompt:
         messages = [
             {"role": "system", "content": clean(self._control, context)},
             {"role": "user", "content": [{"type": "audio", "audio": ""}]},

@@ -8,11 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import nn
 
-from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue
 from asr_server.core.setting_types import Dtype
 from asr_server.engine import cpu
@@ -109,25 +107,6 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         held = len(self.prefix_cache) > 0
         self.prefix_cache.clear()
         return held
-
-    @property
-    def warm_up_batches(self) -> list[list[Utterance]]:
-        """Return the batches to run once before the model counts as loaded.
-
-        On a CPU the first pass alone takes longer than those after it. On a GPU kernels are loaded, and chosen, for
-        each kind of shape: prompts of some lengths, steps of ever more rows, a session that goes on with a draft, and
-        chance.
-        """
-        alone = _silence(1.0)
-        if self._parts.device.type == "cpu":
-            return [[alone]]
-        sizes = [1, *(2**n for n in range(1, 9) if 2**n < self.capacity.rows), self.capacity.rows]
-        words = self.prompts.answer("one two three four five six seven eight", "English", forced=False)
-        return [
-            *([alone] * rows for rows in sizes),
-            *([_silence(seconds, draft=words, session="warm-up")] for seconds in (8.1, 9.0, 30.0)),
-            [_silence(1.0, temperature=1.0)],
-        ]
 
     @torch.inference_mode()
     def prepare(self, work: Utterance, budget: int) -> Prepared:
@@ -266,10 +245,6 @@ def aligner_bytes(plan: Plan, item_bytes: int) -> int:
 def _windowed(parts: loading.Parts, make_linear: MakeLinear) -> LoadedEncoder:
     encoder = WindowedEncoder(parts.tower, make_linear)
     return LoadedEncoder(encoder, partial(WindowedAudio, encoder))
-
-
-def _silence(seconds: float, **given: Any) -> Utterance:
-    return Utterance(np.zeros(int(seconds * SAMPLE_RATE), np.float32), **given)
 
 
 def _prompt_tokens(prepared: Prepared) -> int:

@@ -27,7 +27,9 @@ def prepare(device: str, dtype: str, quantize: str = "", *, threads: int = 0) ->
         raise ModelUnavailable(f"QUANTIZE={quantize}: {problem}; unset it.")
     tune()
     rocm = torch.version.hip is not None
-    chosen, reason = gpu.dtype(capability, rocm=rocm) if dtype == Dtype.AUTO else (dtype, "as set")
+    chosen, reason = dtype, "as set"
+    if dtype == Dtype.AUTO:
+        chosen, reason = gpu.dtype(capability, [torch.cuda.get_device_name(device)], rocm=rocm)
     if chosen == Dtype.BFLOAT16 and not rocm and capability < gpu.BFLOAT16_FROM:
         reason += f"; slow, the GPU has no units for it (compute capability {'.'.join(map(str, capability))})"
     options = (

@@ -25,11 +25,12 @@ def _switches():
 def card(monkeypatch):
     """A card of some compute capability, under a build with some kernels."""
 
-    def arrange(capability, architectures=BUILT_FOR, hip=None):
+    def arrange(capability, architectures=BUILT_FOR, hip=None, name="NVIDIA Card"):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda name: capability)
         monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: architectures)
         monkeypatch.setattr(torch.version, "hip", hip)
+        monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
 
     return arrange
 
@@ -72,6 +73,12 @@ def test_the_number_format_follows_the_compute_capability(card, capability, hip,
     """T4 and V100 have no units for bfloat16, older cards none for float16."""
     card(capability, [*BUILT_FOR, "sm_61"], hip)
     assert device.prepare("cuda", "auto")[0] is expected
+
+
+def test_a_card_that_is_known_for_nan_in_float16_gets_float32(card):
+    """It has the compute capability of a T4."""
+    card((7, 5), name="NVIDIA GeForce GTX 1660 Ti")
+    assert device.prepare("cuda", "auto")[0] is torch.float32
 
 
 def test_a_format_that_is_set_is_taken_and_called_slow(card):

@@ -11,12 +11,12 @@ from asr_server.core.errors import (
     TranscriptionFailed,
 )
 from asr_server.engine.feature import Plan
-from asr_server.engine.protocol import Utterance
+from asr_server.engine.protocol import AS_SET, Option, Utterance
 from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.torch import faults
 from asr_server.schedule.job import Job
-from asr_server.schedule.ports import RowDelta
+from asr_server.schedule.ports import RowDelta, RowDone
 from asr_server.schedule.thread import EngineThread
 
 pytestmark = pytest.mark.torch
@@ -194,3 +194,30 @@ def test_a_row_that_leaves_in_the_middle_of_its_prompt_leaves_nothing_behind(mak
     engine.drop(7)
     (alone,) = run(make_engine(8), [Utterance(speech)])
     assert run(engine, [Utterance(speech)])[0].ids == alone.ids
+
+
+def test_a_model_that_leaves_the_range_of_float16_is_loaded_in_float32(speech):
+    """After three rows in sequence, once the row beside them has ended, and not where DTYPE says float16."""
+    lost = Utterance(np.full(16_000, np.nan, np.float32))
+    for options, dtype in (((), "float32"), ((Option("dtype", True, "float16", AS_SET),), "float16")):
+        engine = QwenEngine(Plan("qwen", "demo", "cpu", "float16", 4, 0, options))
+        engine.load()
+        assert engine.info.dtype == "float16"
+        for _ in range(2):
+            outcomes = _ended(engine, [lost, Utterance(speech)])
+            assert isinstance(outcomes[1], RowDone)  # another format would do no better by its audio
+        assert engine.loaded
+        outcomes = _ended(engine, [Utterance(speech), lost, lost, lost])
+        assert (isinstance(outcomes[0], RowDone), engine.loaded) == (True, dtype == "float16")
+        engine.load()
+        assert engine.info.dtype == dtype
+        (outcome,) = _ended(engine, [Utterance(speech)])
+        assert outcome.value.text
+
+
+def test_the_first_row_is_enough_where_none_was_ever_answered(speech):
+    """Weights that overflow do so with any audio."""
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float16", 4, 0, ()))
+    engine.load()
+    _ended(engine, [Utterance(np.full(16_000, np.nan, np.float32))])
+    assert not engine.loaded

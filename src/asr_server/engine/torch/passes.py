@@ -123,7 +123,7 @@ class Arena:
 
 
 def rounded(tokens: int) -> int:
-    """Return the length that `tokens` are padded to: 256, 512, 768, 1024, 1536, 2048, 3072, ..."""
+    """Return the length that `tokens` are padded to: 256, 384, 512, 768, 1024, 1536, 2048, 3072, ..."""
     if tokens <= _SHORTEST:
         return _SHORTEST
     power = 1 << (tokens - 1).bit_length()
@@ -282,7 +282,7 @@ def _power_of_two(number: int) -> int:
 # Prompts and drafts are those of spans and of utterances, half a minute.
 _WIDEST, _WIDEST_PROMPT = 4096, 1024
 # The most rows whose prompts are recorded together, and the padded queries: more tokens keep a GPU busy by themselves.
-_PROMPT_ROWS, _PROMPT_QUERIES = (1, 2, 4), (64, 256, 512)
+_PROMPT_ROWS, _PROMPT_QUERIES = (1, 2, 4), (64, 256, 384, 512)
 # What a pass computes, the last hidden states of its tokens first.
 Computed = tuple[torch.Tensor, ...]
 # Takes a function of tensors that stay where they are. Returns another that runs the same operations on what these

@@ -18,7 +18,17 @@ from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Option, Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.torch import memory
-from asr_server.engine.torch.passes import Arena, AttentionShape, CudaCapture, Layout, Pass, TokenSpan
+from asr_server.engine.torch.passes import (
+    Arena,
+    AttentionShape,
+    CudaCapture,
+    Layout,
+    Pass,
+    PassShape,
+    TokenSpan,
+    prompt_shapes,
+    step_shapes,
+)
 
 pytestmark = pytest.mark.torch
 
@@ -238,3 +248,19 @@ def test_a_gpu_that_records_steps_alone_is_used_so(run, clips, alone, monkeypatc
     assert len(recorded) == len(lines) == 2
     assert all("passes are not recorded" in line for line in lines)
     assert run(engine, [Utterance(clips[0])])[0].ids == alone[0].ids
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4, 8])
+def test_every_prompt_and_proposal_of_half_a_minute_has_a_recorded_shape(rows):
+    """On a card with room for 32 rows of 3,200 tokens: of up to four prompts, and of proposals of any rows."""
+    arena = Arena(AttentionShape(1, 1, 1, 1), 32 * 3_200, device=torch.device("cpu"), dtype=torch.float32)
+    arena.divide(32, 3_200, [])
+    prompts, steps = set(prompt_shapes(arena)), set(step_shapes(arena))
+    for tokens in range(14, 512):
+        for start in (0, 130, 512):
+            shape = PassShape.of(arena, [TokenSpan(slot, start, tokens) for slot in range(rows)])
+            assert (shape in prompts) is (rows <= 4)
+    for tokens in range(2, 14):
+        for start in (60, 500, 1_000):
+            assert PassShape.of(arena, [TokenSpan(slot, start, tokens) for slot in range(rows)]) in steps
+    assert len(prompts) + len(steps) <= 170
