@@ -72,7 +72,6 @@ CLIENTS = (
         ("wyoming_bridge.py",),
         ("wyoming-openai==0.8.0",),
         python="3.12",
-        note="and the voices that it lists for three kinds of servers",
     ),
     Client(
         "Home Assistant",
