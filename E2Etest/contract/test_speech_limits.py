@@ -19,6 +19,7 @@ from asr_server.features.speech_output.engines.protocol import SpeechFinish
 from E2Etest.exposition import moved, scrape, total, value
 
 URL = "/v1/audio/speech"
+LISTS = ("/v1/audio/voices", f"{URL}/voices")  # of voices
 # Each sentence of the scripted engine is 50 ms a character, in blocks of 200 ms.
 SENTENCE = "This is one of the sentences of a long text. "
 LONG = SENTENCE * 400
@@ -234,10 +235,21 @@ def test_the_voices_are_listed_in_both_forms_that_clients_read(server):
     assert "alloy" in {voice["name"] for voice in body["voices"]}
 
 
+def test_the_voices_of_a_model_are_listed_as_speaches_does(server):
+    """Under the name that was asked for; the name of no model that speaks gets 404."""
+    url = f"{URL}/voices"
+    names = [voice["id"] for voice in server.client.get("/v1/audio/voices").json()["data"]]
+    listed = server.client.get(url, params={"model_id": "hexgrad/Kokoro-82M"}).json()
+    assert listed == [{"model_id": "hexgrad/Kokoro-82M", "voice_id": name} for name in names]
+    assert server.client.get(url).json()[0]["model_id"] == "tts-1"
+    answer = server.client.get(url, params={"model_id": "whisper-1"})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (404, "model_id")
+
+
 def test_a_silent_server_says_so(start):
     """Before it reads a body."""
     with start(SPEECH="off") as server:
-        for answer in (speak(server), speak(server, url=f"{URL}/stream"), server.client.get("/v1/audio/voices")):
+        for answer in (speak(server), speak(server, url=f"{URL}/stream"), *map(server.client.get, LISTS)):
             assert code_of(answer) == (501, "speech_unavailable")
         health = server.health()
         assert (health["speech_state"], health["speech_model"]) == ("off", "")

@@ -38,7 +38,17 @@ def _same(alone, gateway, method, path, **request):
 
 @pytest.mark.parametrize(
     "path",
-    ["/", "/docs", "/openapi.json", "/livez", "/readyz", "/v1/models", "/v1/models/whisper-1", "/v1/audio/voices"],
+    [
+        "/",
+        "/docs",
+        "/openapi.json",
+        "/livez",
+        "/readyz",
+        "/v1/models",
+        "/v1/models/whisper-1",
+        "/v1/audio/voices",
+        "/v1/audio/speech/voices?model_id=kokoro",
+    ],
 )
 def test_every_page_is_the_same(alone, gateway, path):
     """Routes for people, clients and probes."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Client:
     """A client, from the package index of Python (`packages`, itself first), npm (`npm`) or the system (`program`).
 
-    `program` is the command that prints its version. `python` is another Python than the one that runs the tests.
+    `program` is the command that prints its version. `python` is the version of a Python other than the tests'.
     A `large` client, of gigabytes, is run by name only. `clip` is the recording that it transcribes
     (E2Etest/real_speech). `note` is for the page.
     """
@@ -50,8 +50,13 @@ CLIENTS = (
     Client("SpeechRecognition", ("speechrecognition.py",), ("SpeechRecognition[openai]==3.17.0",)),
     Client("Groq's SDK", ("groq_sdk.py",), ("groq==1.7.0",)),
     Client("huggingface_hub", ("huggingface_client.py",), ("huggingface_hub==2.4.0",)),
+    Client("@huggingface/inference", ("huggingface_inference.mjs",), npm=("@huggingface/inference@4.13.30",)),
+    Client("OVOS", ("ovos.py",), ("ovos-stt-plugin-server==0.1.3", "SpeechRecognition==3.17.0"), note="its plugin"),
     Client("Deepgram's SDK", ("deepgram_client.py",), ("deepgram-sdk==7.17.0",)),
+    Client("Deepgram's SDK for JavaScript", ("deepgram_client.mjs",), npm=("@deepgram/sdk@5.13.0",)),
     Client("LlamaIndex", ("llama_index_reader.py",), ("llama-index-readers-whisper==0.5.0",)),
+    Client("Semantic Kernel", ("semantic_kernel_audio.py",), ("semantic-kernel==1.45.0",), note="for Python"),
+    Client("AG2", ("ag2_live.py",), ("ag2==1.2.1", "openai[realtime]==3.57.0", "numpy==2.4.6"), note="once AutoGen"),
     Client("AI SDK", ("ai_sdk.mjs",), npm=("@ai-sdk/openai@4.0.118", "ai@7.0.173"), note="`@ai-sdk/openai`"),
     Client("Mastra", ("mastra.mjs",), npm=("@mastra/voice-openai@0.13.2",), note="`@mastra/voice-openai`"),
     Client("OpenAI Agents for JavaScript", ("openai_agents_realtime.mjs",), npm=("@openai/agents@0.20.0",)),
@@ -63,10 +68,16 @@ CLIENTS = (
     ),
     Client("Pipecat", ("pipecat_stt.py", "pipecat_realtime.py"), ("pipecat-ai[openai]==1.14.0",)),
     Client(
+        "wyoming-openai",
+        ("wyoming_bridge.py",),
+        ("wyoming-openai==0.8.0",),
+        python="3.12",
+    ),
+    Client(
         "Home Assistant",
         ("home_assistant.py",),
         ("homeassistant==2026.2.3",),
-        python="python3.13",
+        python="3.13",
         large=True,
         clip="goforward",
         note="the whole server; a command of three seconds",
@@ -104,6 +115,14 @@ CLIENTS = (
     Client("Ruby", ("ruby.rb",), program=("ruby", "--version"), note="its standard library"),
     Client("Perl's LWP", ("perl.pl",), program=("perl", "-MLWP", "-e", "print $LWP::VERSION")),
     Client("curl", ("curl.py",), program=("curl", "--version")),
+    Client("FFmpeg", ("ffmpeg.py",), program=("ffmpeg", "-version"), needs=("curl",), note="with curl"),
+    Client(
+        "GStreamer",
+        ("gstreamer.py",),
+        program=("gst-launch-1.0", "--version"),
+        needs=("curl",),
+        note="with curl",
+    ),
     Client("HAProxy", ("haproxy.py",), program=("haproxy", "-v"), note="as docs/run/deployment.md configures it"),
     Client("mpv", ("mpv.py",), program=("mpv", "--version"), note="subtitles beside a recording"),
     Client("VLC", ("vlc.py",), program=("vlc", "--version"), note="subtitles beside a recording"),

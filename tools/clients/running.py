@@ -52,7 +52,7 @@ def version(client: Client) -> str:
         said = subprocess.run(client.program, capture_output=True, text=True, check=True, **NOBODY).stdout
     except (OSError, subprocess.CalledProcessError) as fault:
         raise NotInstalled(f"{client.program[0]} is not installed, or not all that the script needs.") from fault
-    found = re.search(r"\d+(?:\.\d+)+", said)
+    found = re.search(r"(?<!-)\d+(?:\.\d+)+", said)  # not of a name such as gst-launch-1.0
     if found is None:
         raise NotInstalled(f"{' '.join(client.program)} prints no version.")
     return found[0]
@@ -141,11 +141,9 @@ def _environment(client: Client) -> Path:
     python, stamp, wanted = place / "bin" / "python", place / ".packages", "\n".join(client.packages)
     if stamp.exists() and stamp.read_text(encoding="utf-8") == wanted:
         return python
-    base = shutil.which(client.python) if client.python else sys.executable
-    if base is None:
-        raise NotInstalled(f"{client.python} is not installed.")
-    shutil.rmtree(place, ignore_errors=True)
-    subprocess.run([base, "-m", "venv", "--without-pip", str(place)], check=True)
+    make = [str(UV), "venv", "--no-config", "--no-python-downloads", "--quiet", "--clear", str(place)]
+    if subprocess.run([*make, "--python", client.python or sys.executable]).returncode != 0:
+        raise NotInstalled(f"Python {client.python} is not installed.")
     # pip takes more than ten minutes to choose the versions of what the largest clients need, and uv takes seconds.
     # Without this project's configuration, which leaves out packages that clients need.
     install = [str(UV), "pip", "install", "--no-config", "--quiet", "--python", str(python), *client.packages]

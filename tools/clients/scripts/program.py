@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from urllib.parse import urlsplit
 
 START_TIMEOUT_S = 900
 
@@ -21,7 +22,7 @@ def free_port() -> int:
 
 @contextmanager
 def running(command: Sequence[str], url: str, **environment: str) -> Iterator[None]:
-    """While `command` runs, from when it answers requests for `url`."""
+    """While `command` runs, from when it answers requests for `url`, or takes connections where that is `tcp://`."""
     process = subprocess.Popen(command, stdout=sys.stderr, env={**os.environ, **environment})
     try:
         give_up_s = time.monotonic() + START_TIMEOUT_S
@@ -40,7 +41,11 @@ def running(command: Sequence[str], url: str, **environment: str) -> Iterator[No
 
 
 def _answers(url: str) -> bool:
+    address = urlsplit(url)
     try:
+        if address.scheme == "tcp":
+            socket.create_connection((address.hostname, address.port), timeout=10).close()
+            return True
         with urllib.request.urlopen(url, timeout=10):
             return True
     except (OSError, urllib.error.HTTPError):

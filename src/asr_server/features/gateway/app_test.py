@@ -97,7 +97,7 @@ def test_no_socket_opens_without_a_key(app, client):
 
 def test_its_own_routes_are_its_own_for_every_method(app, client):
     """A monitor that asks with HEAD starts no worker either."""
-    for path in ("/health", "/metrics", "/v1/models", "/v1/models/demo", "/v1/audio/voices"):
+    for path in ("/health", "/metrics", "/v1/models", "/v1/models/demo", "/v1/audio/voices", "/v1/audio/speech/voices"):
         for method, status in (("HEAD", 200), ("POST", 405), ("DELETE", 405)):
             assert client.request(method, path, headers={"api-key": "sk-first"}).status_code == status, (method, path)
     assert (app.state.worker.state, app.state.worker.starts) == (WorkerState.STOPPED, 0)

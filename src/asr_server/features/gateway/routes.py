@@ -24,7 +24,7 @@ from asr_server.features.gateway.worker import Worker
 from asr_server.features.gateway.worker_client import GatewayWorkerClient
 from asr_server.features.speech_output.engines import registry
 from asr_server.features.speech_output.options import OTHERS, SPEECH
-from asr_server.features.speech_output.voice_list import VoiceListBody, voice_list
+from asr_server.features.speech_output.voice_list import VoiceListBody, model_voices, voice_list
 from asr_server.live.options import stream_rules
 from asr_server.net.errors import ErrorBody
 from asr_server.net.websocket_io import refuse_plain_request
@@ -63,6 +63,7 @@ class GatewayRoutes:
         router.add_api_route("/metrics", self.metrics)
         router.add_api_route("/v1/models", self.list_models)
         router.add_api_route("/v1/audio/voices", self.list_voices, responses={501: {"model": ErrorBody}})
+        router.add_api_route("/v1/audio/speech/voices", self.list_model_voices)
         router.add_api_route("/v1/models/{model_id:path}", self.retrieve_model, responses={404: {"model": ErrorBody}})
         for path in ("/ws/transcribe", "/ws/speech", "/v1/realtime"):
             router.add_api_route(path, refuse_plain_request)
@@ -196,6 +197,12 @@ class GatewayRoutes:
         if others := self._plan.value(OTHERS):
             traits += registry.traits(others)
         return voice_list(traits)
+
+    async def list_model_voices(self, model_id: str = "tts-1") -> list[dict[str, str]]:
+        """List the voices of a model. Raises `SpeechUnavailable` and `UnknownModel`."""
+        listed = await self.list_voices()
+        self.catalog.find_speech(model_id, "model_id")
+        return model_voices(listed, model_id)
 
     async def retrieve_model(self, model_id: str) -> ModelBody:
         """Return the model with this name."""

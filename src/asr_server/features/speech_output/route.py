@@ -1,4 +1,4 @@
-"""`/v1/audio/speech`: texts to audio, as files, as events and as samples; `/v1/audio/voices`."""
+"""`/v1/audio/speech`: texts to audio, as files, as events and as samples; the lists of voices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from asr_server.features.speech_output.fields import CLONE_FIELDS, CloneForm, Sp
 from asr_server.features.speech_output.requests import AudioChunk, SentenceBegun, SpeechDone, SpeechEvent, SpeechRequest
 from asr_server.features.speech_output.script import SpeechScript
 from asr_server.features.speech_output.synthesis import SpeechProcessor
-from asr_server.features.speech_output.voice_list import VoiceListBody, voice_list
+from asr_server.features.speech_output.voice_list import VoiceListBody, model_voices, voice_list
 from asr_server.features.speech_output.voice_sample import voice_sample
 from asr_server.net import body, event_stream
 from asr_server.net.body import while_connected
@@ -105,6 +105,14 @@ async def speak_as(request: Request, services: ServicesDep, caller: CallerDep) -
 async def list_voices(services: ServicesDep) -> VoiceListBody:
     """The voices that speech requests can name: OpenAI's names, and the engine's own."""
     return voice_list([client.traits for client in services.of(SpeechProcessor).engines.named])
+
+
+@router.get("/speech/voices", include_in_schema=False)
+async def list_model_voices(services: ServicesDep, model_id: str = "tts-1") -> list[dict[str, str]]:
+    """The voices of a model, as Speaches lists them."""
+    listed = await list_voices(services)
+    services.catalog.find_speech(model_id, "model_id")
+    return model_voices(listed, model_id)
 
 
 async def _received(request: Request, services: Services) -> SpeechBody:

@@ -105,10 +105,11 @@ def test_sentences_have_their_places_in_the_text_and_numbers_in_words():
 
 
 @pytest.mark.parametrize(
-    ("voice", "expected"), [("alloy", "low"), ("ALLOY ", "low"), ("high", "high"), ("echo", "high")]
+    ("voice", "expected"),
+    [("alloy", "low"), ("ALLOY ", "low"), ("high", "high"), ("echo", "high"), ("af_heart", "low"), ("default", "low")],
 )
 def test_voices_by_either_name(voice, expected):
-    """OpenAI's, and the engine's own, however they are written."""
+    """OpenAI's, and the engine's own, however they are written; names of Kokoro's voices mean the default."""
     names = {"alloy": "low", "echo": "high"}
     made = prepared(SpeechEngines((client(openai_voices=names),)), voice=voice)
     assert {row.voice for row in made.rows} == {expected}

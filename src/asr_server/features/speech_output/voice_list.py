@@ -1,4 +1,4 @@
-"""The answer of `GET /v1/audio/voices`, which a gateway gives without its worker."""
+"""The answers that list voices, which a gateway gives without its worker."""
 
 from __future__ import annotations
 
@@ -39,6 +39,11 @@ def voice_list(engines: Sequence[SpeechTraits]) -> VoiceListBody:
     names = sorted({name for traits in engines for name in traits.openai_voices})
     listed = [*(_alias(name, engines, own) for name in names), *ordered]
     return VoiceListBody(data=listed, voices=listed)
+
+
+def model_voices(listed: VoiceListBody, model_id: str) -> list[dict[str, str]]:
+    """Return the voices as Speaches lists those of a model: each name of a model that speaks has all voices."""
+    return [{"model_id": model_id, "voice_id": voice.id} for voice in listed.data]
 
 
 def _alias(name: str, engines: Sequence[SpeechTraits], own: dict[str, VoiceBody]) -> VoiceBody:
