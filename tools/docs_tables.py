@@ -54,6 +54,7 @@ def options_table() -> str:
     machine = Capabilities(
         gpu=False,
         torch_cuda=False,
+        packages=frozenset(("openvino",)),
         cpu_flags=frozenset(("avx512_vnni", "avx512_bf16")),
         cpu=CpuShare(4, "the control group's quota is 4 CPUs"),
     )

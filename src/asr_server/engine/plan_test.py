@@ -110,6 +110,20 @@ def test_fusing_needs_what_compiles():
         plan.resolve(_settings(use_torch_compile=True, model_id="fake"), equipped)
 
 
+def test_a_cpu_computes_in_openvino_where_it_is_installed():
+    """Then 8 bits need no instructions of the processor, and nothing is left for torch.compile; a GPU has torch."""
+    equipped = replace(NO_GPU, packages=frozenset(("openvino",)), compiler="/usr/bin/g++")
+    resolved = plan.resolve(_settings(), equipped)
+    assert (resolved.runtime, resolved.quantize) == ("openvino", "int8")
+    in_torch = plan.resolve(_settings(runtime="torch"), equipped)
+    assert (in_torch.runtime, in_torch.quantize) == ("torch", "")
+    assert plan.resolve(_settings(), NO_GPU).runtime == plan.resolve(_settings(), GPU).runtime == "torch"
+    assert plan.resolve(_settings(model_id="demo"), equipped).quantize == ""
+    for values, machine in (({}, NO_GPU), ({"device": "cuda"}, GPU), ({"use_torch_compile": True}, equipped)):
+        with pytest.raises(plan.PlanError, match="RUNTIME="):
+            plan.resolve(_settings(runtime="openvino", **values), machine)
+
+
 def _card(name, **values):
     gpus = Gpus(driver=Driver.NVIDIA, build=Build.CUDA, cards=(name,))
     return replace(GPU, gpus=gpus, packages=frozenset(("bitsandbytes", "torchao")), **values)
