@@ -94,28 +94,23 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
     engine, added = _engine(asked, settings.model_id)
     torch = engine == QWEN
     reason = added.reason if added is not None else _FAKE_REASON
-    on_cpu = "cpu", reason
-    device, device_reason = machine_options.device(settings.device, capabilities, conflicts) if torch else on_cpu
-    dtype, dtype_reason = machine_options.dtype(settings, device, capabilities) if torch else ONLY_DTYPE
+    chosen = machine_options.device(settings.device, capabilities, conflicts) if torch else ("cpu", reason)
+    device = chosen[0]
     model = model_option(settings.model_id, device)
-    runtime = machine_options.runtime(settings.runtime, device, capabilities, conflicts) if torch else None
-    in_runtime = runtime.value if runtime is not None else ""
-    quantize = machine_options.quantize(settings, device, capabilities, conflicts, runtime=in_runtime)
+    dtype, runtime, quantize = _computing(asked, device, conflicts, torch=torch)
     place = placement(asked, conflicts)
     threads = machine_options.threads(settings.cpu_threads, capabilities, place.share, torch=torch)
-    of_torch = _torch_options(asked, device, quantize, conflicts, runtime=in_runtime)
+    of_torch = _torch_options(asked, device, quantize, conflicts, runtime=runtime.value)
     conflicts += _conflicts(asked, engine, model.value)
     aligner_id, aligner_reason = _aligner(settings, engine, added)
     max_batch = settings.max_batch or _MAX_BATCH[device.partition(":")[0]]
     parts = (
         model,
-        Option("device", True, device, device_reason),
-        Option("dtype", True, dtype, dtype_reason),
-        *filter(None, [runtime]),
-        quantize,
-        threads,
+        Option("device", True, *chosen),
+        dtype,
+        *((runtime, quantize, threads) if torch else (quantize, threads)),
         Option("batching", max_batch > 1, str(max_batch), _BATCHING_REASON),
-        machine_options.exact_batching(device, dtype, quantize),
+        machine_options.exact_batching(device, dtype.value, quantize),
     )
     options = (
         *((Option("engine", True, engine, reason),) if engine != QWEN else ()),
@@ -129,7 +124,7 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
         engine=engine,
         model_id=model.value,
         device=device,
-        dtype=dtype,
+        dtype=dtype.value,
         max_batch=max_batch,
         kv_budget_mb=settings.kv_budget_mb,
         options=options,
@@ -140,11 +135,23 @@ def _of_one_model(asked: Asked, conflicts: list[str]) -> Plan:
         fake_script=settings.fake_engine_script,
         quantize=quantize.value,
         cpu_threads=int(threads.value or 0),
-        runtime=in_runtime,
+        runtime=runtime.value,
         state_dir=settings.state_dir,
         bind=place.bind,
         features=asked.features,
     )
+
+
+def _computing(asked: Asked, device: str, conflicts: list[str], *, torch: bool) -> tuple[Option, Option, Option]:
+    """Return the number format, the library and the 8-bit format of the layers, as options; without values where
+    nothing computes in torch."""
+    settings, capabilities = asked.settings, asked.capabilities
+    dtype, reason = machine_options.dtype(settings, device, capabilities) if torch else ONLY_DTYPE
+    runtime = Option("runtime", False, "", "this engine has one of its own")
+    if torch:
+        runtime = machine_options.runtime(settings.runtime, device, capabilities, conflicts)
+    quantize = machine_options.quantize(settings, device, capabilities, conflicts, runtime=runtime.value)
+    return Option("dtype", True, dtype, reason), runtime, quantize
 
 
 def placement(asked: Asked, conflicts: list[str]) -> Placement:
