@@ -128,9 +128,7 @@ def _references(weights: Path, nodes: list[NodeProto]) -> list[TensorProto]:
     for kept in onnx.load_from_string(content).graph.initializer:
         if kept.name in named:
             assert content.count(kept.raw_data) == 1, f"{kept.name} is not found, or twice"
-            tensor = TensorProto(
-                name=kept.name, data_type=_FLOAT, dims=kept.dims, data_location=TensorProto.EXTERNAL
-            )
+            tensor = TensorProto(name=kept.name, data_type=_FLOAT, dims=kept.dims, data_location=TensorProto.EXTERNAL)
             place = {"location": weights.name, "offset": content.index(kept.raw_data), "length": len(kept.raw_data)}
             for key, value in place.items():
                 tensor.external_data.add(key=key, value=str(value))

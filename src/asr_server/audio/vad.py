@@ -30,7 +30,9 @@ Samples = NDArray[np.float32]
 Probabilities = NDArray[np.float32]
 
 GRAPH = Path(__file__).with_name("silero_batch.onnx")
-_WEIGHTS_SHA256 = "9ccdacc4719d8aa7e45a77536bfabec45a03ba1f2fad5e241ab4060b24238a85"  # the graph has places in this file
+_WEIGHTS_SHA256 = (
+    "9ccdacc4719d8aa7e45a77536bfabec45a03ba1f2fad5e241ab4060b24238a85"  # the graph has places in this file
+)
 MOST_FRAMES = 128  # of a call: some 3 ms; larger ones are no faster, and live speech would wait longer for them
 _STATE_SIZE = 2 * 128 + 64  # hidden and cell of the LSTM, and the end of the frame before
 _USUAL_PEAK = 0.5
@@ -59,19 +61,19 @@ class SpeechProbability:
         """The next samples, (k * 512,) float32 -> (k,) float32 in [0, 1]. ValueError for other lengths."""
         if frames.ndim != 1 or len(frames) % FRAME_SAMPLES:
             raise ValueError(f"expected a multiple of {FRAME_SAMPLES} samples, got shape {frames.shape}")
-        size = MOST_FRAMES * FRAME_SAMPLES
-        scores = [self.push_together([(self, frames[at : at + size])])[0] for at in range(0, len(frames), size)]
-        return np.concatenate(scores) if scores else np.zeros(0, np.float32)
+        whole = frames.reshape(-1, FRAME_SAMPLES)
+        parts = [whole[at : at + MOST_FRAMES] for at in range(0, len(whole), MOST_FRAMES)]
+        return np.concatenate([np.zeros(0, np.float32), *(self.push_together([(self, part)])[0] for part in parts)])
 
     @staticmethod
-    def push_together(pieces: Sequence[tuple[SpeechProbability, Samples]]) -> list[Probabilities]:
-        """Return what `push` returns for the next frames, at least one, of each of several streams, in one call.
+    def push_together(pieces: Sequence[tuple[SpeechProbability, Sequence[Samples]]]) -> list[Probabilities]:
+        """Return the probabilities of the next frames, at least one, of each of several streams, by one call.
 
         If it raises, no stream has changed.
         """
         streams = [stream for stream, _ in pieces]
-        counts = np.array([len(samples) // FRAME_SAMPLES for _, samples in pieces])
-        frames = np.concatenate([samples for _, samples in pieces]).reshape(-1, FRAME_SAMPLES)
+        counts = np.array([len(frames) for _, frames in pieces])
+        frames = np.concatenate([frame for _, frames in pieces for frame in frames]).reshape(-1, FRAME_SAMPLES)
         ends, numbers = np.cumsum(counts), np.arange(len(frames))
         gains, peaks = _gains([stream._peak for stream in streams], counts.tolist(), np.abs(frames).max(axis=1))
         rows = np.repeat(np.arange(len(streams)), counts)  # of each frame: its stream

@@ -130,14 +130,13 @@ def test_shapes(scorer: SpeechProbability) -> None:
         scorer.push(np.zeros((1, 512), np.float32))
 
 
-def test_a_missing_model_is_unavailable(tmp_path: Path) -> None:
-    """The error is the operator's, at first use and not before."""
-    broken = tmp_path / "broken.onnx"
-    broken.write_bytes(b"no model")
-    for path in (tmp_path / "missing.onnx", broken):
-        scorer = SpeechProbability(path)
+def test_missing_or_other_weights_are_unavailable(tmp_path: Path) -> None:
+    """The error is the operator's. The graph would read other weights at the wrong places."""
+    other = tmp_path / "other.onnx"
+    other.write_bytes(vad.bundled_weights().read_bytes() + b"more")
+    for path in (tmp_path / "missing.onnx", other):
         with pytest.raises(ModelUnavailable, match="VAD"):
-            scorer.push(np.zeros(512, np.float32))
+            vad.load_voice_detector(path)
 
 
 def test_frame_power() -> None:

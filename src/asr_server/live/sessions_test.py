@@ -232,7 +232,7 @@ async def test_a_fault_of_voice_detection_ends_its_session_alone(make, speech):
     """Another session, whose frames are computed on the same thread, has all its words."""
     live = make(Scripted())
     broken, whole = await opened(live), await opened(live)
-    broken.session._detector._scorer._context = np.zeros(3, np.float32)
+    broken.session._speech._state = np.zeros(3, np.float32)
     for connection in (broken, whole):
         await connection.send(Audio(speech))
         await connection.send(Flush())

@@ -8,48 +8,122 @@ estimate the pause rule decides.
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import Executor, ThreadPoolExecutor
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from loguru import logger
 
-from asr_server.audio.vad import SpeechProbability
+from asr_server.audio.vad import MOST_FRAMES, Probabilities, SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.engine.feature import EndOfTurnModel
 from asr_server.live.machine.events import Event, Reset, Samples
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.utterance import Frame
 from asr_server.live.session_stats import EstimateResult, LiveObserver
+from asr_server.net.loop_time import SLICE_S, slice_queue
+
+
+# From one call of the network to the next where there are several sessions: so many of them share a call, and each call
+# costs the event loop as much as for one.
+_TICK_S = 0.005
+
+
+@dataclass(slots=True, eq=False)
+class _Piece:
+    """The frames of one session, which wait for their probabilities."""
+
+    stream: SpeechProbability
+    frames: list[Samples]  # of 512 samples each
+    scored: asyncio.Future[Probabilities]
 
 
 class VoiceDetector:
-    """The detector of one session. `thread`: of all sessions; it does one thing after the other, in order.
+    """The voice detector of all sessions: one call of the network for all that wait, on a thread.
 
-    A session waits for the frames of an event before it goes on with the next one. So each has the same share of the
-    thread, and no more waits for it than a piece of audio of each session.
+    A session waits for the frames of an event before it goes on with the next one. So no more waits here than a piece
+    of audio of each session, and they are served in order: each has the same share of the thread. A recording has its
+    calls on other threads, and each is short, so that none delays the others by more than that.
+
+    Everything but the call is on the event loop.
     """
 
-    def __init__(self, thread: Executor) -> None:
-        self._thread = thread
-        self._scorer = SpeechProbability()
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "voice-detection")
+        self._waiting: deque[_Piece] = deque()
+        self._is_busy = False  # a call is under way, or will be begun
+        self._next_s = 0.0  # when the next one may begin, by the loop's clock
 
-    async def frames(self, machine: LiveMachine, event: Event) -> list[Frame]:
-        """The frames of the session's machine that this event completes, with their speech probabilities."""
+    async def frames(self, machine: LiveMachine, stream: SpeechProbability, event: Event) -> list[Frame]:
+        """Return the frames of a session's machine that this event completes, with their speech probabilities.
+
+        `stream`: the session's state. Returns when it is the session's turn to use the event loop.
+        """
         if isinstance(event, Reset):
-            self._scorer.reset()
+            stream.reset()
         frames = machine.frames(event)
         if not frames:
             return []
-        audio = np.concatenate(frames)
-        if missing := -len(audio) % FRAME_SAMPLES:  # of the last frame before a flush
-            audio = np.pad(audio, (0, missing))
-        scores = await asyncio.get_running_loop().run_in_executor(self._thread, self._scorer.push, audio)
+        whole = frames
+        if missing := FRAME_SAMPLES - len(frames[-1]):  # of the last frame before a flush
+            whole = [*frames[:-1], np.pad(frames[-1], (0, missing))]
+        piece = _Piece(stream, whole, asyncio.get_running_loop().create_future())
+        self._waiting.append(piece)
+        if not self._is_busy:
+            self._is_busy = True
+            self._begin_later()
+        scores = await piece.scored
         return [Frame(*each) for each in zip(frames, scores.tolist(), strict=True)]
 
+    def _begin_later(self) -> None:
+        asyncio.get_running_loop().call_at(self._next_s, self._begin)
 
-def load_voice_detector() -> None:
-    """Load the network now, off the event loop. Raises `ModelUnavailable` if it cannot be loaded."""
-    SpeechProbability().push(np.zeros(FRAME_SAMPLES, np.float32))
+    def _begin(self) -> None:
+        """Take what waits, as far as it fits into a call."""
+        loop, batch, room = asyncio.get_running_loop(), [], MOST_FRAMES
+        while self._waiting and (not batch or len(self._waiting[0].frames) <= room):
+            piece = self._waiting.popleft()
+            if not piece.scored.done():  # the session has not ended
+                batch.append(piece)
+                room -= len(piece.frames)
+        if not batch:
+            self._is_busy = False
+            return
+        # Nobody who is alone waits, and nobody to whom the last call had no room left.
+        self._next_s = 0.0 if len(batch) == 1 or self._waiting else loop.time() + _TICK_S
+        self._thread.submit(self._score, loop, batch)
+
+    def _score(self, loop: asyncio.AbstractEventLoop, batch: list[_Piece]) -> None:
+        """On the thread."""
+        results = _scored([(piece.stream, piece.frames) for piece in batch])
+        loop.call_soon_threadsafe(self._on_scored, batch, results)
+
+    def _on_scored(self, batch: list[_Piece], results: list[Probabilities | Exception]) -> None:
+        for piece, result in zip(batch, results, strict=True):
+            # Each session goes on in its turn: all at once would keep the event loop for as long as all of them take.
+            slice_queue().soon(partial(_hand_out, piece.scored, result), SLICE_S)
+        self._is_busy = bool(self._waiting)
+        if self._is_busy:
+            self._begin_later()
+
+
+def _scored(pieces: list[tuple[SpeechProbability, list[Samples]]]) -> list[Probabilities | Exception]:
+    """Return the probabilities of each piece. After a failure each is tried alone, so that only one session fails."""
+    try:
+        return [*SpeechProbability.push_together(pieces)]
+    except Exception as error:
+        return [error] if len(pieces) == 1 else [result for piece in pieces for result in _scored([piece])]
+
+
+def _hand_out(scored: asyncio.Future[Probabilities], result: Probabilities | Exception) -> None:
+    if scored.done():  # the session has ended meanwhile
+        return
+    if isinstance(result, Exception):
+        scored.set_exception(result)
+    else:
+        scored.set_result(result)
 
 
 # Estimates that wait or run. One takes some 45 ms of a core, so the last of them comes after about 0.7 s, hardly later

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import wave
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -28,20 +27,28 @@ def pcm():
         return recording.readframes(120 * FRAME_SAMPLES)
 
 
+class _Session:
+    """A session's machine and its stream of the detector."""
+
+    def __init__(self, detector, machine):
+        self.machine, self._detector, self._stream = machine, detector, SpeechProbability()
+
+    async def frames(self, event):
+        return await self._detector.frames(self.machine, self._stream, event)
+
+
 @pytest.fixture
 def make():
     """Makes the detector of a session and its machine."""
-    thread = ThreadPoolExecutor(1)
-    yield lambda: (VoiceDetector(thread), LiveMachine(LiveMachineConfig(lambda rate_hz: None)))
-    thread.shutdown()
+    detector = VoiceDetector()
+    return lambda: _Session(detector, LiveMachine(LiveMachineConfig(lambda rate_hz: None)))
 
 
 async def _scores(session, *events):
-    detector, machine = session
     found = []
     for event in events:
-        frames = await detector.frames(machine, event)
-        machine.receive(event, frames)
+        frames = await session.frames(event)
+        session.machine.receive(event, frames)
         found += [frame.probability for frame in frames]
     return found
 
@@ -65,9 +72,9 @@ async def test_a_reset_begins_another_stream(make, pcm):
 
 async def test_the_last_frame_before_a_flush_is_filled_with_silence(make):
     """It is scored, and stays as long as it is."""
-    detector, machine = make()
-    assert await _scores((detector, machine), Audio(bytes(2 * 400))) == []
-    (last,) = await detector.frames(machine, Flush())
+    session = make()
+    assert await _scores(session, Audio(bytes(2 * 400))) == []
+    (last,) = await session.frames(Flush())
     assert len(last.samples) == 400
     assert 0 <= last.probability < 0.5
 
