@@ -25,7 +25,6 @@ from asr_server.live.machine.utterance import Frame
 from asr_server.live.session_stats import EstimateResult, LiveObserver
 from asr_server.net.loop_time import SLICE_S, slice_queue
 
-
 # From one call of the network to the next where there are several sessions: so many of them share a call, and each call
 # costs the event loop as much as for one.
 _TICK_S = 0.005
