@@ -106,7 +106,7 @@ _STFT, _LSTM = "stft.forward_basis_buffer", ("onnx::LSTM_209", "onnx::LSTM_210",
 
 
 def _features(graph: _Graph, samples: str) -> str:
-    """Return the features of each frame. `samples`: its own, after the end of the one before, and mirrored at the end."""
+    """Return the features of each frame, from its samples between the end of the one before and their mirror image."""
     columns = (CONTEXT + FRAME + CONTEXT) // HOP - 1
     hops = graph.shaped(samples, -1, columns + 1, HOP)
     windows = graph.add("Concat", graph.part(hops, 0, columns), graph.part(hops, 1, columns + 1), axis=2)
