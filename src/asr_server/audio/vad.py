@@ -50,10 +50,6 @@ class SpeechProbability:
     """
 
     def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin another stream."""
         self._state = np.zeros(_STATE_SIZE, np.float32)
         self._peak = _USUAL_PEAK / _MOST_GAIN
 
@@ -97,11 +93,8 @@ class SpeechProbability:
         return np.split(scores[steps, 0, rows, 0], ends[:-1])
 
     def probabilities(self, audio: Samples) -> Probabilities:
-        """A whole clip, (n,) float32 -> (ceil(n / 512),) float32, the last filled with silence. Resets the stream."""
-        self.reset()
-        scores = self.push(np.pad(audio, (0, -len(audio) % FRAME_SAMPLES)))
-        self.reset()
-        return scores
+        """The rest of the stream, (n,) float32 -> (ceil(n / 512),) float32, the last filled with silence."""
+        return self.push(np.pad(audio, (0, -len(audio) % FRAME_SAMPLES)))
 
 
 def _gains(peaks: list[float], counts: list[int], loudest: Samples) -> tuple[Samples, list[float]]:

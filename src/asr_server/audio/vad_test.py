@@ -39,14 +39,9 @@ def _whole_frames(audio: NDArray[np.float32]) -> NDArray[np.float32]:
     return audio[: len(audio) // FRAME_SAMPLES * FRAME_SAMPLES]
 
 
-@pytest.fixture(scope="module")
-def scorer() -> SpeechProbability:
-    return SpeechProbability()
-
-
-def test_onsets_are_found(scorer: SpeechProbability, words: NDArray[np.float32]) -> None:
+def test_onsets_are_found(words: NDArray[np.float32]) -> None:
     """Speech begins and ends within three frames (96 ms) of the truth, and the silence around it is not speech."""
-    speech = np.flatnonzero(scorer.probabilities(words) >= 0.5)
+    speech = np.flatnonzero(SpeechProbability().probabilities(words) >= 0.5)
     bounds = [frame for phrase in PHRASES for frame in (phrase[0] / FRAME_SAMPLES, phrase[1] / FRAME_SAMPLES)]
     first, second = (speech[(speech > low - 5) & (speech < high + 5)] for low, high in (bounds[:2], bounds[2:]))
     assert len(first) + len(second) == len(speech)
@@ -54,12 +49,12 @@ def test_onsets_are_found(scorer: SpeechProbability, words: NDArray[np.float32])
     assert np.abs(np.array(found) - bounds).max() <= 3
 
 
-def test_chunking_does_not_matter(scorer: SpeechProbability, words: NDArray[np.float32]) -> None:
+def test_chunking_does_not_matter(words: NDArray[np.float32]) -> None:
     """Frames fed one by one, or in odd lots, score as the whole clip does."""
-    whole = scorer.probabilities(words)
+    whole = SpeechProbability().probabilities(words)
     padded = np.pad(words, (0, -len(words) % FRAME_SAMPLES))
     for lot in (1, 7, 64, 100):
-        scorer.reset()
+        scorer = SpeechProbability()
         parts = [
             scorer.push(padded[at : at + lot * FRAME_SAMPLES]) for at in range(0, len(padded), lot * FRAME_SAMPLES)
         ]
@@ -117,17 +112,17 @@ def test_streams_do_not_mix(words: NDArray[np.float32]) -> None:
     assert np.abs(np.concatenate(together) - alone).max() < 1e-5
 
 
-def test_shapes(scorer: SpeechProbability) -> None:
+def test_shapes() -> None:
     """A clip of any length has one score a frame begun, none if it is empty; a stream takes whole frames only."""
     for count in (0, 1, 511, 512, 513, 16_000):
-        scores = scorer.probabilities(np.zeros(count, np.float32))
+        scores = SpeechProbability().probabilities(np.zeros(count, np.float32))
         assert scores.shape == (-(-count // FRAME_SAMPLES),)
         assert scores.dtype == np.float32
         assert ((scores >= 0) & (scores < 0.5)).all()
     with pytest.raises(ValueError, match="512"):
-        scorer.push(np.zeros(511, np.float32))
+        SpeechProbability().push(np.zeros(511, np.float32))
     with pytest.raises(ValueError, match="512"):
-        scorer.push(np.zeros((1, 512), np.float32))
+        SpeechProbability().push(np.zeros((1, 512), np.float32))
 
 
 def test_missing_or_other_weights_are_unavailable(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from asr_server.live.machine.events import (
     Flush,
     Interrupted,
     Partial,
+    Reset,
     ResultKind,
     Samples,
     Transcribe,
@@ -298,6 +299,8 @@ class LiveSession:
             await asyncio.wait(self._estimates, timeout=_ESTIMATE_S)
 
     async def _frames(self, event: Event) -> list[Frame]:
+        if isinstance(event, Reset):
+            self._speech = SpeechProbability()
         return await self._shared.detector.frames(self.machine, self._speech, event)
 
     async def _next_change(self) -> None:

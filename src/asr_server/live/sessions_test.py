@@ -23,7 +23,7 @@ from asr_server.engine.protocol import Finish, Utterance
 from asr_server.live import sessions as live_sessions
 from asr_server.live.conftest import Scripted, opened, until_flush
 from asr_server.live.inference import Engines
-from asr_server.live.machine.events import Audio, Configure, Ending, Final, Flush, Partial, SessionError
+from asr_server.live.machine.events import Audio, Configure, Ending, Final, Flush, Partial, Reset, SessionError
 from asr_server.live.options import LiveSessionOptions
 from asr_server.live.sessions import LiveSessions
 from asr_server.net.loop_time import ConnectionTime, loop_time, measure
@@ -241,6 +241,21 @@ async def test_a_fault_of_voice_detection_ends_its_session_alone(make, speech):
     texts = [m.text for m in await asyncio.wait_for(until_flush(whole), 10) if isinstance(m, Final)]
     assert texts == ["words", ""]
     whole.session.end()
+
+
+async def test_a_reset_begins_another_stream(make, speech, monkeypatch):
+    """Speech before it has no effect on the probabilities after it."""
+    connection, heard = await opened(make(Scripted())), []
+    receive = connection.session.machine.receive
+    monkeypatch.setattr(
+        connection.session.machine, "receive", lambda event, frames=(): heard.append(frames) or receive(event, frames)
+    )
+    for event in (Audio(speech), Reset(), Audio(speech), Flush()):
+        await connection.send(event)
+    await until_flush(connection)
+    before, after = ([frame.probability for frame in frames] for frames in heard if len(frames) > 10)
+    assert before == after
+    connection.session.end()
 
 
 async def test_a_fault_of_ours_in_an_answer_ends_the_session_too(make, speech, monkeypatch):

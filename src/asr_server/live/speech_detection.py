@@ -19,14 +19,13 @@ from loguru import logger
 from asr_server.audio.vad import MOST_FRAMES, Probabilities, SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.engine.feature import EndOfTurnModel
-from asr_server.live.machine.events import Event, Reset, Samples
+from asr_server.live.machine.events import Event, Samples
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.utterance import Frame
 from asr_server.live.session_stats import EstimateResult, LiveObserver
 from asr_server.net.loop_time import SLICE_S, slice_queue
 
-# From one call of the network to the next where there are several sessions: so many of them share a call, and each call
-# costs the event loop as much as for one.
+# From the beginning of a call for several sessions to the next: 200 sessions cost a third less so than without a wait.
 _TICK_S = 0.005
 
 
@@ -60,8 +59,6 @@ class VoiceDetector:
 
         `stream`: the session's state. Returns when it is the session's turn to use the event loop.
         """
-        if isinstance(event, Reset):
-            stream.reset()
         frames = machine.frames(event)
         if not frames:
             return []
@@ -70,14 +67,14 @@ class VoiceDetector:
             whole = [*frames[:-1], np.pad(frames[-1], (0, missing))]
         piece = _Piece(stream, whole, asyncio.get_running_loop().create_future())
         self._waiting.append(piece)
-        if not self._is_busy:
-            self._is_busy = True
-            self._begin_later()
+        self._begin_later()
         scores = await piece.scored
         return [Frame(*each) for each in zip(frames, scores.tolist(), strict=True)]
 
     def _begin_later(self) -> None:
-        asyncio.get_running_loop().call_at(self._next_s, self._begin)
+        if self._waiting and not self._is_busy:
+            self._is_busy = True
+            asyncio.get_running_loop().call_at(self._next_s, self._begin)
 
     def _begin(self) -> None:
         """Take what waits, as far as it fits into a call."""
@@ -103,9 +100,8 @@ class VoiceDetector:
         for piece, result in zip(batch, results, strict=True):
             # Each session goes on in its turn: all at once would keep the event loop for as long as all of them take.
             slice_queue().soon(partial(_hand_out, piece.scored, result), SLICE_S)
-        self._is_busy = bool(self._waiting)
-        if self._is_busy:
-            self._begin_later()
+        self._is_busy = False
+        self._begin_later()
 
 
 def _scored(pieces: list[tuple[SpeechProbability, list[Samples]]]) -> list[Probabilities | Exception]:
@@ -131,10 +127,7 @@ _MOST_WAITING = 16
 
 
 class EndOfTurnEstimator:
-    """Runs the model.
-
-    Voice detection has another thread: its calls take less than a millisecond, and hundreds of sessions wait for them
-    at every piece of audio.
+    """Runs the model, on a thread of its own: hundreds of sessions wait for voice detection at every piece of audio.
 
     Everything but the model's own call is on the event loop.
     """

@@ -11,9 +11,10 @@ import pytest
 from loguru import logger
 
 from asr_server import demo
+from asr_server.audio import vad
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
-from asr_server.live.machine.events import Audio, Flush, Reset
+from asr_server.live.machine.events import Audio, Flush
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.utterance import LiveMachineConfig
 from asr_server.live.session_stats import LiveObserver
@@ -62,12 +63,39 @@ async def test_scores_do_not_depend_on_pieces_or_on_other_sessions(make, pcm):
         assert np.abs(np.array(scores) - whole).max() < 1e-5
 
 
-async def test_a_reset_begins_another_stream(make, pcm):
-    """Speech before it has no effect on the scores behind it."""
-    session, words = make(), Audio(pcm)
-    first = await _scores(session, words)
-    assert await _scores(session, Reset(), words) == first
-    assert await _scores(session, words) != first
+@pytest.fixture
+def calls(monkeypatch):
+    """The number of frames of each call of the network."""
+    network, counts = vad.load_voice_detector(), []
+
+    class Counted:
+        def run(self, outputs, inputs):
+            counts.append(len(inputs["frames"]))
+            return network.run(outputs, inputs)
+
+    monkeypatch.setattr(vad, "load_voice_detector", Counted)
+    return counts
+
+
+async def test_many_sessions_share_few_calls_of_bounded_size(make, calls, pcm):
+    """One that waits gets in a call with others, but a call for all would make the next ones wait too long."""
+    piece = Audio(pcm[: 2 * 4 * FRAME_SAMPLES])
+    await asyncio.gather(*(_scores(make(), piece) for _ in range(80)))
+    assert sum(calls) == 4 * 80
+    assert max(calls) <= 128
+    assert len(calls) < 10
+
+
+async def test_a_session_that_ends_while_its_frames_wait_delays_nobody(make, calls, pcm):
+    """Its frames are not computed, if that has not begun; those of the others are."""
+    piece = Audio(pcm[: 2 * 4 * FRAME_SAMPLES])
+    one, *others = (asyncio.create_task(_scores(make(), piece)) for _ in range(3))
+    await asyncio.sleep(0)
+    one.cancel()
+    first, second = await asyncio.gather(*others)
+    assert first == second
+    assert sum(calls) == 2 * 4
+    assert one.cancelled()
 
 
 async def test_the_last_frame_before_a_flush_is_filled_with_silence(make):
