@@ -58,7 +58,7 @@ class SpeechProbability:
         if frames.ndim != 1 or len(frames) % FRAME_SAMPLES:
             raise ValueError(f"expected a multiple of {FRAME_SAMPLES} samples, got shape {frames.shape}")
         whole = frames.reshape(-1, FRAME_SAMPLES)
-        parts = [whole[at : at + MOST_FRAMES] for at in range(0, len(whole), MOST_FRAMES)]
+        parts = [list(whole[at : at + MOST_FRAMES]) for at in range(0, len(whole), MOST_FRAMES)]
         return np.concatenate([np.zeros(0, np.float32), *(self.push_together([(self, part)])[0] for part in parts)])
 
     @staticmethod

@@ -78,7 +78,8 @@ class VoiceDetector:
 
     def _begin(self) -> None:
         """Take what waits, as far as it fits into a call."""
-        loop, batch, room = asyncio.get_running_loop(), [], MOST_FRAMES
+        batch: list[_Piece] = []
+        loop, room = asyncio.get_running_loop(), MOST_FRAMES
         while self._waiting and (not batch or len(self._waiting[0].frames) <= room):
             piece = self._waiting.popleft()
             if not piece.scored.done():  # the session has not ended
