@@ -35,24 +35,22 @@ class _Piece:
 
     stream: SpeechProbability
     frames: list[Samples]  # of 512 samples each
-    scored: asyncio.Future[Probabilities]
+    scored: asyncio.Future[Probabilities | Exception]
 
 
 class VoiceDetector:
-    """The voice detector of all sessions: one call of the network for all that wait, on a thread.
+    """The voice detector of all sessions: one call of the network, on a thread, for all that wait.
 
     A session waits for the frames of an event before it goes on with the next one. So no more waits here than a piece
-    of audio of each session, and they are served in order: each has the same share of the thread. A recording has its
-    calls on other threads, and each is short, so that none delays the others by more than that.
-
-    Everything but the call is on the event loop.
+    of audio of each session. They are served in order, and each has the same share of the thread. Recordings make their
+    calls on other threads; all calls are bounded, so that none keeps the processor for long.
     """
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "voice-detection")
         self._waiting: deque[_Piece] = deque()
         self._is_busy = False  # a call is under way, or will be begun
-        self._next_s = 0.0  # when the next one may begin, by the loop's clock
+        self._next_s = 0.0  # when it may begin, by the loop's clock
 
     async def frames(self, machine: LiveMachine, stream: SpeechProbability, event: Event) -> list[Frame]:
         """Return the frames of a session's machine that this event completes, with their speech probabilities.
@@ -67,42 +65,37 @@ class VoiceDetector:
             whole = [*frames[:-1], np.pad(frames[-1], (0, missing))]
         piece = _Piece(stream, whole, asyncio.get_running_loop().create_future())
         self._waiting.append(piece)
-        self._begin_later()
+        self._begin_soon()
         scores = await piece.scored
+        if isinstance(scores, Exception):
+            raise scores
         return [Frame(*each) for each in zip(frames, scores.tolist(), strict=True)]
 
-    def _begin_later(self) -> None:
+    def _begin_soon(self) -> None:
         if self._waiting and not self._is_busy:
             self._is_busy = True
             asyncio.get_running_loop().call_at(self._next_s, self._begin)
 
     def _begin(self) -> None:
-        """Take what waits, as far as it fits into a call."""
+        """Call the network with what waits, as far as it fits into a call."""
         batch: list[_Piece] = []
         loop, room = asyncio.get_running_loop(), MOST_FRAMES
         while self._waiting and (not batch or len(self._waiting[0].frames) <= room):
             piece = self._waiting.popleft()
-            if not piece.scored.done():  # the session has not ended
+            if not piece.scored.done():  # or the session has ended
                 batch.append(piece)
                 room -= len(piece.frames)
-        if not batch:
-            self._is_busy = False
-            return
-        # Nobody who is alone waits, and nobody to whom the last call had no room left.
-        self._next_s = 0.0 if len(batch) == 1 or self._waiting else loop.time() + _TICK_S
-        self._thread.submit(self._score, loop, batch)
+        # A session that is alone does not wait, and neither do those to whom this call has no room.
+        self._next_s = 0.0 if len(batch) <= 1 or self._waiting else loop.time() + _TICK_S
+        running = loop.run_in_executor(self._thread, _scored, [(piece.stream, piece.frames) for piece in batch])
+        running.add_done_callback(partial(self._on_scored, batch))
 
-    def _score(self, loop: asyncio.AbstractEventLoop, batch: list[_Piece]) -> None:
-        """On the thread."""
-        results = _scored([(piece.stream, piece.frames) for piece in batch])
-        loop.call_soon_threadsafe(self._on_scored, batch, results)
-
-    def _on_scored(self, batch: list[_Piece], results: list[Probabilities | Exception]) -> None:
-        for piece, result in zip(batch, results, strict=True):
+    def _on_scored(self, batch: list[_Piece], running: asyncio.Future[list[Probabilities | Exception]]) -> None:
+        for piece, scores in zip(batch, running.result(), strict=True):
             # Each session goes on in its turn: all at once would keep the event loop for as long as all of them take.
-            slice_queue().soon(partial(_hand_out, piece.scored, result), SLICE_S)
+            slice_queue().soon(partial(_set, piece.scored, scores), SLICE_S)
         self._is_busy = False
-        self._begin_later()
+        self._begin_soon()
 
 
 def _scored(pieces: list[tuple[SpeechProbability, list[Samples]]]) -> list[Probabilities | Exception]:
@@ -110,16 +103,12 @@ def _scored(pieces: list[tuple[SpeechProbability, list[Samples]]]) -> list[Proba
     try:
         return [*SpeechProbability.push_together(pieces)]
     except Exception as error:
-        return [error] if len(pieces) == 1 else [result for piece in pieces for result in _scored([piece])]
+        return [error] if len(pieces) == 1 else [scores for piece in pieces for scores in _scored([piece])]
 
 
-def _hand_out(scored: asyncio.Future[Probabilities], result: Probabilities | Exception) -> None:
-    if scored.done():  # the session has ended meanwhile
-        return
-    if isinstance(result, Exception):
-        scored.set_exception(result)
-    else:
-        scored.set_result(result)
+def _set(scored: asyncio.Future[Probabilities | Exception], scores: Probabilities | Exception) -> None:
+    if not scored.done():  # or the session has ended meanwhile
+        scored.set_result(scores)
 
 
 # Estimates that wait or run. One takes some 45 ms of a core, so the last of them comes after about 0.7 s, hardly later
