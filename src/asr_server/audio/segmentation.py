@@ -135,14 +135,6 @@ class AudioSpan:
         return samples_to_s(self.end_samples - self.start_samples)
 
 
-def cut(
-    probabilities: NDArray[np.float32], power: NDArray[np.float32], total_samples: int, config: SegmentationConfig
-) -> list[AudioSpan]:
-    """Spans of a clip of `total_samples` from its speech probability and mean square power, each (frames,) float32."""
-    cutter = SpanCutter(config)
-    return [*cutter.push(probabilities, power), *cutter.finish(total_samples)]
-
-
 class SpanCutter:
     """Cuts a recording that comes bit by bit: `push` returns the spans that are now final, `finish` the rest.
 

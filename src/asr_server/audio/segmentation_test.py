@@ -16,7 +16,6 @@ from asr_server.audio.segmentation import (
     SegmentationConfig,
     SpanCutter,
     VoiceActivity,
-    cut,
     off_threshold,
 )
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
@@ -38,6 +37,12 @@ def clip(runs: list[tuple[float, int]], seed: int = 0) -> tuple[Frames, Frames, 
     probabilities = np.concatenate([np.full(count, p, np.float32) for p, count in runs] or [np.zeros(0, np.float32)])
     power = np.random.default_rng(seed).exponential(0.01, len(probabilities)).astype(np.float32)
     return probabilities, power, max(0, len(probabilities) * FRAME_SAMPLES - 100)
+
+
+def cut(probabilities: Frames, power: Frames, total_samples: int, config: SegmentationConfig) -> list[AudioSpan]:
+    """Return the spans of a whole clip."""
+    cutter = SpanCutter(config)
+    return [*cutter.push(probabilities, power), *cutter.finish(total_samples)]
 
 
 def edges(spans: list[AudioSpan]) -> list[tuple[int, int]]:

@@ -55,8 +55,6 @@ class SpeechProbability:
 
     def push(self, frames: Samples) -> Probabilities:
         """The next samples, (k * 512,) float32 -> (k,) float32 in [0, 1]. ValueError for other lengths."""
-        if frames.ndim != 1 or len(frames) % FRAME_SAMPLES:
-            raise ValueError(f"expected a multiple of {FRAME_SAMPLES} samples, got shape {frames.shape}")
         whole = frames.reshape(-1, FRAME_SAMPLES)
         parts = [list(whole[at : at + MOST_FRAMES]) for at in range(0, len(whole), MOST_FRAMES)]
         return np.concatenate([np.zeros(0, np.float32), *(self.push_together([(self, part)])[0] for part in parts)])
