@@ -30,9 +30,8 @@ Samples = NDArray[np.float32]
 Probabilities = NDArray[np.float32]
 
 GRAPH = Path(__file__).with_name("silero_batch.onnx")
-_WEIGHTS_SHA256 = (
-    "9ccdacc4719d8aa7e45a77536bfabec45a03ba1f2fad5e241ab4060b24238a85"  # the graph has places in this file
-)
+# Of the file in which the graph has places.
+_WEIGHTS_SHA256 = "9ccdacc4719d8aa7e45a77536bfabec45a03ba1f2fad5e241ab4060b24238a85"
 MOST_FRAMES = 128  # of a call: some 3 ms; larger ones are no faster, and live speech would wait longer for them
 _STATE_SIZE = 2 * 128 + 64  # hidden and cell of the LSTM, and the end of the frame before
 _USUAL_PEAK = 0.5
@@ -131,10 +130,10 @@ def load_voice_detector(weights: Path | None = None) -> onnxruntime.InferenceSes
     weights = (weights or bundled_weights()).resolve()  # onnxruntime refuses links that lead out of the folder
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(weights.parent))
     try:
-        if hashlib.sha256(weights.read_bytes()).hexdigest() != _WEIGHTS_SHA256:
-            raise ModelUnavailable("The weights of Silero VAD are not those of silero-vad 6.2.3.")
-        return onnxruntime.InferenceSession(GRAPH.read_bytes(), options, providers=["CPUExecutionProvider"])
-    except ModelUnavailable:
-        raise
+        is_known = hashlib.sha256(weights.read_bytes()).hexdigest() == _WEIGHTS_SHA256
+        network = onnxruntime.InferenceSession(GRAPH.read_bytes(), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime's exceptions have no common base class
         raise ModelUnavailable(f"The Silero VAD model cannot be loaded: {type(error).__name__}.") from error
+    if not is_known:
+        raise ModelUnavailable("The weights of Silero VAD are not those of silero-vad 6.2.3.")
+    return network
