@@ -24,7 +24,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, MAX_GAP_S, PAD_MS, ms_to_frames, samples_to_s
+from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, MAX_GAP_S, PAD_MS, ms_to_frames
 
 MIN_SPEECH_MS = 100  # a shorter sound is a click
 
@@ -129,10 +129,6 @@ class AudioSpan:
     # the speech in it, [from, to) in samples, ordered, disjoint and without margins
     speech_regions: tuple[tuple[int, int], ...] = ()
     peak_probability: float = 0.0  # the highest speech probability of a frame of the span
-
-    @property
-    def duration_s(self) -> float:
-        return samples_to_s(self.end_samples - self.start_samples)
 
 
 class SpanCutter:
