@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from asr_server import feature_list
-from asr_server.audio.segmentation import SegmentationConfig, cut, frame_power
+from asr_server.audio.segmentation import SegmentationConfig, SpanCutter, frame_power
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core import settings
 from asr_server.engine import capabilities, registry
@@ -75,7 +75,9 @@ def _engine() -> Engine:
 def _utterance(pcm: np.ndarray) -> Utterance:
     """The span that the server's engine will see: what lies between is the server's time."""
     samples = pcm.astype(np.float32) / 32768
-    (span,) = cut(SpeechProbability().probabilities(samples), frame_power(samples), len(samples), SegmentationConfig())
+    cutter = SpanCutter(SegmentationConfig())
+    cutter.push(SpeechProbability().probabilities(samples), frame_power(samples))
+    (span,) = cutter.finish(len(samples))
     return Utterance(samples[span.start_samples : span.end_samples])
 
 

@@ -24,7 +24,7 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, MAX_GAP_S, PAD_MS, ms_to_frames, samples_to_s
+from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, MAX_GAP_S, PAD_MS, ms_to_frames
 
 MIN_SPEECH_MS = 100  # a shorter sound is a click
 
@@ -129,18 +129,6 @@ class AudioSpan:
     # the speech in it, [from, to) in samples, ordered, disjoint and without margins
     speech_regions: tuple[tuple[int, int], ...] = ()
     peak_probability: float = 0.0  # the highest speech probability of a frame of the span
-
-    @property
-    def duration_s(self) -> float:
-        return samples_to_s(self.end_samples - self.start_samples)
-
-
-def cut(
-    probabilities: NDArray[np.float32], power: NDArray[np.float32], total_samples: int, config: SegmentationConfig
-) -> list[AudioSpan]:
-    """Spans of a clip of `total_samples` from its speech probability and mean square power, each (frames,) float32."""
-    cutter = SpanCutter(config)
-    return [*cutter.push(probabilities, power), *cutter.finish(total_samples)]
 
 
 class SpanCutter:

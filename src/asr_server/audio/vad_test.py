@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from asr_server import demo
 from asr_server.audio import vad
 from asr_server.audio.segmentation import frame_power
 from asr_server.audio.vad import SpeechProbability
-from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
+from asr_server.core.audio import FRAME_SAMPLES
 from asr_server.core.errors import ModelUnavailable
 
 # Where the two phrases of fixtures/words.flac begin and end, in samples: known from cutting and pasting them.
@@ -39,14 +38,9 @@ def _whole_frames(audio: NDArray[np.float32]) -> NDArray[np.float32]:
     return audio[: len(audio) // FRAME_SAMPLES * FRAME_SAMPLES]
 
 
-@pytest.fixture(scope="module")
-def scorer() -> SpeechProbability:
-    return SpeechProbability()
-
-
-def test_onsets_are_found(scorer: SpeechProbability, words: NDArray[np.float32]) -> None:
+def test_onsets_are_found(words: NDArray[np.float32]) -> None:
     """Speech begins and ends within three frames (96 ms) of the truth, and the silence around it is not speech."""
-    speech = np.flatnonzero(scorer.probabilities(words) >= 0.5)
+    speech = np.flatnonzero(SpeechProbability().probabilities(words) >= 0.5)
     bounds = [frame for phrase in PHRASES for frame in (phrase[0] / FRAME_SAMPLES, phrase[1] / FRAME_SAMPLES)]
     first, second = (speech[(speech > low - 5) & (speech < high + 5)] for low, high in (bounds[:2], bounds[2:]))
     assert len(first) + len(second) == len(speech)
@@ -54,12 +48,12 @@ def test_onsets_are_found(scorer: SpeechProbability, words: NDArray[np.float32])
     assert np.abs(np.array(found) - bounds).max() <= 3
 
 
-def test_chunking_does_not_matter(scorer: SpeechProbability, words: NDArray[np.float32]) -> None:
+def test_chunking_does_not_matter(words: NDArray[np.float32]) -> None:
     """Frames fed one by one, or in odd lots, score as the whole clip does."""
-    whole = scorer.probabilities(words)
+    whole = SpeechProbability().probabilities(words)
     padded = np.pad(words, (0, -len(words) % FRAME_SAMPLES))
     for lot in (1, 7, 64, 100):
-        scorer.reset()
+        scorer = SpeechProbability()
         parts = [
             scorer.push(padded[at : at + lot * FRAME_SAMPLES]) for at in range(0, len(padded), lot * FRAME_SAMPLES)
         ]
@@ -78,66 +72,37 @@ def test_quiet_speech_is_found_as_loud_speech_is() -> None:
         assert np.count_nonzero(loud & ~found) <= 0.05 * np.count_nonzero(loud)
 
 
-def test_equal_to_the_stock_network(words: NDArray[np.float32], monkeypatch: pytest.MonkeyPatch) -> None:
-    """The sequence file scores without amplification as the package's frame-by-frame `silero_vad.onnx` does."""
-    import onnxruntime
-
-    monkeypatch.setattr(vad, "_MOST_GAIN", 1.0)
-
-    spec = importlib.util.find_spec("silero_vad")
-    assert spec is not None
-    assert spec.submodule_search_locations
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    stock = onnxruntime.InferenceSession(
-        str(Path(spec.submodule_search_locations[0], "data", "silero_vad.onnx")), options
-    )
-    state, context, expected = np.zeros((2, 1, 128), np.float32), np.zeros(64, np.float32), []
-    for at in range(0, 100 * FRAME_SAMPLES, FRAME_SAMPLES):
-        window = np.concatenate((context, words[at : at + FRAME_SAMPLES]))
-        feeds = {"input": window[None], "state": state, "sr": np.array(SAMPLE_RATE, np.int64)}
-        score, state = stock.run(None, feeds)
-        context = window[-64:]
-        expected.append(score[0, 0])
-    scores = SpeechProbability().push(words[: 100 * FRAME_SAMPLES])
-    assert np.abs(scores - np.array(expected)).max() < 1e-5
-
-
 def test_streams_do_not_mix(words: NDArray[np.float32]) -> None:
-    """Two streams share the network and nothing else."""
-    count = 120 * FRAME_SAMPLES
-    noise = np.random.default_rng(0).normal(0, 0.1, count).astype(np.float32)
-    alone = SpeechProbability().push(words[:count])
+    """Streams whose frames are scored in the same calls, some more of them than others, share nothing."""
+    whole = _whole_frames(words).reshape(-1, FRAME_SAMPLES)
+    noise = np.random.default_rng(0).normal(0, 0.1, whole.shape).astype(np.float32)
+    alone = SpeechProbability().push(whole.ravel())
     one, other = SpeechProbability(), SpeechProbability()
-    together = []
-    for at in range(0, count, FRAME_SAMPLES):
-        together.append(one.push(words[at : at + FRAME_SAMPLES]))
-        other.push(noise[at : at + FRAME_SAMPLES])
-    assert np.abs(np.concatenate(together) - alone).max() < 1e-5
+    found = []
+    for at in range(0, len(whole), 5):
+        frames = (one, whole[at : at + 5]), (other, noise[at : at + 1 + at % 7])
+        found.append(SpeechProbability.push_together(frames if at % 2 else frames[::-1])[at % 2 - 1])
+    assert np.abs(np.concatenate(found) - alone).max() < 1e-5
 
 
-def test_shapes(scorer: SpeechProbability) -> None:
+def test_shapes() -> None:
     """A clip of any length has one score a frame begun, none if it is empty; a stream takes whole frames only."""
     for count in (0, 1, 511, 512, 513, 16_000):
-        scores = scorer.probabilities(np.zeros(count, np.float32))
+        scores = SpeechProbability().probabilities(np.zeros(count, np.float32))
         assert scores.shape == (-(-count // FRAME_SAMPLES),)
         assert scores.dtype == np.float32
         assert ((scores >= 0) & (scores < 0.5)).all()
     with pytest.raises(ValueError, match="512"):
-        scorer.push(np.zeros(511, np.float32))
-    with pytest.raises(ValueError, match="512"):
-        scorer.push(np.zeros((1, 512), np.float32))
+        SpeechProbability().push(np.zeros(511, np.float32))
 
 
-def test_a_missing_model_is_unavailable(tmp_path: Path) -> None:
-    """The error is the operator's, at first use and not before."""
-    broken = tmp_path / "broken.onnx"
-    broken.write_bytes(b"no model")
-    for path in (tmp_path / "missing.onnx", broken):
-        scorer = SpeechProbability(path)
+def test_missing_or_other_weights_are_unavailable(tmp_path: Path) -> None:
+    """The error is the operator's. The graph would read other weights at the wrong places."""
+    other = tmp_path / "other.onnx"
+    other.write_bytes(vad.bundled_weights().read_bytes() + b"more")
+    for path in (tmp_path / "missing.onnx", other):
         with pytest.raises(ModelUnavailable, match="VAD"):
-            scorer.push(np.zeros(512, np.float32))
+            vad.load_voice_detector(path)
 
 
 def test_frame_power() -> None:

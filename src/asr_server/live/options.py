@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.live.speech_detection import EndOfTurnEstimator, VoiceDetector
 from asr_server.net.shared_bytes import SharedBytes
 from asr_server.recordings.requests import WordTimes
 from asr_server.schedule.capacity import FIRST_GUESS_SPEED, FIRST_GUESS_SPEED_GPU, StreamRules
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from asr_server.live.machine.events import Action, Event, Samples, TurnConfig
     from asr_server.live.machine.session import LiveMachine
     from asr_server.live.outbox import Message, Outgoing, PartMessage
-    from asr_server.live.speech_detection import EndOfTurnEstimator
     from asr_server.schedule.quota import Place
 
 
@@ -88,8 +87,7 @@ class Shared:
     timeout_s: float  # limit of each answer of an engine
     end_of_turn: EndOfTurnEstimator | None = None  # None where the end of a turn is not estimated
     memory: SharedBytes = field(default_factory=SharedBytes)
-    # The thread of voice detection.
-    detection: Executor = field(default_factory=lambda: ThreadPoolExecutor(1, "voice-detection"))
+    detector: VoiceDetector = field(default_factory=VoiceDetector)
     # Who has one of these may process a slice of audio, of the sessions that send faster than one speaks, by their
     # priority. They leave half of the time to others.
     paces: Mapping[Priority, asyncio.Lock] = field(

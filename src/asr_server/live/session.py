@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from loguru import logger
 
+from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import AsrError, SessionTaken
 from asr_server.live.arrivals import ArrivalTimes, SendingPace, began_before_moving_s
@@ -36,6 +37,7 @@ from asr_server.live.machine.events import (
     Flush,
     Interrupted,
     Partial,
+    Reset,
     ResultKind,
     Samples,
     Transcribe,
@@ -49,8 +51,7 @@ from asr_server.live.machine.utterance import Frame, LiveMachineConfig
 from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
 from asr_server.live.outbox import Message, Outbox, Outgoing, PartMessage, TextDetails, missed
 from asr_server.live.session_stats import SessionOutcome, SessionStats
-from asr_server.live.speech_detection import VoiceDetector
-from asr_server.net.loop_time import own_turn, slice_queue
+from asr_server.net.loop_time import own_turn
 from asr_server.net.shared_bytes import PIECE_BYTES
 from asr_server.schedule.admission import AdmissionTicket
 from asr_server.schedule.job import Priority
@@ -106,7 +107,7 @@ class LiveSession:
         self.asked_rules = options.asked_rules or options.rules
         self.ended = False  # nobody can resume it
         self.machine = LiveMachine(replace(config, on_samples=self._on_samples))
-        self._detector = VoiceDetector(shared.detection)
+        self._speech = SpeechProbability()
         self._shared, self._ticket = shared, ticket
         self._share = shared.memory.share()
         self._inbox, self._outbox = Inbox(shared.memory), Outbox()
@@ -197,11 +198,10 @@ class LiveSession:
 
     def _account(self) -> None:
         """Tell the others what this session holds, and how much audio waits here for an answer."""
-        backlog = self.machine.backlog_samples
-        self._share.set(self._inbox.size_bytes + _SAMPLE_BYTES * backlog + self._outbox.waiting_bytes)
-        partial = self.machine.current_partial
-        since_start = self.machine.clock_samples - partial.start_samples if partial is not None else 0
-        self._ticket.seconds = self._inbox.audio_bytes / (2 * self.input_rate_hz) + samples_to_s(backlog + since_start)
+        held = self._inbox.size_bytes + _SAMPLE_BYTES * self.machine.backlog_samples
+        self._share.set(held + self._outbox.waiting_bytes)
+        unanswered_s = samples_to_s(self.machine.unanswered_samples)
+        self._ticket.seconds = self._inbox.audio_bytes / (2 * self.input_rate_hz) + unanswered_s
 
     def disconnect(self, *, clean: bool) -> None:
         """The connection is gone; what it had sent is processed first."""
@@ -257,11 +257,11 @@ class LiveSession:
             case Disconnected(clean=clean):
                 is_open = self.machine.state not in (State.LISTENING, State.CLOSED)
                 event = Flush() if clean and is_open else Interrupted()
-                self._feed(event, await self._detector.frames(self.machine, event))
+                self._feed(event, await self._frames(event))
             case RefusedAction():
                 self._report([], None, counted=True)
             case event:
-                frames = await self._detector.frames(self.machine, event)
+                frames = await self._frames(event)
                 self._feed(event, frames, counted=not isinstance(event, Close))
 
     async def _process_audio(self, pcm: bytes, arrived_s: float) -> None:
@@ -285,9 +285,8 @@ class LiveSession:
                     await self._next_change()
 
     async def _process_slice(self, audio: Audio, arrived_s: float) -> None:
-        frames = await self._detector.frames(self.machine, audio)
-        # Before the machine gets the audio: later, its actions would wait, and those of a result would overtake them.
-        await slice_queue().next()
+        # The wait is before the machine gets the audio: its actions would wait, and those of a result overtake them.
+        frames = await self._frames(audio)
         actions = self.machine.receive(audio, frames)
         # Before the actions: their lag is counted from here.
         self._arrivals.add(self.machine.clock_samples, arrived_s)
@@ -297,6 +296,11 @@ class LiveSession:
             # Audio that comes faster than speech would end the pause before its estimate is there. At the pace of
             # speech there is time: the next audio of a pause is silence.
             await asyncio.wait(self._estimates, timeout=_ESTIMATE_S)
+
+    async def _frames(self, event: Event) -> list[Frame]:
+        if isinstance(event, Reset):
+            self._speech = SpeechProbability()
+        return await self._shared.detector.frames(self.machine, self._speech, event)
 
     async def _next_change(self) -> None:
         self._machine_changed.clear()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from loguru import logger
 
+from asr_server.audio.vad import load_voice_detector
 from asr_server.core.audio import SAMPLE_RATE, s_to_samples
 from asr_server.core.errors import SessionNotFound, SessionTaken, ShuttingDown, UnsupportedValue
 from asr_server.core.setting_types import Endpointing
@@ -23,7 +24,7 @@ from asr_server.live.machine.utterance import LiveMachineConfig
 from asr_server.live.options import LiveSessionOptions, SessionBegin, Shared
 from asr_server.live.session import LiveConnection, LiveSession
 from asr_server.live.session_stats import SessionOutcome
-from asr_server.live.speech_detection import EndOfTurnEstimator, load_voice_detector
+from asr_server.live.speech_detection import EndOfTurnEstimator
 from asr_server.net.credentials import fingerprint
 from asr_server.recordings.requests import CONTEXT_IGNORED
 

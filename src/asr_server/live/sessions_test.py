@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from asr_server.core import settings
+from asr_server.core.audio import FRAME_SAMPLES
 from asr_server.core.errors import (
     AsrError,
     Overloaded,
@@ -23,7 +24,7 @@ from asr_server.engine.protocol import Finish, Utterance
 from asr_server.live import sessions as live_sessions
 from asr_server.live.conftest import Scripted, opened, until_flush
 from asr_server.live.inference import Engines
-from asr_server.live.machine.events import Audio, Configure, Ending, Final, Flush, Partial, SessionError
+from asr_server.live.machine.events import Audio, Configure, Ending, Final, Flush, Partial, Reset, SessionError
 from asr_server.live.options import LiveSessionOptions
 from asr_server.live.sessions import LiveSessions
 from asr_server.net.loop_time import ConnectionTime, loop_time, measure
@@ -232,7 +233,7 @@ async def test_a_fault_of_voice_detection_ends_its_session_alone(make, speech):
     """Another session, whose frames are computed on the same thread, has all its words."""
     live = make(Scripted())
     broken, whole = await opened(live), await opened(live)
-    broken.session._detector._scorer._context = np.zeros(3, np.float32)
+    broken.session._speech._state = np.zeros(3, np.float32)
     for connection in (broken, whole):
         await connection.send(Audio(speech))
         await connection.send(Flush())
@@ -241,6 +242,28 @@ async def test_a_fault_of_voice_detection_ends_its_session_alone(make, speech):
     texts = [m.text for m in await asyncio.wait_for(until_flush(whole), 10) if isinstance(m, Final)]
     assert texts == ["words", ""]
     whole.session.end()
+
+
+async def test_a_reset_begins_another_stream(make, speech, monkeypatch):
+    """Speech before it has no effect on the probabilities after it."""
+    connection, heard = await opened(make(Scripted())), [[]]
+    receive = connection.session.machine.receive
+
+    def listen(event, frames=()):
+        heard[-1] += [frame.probability for frame in frames]
+        if isinstance(event, Reset):
+            heard.append([])
+        return receive(event, frames)
+
+    monkeypatch.setattr(connection.session.machine, "receive", listen)
+    whole = speech[: len(speech) // (2 * FRAME_SAMPLES) * (2 * FRAME_SAMPLES)]
+    for event in (Audio(whole), Reset(), Audio(whole), Flush()):
+        await connection.send(event)
+    await until_flush(connection)
+    before, after = heard
+    assert max(before) > 0.5
+    assert before == after
+    connection.session.end()
 
 
 async def test_a_fault_of_ours_in_an_answer_ends_the_session_too(make, speech, monkeypatch):

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import wave
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from loguru import logger
 
 from asr_server import demo
+from asr_server.audio import vad
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
-from asr_server.live.machine.events import Audio, Flush, Reset
+from asr_server.live.machine.events import Audio, Flush
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.utterance import LiveMachineConfig
 from asr_server.live.session_stats import LiveObserver
@@ -28,20 +28,28 @@ def pcm():
         return recording.readframes(120 * FRAME_SAMPLES)
 
 
+class _Session:
+    """A session's machine and its stream of the detector."""
+
+    def __init__(self, detector, machine):
+        self.machine, self._detector, self._stream = machine, detector, SpeechProbability()
+
+    async def frames(self, event):
+        return await self._detector.frames(self.machine, self._stream, event)
+
+
 @pytest.fixture
 def make():
     """Makes the detector of a session and its machine."""
-    thread = ThreadPoolExecutor(1)
-    yield lambda: (VoiceDetector(thread), LiveMachine(LiveMachineConfig(lambda rate_hz: None)))
-    thread.shutdown()
+    detector = VoiceDetector()
+    return lambda: _Session(detector, LiveMachine(LiveMachineConfig(lambda rate_hz: None)))
 
 
 async def _scores(session, *events):
-    detector, machine = session
     found = []
     for event in events:
-        frames = await detector.frames(machine, event)
-        machine.receive(event, frames)
+        frames = await session.frames(event)
+        session.machine.receive(event, frames)
         found += [frame.probability for frame in frames]
     return found
 
@@ -55,19 +63,46 @@ async def test_scores_do_not_depend_on_pieces_or_on_other_sessions(make, pcm):
         assert np.abs(np.array(scores) - whole).max() < 1e-5
 
 
-async def test_a_reset_begins_another_stream(make, pcm):
-    """Speech before it has no effect on the scores behind it."""
-    session, words = make(), Audio(pcm)
-    first = await _scores(session, words)
-    assert await _scores(session, Reset(), words) == first
-    assert await _scores(session, words) != first
+@pytest.fixture
+def calls(monkeypatch):
+    """The number of frames of each call of the network."""
+    network, counts = vad.load_voice_detector(), []
+
+    class Counted:
+        def run(self, outputs, inputs):
+            counts.append(len(inputs["frames"]))
+            return network.run(outputs, inputs)
+
+    monkeypatch.setattr(vad, "load_voice_detector", Counted)
+    return counts
+
+
+async def test_many_sessions_share_few_calls_of_bounded_size(make, calls, pcm):
+    """One that waits gets in a call with others, but a call for all would make the next ones wait too long."""
+    piece = Audio(pcm[: 2 * 4 * FRAME_SAMPLES])
+    await asyncio.gather(*(_scores(make(), piece) for _ in range(80)))
+    assert sum(calls) == 4 * 80
+    assert max(calls) <= 128
+    assert len(calls) < 10
+
+
+async def test_a_session_that_ends_while_its_frames_wait_delays_nobody(make, calls, pcm):
+    """Its frames are not computed, if that has not begun; those of the others are."""
+    piece = Audio(pcm[: 2 * 4 * FRAME_SAMPLES])
+    one, *others = (asyncio.create_task(_scores(make(), piece)) for _ in range(3))
+    await asyncio.sleep(0)
+    one.cancel()
+    first, second = await asyncio.gather(*others)
+    assert first == second
+    assert sum(calls) == 2 * 4
+    assert one.cancelled()
 
 
 async def test_the_last_frame_before_a_flush_is_filled_with_silence(make):
     """It is scored, and stays as long as it is."""
-    detector, machine = make()
-    assert await _scores((detector, machine), Audio(bytes(2 * 400))) == []
-    (last,) = await detector.frames(machine, Flush())
+    session = make()
+    assert await _scores(session, Audio(bytes(2 * 400))) == []
+    (last,) = await session.frames(Flush())
     assert len(last.samples) == 400
     assert 0 <= last.probability < 0.5
 

@@ -99,7 +99,7 @@ class Server:
         await self.live.drain()
         await self.check()
         self.thread.close()
-        self.live._shared.detection.shutdown()
+        self.live._shared.detector._thread.shutdown()
 
 
 async def until(condition):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.live.machine.agreement import CommitRules
 from asr_server.live.machine.conftest import Run, config, silence, speech
 from asr_server.live.machine.events import (
     Audio,
@@ -23,6 +24,7 @@ from asr_server.live.machine.events import (
     UtteranceStarted,
 )
 from asr_server.live.machine.session import LiveMachine
+from asr_server.live.machine.utterance import Frame, OpenUtterance, Part
 
 MANUAL = TurnConfig(detection=Detection.MANUAL, prefix_ms=0)
 PATIENT = TurnConfig(min_silence_ms=6_000)
@@ -38,6 +40,24 @@ def _say(run, *parts):
     pcm = np.concatenate(parts)
     for at in range(0, len(pcm), 512):
         run.feed(Audio(pcm[at : at + 512].astype("<i2").tobytes()))
+
+
+def test_the_audio_of_a_request_stays_as_it_is():
+    """The engine reads it while the part grows beyond its room, and while its end becomes the next part's."""
+    part, noise = Part(OpenUtterance(1, 0, PATIENT), 0, CommitRules()), np.random.default_rng(0)
+    frames = [noise.normal(0, 0.1, 512).astype(np.float32) for _ in range(400)]
+    asked = []
+    for number, samples in enumerate(frames, 1):
+        part.add(Frame(samples.copy(), 0.9))
+        asked.append(part.audio(512 * number))
+    rest = part.split_at(300)
+    following = Part(part.utterance, part.end_samples, CommitRules())
+    for frame in rest:
+        following.add(frame)
+    whole = np.concatenate(frames)
+    assert all(np.array_equal(audio, whole[: len(audio)]) for audio in asked)
+    assert np.array_equal(part.audio(part.samples), whole[: 300 * 512])
+    assert np.array_equal(following.audio(following.samples), whole[300 * 512 :])
 
 
 @pytest.mark.parametrize("rules", [MANUAL, PATIENT])

@@ -1,17 +1,18 @@
 """The transition table of a live session: from a state and a signal to an action and the next state. Data only.
 
 Everything that depends on the state is looked up here. A pair that is absent cannot happen, and raises `KeyError`.
+States and signals are strings, which keep their hashes: it is looked up for every frame.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 from asr_server.live.machine.events import Ending
 
 
-class State(Enum):
+class State(StrEnum):
     """The states of a turn: if an utterance is open, and if its speaker is speaking."""
 
     LISTENING = "listening"  # none is open; the last few hundred milliseconds are kept as the prefix of the next
@@ -21,7 +22,7 @@ class State(Enum):
     CLOSED = "closed"
 
 
-class Signal(Enum):
+class Signal(StrEnum):
     """The meaning of one frame or one event."""
 
     SILENT = "silent frame"
@@ -37,7 +38,7 @@ class Signal(Enum):
     CLOSE = "close"
 
 
-class TurnAction(Enum):
+class TurnAction(StrEnum):
     """The effect of a transition."""
 
     NOTHING = "nothing"

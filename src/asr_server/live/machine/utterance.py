@@ -137,6 +137,7 @@ class Part:
         self._agreement = Agreement(commit)
         self._tokens: tuple[Token, ...] = ()  # one for each id of the last hypothesis
         self._frames: list[Frame] = []
+        self._audio = np.zeros(0, np.float32)  # of the frames, and room for more
         self._samples = 0
 
     # -- audio -------------------------------------------------------------------------------------------------------
@@ -152,9 +153,17 @@ class Part:
         return self.start_samples + self._samples
 
     def add(self, frame: Frame) -> None:
-        """The next frame."""
+        """Add the next frame. Its samples move behind those before them, so that no request has to join them."""
+        added, begin = [frame], self._samples
         self._frames.append(frame)
         self._samples += len(frame.samples)
+        if self._samples > len(self._audio):
+            added, begin, self._audio = self._frames, 0, np.empty(SAMPLE_RATE + 3 * self._samples // 2, np.float32)
+        for each in added:
+            end = begin + len(each.samples)
+            self._audio[begin:end] = each.samples
+            each.samples = self._audio[begin:end]  # or the part would have its audio twice
+            begin = end
 
     @property
     def useful_samples(self) -> int:
@@ -162,32 +171,18 @@ class Part:
         return self._samples if self.endpoint_samples is None else self.endpoint_samples
 
     def audio(self, samples: int) -> Samples:
-        """The first `samples`, a copy. `samples` lies between two frames."""
-        taken = 0
-        parts: list[Samples] = []
-        for frame in self._frames:
-            if taken >= samples:
-                break
-            parts.append(frame.samples)
-            taken += len(frame.samples)
-        return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+        """Return the first `samples`, which stay as they are. `samples` lies between two frames."""
+        return self._audio[:samples]
 
     def last_audio(self, samples: int) -> Samples:
-        """Return whole frames from the end that hold about the last `samples`, as a copy."""
-        parts: list[Samples] = []
-        taken = 0
-        for frame in reversed(self._frames):
-            if taken >= samples:
-                break
-            parts.append(frame.samples)
-            taken += len(frame.samples)
-        return np.concatenate(parts[::-1]) if parts else np.zeros(0, np.float32)
+        """Return the last `samples`, or all if there are fewer, which stay as they are."""
+        return self._audio[max(0, self._samples - samples) : self._samples]
 
     def split_at(self, frames: int) -> list[Frame]:
-        """Keep the first frames, return the others."""
+        """Keep the first frames, return the others. No frame may be added after it."""
         rest, self._frames = self._frames[frames:], self._frames[:frames]
         self._samples -= sum(len(frame.samples) for frame in rest)
-        return rest
+        return [Frame(frame.samples.copy(), frame.probability) for frame in rest]  # without the memory of the part
 
     def split_last(self, frames: int) -> list[Frame]:
         """Return the last frames, keep the others."""

@@ -1,0 +1,53 @@
+"""The graph of the voice detector in the package."""
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from asr_server.audio import vad
+from asr_server.audio.vad import SpeechProbability
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
+from E2Etest import recordings
+from tools import voice_detector
+
+
+@pytest.fixture
+def stock():
+    """Silero's network as its package runs it: probabilities (k,) of the frames (k, 512) of a stream."""
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    network = onnxruntime.InferenceSession(str(vad.bundled_weights().with_name("silero_vad.onnx")), options)
+
+    def probabilities(frames):
+        state, context, scores = np.zeros((2, 1, 128), np.float32), np.zeros(64, np.float32), []
+        for frame in frames:
+            window = np.concatenate((context, frame))[None]
+            score, state = network.run(None, {"input": window, "state": state, "sr": np.array(SAMPLE_RATE, np.int64)})
+            context = frame[-64:]
+            scores.append(score[0, 0])
+        return np.array(scores)
+
+    return probabilities
+
+
+def test_the_graph_is_what_the_tool_writes():
+    """So that nobody has to read the file."""
+    made = voice_detector.model(vad.bundled_weights()).SerializeToString(deterministic=True)
+    assert made == vad.GRAPH.read_bytes()
+
+
+def test_probabilities_are_those_of_silero(stock, monkeypatch):
+    """On real speech, all recordings in the same calls, without amplification."""
+    monkeypatch.setattr(vad, "_MOST_GAIN", 1.0)
+    audio = [recordings.waveform(clip.path) for clip in recordings.real_clips()]
+    clips = [samples[: len(samples) // FRAME_SAMPLES * FRAME_SAMPLES].reshape(-1, FRAME_SAMPLES) for samples in audio]
+    streams, found = [SpeechProbability() for _ in clips], [[] for _ in clips]
+    for at in range(0, max(map(len, clips)), 4):
+        playing = [number for number, frames in enumerate(clips) if at < len(frames)]
+        scores = SpeechProbability.push_together([(streams[each], clips[each][at : at + 4]) for each in playing])
+        for each, part in zip(playing, scores, strict=True):
+            found[each].append(part)
+    assert sum(map(len, clips)) > 8_000
+    for parts, frames in zip(found, clips, strict=True):
+        assert np.abs(np.concatenate(parts) - stock(frames)).max() < 1e-4
