@@ -7,7 +7,7 @@ import pytest
 
 from asr_server import demo
 from asr_server.engine import cpu
-from asr_server.engine.machine_options import INT8_FLAGS
+from asr_server.engine.cpu import INT8_FLAGS
 from E2Etest.live.session import data, finals, pcm_of, pieces, stream
 from E2Etest.process import ready
 

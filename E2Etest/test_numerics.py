@@ -5,8 +5,8 @@ import pytest
 import soundfile
 
 from asr_server.engine import cpu
+from asr_server.engine.cpu import INT8_FLAGS
 from asr_server.engine.feature import Plan
-from asr_server.engine.machine_options import INT8_FLAGS
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from E2Etest import recordings

@@ -32,7 +32,7 @@ class LogLevel(StrEnum):
     ERROR = "ERROR"
 
 
-class Runtime(StrEnum):
+class ModelLibrary(StrEnum):
     """Library that a language model computes in."""
 
     AUTO = "auto"

@@ -20,7 +20,7 @@ from dotenv import dotenv_values
 from pydantic import AnyHttpUrl, BaseModel, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from asr_server.core.setting_types import Dtype, Endpointing, LogLevel, Quantization, Runtime
+from asr_server.core.setting_types import Dtype, Endpointing, LogLevel, ModelLibrary, Quantization
 
 
 def is_loopback(host: str) -> bool:
@@ -64,8 +64,8 @@ class EngineSettings(BaseModel):
         Dtype.AUTO,
         description="float32, bfloat16, float16; `auto`: bfloat16 where it is fast, else float16 (GPU) or float32.",
     )
-    runtime: Runtime = Field(
-        Runtime.AUTO,
+    runtime: ModelLibrary = Field(
+        ModelLibrary.AUTO,
         description="Library that the language model computes in: `openvino`, on CPUs, or `torch`. auto: `openvino` on "
         "a CPU where it is installed.",
     )

@@ -7,19 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from asr_server.core.setting_types import Dtype, Quantization, Runtime
+from asr_server.core.setting_types import Dtype, ModelLibrary, Quantization
 from asr_server.core.settings import Settings
 from asr_server.engine import gpu
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.cpu import CpuShare
+from asr_server.engine.cpu import BFLOAT16_FLAGS, INT8_FLAGS, CpuShare
 from asr_server.engine.feature import OPENVINO, TORCH
 from asr_server.engine.protocol import AS_SET, Option
 from asr_server.engine.qwen_asr.checkpoint import DEMO
-
-# Instructions that add up products of 8-bit integers in 32 bits, and those that multiply in bfloat16, the widest first.
-# Without the former, sums of 16 bits overflow: random layers were off by 3 to 30 %, not 1 (2026-11-22).
-INT8_FLAGS = ("amx_int8", "avx512_vnni", "avx_vnni")
-BFLOAT16_FLAGS = ("amx_bf16", "avx512_bf16")
 
 # The packages with the kernels for GPUs.
 _PACKAGES = {Quantization.INT8: "bitsandbytes", Quantization.FP8: "torchao"}
@@ -74,13 +69,13 @@ def _gpu_dtype(gpus: gpu.Gpus) -> tuple[str, str]:
     return gpu.dtype(gpus.capability, gpus.cards, rocm=rocm)
 
 
-def runtime(wanted: Runtime, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
+def runtime(wanted: ModelLibrary, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
     """Choose the library that the language model computes in."""
     on_cpu, installed = device == "cpu", OPENVINO in capabilities.packages
-    if wanted is Runtime.OPENVINO and not (on_cpu and installed):
+    if wanted is ModelLibrary.OPENVINO and not (on_cpu and installed):
         problem = "it is not installed (pip install openvino)" if on_cpu else "it is for CPUs, and DEVICE is a GPU"
         conflicts.append(f"RUNTIME=openvino: {problem}; unset it.")
-    if wanted is Runtime.TORCH:
+    if wanted is ModelLibrary.TORCH:
         return Option("runtime", True, TORCH, AS_SET)
     if not on_cpu:
         return Option("runtime", True, TORCH, "the GPU's kernels are in it")

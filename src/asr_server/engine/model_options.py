@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from asr_server.core.setting_types import Dtype, Quantization, Runtime
+from asr_server.core.setting_types import Dtype, ModelLibrary, Quantization
 from asr_server.core.settings import Settings
 from asr_server.engine.protocol import Option
 
@@ -42,7 +42,7 @@ def of_another(settings: Settings, model_id: str, *, qwen: bool, fake: bool) -> 
     changes |= {"onnx_encoder_path": "", "trt_encoder_path": "", "use_causal_encoder": False}
     if not qwen:
         changes |= {"device": "auto", "dtype": Dtype.AUTO, "quantize": Quantization.AUTO, "cpu_threads": 0}
-        changes |= {"runtime": Runtime.AUTO}
+        changes |= {"runtime": ModelLibrary.AUTO}
         changes |= {"use_cuda_graphs": "auto", "use_torch_compile": False}
     if not fake:
         changes["fake_engine_script"] = None

@@ -39,7 +39,7 @@ class PageSpan:
 
 
 class Following(NamedTuple):
-    """What follows some of the tokens of a pass; valid until the next one."""
+    """The logits after some of the tokens of a pass; the next pass overwrites them."""
 
     logits: Floats  # (k, vocabulary)
     tokens: NDArray[np.int64]  # (k,) the likeliest ones

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import accumulate, pairwise
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from asr_server.engine.openvino.compiled_text import PAGE, CompiledText, Following, Pages, PageSpan
+from asr_server.core.setting_types import Dtype
+from asr_server.engine.feature import Plan
+from asr_server.engine.openvino import eight_bits
+from asr_server.engine.openvino.compiled_text import PAGE, CompiledText, Following, Form, Pages, PageSpan
+from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr.decoder import COLDEST, Choice, SlotRow, given_known, growth, note
+from asr_server.engine.qwen_asr.loading import Parts
 from asr_server.engine.row import KeptTokens
-from asr_server.engine.torch.memory import Capacity
+from asr_server.engine.torch.memory import Capacity, Limits
+from asr_server.engine.torch.row_runtime import plan_capacity
 from asr_server.engine.torch.slots import RowInput, Rows
 
 
@@ -150,3 +159,24 @@ def _drawn(row: SlotRow, logits: NDArray[np.float32], only: NDArray[np.int64] | 
     assert isinstance(row.generator, np.random.Generator)
     drawn = int(row.generator.choice(len(weights), p=weights / weights.sum()))
     return drawn if only is None else int(only[drawn])
+
+
+def make(
+    directory: Path,
+    plan: Plan,
+    on_progress: Callable[[], None],
+    parts: Parts,
+    limits: Limits,
+    no_speech_id: int,
+) -> tuple[CompiledDecoder, Capacity, tuple[Option, ...]]:
+    """Return a decoder of a compiled graph, its capacity, and what is known of its layers.
+
+    `directory`: of the checkpoint. `on_progress` is called while the graph is made.
+    """
+    form = Form(bool(plan.quantize), plan.dtype == Dtype.BFLOAT16, plan.cpu_threads)
+    keep = partial(eight_bits.kept, plan.state_dir, eight_bits.key(directory))
+    model = CompiledText(parts.text, parts.head.weight, form, keep, on_progress)
+    parts.text.layers = torch.nn.ModuleList()  # the graph has its own
+    planned = plan_capacity(parts.device, model.page_bytes // PAGE, limits, parts.tower, parts.text, parts.head)
+    planned = replace(planned, rows_bytes=planned.rows_bytes // model.page_bytes * model.page_bytes)
+    return CompiledDecoder(model, parts.end_ids, planned, no_speech_id), planned, model.options

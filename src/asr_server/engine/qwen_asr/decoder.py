@@ -9,10 +9,15 @@ from typing import Any
 
 import torch
 
+from asr_server.engine.feature import Plan
+from asr_server.engine.protocol import Option
+from asr_server.engine.qwen_asr.loading import Parts
 from asr_server.engine.row import KeptTokens, Row, accepted
+from asr_server.engine.torch import linear
 from asr_server.engine.torch.language_model import LanguageModel
-from asr_server.engine.torch.memory import Capacity
+from asr_server.engine.torch.memory import Capacity, Limits
 from asr_server.engine.torch.passes import (
+    AttentionShape,
     Capture,
     Layout,
     Pass,
@@ -21,6 +26,7 @@ from asr_server.engine.torch.passes import (
     prompt_shapes,
     step_shapes,
 )
+from asr_server.engine.torch.row_runtime import plan_capacity
 from asr_server.engine.torch.slots import RowInput, Slots
 
 # Logits are made for this many states at a time: of a vocabulary of 151,936 words, 37 MiB in float32.
@@ -289,3 +295,14 @@ def _allowed(
         for n in range(1 + len(own))
         if (ids := row.allowed(own[:n]))
     }
+
+
+def make(
+    plan: Plan, layers: linear.Layers, parts: Parts, limits: Limits, no_speech_id: int
+) -> tuple[SlotDecoder, Capacity, tuple[Option, ...]]:
+    """Return a decoder in torch, its capacity, and what is known of its layers."""
+    model = LanguageModel(parts.text, layers.language_model, compiled=plan.is_active("use_torch_compile"))
+    token_bytes = AttentionShape.of(parts.text.config).token_bytes(parts.dtype)
+    planned = plan_capacity(parts.device, token_bytes, limits, parts.tower, parts.text, parts.head)
+    head = layers.head(parts.head.weight) if layers.head else parts.head
+    return SlotDecoder(model, head, parts.end_ids, planned, no_speech_id), planned, layers.options(plan.quantize)

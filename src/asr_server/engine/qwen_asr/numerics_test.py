@@ -7,8 +7,8 @@ import torch
 
 from asr_server import demo
 from asr_server.engine import cpu
+from asr_server.engine.cpu import INT8_FLAGS
 from asr_server.engine.feature import Plan
-from asr_server.engine.machine_options import INT8_FLAGS
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 

@@ -12,13 +12,10 @@ import torch
 from torch import nn
 
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue
-from asr_server.core.setting_types import Dtype
-from asr_server.engine import cpu
 from asr_server.engine.feature import OPENVINO, Plan
 from asr_server.engine.loops import expected_tokens
-from asr_server.engine.machine_options import INT8_FLAGS
 from asr_server.engine.protocol import Option, Utterance
-from asr_server.engine.qwen_asr import answer, checkpoint, loading, prompt
+from asr_server.engine.qwen_asr import answer, checkpoint, decoder, loading, prompt
 from asr_server.engine.qwen_asr.decoder import SlotDecoder, SlotRow
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.frontend import LogMel
@@ -26,11 +23,9 @@ from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
 from asr_server.engine.qwen_asr.windowed_audio import Clip, LoadedEncoder, WindowedAudio
 from asr_server.engine.row import Draft
 from asr_server.engine.torch import device, linear, memory
-from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.linear import MakeLinear
 from asr_server.engine.torch.memory import Limits
-from asr_server.engine.torch.passes import AttentionShape
-from asr_server.engine.torch.row_runtime import RowRuntime, plan_capacity
+from asr_server.engine.torch.row_runtime import RowRuntime
 from asr_server.engine.torch.slots import RowInput
 
 if TYPE_CHECKING:
@@ -92,15 +87,17 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         parts = loading.load(directory, device=plan.device, dtype="auto" if compiled else dtype)
         if compiled:
             parts.tower.to(dtype)  # the encoder alone computes in torch
-        # The encoder is in torch, whose 8-bit products overflow on processors without those instructions.
-        eight_bits = not compiled or not cpu.flags().isdisjoint(INT8_FLAGS)
-        layers = linear.layers(plan.quantize if eight_bits else "", parts.device.type)
+        layers = linear.layers(plan.quantize, parts.device.type)
         loaded = (encoders.load(plan, directory, parts, layers.encoder) for encoders in added)
         encoder = next(filter(None, loaded), None) or _windowed(parts, layers.encoder)
         if not encoder.uses_tower:
             parts = replace(parts, tower=nn.Identity())  # its weights are not kept
         limits = Limits(plan.max_batch, plan.kv_budget_mb, aligner_bytes(plan, dtype.itemsize), plan.shares)
-        make = partial(_compiled, directory, plan, on_progress) if compiled else partial(_in_torch, plan, layers)
+        make: MakeDecoder = partial(decoder.make, plan, layers)
+        if compiled:
+            from asr_server.engine.qwen_asr import compiled_decoder
+
+            make = partial(compiled_decoder.make, directory, plan, on_progress)
         return cls(parts, limits, (*options, *encoder.options), encoder=encoder, make_decoder=make)
 
     def _forget(self) -> bool:
@@ -199,38 +196,6 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
             "sessions_mb": self.prefix_cache.held_bytes // memory.MIB,
             **memory.gpu_figures(self._parts.device),
         }
-
-
-def _in_torch(plan: Plan, layers: linear.Layers, parts: loading.Parts, limits: Limits, no_speech_id: int) -> Made:
-    """Make the decoder of a GPU."""
-    model = LanguageModel(parts.text, layers.language_model, compiled=plan.is_active("use_torch_compile"))
-    token_bytes = AttentionShape.of(parts.text.config).token_bytes(parts.dtype)
-    planned = plan_capacity(parts.device, token_bytes, limits, parts.tower, parts.text, parts.head)
-    head = layers.head(parts.head.weight) if layers.head else parts.head
-    decoder = SlotDecoder(model, head, parts.end_ids, planned, no_speech_id)
-    return decoder, planned, layers.options(plan.quantize)
-
-
-def _compiled(
-    directory: Path,
-    plan: Plan,
-    on_progress: Callable[[], None],
-    parts: loading.Parts,
-    limits: Limits,
-    no_speech_id: int,
-) -> Made:
-    """Make the decoder of a CPU."""
-    from asr_server.engine.openvino import eight_bits
-    from asr_server.engine.openvino.compiled_text import PAGE, CompiledText, Form
-    from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
-
-    form = Form(bool(plan.quantize), plan.dtype == Dtype.BFLOAT16, plan.cpu_threads)
-    keep = partial(eight_bits.kept, plan.state_dir, eight_bits.key(directory))
-    model = CompiledText(parts.text, parts.head.weight, form, keep, on_progress)
-    parts.text.layers = nn.ModuleList()  # the graph has its own
-    planned = plan_capacity(parts.device, model.page_bytes // PAGE, limits, parts.tower, parts.text, parts.head)
-    planned = replace(planned, rows_bytes=planned.rows_bytes // model.page_bytes * model.page_bytes)
-    return CompiledDecoder(model, parts.end_ids, planned, no_speech_id), planned, model.options
 
 
 def aligner_bytes(plan: Plan, item_bytes: int) -> int:

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from asr_server.engine import cpu
+from asr_server.engine.cpu import INT8_FLAGS
 from asr_server.engine.protocol import Option
 
 # (…, in) to (…, out).
@@ -218,6 +220,8 @@ def layers(quantize: str, device: str) -> Layers:
     if device.startswith("cuda"):
         make = measured.of({"int8": gpu_int8, "fp8": gpu_fp8}[quantize])
         return Layers(make, make, measured=measured)
+    if cpu.flags().isdisjoint(INT8_FLAGS):
+        return Layers()  # sums of 8-bit products would overflow; what the plan means is in OpenVINO then
     # A clip of half a second has more audio tokens than what is few rows.
     encoder = measured.of(partial(Int8Linear, few=False))
     return Layers(encoder, measured.of(Int8Linear), Int8Head, measured)

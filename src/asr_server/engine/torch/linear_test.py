@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from asr_server.engine import cpu
-from asr_server.engine.machine_options import INT8_FLAGS
+from asr_server.engine.cpu import INT8_FLAGS
 from asr_server.engine.torch import linear
 
 pytestmark = [

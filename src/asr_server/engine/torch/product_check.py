@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from asr_server.engine import cpu
-from asr_server.engine.machine_options import INT8_FLAGS
+from asr_server.engine.cpu import INT8_FLAGS
 from asr_server.engine.torch.linear import Int8Linear, strided
 
 MOST_ROWS = 600

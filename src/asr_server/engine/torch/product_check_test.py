@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from asr_server import demo
 from asr_server.engine import cpu
-from asr_server.engine.machine_options import BFLOAT16_FLAGS
+from asr_server.engine.cpu import BFLOAT16_FLAGS
 from asr_server.engine.torch import product_check
 from asr_server.engine.torch.product_check import Sizes
 
