@@ -79,7 +79,7 @@ class EngineSettings(BaseModel):
     numa_node: Annotated[int, Field(ge=0)] | Literal["auto"] | None = Field(
         None, description="NUMA node whose CPUs and memory the engine uses; `auto`: that of the GPU."
     )
-    use_cuda_graphs: bool | Literal["auto"] = Field("auto", description="CUDA graphs for steps; `auto`: NVIDIA only.")
+    use_cuda_graphs: bool | Literal["auto"] = Field("auto", description="CUDA graphs for passes; `auto`: NVIDIA only.")
     use_torch_compile: bool = Field(False, description="Fuse small operations of the layers by torch.compile.")
     max_batch: int = Field(0, ge=0, le=256, description="Most spans in one batch; 0: 8 on a CPU, 32 on a GPU.")
     kv_budget_mb: int = Field(

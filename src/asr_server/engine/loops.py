@@ -47,11 +47,10 @@ def expected_tokens(samples: int) -> int:
 def loop(ids: Sequence[int]) -> int:
     """Return the length of the unit that the end of `ids` repeats, or 0."""
     count = len(ids)
-    if count < _LOOP_TOKENS:
+    # Asked after every token of every row, and most do not come back so soon.
+    if count < _LOOP_TOKENS or (last := ids[-1]) not in ids[-1 - _MAX_UNIT : -1]:
         return 0
-    last = ids[-1]
     for unit in range(1, min(_MAX_UNIT, count // _MIN_TURNS) + 1):
-        # Asked after every token of every row: most units are ruled out by one comparison.
         if ids[-1 - unit] == last:
             start = count - max(_LOOP_TOKENS, unit * _MIN_TURNS)
             if start >= 0 and ids[start + unit :] == ids[start : count - unit]:

@@ -267,7 +267,7 @@ def note(
 ) -> None:
     """Note what came of a pass: the proposed tokens that came true and one more."""
     for row, proposal, own in zip(rows, proposals, found, strict=True):
-        count = accepted(proposal, [choice.token for choice in own]) + 1
+        count = accepted(proposal, [choice.token for choice in own]) + 1 if proposal else 1
         place = 1 - len(row.ids)
         if row.watched and 0 <= place < count:
             row.no_speech_logprob = own[place].watched

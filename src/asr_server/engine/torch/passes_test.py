@@ -7,7 +7,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 import torch
 from loguru import logger
@@ -175,25 +174,30 @@ def test_a_sampled_row_reads_what_was_replayed(engine, run, clips, monkeypatch):
 
 
 def test_steps_over_another_division_are_made_until_the_long_row_has_left(clips, monkeypatch):
-    """A long row needs a longer slot than those in which steps were recorded. The row beside it is replayed again."""
+    """A row that may become long has a longer slot than those in which steps were recorded, although it is short yet.
+    The row beside it is replayed once that one has left."""
     monkeypatch.setattr("asr_server.engine.torch.memory.ROW_TOKENS", 260)
-    monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST_PROMPT", 256)
+    monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST", 256)
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 8, ()))
     engine.load()
-    monkeypatch.setattr(engine._runtime.decoder, "_end_ids", frozenset())
-    eager, arena = _recorded(engine, monkeypatch), engine._runtime.decoder.arena
-    planned, made = arena.columns, []
-    for key, clip in enumerate((np.tile(clips[0], 6), clips[1])):
+    decoder = engine._runtime.decoder
+    monkeypatch.setattr(decoder, "_end_ids", frozenset())
+    eager, planned, made = _recorded(engine, monkeypatch), decoder.arena.columns, []
+    longest = len(clips[0])
+    monkeypatch.setattr("asr_server.engine.qwen_asr.engine.token_budget", lambda samples: 2 * planned)
+    monkeypatch.setattr(
+        "asr_server.engine.qwen_asr.runtime.expected_tokens", lambda samples: planned if samples == longest else 30
+    )
+    for key, clip in enumerate(clips[:2]):
         engine.admit(key, Utterance(clip))
-    while len(engine._runtime.decoder.decoding) < 2:
+    while len(decoder.decoding) < 2:
         list(engine.step())
+    eager.clear()
     for _ in range(2):
         list(engine.step())
-        made.append((arena.columns > planned, len(eager)))
+        made.append((decoder.arena.columns > planned, len(eager)))
         engine.drop(0)
-    assert made[0][0]
-    assert made[0][1] > 0
-    assert made[1] == (False, made[0][1])
+    assert made == [(True, 1), (False, 1)]
 
 
 def test_slots_have_an_even_length_that_a_planned_row_fits():
