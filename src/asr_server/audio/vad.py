@@ -52,9 +52,10 @@ class SpeechProbability:
         self._state = np.zeros(_STATE_SIZE, np.float32)
         self._peak = _USUAL_PEAK / _MOST_GAIN
 
-    def push(self, frames: Samples) -> Probabilities:
-        """The next samples, (k * 512,) float32 -> (k,) float32 in [0, 1]. ValueError for other lengths."""
-        whole = frames.reshape(-1, FRAME_SAMPLES)
+    def push(self, audio: Samples) -> Probabilities:
+        """The next samples, (n,) float32 -> (ceil(n / 512),) float32 in [0, 1]. A part of a frame is filled with
+        silence, so only the last samples of a stream may end in one."""
+        whole = np.pad(audio, (0, -len(audio) % FRAME_SAMPLES)).reshape(-1, FRAME_SAMPLES)
         parts = [list(whole[at : at + MOST_FRAMES]) for at in range(0, len(whole), MOST_FRAMES)]
         return np.concatenate([np.zeros(0, np.float32), *(self.push_together([(self, part)])[0] for part in parts)])
 
@@ -88,10 +89,6 @@ class SpeechProbability:
         for stream, state, peak in zip(streams, states, peaks, strict=True):
             stream._state, stream._peak = state.copy(), peak  # a view would keep the states of all
         return np.split(scores[steps, 0, rows, 0], ends[:-1])
-
-    def probabilities(self, audio: Samples) -> Probabilities:
-        """The rest of the stream, (n,) float32 -> (ceil(n / 512),) float32, the last filled with silence."""
-        return self.push(np.pad(audio, (0, -len(audio) % FRAME_SAMPLES)))
 
 
 def _gains(peaks: list[float], counts: list[int], loudest: Samples) -> tuple[Samples, list[float]]:

@@ -66,7 +66,7 @@ class VoiceDetector:
         piece = _Piece(stream, whole, asyncio.get_running_loop().create_future())
         self._waiting.append(piece)
         self._begin_soon()
-        scores = await piece.scored
+        scores = await asyncio.shield(piece.scored)  # whose result is set in any case
         if isinstance(scores, Exception):
             raise scores
         return [Frame(*each) for each in zip(frames, scores.tolist(), strict=True)]
@@ -81,10 +81,8 @@ class VoiceDetector:
         batch: list[_Piece] = []
         loop, room = asyncio.get_running_loop(), MOST_FRAMES
         while self._waiting and (not batch or len(self._waiting[0].frames) <= room):
-            piece = self._waiting.popleft()
-            if not piece.scored.done():  # or the session has ended
-                batch.append(piece)
-                room -= len(piece.frames)
+            room -= len(self._waiting[0].frames)
+            batch.append(self._waiting.popleft())
         # A session that is alone does not wait, and neither do those to whom this call has no room.
         self._next_s = 0.0 if len(batch) <= 1 or self._waiting else loop.time() + _TICK_S
         running = loop.run_in_executor(self._thread, _scored, [(piece.stream, piece.frames) for piece in batch])
@@ -93,7 +91,7 @@ class VoiceDetector:
     def _on_scored(self, batch: list[_Piece], running: asyncio.Future[list[Probabilities | Exception]]) -> None:
         for piece, scores in zip(batch, running.result(), strict=True):
             # Each session goes on in its turn: all at once would keep the event loop for as long as all of them take.
-            slice_queue().soon(partial(_set, piece.scored, scores), SLICE_S)
+            slice_queue().soon(partial(piece.scored.set_result, scores), SLICE_S)
         self._is_busy = False
         self._begin_soon()
 
@@ -104,11 +102,6 @@ def _scored(pieces: list[tuple[SpeechProbability, list[Samples]]]) -> list[Proba
         return [*SpeechProbability.push_together(pieces)]
     except Exception as error:
         return [error] if len(pieces) == 1 else [scores for piece in pieces for scores in _scored([piece])]
-
-
-def _set(scored: asyncio.Future[Probabilities | Exception], scores: Probabilities | Exception) -> None:
-    if not scored.done():  # or the session has ended meanwhile
-        scored.set_result(scores)
 
 
 # Estimates that wait or run. One takes some 45 ms of a core, so the last of them comes after about 0.7 s, hardly later
