@@ -42,8 +42,7 @@ class VoiceDetector:
     """The voice detector of all sessions: one call of the network, on a thread, for all that wait.
 
     A session waits for the frames of an event before it goes on with the next one. So no more waits here than a piece
-    of audio of each session. They are served in order, and each has the same share of the thread. Recordings make their
-    calls on other threads; all calls are bounded, so that none keeps the processor for long.
+    of audio of each session, and each has the same share of the thread. Recordings make their calls on other threads.
     """
 
     def __init__(self) -> None:
@@ -110,10 +109,7 @@ _MOST_WAITING = 16
 
 
 class EndOfTurnEstimator:
-    """Runs the model, on a thread of its own: hundreds of sessions wait for voice detection at every piece of audio.
-
-    Everything but the model's own call is on the event loop.
-    """
+    """Runs the model, on a thread of its own. Everything but the model's own call is on the event loop."""
 
     def __init__(self, model: EndOfTurnModel, observer: LiveObserver) -> None:
         self._model = model
