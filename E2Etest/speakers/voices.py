@@ -55,7 +55,7 @@ def voices() -> dict[str, tuple[Phrase, ...]]:
 
 def speech_of(audio: np.ndarray) -> list[tuple[float, float]]:
     """Return where voice detection finds speech in a clean recording, float32 (n,): (start, end) in seconds."""
-    voiced = SpeechProbability().probabilities(audio) >= THRESHOLD
+    voiced = SpeechProbability().push(audio) >= THRESHOLD
     edges = np.flatnonzero(np.diff(np.concatenate(([0], voiced.astype(int), [0])))) * FRAME_MS / 1000
     runs = [(start, end) for start, end in edges.reshape(-1, 2).tolist() if end - start >= SHORTEST_SPEECH_S]
     cuts = [(a[1], b[0]) for a, b in pairwise(runs) if b[0] - a[1] > LONGEST_INNER_PAUSE_S]

@@ -76,7 +76,7 @@ def _utterance(pcm: np.ndarray) -> Utterance:
     """The span that the server's engine will see: what lies between is the server's time."""
     samples = pcm.astype(np.float32) / 32768
     cutter = SpanCutter(SegmentationConfig())
-    cutter.push(SpeechProbability().probabilities(samples), frame_power(samples))
+    cutter.push(SpeechProbability().push(samples), frame_power(samples))
     (span,) = cutter.finish(len(samples))
     return Utterance(samples[span.start_samples : span.end_samples])
 

@@ -124,7 +124,7 @@ def _ended(audio: np.ndarray, rules: TurnConfig) -> tuple[list[tuple[float, floa
     stream = _stream(audio, "")
     machine = LiveMachine(LiveMachineConfig(resampler=_no_resampler, rules=rules))
     whole = stream.pcm[: len(stream.pcm) // _FRAME * _FRAME]
-    scores = SpeechProbability().probabilities(whole.astype(np.float32) / np.float32(32_768))
+    scores = SpeechProbability().push(whole.astype(np.float32) / np.float32(32_768))
     found = []
     for number, score in enumerate(scores.tolist()):
         event = Audio(whole[number * _FRAME : (number + 1) * _FRAME].tobytes())
@@ -145,7 +145,7 @@ def _no_resampler(rate_hz: int) -> Resample:
 
 
 def _stream(audio: np.ndarray, text: str) -> Stream:
-    voiced = np.flatnonzero(SpeechProbability().probabilities(audio) > 0.5)
+    voiced = np.flatnonzero(SpeechProbability().push(audio) > 0.5)
     end_s = (voiced[-1] + 1) * _FRAME / RATE
     pcm = np.concatenate([audio, np.zeros(int(_BEHIND_S * RATE), np.float32)])
     return Stream((pcm * 32_767).astype(np.int16), recordings.plain_words(text), end_s)

@@ -52,9 +52,9 @@ class SpeechProbability:
         self._state = np.zeros(_STATE_SIZE, np.float32)
         self._peak = _USUAL_PEAK / _MOST_GAIN
 
-    def push(self, frames: Samples) -> Probabilities:
-        """The next samples, (k * 512,) float32 -> (k,) float32 in [0, 1]. ValueError for other lengths."""
-        whole = frames.reshape(-1, FRAME_SAMPLES)
+    def push(self, audio: Samples) -> Probabilities:
+        """The next samples, (n,) float32 -> (ceil(n / 512),) float32 in [0, 1]. Silence completes the last frame."""
+        whole = np.pad(audio, (0, -len(audio) % FRAME_SAMPLES)).reshape(-1, FRAME_SAMPLES)
         parts = [list(whole[at : at + MOST_FRAMES]) for at in range(0, len(whole), MOST_FRAMES)]
         return np.concatenate([np.zeros(0, np.float32), *(self.push_together([(self, part)])[0] for part in parts)])
 
@@ -89,14 +89,10 @@ class SpeechProbability:
             stream._state, stream._peak = state.copy(), peak  # a view would keep the states of all
         return np.split(scores[steps, 0, rows, 0], ends[:-1])
 
-    def probabilities(self, audio: Samples) -> Probabilities:
-        """The rest of the stream, (n,) float32 -> (ceil(n / 512),) float32, the last filled with silence."""
-        return self.push(np.pad(audio, (0, -len(audio) % FRAME_SAMPLES)))
-
 
 def _gains(peaks: list[float], counts: list[int], loudest: Samples) -> tuple[Samples, list[float]]:
-    """Return the gain of each frame, (k, 1), which brings the recent peak of its stream to the usual one, and the
-    peaks after the frames. A peak fades slowly. `loudest`: of each frame, the streams' frames one after the other."""
+    """Return the gain of each frame, (k, 1), which brings the recent peak of its stream to the usual one, and the peaks
+    after the frames. A peak fades slowly. `loudest`: the loudest sample of each frame, one stream after the other."""
     gains, after, levels = [], [], iter(loudest.tolist())
     for peak, count in zip(peaks, counts, strict=True):
         for level in islice(levels, count):
@@ -107,8 +103,7 @@ def _gains(peaks: list[float], counts: list[int], loudest: Samples) -> tuple[Sam
 
 
 def bundled_weights() -> Path:
-    """Return the file with the weights in the silero_vad package, without importing the package, which would import
-    torch."""
+    """Return the file of the package that has the weights. Importing the package would import torch."""
     spec = importlib.util.find_spec("silero_vad")
     if spec is None or not spec.submodule_search_locations:
         raise ModelUnavailable("Silero VAD is not installed: pip install silero-vad.")
@@ -126,7 +121,6 @@ def load_voice_detector(weights: Path | None = None) -> onnxruntime.InferenceSes
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # a call takes 3 ms: more threads cost more
     options.enable_mem_pattern = False  # it would keep a plan of the memory for each combination of sizes
-    options.log_severity_level = 3
     weights = (weights or bundled_weights()).resolve()  # onnxruntime refuses links that lead out of the folder
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(weights.parent))
     try:

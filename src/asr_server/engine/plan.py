@@ -258,12 +258,6 @@ def _aligner(settings: Settings, engine: str, added: ModelFeature | None) -> tup
     return settings.forced_aligner_id, ALIGNER_WHEN
 
 
-def chosen_model(settings: Settings, capabilities: Capabilities) -> str:
-    """MODEL_ID, or what `auto` stands for on this machine."""
-    settings = model_options.with_default(settings)
-    return model_option(settings.model_id, machine_options.device(settings.device, capabilities, [])[0]).value
-
-
 def model_option(wanted: str, device: str) -> Option:
     """Return the model that a value of MODEL_ID means on a device."""
     if wanted != model_options.AUTO_MODEL:

@@ -198,10 +198,11 @@ class LiveSession:
 
     def _account(self) -> None:
         """Tell the others what this session holds, and how much audio waits here for an answer."""
-        held = self._inbox.size_bytes + _SAMPLE_BYTES * self.machine.backlog_samples
-        self._share.set(held + self._outbox.waiting_bytes)
-        unanswered_s = samples_to_s(self.machine.unanswered_samples)
-        self._ticket.seconds = self._inbox.audio_bytes / (2 * self.input_rate_hz) + unanswered_s
+        backlog = self.machine.backlog_samples
+        self._share.set(self._inbox.size_bytes + _SAMPLE_BYTES * backlog + self._outbox.waiting_bytes)
+        partial = self.machine.current_partial
+        since_start = self.machine.clock_samples - partial.start_samples if partial is not None else 0
+        self._ticket.seconds = self._inbox.audio_bytes / (2 * self.input_rate_hz) + samples_to_s(backlog + since_start)
 
     def disconnect(self, *, clean: bool) -> None:
         """The connection is gone; what it had sent is processed first."""

@@ -42,8 +42,7 @@ class VoiceDetector:
     """The voice detector of all sessions: one call of the network, on a thread, for all that wait.
 
     A session waits for the frames of an event before it goes on with the next one. So no more waits here than a piece
-    of audio of each session. They are served in order, and each has the same share of the thread. Recordings make their
-    calls on other threads; all calls are bounded, so that none keeps the processor for long.
+    of audio of each session, and each has the same share of the thread. Recordings make their calls on other threads.
     """
 
     def __init__(self) -> None:
@@ -66,7 +65,7 @@ class VoiceDetector:
         piece = _Piece(stream, whole, asyncio.get_running_loop().create_future())
         self._waiting.append(piece)
         self._begin_soon()
-        scores = await piece.scored
+        scores = await asyncio.shield(piece.scored)  # whose result is set in any case
         if isinstance(scores, Exception):
             raise scores
         return [Frame(*each) for each in zip(frames, scores.tolist(), strict=True)]
@@ -81,10 +80,8 @@ class VoiceDetector:
         batch: list[_Piece] = []
         loop, room = asyncio.get_running_loop(), MOST_FRAMES
         while self._waiting and (not batch or len(self._waiting[0].frames) <= room):
-            piece = self._waiting.popleft()
-            if not piece.scored.done():  # or the session has ended
-                batch.append(piece)
-                room -= len(piece.frames)
+            room -= len(self._waiting[0].frames)
+            batch.append(self._waiting.popleft())
         # A session that is alone does not wait, and neither do those to whom this call has no room.
         self._next_s = 0.0 if len(batch) <= 1 or self._waiting else loop.time() + _TICK_S
         running = loop.run_in_executor(self._thread, _scored, [(piece.stream, piece.frames) for piece in batch])
@@ -93,7 +90,7 @@ class VoiceDetector:
     def _on_scored(self, batch: list[_Piece], running: asyncio.Future[list[Probabilities | Exception]]) -> None:
         for piece, scores in zip(batch, running.result(), strict=True):
             # Each session goes on in its turn: all at once would keep the event loop for as long as all of them take.
-            slice_queue().soon(partial(_set, piece.scored, scores), SLICE_S)
+            slice_queue().soon(partial(piece.scored.set_result, scores), SLICE_S)
         self._is_busy = False
         self._begin_soon()
 
@@ -106,21 +103,13 @@ def _scored(pieces: list[tuple[SpeechProbability, list[Samples]]]) -> list[Proba
         return [error] if len(pieces) == 1 else [scores for piece in pieces for scores in _scored([piece])]
 
 
-def _set(scored: asyncio.Future[Probabilities | Exception], scores: Probabilities | Exception) -> None:
-    if not scored.done():  # or the session has ended meanwhile
-        scored.set_result(scores)
-
-
 # Estimates that wait or run. One takes some 45 ms of a core, so the last of them comes after about 0.7 s, hardly later
 # than the pause rule would decide.
 _MOST_WAITING = 16
 
 
 class EndOfTurnEstimator:
-    """Runs the model, on a thread of its own: hundreds of sessions wait for voice detection at every piece of audio.
-
-    Everything but the model's own call is on the event loop.
-    """
+    """Runs the model, on a thread of its own. Everything but the model's own call is on the event loop."""
 
     def __init__(self, model: EndOfTurnModel, observer: LiveObserver) -> None:
         self._model = model

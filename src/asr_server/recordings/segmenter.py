@@ -84,9 +84,8 @@ class Segmenter:
     def finish(self) -> list[SpeechSpan]:
         """End the recording and return the last spans."""
         total = self._kept_from + len(self._kept) + len(self._rest)
-        last = np.pad(self._rest, (0, -len(self._rest) % FRAME_SAMPLES))
         self._keep(self._rest)
-        ready = self._cutter.push(*self._scores(last))
+        ready = self._cutter.push(*self._scores(self._rest))
         return self._speech_spans([*ready, *self._cutter.finish(total)])
 
     def _scores(self, frames: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

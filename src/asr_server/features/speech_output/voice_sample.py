@@ -48,5 +48,5 @@ def _spoken_s(audio: Samples) -> float:
     """Return the seconds in which the voice detector finds speech."""
     resampler = Resampler()
     at_16_khz = np.concatenate((resampler.push(audio, SPEECH_RATE), resampler.flush()))
-    probabilities = SpeechProbability().probabilities(at_16_khz)
+    probabilities = SpeechProbability().push(at_16_khz)
     return float((probabilities >= SegmentationConfig().threshold).sum() * FRAME_MS / 1000)

@@ -46,8 +46,8 @@ class Framing:
     def push(self, pcm: bytes) -> list[Samples]:
         """16-bit little-endian bytes -> the full frames that are ready, each (512,) float32."""
         samples = np.frombuffer(self._whole_samples.push(pcm), "<i2").astype(np.float32) / _FULL_SCALE
-        self._input = _joined(self._input, samples)
-        self._ready = _joined(self._ready, self._resampled())
+        self._input = np.concatenate((self._input, samples))
+        self._ready = np.concatenate((self._ready, self._resampled()))
         return self._frames()
 
     def flush(self) -> list[Samples]:
@@ -55,7 +55,7 @@ class Framing:
         rest = self._input
         if self._resample is not None:
             rest = self._resample(rest, True)
-        self._ready = _joined(self._ready, rest)
+        self._ready = np.concatenate((self._ready, rest))
         frames = self._frames()
         if len(self._ready):
             frames.append(self._ready)
@@ -85,7 +85,3 @@ class Framing:
         frames = list(self._ready[:whole].reshape(-1, FRAME_SAMPLES))
         self._ready = self._ready[whole:].copy()
         return frames
-
-
-def _joined(first: Samples, second: Samples) -> Samples:
-    return np.concatenate((first, second)) if len(first) else second

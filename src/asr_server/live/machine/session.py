@@ -184,23 +184,12 @@ class LiveMachine:
     @property
     def current_partial(self) -> Partial | None:
         """The last partial of the open utterance; None when none is open or it has no text yet."""
-        shown = self._shown
-        return shown.partial() if shown is not None else None
-
-    @property
-    def unanswered_samples(self) -> int:
-        """Audio without a final: of ended utterances, and of the open one from its beginning, once it has text."""
-        return self.backlog_samples + (self._clock - self._opened().start_samples if self._shown is not None else 0)
-
-    @property
-    def _shown(self) -> OpenUtterance | Part | None:
-        """Return what the open utterance is shown by; None when none is open or it has no text yet."""
         if (utterance := self._utterance) is None:
             return None
         ended = self._requests.first_without_final
         part = ended if ended and ended.utterance is utterance else self._part
-        has_text = (part is not None and part.text) or any(earlier.text for earlier in utterance.parts)
-        return (part or utterance) if has_text else None
+        partial = part.partial() if part else utterance.partial()
+        return partial if partial.text else None
 
     # -- events ------------------------------------------------------------------------------------------------------
 
