@@ -101,62 +101,65 @@ def test_sampling_repeats_by_its_seed(run, speech):
     assert sampled[0] == sampled[1] != sampled[2]
 
 
-class TestEightBits:
-    """QUANTIZE=int8, on every processor."""
+@pytest.fixture(scope="module")
+def state_dir(tmp_path_factory):
+    """Return a directory in which a load has left its matrices."""
+    return tmp_path_factory.mktemp("state")
 
-    @pytest.fixture(scope="class")
-    def state_dir(self, tmp_path_factory):
-        """Return a directory in which a load has left its matrices."""
-        return tmp_path_factory.mktemp("state")
 
-    @pytest.fixture(scope="class")
-    def engine(self, state_dir):
-        """Return an engine with matrices in 8 bits."""
-        return _loaded(quantize="int8", state_dir=state_dir)
+@pytest.fixture(scope="module")
+def eight_bit_engine(state_dir):
+    """Return an engine with matrices in 8 bits."""
+    return _loaded(quantize="int8", state_dir=state_dir)
 
-    def test_words_stay_and_probabilities_move(self, engine, make_engine, run, speech):
-        """The option reaches the graph: without it the log-probabilities would be those of float32."""
-        (found,) = run(engine, [Utterance(speech)])
-        (exact,) = run(make_engine(), [Utterance(speech)])
-        assert (found.text, found.language) == (demo.sample().text, "English")
-        differences = [abs(a - b) for a, b in zip(found.logprobs, exact.logprobs, strict=True)]
-        assert 1e-5 < max(differences) < 0.3
 
-    def test_the_largest_difference_is_told(self, engine):
-        """Four matrices a layer and the head."""
-        count = 4 * engine._runtime._parts.text.config.num_hidden_layers + 1
-        (option,) = (option for option in engine.info.options if option.name == "quantize")
-        assert (option.active, option.value) == (True, "int8")
-        assert option.reason.startswith(f"the outputs of {count} layers differ by at most ")
+def test_words_stay_and_probabilities_move(eight_bit_engine, make_engine, run, speech):
+    """The option reaches the graph: without it the log-probabilities would be those of float32."""
+    (found,) = run(eight_bit_engine, [Utterance(speech)])
+    (exact,) = run(make_engine(), [Utterance(speech)])
+    assert (found.text, found.language) == (demo.sample().text, "English")
+    differences = [abs(a - b) for a, b in zip(found.logprobs, exact.logprobs, strict=True)]
+    assert 1e-5 < max(differences) < 0.3
 
-    def test_the_next_load_maps_what_was_kept(self, engine, state_dir, run, speech, monkeypatch):
-        """It converts nothing, and gives the same log-probabilities."""
-        monkeypatch.setattr("asr_server.engine.openvino.compiled_text.integers", None)
-        again = _loaded(quantize="int8", state_dir=state_dir)
-        assert again.info.options == engine.info.options
-        found = [run(one, [Utterance(speech)])[0].logprobs for one in (engine, again)]
-        assert found[0] == found[1]
 
-    def test_keys_and_values_take_a_quarter(self, engine, make_engine):
-        """They are in 8 bits too, with scales of their own."""
-        sizes = [one._runtime.decoder.model.page_bytes for one in (engine, make_engine())]
-        assert sizes[0] < 0.4 * sizes[1]
+def test_the_largest_difference_is_told(eight_bit_engine):
+    """Four matrices a layer and the head."""
+    count = 4 * eight_bit_engine._runtime._parts.text.config.num_hidden_layers + 1
+    (option,) = (option for option in eight_bit_engine.info.options if option.name == "quantize")
+    assert (option.active, option.value) == (True, "int8")
+    assert option.reason.startswith(f"the outputs of {count} layers differ by at most ")
 
-    def test_the_largest_logits_are_those_of_the_heads_own_weights(self, engine):
-        """The likeliest token and its logit, and a sum of exponentials that they are part of."""
-        model = engine._runtime.decoder.model
-        pages = engine._runtime.decoder.pages.take(1)
-        ids = torch.tensor([5, 6, 7])
-        span = type("Span", (), {"pages": pages, "start": 0, "count": 3})
-        following = model(model.embed(ids), [span], [0, 2])
-        hidden = torch.from_numpy(model._request.get_output_tensor(3).data)
-        exact = torch.nn.functional.linear(hidden, model._head.float())
-        assert following.tokens.tolist() == exact.argmax(-1).tolist()
-        for row, token in enumerate(following.tokens):
-            assert following.logits[row, token] == pytest.approx(float(exact[row, token]), abs=1e-4)
-        lse = torch.from_numpy(following.logits.copy()).logsumexp(-1)
-        assert following.lse.tolist() == pytest.approx(lse.tolist(), abs=1e-4)
-        engine._runtime.decoder.pages.give(pages)
+
+def test_the_next_load_maps_what_was_kept(eight_bit_engine, state_dir, run, speech, monkeypatch):
+    """It converts nothing, and gives the same log-probabilities."""
+    monkeypatch.setattr("asr_server.engine.openvino.compiled_text.integers", None)
+    again = _loaded(quantize="int8", state_dir=state_dir)
+    assert again.info.options == eight_bit_engine.info.options
+    found = [run(one, [Utterance(speech)])[0].logprobs for one in (eight_bit_engine, again)]
+    assert found[0] == found[1]
+
+
+def test_keys_and_values_take_a_quarter(eight_bit_engine, make_engine):
+    """They are in 8 bits too, with scales of their own."""
+    sizes = [one._runtime.decoder.model.page_bytes for one in (eight_bit_engine, make_engine())]
+    assert sizes[0] < 0.4 * sizes[1]
+
+
+def test_the_largest_logits_are_those_of_the_heads_own_weights(eight_bit_engine):
+    """The likeliest token and its logit, and a sum of exponentials that they are part of."""
+    model = eight_bit_engine._runtime.decoder.model
+    pages = eight_bit_engine._runtime.decoder.pages.take(1)
+    ids = torch.tensor([5, 6, 7])
+    span = type("Span", (), {"pages": pages, "start": 0, "count": 3})
+    following = model(model.embed(ids), [span], [0, 2])
+    hidden = torch.from_numpy(model._request.get_output_tensor(3).data)
+    exact = torch.nn.functional.linear(hidden, model._head.float())
+    assert following.tokens.tolist() == exact.argmax(-1).tolist()
+    for row, token in enumerate(following.tokens):
+        assert following.logits[row, token] == pytest.approx(float(exact[row, token]), abs=1e-4)
+    lse = torch.from_numpy(following.logits.copy()).logsumexp(-1)
+    assert following.lse.tolist() == pytest.approx(lse.tolist(), abs=1e-4)
+    eight_bit_engine._runtime.decoder.pages.give(pages)
 
 
 def test_a_load_without_a_state_directory_keeps_nothing(tmp_path, monkeypatch):
