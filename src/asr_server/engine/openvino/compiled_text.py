@@ -130,7 +130,8 @@ class Pages:
         self.free += pages
 
     def clear(self, pages: Sequence[int]) -> None:
-        """Zero pages whose numbers may be none: a kernel may multiply them by zero, which hides any other number."""
+        """Zero pages whose numbers may be none. The kernels for AVX2 do not look behind the end of a row; others may
+        multiply what is there by zero, which hides any other number."""
         for array in self._arrays.values():
             array[pages] = 0
 

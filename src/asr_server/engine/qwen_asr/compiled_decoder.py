@@ -116,6 +116,7 @@ class CompiledDecoder(Rows[SlotRow]):
 
     def _make_room(self, row: SlotRow, tokens: int) -> None:
         """Give a row the pages that it lacks for `tokens`. Raises `NoRoom`."""
+        # A pass over too few pages would write elsewhere: nothing checks that but this.
         row.pages += self.pages.take(max(0, _pages(tokens) - len(row.pages)))
 
     def _choose(
