@@ -42,10 +42,11 @@ def arena():
 
 
 def _run(arena, *spans):
-    """Run a pass in which each token's key and value is its position."""
+    """Run a pass in which each token's key and value is its position, and those of padding -1."""
     ids = range(sum(span.count for span in spans)) if all(span.count == 1 for span in spans) else ()
     made = Pass(arena, Layout(arena, spans, ids))
-    held = made.positions[:, None, None].float().expand(-1, 1, 4)
+    held = made.positions[:, None, None].float().repeat(1, 1, 4)
+    held[sum(span.count for span in spans) :] = -1
     made.attend(0, torch.zeros(len(held), 2, 4), held, held)
     return made
 
@@ -66,14 +67,16 @@ def test_tokens_see_what_is_before_them_and_themselves(arena, last):
     assert _held(arena, 1, last) == list(range(last))
 
 
-@pytest.mark.parametrize("tokens", [1, 200, 256])
+@pytest.mark.parametrize("tokens", [1, 200, 255])
 def test_padding_never_lies_on_a_token(arena, tokens):
     """A step of three rows is padded to four, next to a row whose prompt is not run to its end."""
-    _run(arena, *(TokenSpan(slot, 0, 200) for slot in range(3)), TokenSpan(3, 0, tokens))
-    made = _run(arena, *(TokenSpan(slot, 200, 1) for slot in range(3)))
+    held = (tokens, 200, 255, 256)
+    _run(arena, *(TokenSpan(slot, 0, count) for slot, count in enumerate(held)))
+    made = _run(arena, *(TokenSpan(slot, count, 1) for slot, count in enumerate(held[:3])))
     assert (made.batch, made.query, len(made.ids)) == (4, 1, 4)
-    assert _held(arena, 3, tokens) == list(range(tokens))
-    assert all(_held(arena, slot, 201) == list(range(201)) for slot in range(3))
+    assert all(
+        _held(arena, slot, count + (slot < 3)) == list(range(count + (slot < 3))) for slot, count in enumerate(held)
+    )
 
 
 def test_clearing_takes_no_memory_for_what_was_never_written():
