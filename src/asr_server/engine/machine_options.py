@@ -69,18 +69,19 @@ def _gpu_dtype(gpus: gpu.Gpus) -> tuple[str, str]:
     return gpu.dtype(gpus.capability, gpus.cards, rocm=rocm)
 
 
-def runtime(wanted: ModelLibrary, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
+def runtime(wanted: ModelLibrary, device: str, dtype: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
     """Choose the library that the language model computes in."""
-    on_cpu, installed = device == "cpu", OPENVINO in capabilities.packages
-    if wanted is ModelLibrary.OPENVINO and not (on_cpu and installed):
-        problem = "it is not installed (pip install openvino)" if on_cpu else "it is for CPUs, and DEVICE is a GPU"
-        conflicts.append(f"RUNTIME=openvino: {problem}; unset it.")
-    if wanted is ModelLibrary.TORCH:
-        return Option("runtime", True, TORCH, AS_SET)
-    if not on_cpu:
-        return Option("runtime", True, TORCH, "the GPU's kernels are in it")
-    if not installed:
-        return Option("runtime", True, TORCH, "openvino is not installed")
+    problem = ""
+    if device != "cpu":
+        problem = "the GPU's kernels are in it"
+    elif OPENVINO not in capabilities.packages:
+        problem = "openvino is not installed"
+    elif dtype != Dtype.FLOAT32 and not (dtype == Dtype.BFLOAT16 and _first(BFLOAT16_FLAGS, capabilities)):
+        problem = f"OpenVINO does not compute in {dtype} on this processor"
+    if wanted is ModelLibrary.OPENVINO and problem:
+        conflicts.append(f"RUNTIME=openvino: {'it is for CPUs' if device != 'cpu' else problem}; unset it.")
+    if wanted is ModelLibrary.TORCH or problem:
+        return Option("runtime", True, TORCH, problem or AS_SET)
     return Option("runtime", True, OPENVINO, _RUNTIME_REASON)
 
 

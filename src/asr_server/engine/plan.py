@@ -149,7 +149,7 @@ def _computing(asked: Asked, device: str, conflicts: list[str], *, torch: bool) 
     dtype, reason = machine_options.dtype(settings, device, capabilities) if torch else ONLY_DTYPE
     runtime = Option("runtime", False, "", "this engine has one of its own")
     if torch:
-        runtime = machine_options.runtime(settings.runtime, device, capabilities, conflicts)
+        runtime = machine_options.runtime(settings.runtime, device, dtype, capabilities, conflicts)
     quantize = machine_options.quantize(settings, device, capabilities, conflicts, runtime=runtime.value)
     return Option("dtype", True, dtype, reason), runtime, quantize
 

@@ -119,7 +119,11 @@ def test_a_cpu_computes_in_openvino_where_it_is_installed():
     assert (in_torch.runtime, in_torch.quantize) == ("torch", "")
     assert plan.resolve(_settings(), NO_GPU).runtime == plan.resolve(_settings(), GPU).runtime == "torch"
     assert plan.resolve(_settings(model_id="demo"), equipped).quantize == ""
-    for values, machine in (({}, NO_GPU), ({"device": "cuda"}, GPU), ({"use_torch_compile": True}, equipped)):
+    assert plan.resolve(_settings(dtype="bfloat16"), equipped).runtime == "torch"
+    bfloat16 = replace(equipped, cpu_flags=frozenset(("avx512_bf16",)))
+    assert plan.resolve(_settings(), bfloat16).runtime == "openvino"
+    refused = ({}, NO_GPU), ({"device": "cuda"}, GPU), ({"use_torch_compile": True}, equipped)
+    for values, machine in (*refused, ({"dtype": "float16"}, bfloat16)):
         with pytest.raises(plan.PlanError, match="RUNTIME="):
             plan.resolve(_settings(runtime="openvino", **values), machine)
 
