@@ -110,11 +110,9 @@ class Pages:
         return sum(array.nbytes for array in self._arrays.values())
 
     def tensors(self) -> dict[str, ov.Tensor]:
-        """Return the pages as inputs of the graph."""
+        """Return the pages as inputs of the graph, in the memory that is here."""
         return {
-            name: ov.Tensor(array.reshape(-1).view(_numpy(kind)).reshape(len(array), *shape), shared_memory=True)
-            if kind != ov.Type.bf16
-            else ov.Tensor(array.reshape(-1).view(np.uint16), [len(array), *shape], kind)
+            name: ov.Tensor(array, [len(array), *shape], kind)
             for (name, (shape, kind)), array in zip(self._shapes.items(), self._arrays.values(), strict=True)
         }
 
@@ -251,8 +249,3 @@ class CompiledText:
 
 def _bytes(shape: Sequence[int], kind: Any) -> int:
     return int(np.prod(shape)) * int(kind.size)
-
-
-def _numpy(kind: Any) -> type[np.generic]:
-    found: type[np.generic] = kind.to_dtype().type
-    return found
