@@ -34,11 +34,12 @@ COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
 COPY extras ./extras
 RUN pip install --no-compile --no-deps . ./extras/asr-server-ray ./extras/asr-server-sizing
-# What is never loaded: the library beside the English model's weights, other voice detectors, torch's files for C++, tests of
-# packages, locales of languages whose numbers are not spoken as words, and what only installs packages.
+# What is never loaded: the library beside the English model's weights, other voice detectors, torch's files for C++,
+# OpenVINO's plugins for other devices and readers of other formats, tests of packages, locales of languages whose numbers are not spoken as words, and what only installs packages.
 WORKDIR /opt/asr/lib/python3.11/site-packages
 RUN rm -rf moonshine_voice.libs torch/include torch/test \
     && find torch/bin -type f ! -name torch_shm_manager -delete \
+    && find openvino/libs -regex '.*\(gpu_plugin\|npu_plugin\|frontend\|cache\.json\).*' -delete \
     && find moonshine_voice -type f ! -path '*/tiny-en/*' -delete \
     && find silero_vad/data -type f ! -name silero_vad_16k_sequence.onnx -delete \
     && find babel/locale-data -type f ! -regex '.*/\(root\|\(de\|en\|es\|fr\|it\|nl\|pt\)\(_.*\)?\)\.dat' -delete \

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -25,6 +26,8 @@ _LARGEST = 127
 # Outputs that are in float32 at a time: of a vocabulary there are hundreds of megabytes.
 OUTPUTS = 8192
 _PIECE = 1 << 24
+# A folder without its description is that of another process which writes it, for as long as that may take.
+_ABANDONED_S = 3600.0
 _ABOUT, _WEIGHTS = "about.json", "weights.safetensors"
 
 # Integers (out, in) of a matrix, and the scale of each output, (out, 1) in float32.
@@ -45,7 +48,7 @@ def integers(weight: torch.Tensor) -> Integers:
 
 
 def key(checkpoint: Path) -> str:
-    """Return the name of what is made of a checkpoint.
+    """Return the name of what is made of a checkpoint as it is now.
 
     Weights are told apart by name, size and time of their files, or of what these are links to: files of the hub's
     cache are named by their content.
@@ -55,19 +58,20 @@ def key(checkpoint: Path) -> str:
     return hashlib.sha256(json.dumps([_VERSION, known]).encode()).hexdigest()[:32]
 
 
-def kept(state_dir: Path | None, name: str, make: Callable[[], Made]) -> Made:
-    """Return the matrices `name` from disk, mapped; where they are missing or damaged they are made, and written.
+def kept(state_dir: Path | None, checkpoint: Path, make: Callable[[], Made]) -> Made:
+    """Return the matrices of a checkpoint from disk, mapped; where they are missing or damaged they are made, and
+    written in place of those of its earlier weights.
 
     A disk that cannot be written is told in the log, and the matrices are those in memory.
     """
     if state_dir is None:
         return make()
-    folder = state_dir.expanduser() / FOLDER
+    folder, name = state_dir.expanduser() / FOLDER, key(checkpoint)
     if (found := _read(folder / name)) is not None:
         return found
     made = make()
     try:
-        _write(folder, name, *made)
+        _write(folder / name, str(checkpoint), *made)
     except (OSError, SafetensorError) as error:
         logger.warning("Weights in 8 bits are not kept: the next load makes them again.", reason=str(error))
         return made
@@ -91,22 +95,36 @@ def _read(folder: Path) -> Made | None:
         return None
 
 
-def _write(folder: Path, name: str, matrices: dict[str, Integers], facts: dict[str, Any]) -> None:
+def _write(place: Path, checkpoint: str, matrices: dict[str, Integers], facts: dict[str, Any]) -> None:
     """Write matrices beside their place, and move them there: nobody sees a part of them."""
+    folder = place.parent
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for other in folder.iterdir():
+        if _is_outdated(other, checkpoint):
+            shutil.rmtree(other, ignore_errors=True)
     fresh = Path(tempfile.mkdtemp(dir=folder, prefix="."))
     try:
         scales = {f"{one}.scale": scale for one, (_, scale) in matrices.items()}
         save_file({**{one: whole for one, (whole, _) in matrices.items()}, **scales}, fresh / _WEIGHTS)
         about = {"names": list(matrices), "checksum": _checksum(fresh / _WEIGHTS), "facts": facts}
+        about["checkpoint"] = checkpoint
         (fresh / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
         for file in (fresh / _WEIGHTS, fresh / _ABOUT, folder):
             _synchronise(file)
-        shutil.rmtree(folder / name, ignore_errors=True)
-        fresh.rename(folder / name)
+        shutil.rmtree(place, ignore_errors=True)
+        fresh.rename(place)
         _synchronise(folder)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _is_outdated(other: Path, checkpoint: str) -> bool:
+    """True for what was made of a checkpoint's earlier weights, is damaged, or was left behind by a crash."""
+    try:
+        about = json.loads((other / _ABOUT).read_text(encoding="utf-8"))
+        return bool(about["checkpoint"] == checkpoint)
+    except (OSError, ValueError, KeyError, TypeError):
+        return time.time() - other.stat().st_mtime > _ABANDONED_S
 
 
 def _synchronise(path: Path) -> None:

@@ -1,6 +1,9 @@
 """Matrices in 8 bits on disk: read again without being made, and made again where they are damaged."""
 
 import json
+import os
+import shutil
+import time
 
 import pytest
 import torch
@@ -9,7 +12,14 @@ from asr_server.engine.openvino import eight_bits
 
 pytestmark = pytest.mark.torch
 
-NAME = "0123"
+
+@pytest.fixture
+def checkpoint(tmp_path):
+    """Return a directory with weights."""
+    directory = tmp_path / "checkpoint"
+    directory.mkdir()
+    (directory / "model.safetensors").write_bytes(b"1234")
+    return directory
 
 
 @pytest.fixture
@@ -42,21 +52,24 @@ def test_each_output_has_a_scale_of_its_own(monkeypatch):
     assert (off <= weight.bfloat16().float().abs().amax(1) / 250).all()
 
 
-def test_a_second_load_makes_nothing(tmp_path, made):
+def test_a_second_load_makes_nothing(tmp_path, checkpoint, made):
     """It reads what the first one has written, with its facts."""
-    first, second = (eight_bits.kept(tmp_path, NAME, made) for _ in range(2))
+    first, second = (eight_bits.kept(tmp_path, checkpoint, made) for _ in range(2))
     assert made.calls == [1]
     assert _same(second[0], first[0])
     assert first[1] == second[1] == {"matrices": 2}
-    assert [file.name for file in (tmp_path / eight_bits.FOLDER).iterdir()] == [NAME]
+    assert [file.name for file in (tmp_path / eight_bits.FOLDER).iterdir()] == [eight_bits.key(checkpoint)]
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "no checksum", "empty", "no text"])
-def test_damaged_files_are_made_again(tmp_path, made, damage):
+def test_damaged_files_are_made_again(tmp_path, checkpoint, made, damage):
     """A file that was cut off by a crash, or that a disk has changed, is not loaded."""
     expected, _ = made()
-    eight_bits.kept(tmp_path, NAME, made)
-    weights, about = (tmp_path / eight_bits.FOLDER / NAME / name for name in ("weights.safetensors", "about.json"))
+    eight_bits.kept(tmp_path, checkpoint, made)
+    weights, about = (
+        tmp_path / eight_bits.FOLDER / eight_bits.key(checkpoint) / name
+        for name in ("weights.safetensors", "about.json")
+    )
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
     if damage == "cut":
@@ -67,19 +80,36 @@ def test_damaged_files_are_made_again(tmp_path, made, damage):
         about.write_text(json.dumps({"names": ["0", "1"], "facts": {}}))
     else:
         about.write_text("" if damage == "empty" else "{")
-    found, _ = eight_bits.kept(tmp_path, NAME, made)
+    found, _ = eight_bits.kept(tmp_path, checkpoint, made)
     assert len(made.calls) == 3
     assert _same(found, expected)
-    eight_bits.kept(tmp_path, NAME, made)
+    eight_bits.kept(tmp_path, checkpoint, made)
     assert len(made.calls) == 3
 
 
-def test_a_disk_that_cannot_be_written_costs_the_next_load_its_time(tmp_path, made, monkeypatch):
+def test_what_was_made_of_earlier_weights_goes(tmp_path, checkpoint, made):
+    """New weights leave one folder for their checkpoint. Those of others stay; what a crash left an hour ago does
+    not."""
+    other = tmp_path / "other"
+    shutil.copytree(checkpoint, other)
+    folder = tmp_path / eight_bits.FOLDER
+    eight_bits.kept(tmp_path, other, made)
+    eight_bits.kept(tmp_path, checkpoint, made)
+    for name, age_s in ((".crashed", 4000), (".being-written", 10)):
+        (folder / name).mkdir()
+        os.utime(folder / name, (time.time() - age_s,) * 2)
+    (checkpoint / "model.safetensors").write_bytes(b"12345")
+    eight_bits.kept(tmp_path, checkpoint, made)
+    left = {file.name for file in folder.iterdir()}
+    assert left == {eight_bits.key(other), eight_bits.key(checkpoint), ".being-written"}
+
+
+def test_a_disk_that_cannot_be_written_costs_the_next_load_its_time(tmp_path, checkpoint, made, monkeypatch):
     """The matrices are there, and the log says why they are not kept."""
     log = []
     monkeypatch.setattr(eight_bits.logger, "warning", lambda text, **_: log.append(text))
     (tmp_path / eight_bits.FOLDER).write_text("a file where the folder should be")
-    found, facts = eight_bits.kept(tmp_path, NAME, made)
+    found, facts = eight_bits.kept(tmp_path, checkpoint, made)
     assert set(found) == {"0", "1"}
     assert facts == {"matrices": 2}
     assert any("are not kept" in line for line in log)

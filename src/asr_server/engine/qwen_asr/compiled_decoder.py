@@ -175,7 +175,7 @@ def make(
     `directory`: of the checkpoint. `on_progress` is called while the graph is made.
     """
     form = Form(bool(plan.quantize), plan.dtype == Dtype.BFLOAT16, plan.cpu_threads)
-    keep = partial(eight_bits.kept, plan.state_dir, eight_bits.key(directory))
+    keep = partial(eight_bits.kept, plan.state_dir, directory)
     model = CompiledText(parts.text, parts.head.weight, form, keep, on_progress)
     parts.text.layers = torch.nn.ModuleList()  # the graph has its own
     planned = plan_capacity(parts.device, model.page_bytes // PAGE, limits, parts.tower, parts.text, parts.head)
