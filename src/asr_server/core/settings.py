@@ -313,8 +313,8 @@ class Settings(JobSettings, SpeechSettings, EngineSettings, BaseSettings):
 
     state_dir: Path = Field(
         Path("~/.local/state/asr-server"),
-        description="Directory for jobs, their recordings and results, voices, and weights in 8 bits; each server needs "
-        "its own, also with `JOBS_DATABASE_URL`.",
+        description="Directory for jobs, their recordings and results, voices, and weights in 8 bits; each server "
+        "needs its own, also with `JOBS_DATABASE_URL`.",
     )
 
     asr_use_server_vad: bool = Field(True, description="Live: a pause ends an utterance; false: only a flush does.")
