@@ -48,6 +48,9 @@ class Following(NamedTuple):
 
 # Returns the matrices in 8 bits that it is given a function for, or those that were kept.
 Keep = Callable[[Callable[[], Made]], Made]
+# Kernels that are kept for shapes that passes had, of all layers together: steps have some two hundred, and each length
+# of a prompt brings a few. By default 5,000 are kept, which took 400 MB after 3,000 passes of random lengths, and grew.
+_PRIMITIVES = 512
 # Rows of the input on which a matrix is compared.
 _ROWS = 16
 
@@ -67,6 +70,7 @@ class Form:
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": kind,
             "KV_CACHE_PRECISION": ov.Type.u8 if self.eight_bits else kind,
+            "CPU_RUNTIME_CACHE_CAPACITY": _PRIMITIVES,
             "ENABLE_CPU_PINNING": False,  # the system places the threads, or NUMA_NODE
             **({"INFERENCE_NUM_THREADS": self.threads} if self.threads else {}),
         }

@@ -1,5 +1,9 @@
 """Rows in pages over a compiled graph, on the bundled checkpoint and on a random one of the released layout."""
 
+import os
+import random
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +12,7 @@ from asr_server import demo
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.feature import OPENVINO, TORCH, Plan
 from asr_server.engine.openvino import eight_bits
-from asr_server.engine.openvino.compiled_text import PAGE
+from asr_server.engine.openvino.compiled_text import PAGE, PageSpan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from tools.training.released_layout import random_checkpoint
@@ -160,6 +164,26 @@ def test_the_largest_logits_are_those_of_the_heads_own_weights(eight_bit_engine)
     lse = torch.from_numpy(following.logits.copy()).logsumexp(-1)
     assert following.lse.tolist() == pytest.approx(lse.tolist(), abs=1e-4)
     eight_bit_engine._runtime.decoder.pages.give(pages)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_passes_of_ever_other_lengths_take_no_more_memory():
+    """Kernels are made for each number of tokens; those of lengths that do not come again are dropped."""
+    engine, chance, held_mb = _loaded(quantize="int8", rows=8), random.Random(1), []
+    model, pages = engine._runtime.decoder.model, engine._runtime.decoder.pages.take(8 * 30)
+    for number in range(2400):
+        spans = [
+            PageSpan(
+                pages[30 * row : 30 * row + 30], chance.randrange(500), chance.choice((1, chance.randrange(1, 400)))
+            )
+            for row in range(chance.choice((1, 2, 8)))
+        ]
+        tokens = sum(span.count for span in spans)
+        model(torch.zeros(tokens, model.config.hidden_size), spans, [0])
+        if number % 800 == 799:
+            held_mb.append(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20)
+    assert held_mb[2] - held_mb[1] < 60
 
 
 def test_a_load_without_a_state_directory_keeps_nothing(tmp_path, monkeypatch):
