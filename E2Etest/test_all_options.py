@@ -16,8 +16,6 @@ pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.nightly, p
 ENGLISH = "moonshine-tiny-en"
 HAS_INT8 = not cpu.flags().isdisjoint(INT8_FLAGS)
 OPTIONS = {
-    **({"QUANTIZE": "int8"} if HAS_INT8 else {}),
-    "USE_TORCH_COMPILE": "true",
     "MODELS": ENGLISH,
     "FAST_MODEL_ID": ENGLISH,
     "DUAL_MODEL": "true",
@@ -27,36 +25,37 @@ OPTIONS = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory):
+# Those of one library exclude those of the other.
+LIBRARIES = {
+    "openvino": {"QUANTIZE": "int8"},
+    "torch": {"RUNTIME": "torch", "USE_TORCH_COMPILE": "true", **({"QUANTIZE": "int8"} if HAS_INT8 else {})},
+}
+
+
+@pytest.fixture(scope="module", params=LIBRARIES)
+def server(request, tmp_path_factory):
     from asr_server.features.encoders import onnx_export  # imports torch
 
     folder = tmp_path_factory.mktemp("options")
     onnx_export.export(demo.checkpoint_path(), folder / "encoder.onnx", int8=False)
-    with ready(folder / "log", MODEL_ID="demo", ONNX_ENCODER_PATH=str(folder / "encoder.onnx"), **OPTIONS) as server:
-        yield server
+    options = {**OPTIONS, **LIBRARIES[request.param], "ONNX_ENCODER_PATH": str(folder / "encoder.onnx")}
+    with ready(folder / "log", MODEL_ID="demo", **options) as server:
+        yield server, set(LIBRARIES[request.param])
 
 
 def test_all_of_them_are_active_and_a_recording_is_transcribed(server, sample):
     """By the default model and by the one that is picked; word times come from the aligner."""
-    audio, text = sample
+    (server, of_library), (audio, text) = server, sample
     asked = {"response_format": "verbose_json", "timestamp_granularities[]": "word"}
     answer = server.transcribe(audio, **asked).json()
     assert (answer["text"], {word["source"] for word in answer["words"]}) == (text, {"aligned"})
     assert server.transcribe(audio, model=ENGLISH).status_code == 200
     active = {option["name"] for option in server.health()["plan"] if option["active"]}
-    wanted = {
-        *(["quantize"] if HAS_INT8 else []),
-        "use_torch_compile",
-        "onnx_encoder_path",
-        "models",
-        "dual_model",
-        "use_speculative",
-    }
-    assert active >= wanted | {"numa_node", "gateway_mode", "aligner"}
+    wanted = {"onnx_encoder_path", "models", "dual_model", "use_speculative", "numa_node", "gateway_mode", "aligner"}
+    assert active >= wanted | {name.lower() for name in of_library}
 
 
 def test_a_live_session_keeps_its_words(server):
     """Partials are the fast model's, the final the accurate one's."""
-    messages = stream(server, pieces(data(pcm_of(demo.sample().recording)), 6_400), language="en")
+    messages = stream(server[0], pieces(data(pcm_of(demo.sample().recording)), 6_400), language="en")
     assert [text.strip() for text, *_ in finals(messages)] == [demo.sample().text]

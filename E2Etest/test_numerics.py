@@ -6,7 +6,7 @@ import soundfile
 
 from asr_server.engine import cpu
 from asr_server.engine.cpu import INT8_FLAGS
-from asr_server.engine.feature import Plan
+from asr_server.engine.feature import OPENVINO, Plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from E2Etest import recordings
@@ -19,9 +19,15 @@ FORMATS = {
     "bfloat16": {"dtype": "bfloat16"},
     "int8": {"dtype": "float32", "quantize": "int8"},
     "int8 in bfloat16": {"dtype": "bfloat16", "quantize": "int8"},
+    "float32 in openvino": {"dtype": "float32", "runtime": OPENVINO},
+    "int8 in openvino": {"dtype": "float32", "runtime": OPENVINO, "quantize": "int8"},
 }
 NEED_INT8 = pytest.mark.skipif(cpu.flags().isdisjoint(INT8_FLAGS), reason="no instructions for it")
-REDUCED = ["bfloat16", *(pytest.param(name, marks=NEED_INT8) for name in ("int8", "int8 in bfloat16"))]
+REDUCED = [
+    "bfloat16",
+    "int8 in openvino",
+    *(pytest.param(name, marks=NEED_INT8) for name in ("int8", "int8 in bfloat16")),
+]
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +90,7 @@ def test_nearly_all_answers_alone_are_those_in_a_batch(spans, answers, name):
     assert abs(first - second) / words <= 0.001
 
 
-def test_all_answers_alone_are_those_in_a_batch_in_float32(answers):
-    """Nothing flips."""
-    assert answers("float32", 1) == answers("float32", 8)
+@pytest.mark.parametrize("name", ["float32", "float32 in openvino"])
+def test_all_answers_alone_are_those_in_a_batch_in_float32(answers, name):
+    """Nothing flips, and both libraries say the same."""
+    assert answers(name, 1) == answers(name, 8) == answers("float32", 1)
