@@ -28,6 +28,7 @@ _LOG = "reads the server's log"
 NOT_HERE = {
     "test_after_all_that_it_still_hears": _LOG,
     "test_nothing_secret_is_logged": _LOG,
+    "test_a_trace_is_sent_back_and_logged": _LOG,
     "test_a_job_can_be_stopped_and_removed": "its recording is longer than this cluster takes",
     "test_silence_is_an_empty_text_and_costs_no_engine_time": _LOG,
     "test_fast_times_are_estimates_and_load_no_aligner": "the replicas may have loaded it for another test",

@@ -21,7 +21,7 @@ def measure(model_id: str = "") -> dict[str, object]:
     loaded = {}
     for name, fused in (("plain", False), ("fused", True)):
         began = time.perf_counter()
-        loaded[name] = engines.load(model_id, max_batch=max(ROWS), use_torch_compile=fused)
+        loaded[name] = engines.load(model_id, max_batch=max(ROWS), runtime="torch", use_torch_compile=fused)
         found[f"load_{name}_s"] = round(time.perf_counter() - began, 1)
     with engines.forced_answers():
         for rows in ROWS:

@@ -42,6 +42,7 @@ class Rig:
             device=self.device,
             max_batch=max_batch,
             use_cuda_graphs=graphs,
+            runtime="torch",  # what a GPU has, when the code is tried on a CPU
             preload=False,
             **chosen,
         )

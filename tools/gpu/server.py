@@ -103,6 +103,7 @@ def _serving(rig: Rig, folder: Path) -> Iterator[tuple[ServerProcess, float]]:
         ENGINE_TIMES=str(folder / _TIMES),
         MODEL_ID=rig.model_id,
         DEVICE=rig.device,
+        RUNTIME="torch",
         PRELOAD="true",
         IDLE_TIMEOUT="0",
         LOG_LEVEL="INFO",
