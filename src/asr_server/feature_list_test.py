@@ -79,7 +79,17 @@ def test_every_pair_of_options_composes_or_is_refused_by_name(pair, tmp_path):
 
 def test_every_option_that_a_setting_switches_on_has_its_pairs():
     """A new one is added to the table; the others are always there, or follow from the model."""
-    always = {"model", "device", "dtype", "cpu_threads", "batching", "exact_batching", "attention", "aligner"}
+    always = {
+        "model",
+        "device",
+        "dtype",
+        "runtime",
+        "cpu_threads",
+        "batching",
+        "exact_batching",
+        "attention",
+        "aligner",
+    }
     machine = replace(MACHINE, gpu=False)
     resolved = feature_list.resolve(settings.load(_env_file=None, model_id="o/large"), machine, COMBINED)
     assert {option.name for option in resolved.options} == always | (ON.keys() - {"engine"})

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.live.speech_detection import EndOfTurnEstimator, VoiceDetector
 from asr_server.net.shared_bytes import SharedBytes
 from asr_server.recordings.requests import WordTimes
 from asr_server.schedule.capacity import FIRST_GUESS_SPEED, FIRST_GUESS_SPEED_GPU, StreamRules
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     from asr_server.live.machine.events import Action, Event, Samples, TurnConfig
     from asr_server.live.machine.session import LiveMachine
     from asr_server.live.outbox import Message, Outgoing, PartMessage
+    from asr_server.live.speech_detection import EndOfTurnEstimator, VoiceDetector
     from asr_server.schedule.quota import Place
 
 
@@ -79,6 +79,13 @@ class LiveSessionOptions:
     parts: tuple[PartRequest, ...] = ()  # in the order in which a message passes them
 
 
+def _voice_detector() -> VoiceDetector:
+    # A gateway imports this module, and no numpy.
+    from asr_server.live.speech_detection import VoiceDetector
+
+    return VoiceDetector()
+
+
 @dataclass(frozen=True, slots=True)
 class Shared:
     """The resources that all sessions of the process share."""
@@ -87,7 +94,7 @@ class Shared:
     timeout_s: float  # limit of each answer of an engine
     end_of_turn: EndOfTurnEstimator | None = None  # None where the end of a turn is not estimated
     memory: SharedBytes = field(default_factory=SharedBytes)
-    detector: VoiceDetector = field(default_factory=VoiceDetector)
+    detector: VoiceDetector = field(default_factory=_voice_detector)
     # Who has one of these may process a slice of audio, of the sessions that send faster than one speaks, by their
     # priority. They leave half of the time to others.
     paces: Mapping[Priority, asyncio.Lock] = field(
