@@ -68,7 +68,7 @@ $(VENV)/.slim: requirements.lock pyproject.toml $(wildcard extras/*/pyproject.to
 	touch $@
 
 $(VENV)/.runtime: requirements.txt $(VENV)/.slim
-	@echo "Installing what Qwen3-ASR needs: about 0.9 GB, most of it torch. A second run installs nothing."
+	@echo "Installing what Qwen3-ASR needs: about 1.1 GB, most of it torch and OpenVINO. A second run installs nothing."
 	$(PIP) --no-compile "$$(grep '^torch==' requirements.txt)"
 	sed '/^# section: speech/,$$d' requirements.lock | $(PIP) --no-compile --no-deps --require-hashes -r /dev/stdin
 	touch $@
