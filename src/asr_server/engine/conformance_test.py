@@ -157,8 +157,8 @@ def items(clips):
 
 def _same(got, expected):
     assert got.ids == expected.ids
-    # Passes of one token and of several round differently, most where embeddings are of an encoder that the model was not
-    # trained with: 0.0051 in OpenVINO, at one of 40 tokens.
+    # Passes of one token and of several round differently, most where embeddings are of an encoder that the model was
+    # not trained with: 0.0051 in OpenVINO, at one of 40 tokens.
     assert got.logprobs == pytest.approx(expected.logprobs, abs=1e-2)
 
 
