@@ -41,7 +41,7 @@ class _Counted(list[int]):
 
 
 def test_a_token_of_a_long_answer_is_compared_with_one_of_each_unit_if_it_comes_back():
-    """It is looked for after every token of every row."""
+    """The search runs after every token of every row, so it must look at few ids."""
     for ids, most in ((_Counted(range(300)), 2), (_Counted([*range(299), 298]), 2 + 300 // 6 + 2)):
         assert loops.loop(ids) == 0
         assert ids.reads <= most

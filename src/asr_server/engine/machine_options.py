@@ -21,8 +21,7 @@ _PACKAGES = {Quantization.INT8: "bitsandbytes", Quantization.FP8: "torchao"}
 
 # Measured on the 0.6B in bfloat16, one row (H100, 2026-11-22).
 _GRAPHS_REASON = "a decode step is one call of the driver instead of six hundred, and takes a quarter of the time"
-# The 0.6B's shape on two cores with AVX2, beside the same layers in float32 in torch (2026-11-26).
-_RUNTIME_REASON = "a step is one call of a compiled graph instead of 1,460 of torch, and takes a quarter of the time"
+_RUNTIME_REASON = "a step is one call of a compiled graph instead of 1,460 of torch"
 THREADS_REASON = "this engine's libraries choose their number themselves"
 # The 0.6B's shape in 8 bits, two cores, medians of 45 steps in turns (2026-11-23).
 _COMPILE_REASON = "not set; on a CPU a step takes 9 to 17 % longer with it, on a GPU it was not measured"

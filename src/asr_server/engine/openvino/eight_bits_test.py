@@ -53,7 +53,7 @@ def test_each_output_has_a_scale_of_its_own(monkeypatch):
 
 
 def test_a_second_load_makes_nothing(tmp_path, checkpoint, made):
-    """It reads what the first one has written, with its facts."""
+    """The second load reads what the first one has written, with its facts."""
     first, second = (eight_bits.kept(tmp_path, checkpoint, made) for _ in range(2))
     assert made.calls == [1]
     assert _same(second[0], first[0])

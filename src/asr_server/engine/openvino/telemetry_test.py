@@ -1,4 +1,4 @@
-"""What OpenVINO tells its makers."""
+"""OpenVINO is imported without a message to its makers."""
 
 import os
 import subprocess

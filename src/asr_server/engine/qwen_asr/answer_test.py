@@ -207,7 +207,7 @@ def test_answers_are_parsed_as_the_sdk_parses_them(answer, language):
 
 
 def test_an_answer_that_does_not_repeat_itself_is_not_searched_at_every_character(monkeypatch):
-    """That takes milliseconds, in which no row moves."""
+    """The SDK's own search takes milliseconds, in which no row moves."""
     given_to_sdk, parse = [], answers.parse_asr_output
     monkeypatch.setattr(
         answers, "parse_asr_output", lambda raw, **more: given_to_sdk.append(len(raw)) or parse(raw, **more)
