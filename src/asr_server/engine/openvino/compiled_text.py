@@ -29,6 +29,11 @@ _EXACT_LOGITS = 16
 Floats = NDArray[np.float32]
 
 
+def page_count(tokens: int) -> int:
+    """Return how many pages so many tokens take."""
+    return -(-tokens // PAGE)
+
+
 @dataclass(frozen=True, slots=True)
 class PageSpan:
     """Tokens of one row that are run in a pass."""
@@ -38,7 +43,7 @@ class PageSpan:
     count: int  # tokens from there on
 
 
-class Following(NamedTuple):
+class NextLogits(NamedTuple):
     """The logits after some of the tokens of a pass; the next pass overwrites them."""
 
     logits: Floats  # (k, vocabulary)
@@ -56,7 +61,7 @@ _ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class NumberFormats:
     """The number formats that a model computes in, and its threads."""
 
     eight_bits: bool  # of matrices, keys and values; products are in float32, or in integers where the processor can
@@ -103,7 +108,7 @@ class Pages:
 
     def __init__(self, shapes: dict[str, tuple[list[int], Any]], tokens: int) -> None:
         """`shapes`: of a page of each input of the graph, with its number format."""
-        count = -(-tokens // PAGE)
+        count = page_count(tokens)
         self._arrays = {name: np.zeros((count, _bytes(*one)), np.uint8) for name, one in shapes.items()}
         self._shapes = shapes
         self.free = list(range(count))
@@ -157,17 +162,19 @@ class CompiledText:
 
     device = torch.device("cpu")
 
-    def __init__(self, text: Any, head: torch.Tensor, form: Form, keep: Keep, on_progress: Callable[[], None]) -> None:
+    def __init__(
+        self, text: Any, head: torch.Tensor, formats: NumberFormats, keep: Keep, on_progress: Callable[[], None]
+    ) -> None:
         """`on_progress` is called while matrices are converted and compiled."""
         config = text.config
         heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
         dim = getattr(config, "head_dim", None) or config.hidden_size // heads
-        best = min(_EXACT_LOGITS, len(head)) if form.eight_bits else 1
+        best = min(_EXACT_LOGITS, len(head)) if formats.eight_bits else 1
         shape = TextShape(heads, kv_heads, int(dim), config.rms_norm_eps, best)
         self.on_layer: Callable[[], None] = lambda: None  # called before each pass, of which a CPU may make a long one
-        self.config, self._head, self._eight_bits = config, head, form.eight_bits
+        self.config, self._head, self._eight_bits = config, head, formats.eight_bits
         self._table: torch.Tensor = text.embed_tokens.weight
-        self.dtype = torch.bfloat16 if form.bfloat16 else torch.float32
+        self.dtype = torch.bfloat16 if formats.bfloat16 else torch.float32
         self._cos, self._sin = (part.float().numpy() for part in rotary_table(text))
 
         def make() -> Made:
@@ -175,15 +182,18 @@ class CompiledText:
             for name, weights in text_graph.matrices(text, head).items():
                 on_progress()
                 converted[name] = integers(whole := text_graph.joined(weights))
-                largest = max(largest, form.difference(whole, converted[name]))
+                largest = max(largest, formats.difference(whole, converted[name]))
             return converted, {"matrices": len(converted), "largest_difference": largest}
 
-        converted, facts = keep(make) if form.eight_bits else ({}, {})
-        self.options = form.options(facts)
-        matrix = lambda name, _: text_graph.in_eight_bits(*converted[name])  # noqa: E731
-        graph = text_graph.build(text, head, shape, matrix if form.eight_bits else text_graph.own_format)
+        converted, facts = keep(make) if formats.eight_bits else ({}, {})
+        self.options = formats.options(facts)
+
+        def matrix(name: str, _: Sequence[torch.Tensor]) -> ov.Node:
+            return text_graph.in_eight_bits(*converted[name])
+
+        graph = text_graph.build(text, head, shape, matrix if formats.eight_bits else text_graph.own_format)
         on_progress()
-        self._compiled, self._converted = form.compiled(graph), converted
+        self._compiled, self._converted = formats.compiled(graph), converted
         self._request = self._compiled.create_infer_request()
         self._inputs = {one.get_any_name(): one for one in self._compiled.inputs}
 
@@ -209,11 +219,11 @@ class CompiledText:
         """Token ids (n,) to embeddings (n, d) in float32."""
         return F.embedding(ids, self._table).float()
 
-    def __call__(self, embeds: torch.Tensor, spans: Sequence[PageSpan], places: Sequence[int]) -> Following:
+    def __call__(self, embeds: torch.Tensor, spans: Sequence[PageSpan], places: Sequence[int]) -> NextLogits:
         """Run tokens, packed (n, d), and write their keys and values. Returns what follows those at `places`."""
         counts = [span.count for span in spans]
         where = np.concatenate([np.arange(span.start, span.start + span.count) for span in spans])
-        used = [span.pages[: -(-(span.start + span.count) // PAGE)] for span in spans]
+        used = [span.pages[: page_count(span.start + span.count)] for span in spans]
         rows = (
             [span.start for span in spans],
             [0, *accumulate(counts)],
@@ -236,10 +246,10 @@ class CompiledText:
         self._request.wait()
         logits, best, lse, hidden = (self._request.get_output_tensor(number).data for number in range(4))
         if not self._eight_bits:
-            return Following(logits, best[:, 0].astype(np.int64), lse[:, 0])
+            return NextLogits(logits, best[:, 0].astype(np.int64), lse[:, 0])
         return self._exact(logits, best, lse, hidden)
 
-    def _exact(self, logits: Floats, best: NDArray[np.int32], lse: Floats, hidden: Floats) -> Following:
+    def _exact(self, logits: Floats, best: NDArray[np.int32], lse: Floats, hidden: Floats) -> NextLogits:
         """Compute the largest logits of each row again, in place."""
         weights = self._head[torch.from_numpy(best.astype(np.int64))].float().numpy()
         exact = np.einsum("kbd,kd->kb", weights, hidden)
@@ -248,7 +258,7 @@ class CompiledText:
         change = np.exp(exact - lse).sum(1) - np.exp(logits[rows, best] - lse).sum(1)
         logits[rows, best] = exact
         tokens = best[rows[:, 0], exact.argmax(1)].astype(np.int64)
-        return Following(logits, tokens, lse[:, 0] + np.log1p(change))
+        return NextLogits(logits, tokens, lse[:, 0] + np.log1p(change))
 
 
 def _bytes(shape: Sequence[int], kind: Any) -> int:

@@ -15,9 +15,17 @@ from numpy.typing import NDArray
 from asr_server.core.setting_types import Dtype
 from asr_server.engine.feature import Plan
 from asr_server.engine.openvino import eight_bits
-from asr_server.engine.openvino.compiled_text import PAGE, CompiledText, Following, Form, Pages, PageSpan
+from asr_server.engine.openvino.compiled_text import (
+    PAGE,
+    CompiledText,
+    NextLogits,
+    NumberFormats,
+    Pages,
+    PageSpan,
+    page_count,
+)
 from asr_server.engine.protocol import Option
-from asr_server.engine.qwen_asr.decoder import COLDEST, Choice, SlotRow, given_known, growth, note
+from asr_server.engine.qwen_asr.decoder import COLDEST, Choice, SlotRow, growth, known_tokens, note
 from asr_server.engine.qwen_asr.loading import Parts
 from asr_server.engine.row import KeptTokens
 from asr_server.engine.torch.memory import Capacity, Limits
@@ -51,8 +59,10 @@ class CompiledDecoder(Rows[SlotRow]):
     def fits(self, tokens: int, rows: int = 1) -> bool:
         """True if `rows` more rows, the longest of `tokens`, can be seated now."""
         # A row that waits for room to grow has it before others begin.
-        promised = sum(max(0, _pages(row.reserved) - len(row.pages)) for row in self.rows)
-        return len(self.rows) + rows <= self._capacity.rows and promised + rows * _pages(tokens) <= len(self.pages.free)
+        promised = sum(max(0, page_count(row.reserved) - len(row.pages)) for row in self.rows)
+        return len(self.rows) + rows <= self._capacity.rows and promised + rows * page_count(tokens) <= len(
+            self.pages.free
+        )
 
     def seat(self, row: SlotRow, given: RowInput, cached: KeptTokens | None = None) -> None:
         """Give a row its pages. The end of `given` is what the row proposes. Raises `NoRoom`."""
@@ -67,7 +77,7 @@ class CompiledDecoder(Rows[SlotRow]):
 
     def copy(self, row: SlotRow, tokens: int) -> KeptTokens:
         """Copy the keys and values of a row's first `tokens`."""
-        return KeptTokens(tokens, self.pages.copy(row.pages[: _pages(tokens)]))
+        return KeptTokens(tokens, self.pages.copy(row.pages[: page_count(tokens)]))
 
     def prefill(self, parts: Sequence[tuple[SlotRow, int]]) -> None:
         """See `Rows`."""
@@ -117,10 +127,10 @@ class CompiledDecoder(Rows[SlotRow]):
     def _make_room(self, row: SlotRow, tokens: int) -> None:
         """Give a row the pages that it lacks for `tokens`. Raises `NoRoom`."""
         # A pass over too few pages would write elsewhere: nothing checks that but this.
-        row.pages += self.pages.take(max(0, _pages(tokens) - len(row.pages)))
+        row.pages += self.pages.take(max(0, page_count(tokens) - len(row.pages)))
 
     def _choose(
-        self, rows: Sequence[SlotRow], proposals: Sequence[list[int]], following: Following
+        self, rows: Sequence[SlotRow], proposals: Sequence[list[int]], following: NextLogits
     ) -> list[list[Choice]]:
         """Return what follows each token that was asked for, of each row."""
         if not rows:
@@ -128,7 +138,7 @@ class CompiledDecoder(Rows[SlotRow]):
         counts = [1 + len(own) for own in proposals]
         begins = [0, *accumulate(counts)]
         tokens = following.tokens.copy()
-        known = given_known(rows, begins, proposals)
+        known = known_tokens(rows, begins, proposals)
         limits = {place: np.array(ids) for place, ids in known.allowed.items() if tokens[place] != self._no_speech_id}
         for place, ids in limits.items():
             tokens[place] = ids[following.logits[place, ids].argmax()]
@@ -143,10 +153,6 @@ class CompiledDecoder(Rows[SlotRow]):
         watched = following.logits[:, self._no_speech_id] - following.lse
         found = [Choice(*one) for one in zip(tokens.tolist(), logprobs.tolist(), watched.tolist(), strict=True)]
         return [found[begin:end] for begin, end in pairwise(begins)]
-
-
-def _pages(tokens: int) -> int:
-    return -(-tokens // PAGE)
 
 
 def _span(row: SlotRow, count: int) -> PageSpan:
@@ -174,9 +180,9 @@ def make(
 
     `directory`: of the checkpoint. `on_progress` is called while the graph is made.
     """
-    form = Form(bool(plan.quantize), plan.dtype == Dtype.BFLOAT16, plan.cpu_threads)
+    formats = NumberFormats(bool(plan.quantize), plan.dtype == Dtype.BFLOAT16, plan.cpu_threads)
     keep = partial(eight_bits.kept, plan.state_dir, directory)
-    model = CompiledText(parts.text, parts.head.weight, form, keep, on_progress)
+    model = CompiledText(parts.text, parts.head.weight, formats, keep, on_progress)
     parts.text.layers = torch.nn.ModuleList()  # the graph has its own
     planned = plan_capacity(parts.device, model.page_bytes // PAGE, limits, parts.tower, parts.text, parts.head)
     planned = replace(planned, rows_bytes=planned.rows_bytes // model.page_bytes * model.page_bytes)

@@ -240,7 +240,7 @@ class SlotDecoder(Slots[SlotRow]):
         # A sampled row has no draft: only the last of its states is open.
         sampled = [(row, end - 1) for row, end in zip(rows, ends, strict=True) if row.temperature]
         draws = [Draw(place, row.temperature, row.generator) for row, place in sampled]
-        known = given_known(rows, begins, proposals)
+        known = known_tokens(rows, begins, proposals)
         chosen = choices(choose(self._head, torch.cat(list(hidden)), self._no_speech_id, draws, known))
         return [chosen[begin:end] for begin, end in zip(begins, ends, strict=False)]
 
@@ -276,7 +276,7 @@ def note(
         row.note([choice.token for choice in taken], [choice.logprob for choice in taken], end_ids)
 
 
-def given_known(rows: Sequence[SlotRow], begins: Sequence[int], proposals: Sequence[list[int]]) -> Known:
+def known_tokens(rows: Sequence[SlotRow], begins: Sequence[int], proposals: Sequence[list[int]]) -> Known:
     """Return what is known of the tokens that follow the proposals of rows, whose places begin at `begins`."""
     # The log-probability of forced tokens is asked too: they are words that callers see.
     first = [(row, begin) for row, begin in zip(rows, begins, strict=False) if not row.ids]
