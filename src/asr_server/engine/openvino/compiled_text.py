@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from asr_server.engine.openvino import text_graph
 from asr_server.engine.openvino.eight_bits import OUTPUTS, Integers, Made, integers
-from asr_server.engine.openvino.text_graph import ROWS, TextShape
+from asr_server.engine.openvino.text_graph import ROWS
 from asr_server.engine.protocol import Option
 from asr_server.engine.torch.language_model import rotary_table
 from asr_server.engine.torch.slots import NoRoom
@@ -167,10 +167,7 @@ class CompiledText:
     ) -> None:
         """`on_progress` is called while matrices are converted and compiled."""
         config = text.config
-        heads, kv_heads = config.num_attention_heads, config.num_key_value_heads
-        dim = getattr(config, "head_dim", None) or config.hidden_size // heads
         best = min(_EXACT_LOGITS, len(head)) if formats.eight_bits else 1
-        shape = TextShape(heads, kv_heads, int(dim), config.rms_norm_eps, best)
         self.on_layer: Callable[[], None] = lambda: None  # called before each pass, of which a CPU may make a long one
         self.config, self._head, self._eight_bits = config, head, formats.eight_bits
         self._table: torch.Tensor = text.embed_tokens.weight
@@ -191,7 +188,7 @@ class CompiledText:
         def matrix(name: str, _: Sequence[torch.Tensor]) -> ov.Node:
             return text_graph.in_eight_bits(*converted[name])
 
-        graph = text_graph.build(text, head, shape, matrix if formats.eight_bits else text_graph.own_format)
+        graph = text_graph.build(text, head, best, matrix if formats.eight_bits else text_graph.own_format)
         on_progress()
         self._compiled, self._converted = formats.compiled(graph), converted
         self._request = self._compiled.create_infer_request()

@@ -9,7 +9,6 @@ operation of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,20 +17,11 @@ import torch
 from openvino import opset13 as ops
 from openvino.op import _PagedAttentionExtension as PagedAttention
 
+from asr_server.engine.torch.passes import AttentionShape
+
 # The names of a graph's inputs that describe the rows of a pass, in the order of PagedAttention's own inputs.
 ROWS = ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins")
 HEAD = "head"
-
-
-@dataclass(frozen=True, slots=True)
-class TextShape:
-    """The sizes of a language model."""
-
-    heads: int  # heads of queries
-    kv_heads: int  # heads of keys and of values
-    dim: int  # the size of a head
-    eps: float  # of the norms
-    best: int  # how many of the likeliest tokens the graph names
 
 
 # A matrix (out, in), float32, by its name and the weights of which it consists, one behind the other.
@@ -68,7 +58,7 @@ def matrices(text: Any, head: torch.Tensor) -> dict[str, list[torch.Tensor]]:
     return found
 
 
-def build(text: Any, head: torch.Tensor, shape: TextShape, matrix: Matrix) -> ov.Model:
+def build(text: Any, head: torch.Tensor, best: int, matrix: Matrix) -> ov.Model:
     """Return the graph of `text`, the SDK's module, and of the output head (vocabulary, d).
 
     Inputs: `embeds` (n, d); `cos` and `sin` (n, 1, dim) of each token's position; `places` (k,), the tokens that are
@@ -76,27 +66,28 @@ def build(text: Any, head: torch.Tensor, shape: TextShape, matrix: Matrix) -> ov
     PagedAttention takes them. Outputs: logits (k, vocabulary); the `best` likeliest tokens (k, best), in falling order;
     the logarithm of the sum of all exponentials (k, 1); the last hidden states (k, d).
     """
-    graph = _Graph(text.config.hidden_size, shape, matrix)
+    graph = _Graph(text.config, matrix)
     x = graph.embeds
     for number, layer in enumerate(text.layers):
         x = graph.layer(number, layer, x)
     x = graph.norm(ops.gather(x, graph.places, _int64(0)), text.norm.weight)
     logits = ops.matmul(x, matrix(HEAD, [head]), False, True)
-    best = ops.topk(logits, _int64(shape.best), -1, "max", "value", "i32")
+    likeliest = ops.topk(logits, _int64(best), -1, "max", "value", "i32")
     largest = ops.reduce_max(logits, _int64(-1), True)
     total = ops.reduce_sum(ops.exp(ops.subtract(logits, largest)), _int64(-1), True)
     lse = ops.add(largest, ops.log(total))
-    outputs = [logits.output(0), best.output(1), lse.output(0), x.output(0)]
+    outputs = [logits.output(0), likeliest.output(1), lse.output(0), x.output(0)]
     return ov.Model(outputs, graph.parameters, "language model")
 
 
 class _Graph:
     """The inputs of a graph, and its layers."""
 
-    def __init__(self, hidden: int, shape: TextShape, matrix: Matrix) -> None:
-        self._shape, self._matrix = shape, matrix
+    def __init__(self, config: Any, matrix: Matrix) -> None:
+        shape = self._shape = AttentionShape.of(config)
+        self._eps, self._matrix = config.rms_norm_eps, matrix
         self.parameters: list[ov.Node] = []
-        self.embeds = self._input("embeds", [-1, hidden], ov.Type.f32)
+        self.embeds = self._input("embeds", [-1, config.hidden_size], ov.Type.f32)
         self._cos = self._input("cos", [-1, 1, shape.dim], ov.Type.f32)
         self._sin = self._input("sin", [-1, 1, shape.dim], ov.Type.f32)
         self.places = self._input("places", [-1], ov.Type.i64)
@@ -125,7 +116,7 @@ class _Graph:
     def norm(self, x: ov.Node, weight: torch.Tensor) -> ov.Node:
         """RMS norm over the last axis."""
         mean = ops.reduce_mean(ops.power(x, _float(2)), _int64(-1), True)
-        inverse = ops.divide(_float(1), ops.sqrt(ops.add(mean, _float(self._shape.eps))))
+        inverse = ops.divide(_float(1), ops.sqrt(ops.add(mean, _float(self._eps))))
         return ops.multiply(ops.multiply(x, inverse), ops.constant(weight.float().numpy()))
 
     def _linear(self, x: ov.Node, name: str, parts: Sequence[Any]) -> ov.Node:
