@@ -76,7 +76,7 @@ def test_the_number_format_follows_the_compute_capability(card, capability, hip,
 
 
 def test_a_card_that_is_known_for_nan_in_float16_gets_float32(card):
-    """It has the compute capability of a T4."""
+    """Such a card has the compute capability of a T4."""
     card((7, 5), name="NVIDIA GeForce GTX 1660 Ti")
     assert device.prepare("cuda", "auto")[0] is torch.float32
 

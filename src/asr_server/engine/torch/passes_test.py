@@ -237,7 +237,7 @@ def test_a_gpu_that_cannot_record_stops_the_load(monkeypatch, error, expected):
 
 
 def test_a_gpu_that_records_steps_alone_is_used_so(run, clips, alone, monkeypatch):
-    """What cannot be recorded of prompts and of the encoder is run as it is, and a warning says so."""
+    """Prompts and encoder passes that cannot be recorded are run as they are, and a warning says so."""
     engine, lines, recorded = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 2, 0, ())), [], []
     engine.load()
 
