@@ -18,7 +18,7 @@ from unittest import mock
 
 from asr_server.cli.main import main
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen_asr.decoder import Choice, SlotDecoder, SlotRow
+from asr_server.engine.qwen_asr.decoder import AnswerRow, Choice, SlotDecoder
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from E2Etest import recordings
 from tools.bench.engines import forced_tokens
@@ -48,7 +48,7 @@ def scripted_answers() -> Iterator[None]:
 
     def note_scripted(
         decoder: SlotDecoder,
-        rows: Sequence[SlotRow],
+        rows: Sequence[AnswerRow],
         proposals: Sequence[list[int]],
         found: Sequence[list[Choice]],
     ) -> None:

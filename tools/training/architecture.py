@@ -86,7 +86,7 @@ def untrained() -> Network:
 
 def tokenizer() -> Any:
     """A byte-level BPE tokenizer of a few hundred pieces learned from the vocabulary, with the released tags."""
-    from tokenizers import (  # type: ignore[import-untyped]  # no types published
+    from tokenizers import (  # no types published
         Tokenizer,
         decoders,
         models,

@@ -67,7 +67,7 @@ def test_the_server_hears_what_was_trained_and_never_changes_it(tuned):
     before = Network.load(demo.checkpoint_path()).model.thinker.audio_tower.conv_out.weight
     assert (network.model.thinker.audio_tower.conv_out.weight - before).abs().max() > 1e-5
     parts = loading.load(tuned, device="cpu", dtype=torch.float32)
-    mel = LogMel(parts.processor.feature_extractor)
+    mel = LogMel(parts.files.mel)
     audio = CausalAudio(CausalEncoder(parts.tower), mel, PrefixCache(limit_bytes=0))
     network.model.eval()
     for utterance in _Recorded().utterances[:5]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from asr_server.engine.torch.memory import PrefillPolicy
+from asr_server.engine.memory import PrefillPolicy
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone
 from asr_server_sizing.profile import Profile
 

@@ -1,8 +1,9 @@
 """An engine together with an aligner: one batch for both kinds of work, on one thread.
 
-Transcription comes first: one step decodes for every row and makes at most one aligner pass, of a bounded number of
-tokens, and where both have work the aligner takes about half of the time. The aligner is located in the background,
-loaded for the first alignment and unloaded after its own idle time; whatever fails in it, transcription goes on.
+Transcription comes first: one step decodes for every row and makes at most one part of an aligner's pass, of a bounded
+number of tokens, and where both have work the aligner takes about half of the time. The aligner is located in the
+background, loaded for the first alignment and unloaded after its own idle time; whatever fails in it, transcription
+goes on.
 
 Everything runs on the engine thread but `Aligner.locate`, which may download for minutes. It has a thread of its own
 and touches nothing here: its outcome is a future that the engine thread looks at.
@@ -14,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from asr_server.core.errors import AsrError, EngineFailed, ModelUnavailable
 from asr_server.core.idle import IdleTimer
@@ -32,6 +33,15 @@ _PAUSE_S = 0.02
 class _Waiting:
     item: AlignItem  # the span whose words are to be placed
     tokens: int  # what it takes of a pass
+
+
+@dataclass(slots=True, eq=False)
+class _Pass:
+    """A pass of the aligner that is under way, in parts."""
+
+    keys: list[int]
+    parts: Iterator[list[Alignment | AsrError] | None]
+    dropped: set[int] = field(default_factory=set)  # keys that nobody waits for any more
 
 
 class AligningEngine:
@@ -65,13 +75,14 @@ class AligningEngine:
         self._request_clock = request_clock or RequestClock()
         self._clock = clock
         self._pending: dict[int, _Waiting] = {}
+        self._under_way: _Pass | None = None
         self._transcribing: set[int] = set()
         self._located: Future[None] | None = None
         self._state = AlignerState.UNLOADED
         self._error = ""
         self._failed_s = clock()
-        # Durations that share the time out: the last aligner pass, and what decoding took since then.
-        self._last_pass_s = self._decoded_s = 0.0
+        # Durations that share the time out: the last part of an aligner's pass, and what decoding took since then.
+        self._last_part_s = self._decoded_s = 0.0
 
     @property
     def info(self) -> EngineInfo:
@@ -146,7 +157,8 @@ class AligningEngine:
         self._pending[key] = _Waiting(item, self._aligner.cost(item))
 
     def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
-        """Decode for every row, then at most one pass of the aligner, of one item where `begin_s` limits the step."""
+        """Decode for every row, then make at most one part of a pass of the aligner, of one item where `begin_s` limits
+        the step."""
         if self._transcribing:
             began_s = self._clock()
             for outcome in self._engine.step(begin_s):
@@ -154,12 +166,14 @@ class AligningEngine:
                     self._transcribing.discard(outcome.key)
                 yield outcome
             self._decoded_s += self._clock() - began_s
-        if self._aligner is not None and self._pending and self._aligner_is_due():
+        if self._aligner is not None and (self._pending or self._under_way) and self._aligner_is_due():
             yield from self._align(self._aligner, self._pass_tokens if begin_s is None else 0)
 
     def drop(self, key: int) -> None:
         """Forget a row at once."""
-        if self._pending.pop(key, None) is None:
+        if self._under_way is not None and key in self._under_way.keys:
+            self._under_way.dropped.add(key)
+        elif self._pending.pop(key, None) is None:
             self._transcribing.discard(key)
             self._engine.drop(key)
         elif not self._pending and self._state is AlignerState.LOADING:
@@ -168,7 +182,7 @@ class AligningEngine:
 
     def poll_idle(self) -> float | None:
         """Unload the aligner if it was idle for long enough. Seconds until the next call is due, or None."""
-        if self._aligner is None or not self._aligner.loaded or self._pending:
+        if self._aligner is None or not self._aligner.loaded or self._pending or self._under_way:
             return None
         if self._idle.expired:
             self._unload_aligner()
@@ -176,7 +190,7 @@ class AligningEngine:
         return self._idle.remaining_s
 
     def _aligner_is_due(self) -> bool:
-        return not self._transcribing or self._decoded_s >= self._last_pass_s
+        return not self._transcribing or self._decoded_s >= self._last_part_s
 
     def _align(self, aligner: Aligner, pass_tokens: int) -> Iterator[Outcome]:
         try:
@@ -189,12 +203,20 @@ class AligningEngine:
         if not ready:
             return
         began_s = self._clock()
-        keys = self._next_pass(pass_tokens)
-        results = aligner.align([self._pending.pop(key).item for key in keys])
+        if self._under_way is None:
+            keys = self._next_pass(pass_tokens)
+            self._under_way = _Pass(keys, aligner.align([self._pending.pop(key).item for key in keys]))
+        # Taken out meanwhile: a pass that raises is over.
+        own, self._under_way = self._under_way, None
+        results = next(own.parts)
         self._idle.touch()
-        self._last_pass_s, self._decoded_s = self._clock() - began_s, 0.0
-        for key, result in zip(keys, results, strict=True):
-            yield RowDone(key, result) if isinstance(result, Alignment) else RowFailed(key, result)
+        self._last_part_s, self._decoded_s = self._clock() - began_s, 0.0
+        if results is None:
+            self._under_way = own
+            return
+        for key, result in zip(own.keys, results, strict=True):
+            if key not in own.dropped:
+                yield RowDone(key, result) if isinstance(result, Alignment) else RowFailed(key, result)
 
     def _next_pass(self, pass_tokens: int) -> list[int]:
         """Keys of the next pass: the oldest first, as many as `pass_tokens` allow, one at least."""
@@ -242,6 +264,7 @@ class AligningEngine:
             yield RowFailed(key, error)
 
     def _unload_aligner(self) -> None:
+        self._under_way = None
         if self._aligner is not None and self._aligner.loaded:
             self._aligner.unload()
             self._state = AlignerState.UNLOADED

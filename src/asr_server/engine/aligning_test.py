@@ -74,7 +74,7 @@ class Words:
     aligner_id = "scripted"
 
     def __init__(self, clock):
-        self.clock, self.loaded, self.pass_s = clock, False, 0.0
+        self.clock, self.loaded, self.pass_s, self.parts = clock, False, 0.0, 1
         self.passes, self.loads = [], 0
         self.gate = threading.Event()
         self.gate.set()
@@ -98,9 +98,12 @@ class Words:
         return int(item.text) if item.text.isdigit() else 1
 
     def align(self, items):
-        self.clock.now_s += self.pass_s
         self.passes.append([item.text for item in items])
-        return [UnsupportedLanguage("bad") if item.text == "bad" else Alignment(()) for item in items]
+        for part in range(self.parts):
+            self.clock.now_s += self.pass_s / self.parts
+            if part < self.parts - 1:
+                yield None
+        yield [UnsupportedLanguage("bad") if item.text == "bad" else Alignment(()) for item in items]
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ from asr_server.core import settings
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine import plan, registry
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.conftest import aligned
 from asr_server.engine.protocol import AlignItem, Alignment, Finish, Utterance, Written
 from asr_server.features.encoders.options import CAUSAL_KEY
 from asr_server.features.remote_engine.conftest import ScriptedRemote
@@ -442,12 +443,12 @@ def test_it_says_what_it_is(kind, engine):
 
 def test_the_times_of_an_item_do_not_depend_on_its_batch(aligner, items):
     """Alone, all together, and in random company."""
-    alone = [aligner.align([item])[0] for item in items]
-    assert aligner.align(items) == alone
+    alone = [aligned(aligner, [item])[0] for item in items]
+    assert aligned(aligner, items) == alone
     rng = random.Random(0)
     for _ in range(3):
         order = rng.sample(range(len(items)), rng.randint(2, len(items)))
-        assert aligner.align([items[n] for n in order]) == [alone[n] for n in order]
+        assert aligned(aligner, [items[n] for n in order]) == [alone[n] for n in order]
 
 
 @hypothesis_settings(deadline=None)
@@ -456,7 +457,7 @@ def test_times_are_monotone_and_inside_the_audio(aligner, words, samples, seed):
     """Any words on any noise of any length: starts and ends in order, none outside."""
     audio = np.random.default_rng(seed).normal(0, 0.1, samples).clip(-1, 1).astype(np.float32)
     item = AlignItem(audio, " ".join(words), "English")
-    (found,) = aligner.align([item])
+    (found,) = aligned(aligner, [item])
     assert isinstance(found, Alignment)
     times = [time for piece in found.pieces for time in (piece.start_ms, piece.end_ms)]
     assert times == sorted(times)
@@ -467,7 +468,7 @@ def test_times_are_monotone_and_inside_the_audio(aligner, words, samples, seed):
 def test_pieces_are_the_words_without_punctuation(aligner, speech):
     """Words between blanks and single ideographs; a text without any has no pieces, also in a batch."""
     texts = ("It's 5 o'clock, Ann-Marie.", "打开lights。", " ... ", "")
-    found = aligner.align([AlignItem(speech, text, "English") for text in texts])
+    found = aligned(aligner, [AlignItem(speech, text, "English") for text in texts])
     assert [[piece.text for piece in one.pieces] for one in found] == [
         ["It's", "5", "o'clock", "AnnMarie"],
         ["打", "开", "lights"],
@@ -478,8 +479,8 @@ def test_pieces_are_the_words_without_punctuation(aligner, speech):
 
 def test_the_aligner_can_be_unloaded_and_loaded_again(aligner, items):
     """The aligner gives the same times as before."""
-    before = aligner.align(items[:2])
+    before = aligned(aligner, items[:2])
     aligner.unload()
     assert not aligner.loaded
     aligner.load()
-    assert aligner.align(items[:2]) == before
+    assert aligned(aligner, items[:2]) == before

@@ -12,6 +12,12 @@ from asr_server.engine.protocol import Utterance
 from asr_server.schedule.ports import RowDone, RowFailed
 
 
+def aligned(aligner, items):
+    """Return what an aligner finds for items, after all parts of the work."""
+    *_, found = aligner.align(items)
+    return found
+
+
 @pytest.fixture(scope="session")
 def speech():
     """The bundled recording: float32 (n,), 16 kHz."""

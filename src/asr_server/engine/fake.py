@@ -329,13 +329,14 @@ class FakeAligner:
         """Tokens of the audio, and two for each word."""
         return int(samples_to_s(len(item.audio)) * _AUDIO_TOKENS_PER_S) + 2 * len(_words(item.text))
 
-    def align(self, items: Sequence[AlignItem]) -> list[Alignment | AsrError]:
+    def align(self, items: Sequence[AlignItem]) -> Iterator[list[Alignment | AsrError] | None]:
         """Words of equal length, without a pause between them."""
         script = self.scripts.current()
         time.sleep(script.align_s)
         if script.align_fails:
-            return [TranscriptionFailed("The aligner failed on this audio.") for _ in items]
-        return [_spread(item) for item in items]
+            yield [TranscriptionFailed("The aligner failed on this audio.") for _ in items]
+        else:
+            yield [_spread(item) for item in items]
 
 
 def _spread(item: AlignItem) -> Alignment:

@@ -11,6 +11,7 @@ from asr_server.core import settings
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine import plan, registry
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.conftest import aligned
 from asr_server.engine.fake import FakeAligner, FakeEngine
 from asr_server.engine.fake_script import FakeScript, Fault, Rule, ScriptError, read
 from asr_server.engine.plan import PlanError
@@ -244,12 +245,12 @@ def test_the_aligner_does_what_the_script_says():
     aligner = FakeAligner(_plan())
     aligner.locate()
     aligner.load()
-    (found,) = aligner.align([item])
+    (found,) = aligned(aligner, [item])
     assert [piece.text for piece in found.pieces] == ["It's", "one", "two", "你", "好"]
     assert (found.pieces[0].start_ms, found.pieces[0].end_ms, found.pieces[-1].end_ms) == (0, 400, 2000)
     with pytest.raises(ModelUnavailable):
         FakeAligner(_plan(), FakeScript(aligner_missing=True)).locate()
-    (failed,) = FakeAligner(_plan(), FakeScript(align_fails=True)).align([item])
+    (failed,) = aligned(FakeAligner(_plan(), FakeScript(align_fails=True)), [item])
     assert isinstance(failed, TranscriptionFailed)
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from asr_server.engine.cpu import CpuShare
     from asr_server.engine.qwen_asr.loading import Parts
     from asr_server.engine.qwen_asr.model_cache import CachedModel
-    from asr_server.engine.qwen_asr.windowed_audio import LoadedEncoder
+    from asr_server.engine.qwen_asr.windows import LoadedEncoder
     from asr_server.engine.torch.linear import MakeLinear
     from asr_server.schedule.ports import Batch
 
@@ -136,9 +136,9 @@ class EncoderFeature:
     # The options of one model, whose device by torch's name is given, "" where it does not run in torch; and sentences
     # that say what was asked for and cannot run.
     resolve: Callable[[Asked, str], tuple[tuple[Option, ...], list[str]]]
-    # The encoder that the plan names, for the checkpoint in a directory; None for the engine's own. Raises
-    # `ModelUnavailable`.
-    load: Callable[[Plan, Path, Parts, MakeLinear], LoadedEncoder | None]
+    # The encoder that the plan names, for the checkpoint in a directory; None for the engine's own. The function loads
+    # the checkpoint's modules in torch, and says what their layers are made of. Raises `ModelUnavailable`.
+    load: Callable[[Plan, Path, Callable[[], tuple[Parts, MakeLinear]]], LoadedEncoder | None]
     # Raises `ModelUnavailable` where the plan and the checkpoint in a directory do not fit. Called before `load`.
     check: Callable[[Plan, Path], None]
 

@@ -7,7 +7,7 @@ aligner places the words of a span in time; `engine/aligning.py` combines it wit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
@@ -247,5 +247,6 @@ class Aligner(Protocol):
     def cost(self, item: AlignItem) -> int:
         """Tokens that the item takes in a pass; good to a few, known without the weights."""
 
-    def align(self, items: Sequence[AlignItem]) -> list[Alignment | AsrError]:
-        """Return an alignment, or the error of that item alone, for each. Never raises for an item's sake."""
+    def align(self, items: Sequence[AlignItem]) -> Iterator[list[Alignment | AsrError] | None]:
+        """Align all items: yields None after each part of the work but the last, for other work to go on between them,
+        then an alignment, or the error of that item alone, for each. Never raises for an item's sake."""

@@ -9,17 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import openvino as ov
-import torch
 from numpy.typing import NDArray
-from openvino import opset13 as ops
-from torch.nn import functional as F
 
 from asr_server.engine.openvino import text_graph
-from asr_server.engine.openvino.eight_bits import OUTPUTS, Integers, Made, integers
-from asr_server.engine.openvino.text_graph import ROWS
-from asr_server.engine.protocol import Option
-from asr_server.engine.torch.language_model import rotary_table
-from asr_server.engine.torch.slots import NoRoom
+from asr_server.engine.openvino.library import NumberFormats
+from asr_server.engine.openvino.text_graph import ROWS, Matrix, TextWeights
+from asr_server.engine.rows import NoRoom
 
 # Tokens of a page, as the kernels of CPUs have them.
 PAGE = 32
@@ -49,55 +44,6 @@ class NextLogits(NamedTuple):
     logits: Floats  # (k, vocabulary)
     tokens: NDArray[np.int64]  # (k,) the likeliest ones
     lse: Floats  # (k,) the logarithm of the sum of all exponentials
-
-
-# Returns the matrices in 8 bits that it is given a function for, or those that were kept.
-Keep = Callable[[Callable[[], Made]], Made]
-# Kernels that are kept for shapes that passes had, of all layers together: steps have some two hundred, and each length
-# of a prompt brings a few. By default 5,000 are kept, which took 400 MB after 3,000 passes of random lengths, and grew.
-_PRIMITIVES = 512
-# Rows of the input on which a matrix is compared.
-_ROWS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class NumberFormats:
-    """The number formats that a model computes in, and its threads."""
-
-    eight_bits: bool  # of matrices, keys and values; products are in float32, or in integers where the processor can
-    bfloat16: bool  # of activations, where the matrices are not in 8 bits
-    threads: int  # 0 leaves the number to the library
-
-    def compiled(self, graph: ov.Model) -> ov.CompiledModel:
-        """Compile a graph for this processor."""
-        kind = ov.Type.bf16 if self.bfloat16 and not self.eight_bits else ov.Type.f32
-        chosen = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "INFERENCE_PRECISION_HINT": kind,
-            "KV_CACHE_PRECISION": ov.Type.u8 if self.eight_bits else kind,
-            "CPU_RUNTIME_CACHE_CAPACITY": _PRIMITIVES,
-            "ENABLE_CPU_PINNING": False,  # the system places the threads, or NUMA_NODE
-            **({"INFERENCE_NUM_THREADS": self.threads} if self.threads else {}),
-        }
-        return ov.Core().compile_model(graph, "CPU", chosen)
-
-    def difference(self, weight: torch.Tensor, integers: Integers) -> float:
-        """Compare a product with a matrix in 8 bits with that of its own weights: the norm of the difference over that
-        of the outputs, on random inputs."""
-        noise = torch.randn(_ROWS, weight.shape[1], generator=torch.Generator().manual_seed(0))
-        x = ops.parameter([-1, weight.shape[1]], ov.Type.f32)
-        y = ops.matmul(x, text_graph.in_eight_bits(*integers), False, True)
-        found = torch.from_numpy(self.compiled(ov.Model([y], [x], "product"))(noise.numpy())[0])
-        exact = torch.cat([F.linear(noise, part.float()) for part in weight.split(OUTPUTS)], dim=1)
-        return float((found - exact).norm() / exact.norm().clamp(min=torch.finfo(torch.float32).tiny))
-
-    def options(self, facts: dict[str, Any]) -> tuple[Option, ...]:
-        """Return how far matrices in 8 bits are from those that they replace, as an option of the plan."""
-        if not self.eight_bits:
-            return ()
-        count, largest = facts["matrices"], facts["largest_difference"]
-        reason = f"the outputs of {count} layers differ by at most {largest:.1%} from those of the layers they replace"
-        return (Option("quantize", True, "int8", reason),)
 
 
 class Pages:
@@ -160,39 +106,26 @@ class CompiledText:
     logit is off by about a hundredth of the spread of all of them, and 16 lie above any that it could hide.
     """
 
-    device = torch.device("cpu")
-
-    def __init__(
-        self, text: Any, head: torch.Tensor, formats: NumberFormats, keep: Keep, on_progress: Callable[[], None]
-    ) -> None:
-        """`on_progress` is called while matrices are converted and compiled."""
-        config = text.config
-        best = min(_EXACT_LOGITS, len(head)) if formats.eight_bits else 1
+    def __init__(self, text: TextWeights, matrix: Matrix, formats: NumberFormats) -> None:
+        """`matrix` returns the matrices of `text`, in the number formats."""
         self.on_layer: Callable[[], None] = lambda: None  # called before each pass, of which a CPU may make a long one
-        self.config, self._head, self._eight_bits = config, head, formats.eight_bits
-        self._table: torch.Tensor = text.embed_tokens.weight
-        self.dtype = torch.bfloat16 if formats.bfloat16 else torch.float32
-        self._cos, self._sin = (part.float().numpy() for part in rotary_table(text))
-
-        def make() -> Made:
-            converted, largest = dict[str, Integers](), 0.0
-            for name, weights in text_graph.matrices(text, head).items():
-                on_progress()
-                converted[name] = integers(whole := text_graph.joined(weights))
-                largest = max(largest, formats.difference(whole, converted[name]))
-            return converted, {"matrices": len(converted), "largest_difference": largest}
-
-        converted, facts = keep(make) if formats.eight_bits else ({}, {})
-        self.options = formats.options(facts)
-
-        def matrix(name: str, _: Sequence[torch.Tensor]) -> ov.Node:
-            return text_graph.in_eight_bits(*converted[name])
-
-        graph = text_graph.build(text, head, best, matrix if formats.eight_bits else text_graph.own_format)
-        on_progress()
-        self._compiled, self._converted = formats.compiled(graph), converted
+        self.dtype = "bfloat16" if formats.bfloat16 else "float32"
+        self._head, self._table = text.weights[text.head], text.embedding
+        self._eight_bits = formats.eight_bits
+        self._matrix = matrix  # whose memory the graph reads
+        best = min(_EXACT_LOGITS, self._head.shape[0]) if formats.eight_bits else 1
+        # A pair (a, b) of halves of a head turns into (a cos - b sin, b cos + a sin). Positions have three axes, which
+        # are equal for text and audio.
+        dim = text.sizes.dim
+        self._frequencies = (text.sizes.theta ** -(np.arange(0, dim, 2, dtype=np.float32) / dim)).astype(np.float32)
+        self._compiled = formats.compiled(text_graph.build(text, best, matrix))
         self._request = self._compiled.create_infer_request()
         self._inputs = {one.get_any_name(): one for one in self._compiled.inputs}
+
+    @property
+    def vocabulary(self) -> int:
+        """Return how many logits there are for a token."""
+        return self._head.shape[0]
 
     def page_shapes(self) -> dict[str, tuple[list[int], Any]]:
         """Return shape and number format of a page of each layer, as the compiler chose them."""
@@ -212,11 +145,17 @@ class CompiledText:
         for name, tensor in pages.tensors().items():
             self._request.set_tensor(name, tensor)
 
-    def embed(self, ids: torch.Tensor) -> torch.Tensor:
-        """Token ids (n,) to embeddings (n, d) in float32."""
-        return F.embedding(ids, self._table).float()
+    def embed(self, ids: Sequence[int]) -> Floats:
+        """Token ids (n,) to embeddings (n, d)."""
+        return self._table.rows(np.array(ids, np.int64))
 
-    def __call__(self, embeds: torch.Tensor, spans: Sequence[PageSpan], places: Sequence[int]) -> NextLogits:
+    def _rotation(self, places: NDArray[np.int64]) -> tuple[Floats, Floats]:
+        """Return cosine and sine (n, 1, dim) of positions (n,); the first half of the sine is negative."""
+        angles = places.astype(np.float32)[:, None] * self._frequencies
+        cos, sin = np.cos(angles), np.sin(angles)
+        return np.concatenate([cos, cos], axis=1)[:, None], np.concatenate([-sin, sin], axis=1)[:, None]
+
+    def __call__(self, embeds: Floats, spans: Sequence[PageSpan], places: Sequence[int]) -> NextLogits:
         """Run tokens, packed (n, d), and write their keys and values. Returns what follows those at `places`."""
         counts = [span.count for span in spans]
         where = np.concatenate([np.arange(span.start, span.start + span.count) for span in spans])
@@ -227,10 +166,11 @@ class CompiledText:
             [page for pages in used for page in pages],
             [0, *accumulate(map(len, used))],
         )
+        cos, sin = self._rotation(where)
         given: dict[str, NDArray[Any]] = {
-            "embeds": np.ascontiguousarray(embeds.float().numpy()),
-            "cos": self._cos[where][:, None],
-            "sin": self._sin[where][:, None],
+            "embeds": np.ascontiguousarray(embeds),
+            "cos": cos,
+            "sin": sin,
             "places": np.array(places, np.int64),
             "max_context_len": np.array(max(span.start + span.count for span in spans), np.int32),
             **{name: np.array(values, np.int32) for name, values in zip(ROWS, rows, strict=True)},
@@ -248,7 +188,7 @@ class CompiledText:
 
     def _exact(self, logits: Floats, best: NDArray[np.int32], lse: Floats, hidden: Floats) -> NextLogits:
         """Compute the largest logits of each row again, in place."""
-        weights = self._head[torch.from_numpy(best.astype(np.int64))].float().numpy()
+        weights = self._head.rows(best.astype(np.int64))
         exact = np.einsum("kbd,kd->kb", weights, hidden)
         rows = np.arange(len(best))[:, None]
         # The largest of all is among them: the sum of exponentials relative to it loses theirs and gets the new ones.

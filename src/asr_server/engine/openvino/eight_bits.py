@@ -9,42 +9,56 @@ import shutil
 import tempfile
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
+import openvino as ov
 from loguru import logger
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from numpy.typing import NDArray
+from openvino import opset13 as ops
+from safetensors import SafetensorError
+from safetensors.numpy import save_file
+
+from asr_server.engine.weights import StoredWeights, Weight
 
 # The folder in STATE_DIR, with one folder for each checkpoint.
 FOLDER = "eight-bit-weights"
 # Changed whenever other numbers are made of the same weights.
-_VERSION = 1
+_VERSION = 2
 _LARGEST = 127
 # Outputs that are in float32 at a time: of a vocabulary there are hundreds of megabytes.
-OUTPUTS = 8192
+_OUTPUTS = 8192
 _PIECE = 1 << 24
 # A folder without its description is that of another process which writes it, for as long as that may take.
 _ABANDONED_S = 3600.0
 _ABOUT, _WEIGHTS = "about.json", "weights.safetensors"
 
 # Integers (out, in) of a matrix, and the scale of each output, (out, 1) in float32.
-Integers = tuple[torch.Tensor, torch.Tensor]
+Integers = tuple[NDArray[np.int8], NDArray[np.float32]]
 # Matrices by their names, and facts about them that JSON can hold.
 Made = tuple[dict[str, Integers], dict[str, Any]]
 
 
-def integers(weight: torch.Tensor) -> Integers:
-    """Return a matrix (out, in) in 8 bits."""
+def integers(weights: Sequence[Weight]) -> Integers:
+    """Return weights (out, in), one behind the other, as one matrix in 8 bits."""
     parts = []
-    for part in weight.split(OUTPUTS):
-        exact = part.float()
-        scale = exact.abs().amax(1, keepdim=True).clamp(min=torch.finfo(torch.float32).tiny * _LARGEST) / _LARGEST
-        parts.append(((exact / scale).round_().to(torch.int8), scale))
+    for weight in weights:
+        for begin in range(0, weight.shape[0], _OUTPUTS):
+            exact = weight.floats(begin, begin + _OUTPUTS)
+            largest = np.maximum(np.abs(exact).max(1, keepdims=True), np.finfo(np.float32).tiny * _LARGEST)
+            scale = largest / np.float32(_LARGEST)
+            exact /= scale
+            parts.append((np.rint(exact, out=exact).astype(np.int8), scale))
     whole, scales = zip(*parts, strict=True)
-    return torch.cat(whole), torch.cat(scales)
+    return np.concatenate(whole), np.concatenate(scales)
+
+
+def node(matrix: Integers) -> ov.Node:
+    """Return a matrix as a part of a graph, which its arrays must outlive."""
+    whole, scale = matrix
+    return ops.multiply(ops.convert(ops.constant(whole, shared_memory=True), "f32"), ops.constant(scale))
 
 
 def key(checkpoint: Path) -> str:
@@ -85,12 +99,12 @@ def _read(folder: Path) -> Made | None:
         if about["checksum"] != _checksum(folder / _WEIGHTS):
             logger.warning("Weights in 8 bits on disk are damaged and are made again.", folder=str(folder))
             return None
-        with safe_open(folder / _WEIGHTS, framework="pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dict
-        return {name: (tensors[name], tensors[f"{name}.scale"]) for name in about["names"]}, about["facts"]
+        kept = StoredWeights(folder)
+        found = {name: (kept[name].numbers, kept[f"{name}.scale"].numbers) for name in about["names"]}
+        return found, about["facts"]
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         logger.warning("Weights in 8 bits on disk cannot be read and are made again.", reason=str(error))
         return None
 

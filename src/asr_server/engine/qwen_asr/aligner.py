@@ -1,9 +1,9 @@
-"""The Qwen3 forced aligner: words in, milliseconds out, many spans in one pass. torch is imported by `load`."""
+"""The Qwen3 forced aligner: words in, milliseconds out, many spans in one pass. Libraries are imported by `load`."""
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,8 @@ from loguru import logger
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory
-from asr_server.engine.feature import Plan
+from asr_server.engine import faults, memory
+from asr_server.engine.feature import OPENVINO, Plan
 from asr_server.engine.protocol import AlignItem, Alignment
 from asr_server.engine.qwen_asr import checkpoint
 
@@ -70,10 +71,8 @@ class QwenAligner:
     def load(self) -> None:
         """Load the located checkpoint. Raises `ModelUnavailable` or `EngineOutOfMemory`."""
         assert self._directory is not None, "load() before locate()"
-        from asr_server.engine.qwen_asr.aligner_runtime import AlignerRuntime
-
         try:
-            self._runtime = AlignerRuntime.load(self._directory, device=self._plan.device, dtype=self._plan.dtype)
+            self._runtime = _load(self._directory, self._plan, self._on_load_progress)
         except EngineOutOfMemory as error:
             raise EngineOutOfMemory("No memory is left for the aligner; lower KV_BUDGET_MB or MAX_BATCH.") from error
         self._runtime.report_to(self._on_progress)
@@ -82,8 +81,6 @@ class QwenAligner:
         """Free the weights and what the libraries hold back."""
         self._runtime = None
         gc.collect()
-        from asr_server.engine.torch import memory
-
         memory.give_back()
 
     def cost(self, item: AlignItem) -> int:
@@ -91,17 +88,46 @@ class QwenAligner:
         words = len(item.text.split()) + sum(char >= _FIRST_IDEOGRAPH for char in item.text)
         return int(len(item.audio) / _SAMPLES_PER_TOKEN + len(item.text.encode()) / _BYTES_PER_TOKEN) + 2 * words
 
-    def align(self, items: Sequence[AlignItem]) -> list[Alignment | AsrError]:
-        """Align all items in one pass, or in halves where that fails, down to the item that is at fault. Raises
-        `EngineFailed`."""
+    def align(self, items: Sequence[AlignItem]) -> Iterator[list[Alignment | AsrError] | None]:
+        """Align all items together, or in halves where that fails, down to the item that is at fault. See
+        `engine.protocol.Aligner`. Raises `EngineFailed`."""
         assert self._runtime is not None, "align() before load()"
         try:
-            return list(self._runtime.align(items))
+            for part in self._runtime.align(items):
+                yield None if part is None else list(part)
+            return
         except EngineFailed:
             raise
         except AsrError as error:  # whatever an item provokes, the others are aligned
             failure = error
         if len(items) == 1:
-            return [failure]
-        half = len(items) // 2
-        return [*self.align(items[:half]), *self.align(items[half:])]
+            yield [failure]
+            return
+        half, found = len(items) // 2, list[Alignment | AsrError]()
+        for some in (items[:half], items[half:]):
+            for results in self.align(some):
+                if results is None:
+                    yield None
+                else:
+                    found += results
+        yield found
+
+
+def _load(directory: Path, plan: Plan, on_progress: Callable[[], None]) -> AlignerRuntime:
+    """Load a checked aligner. `on_progress` is called while graphs are made. Raises `ModelUnavailable`,
+    `EngineOutOfMemory`."""
+    from asr_server.engine.qwen_asr import files
+    from asr_server.engine.qwen_asr.aligner_runtime import AlignerRuntime
+
+    try:
+        found = files.read(directory)
+        stamps = files.stamps(found)
+        if plan.runtime == OPENVINO:
+            from asr_server.engine.qwen_asr import compiled_aligner
+
+            return AlignerRuntime(found, stamps, compiled_aligner.load(found, plan, on_progress))
+        from asr_server.engine.qwen_asr import torch_aligner
+
+        return AlignerRuntime(found, stamps, torch_aligner.load(directory, plan))
+    except Exception as error:
+        raise faults.failure(error, "the aligner") from error

@@ -1,31 +1,26 @@
-"""A loaded aligner and its one forward pass. Lives as long as the weights do.
+"""A loaded aligner: items to prompts, and the scores of time slots to times. Lives as long as the weights do.
 
 The prompt is the audio and then every word with two stamps after it; the head says at each stamp in which time slot the
-word begins and ends. Rows are padded after their end, where causal attention never looks, so no row needs a mask.
+word begins and ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from pathlib import Path
+from typing import Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch.nn import functional as F
 
 from asr_server.core.audio import SAMPLE_RATE, samples_to_whole_ms
 from asr_server.core.errors import UnsupportedLanguage, UnsupportedValue
+from asr_server.engine import faults
 from asr_server.engine.protocol import AlignedPiece, AlignItem, Alignment
-from asr_server.engine.qwen_asr import loading
-from asr_server.engine.qwen_asr.encoder import WindowedEncoder
-from asr_server.engine.qwen_asr.frontend import LogMel
-from asr_server.engine.qwen_asr.sdk import Qwen3ForceAlignProcessor
-from asr_server.engine.torch import faults
-from asr_server.engine.torch.device import prepare
-from asr_server.engine.torch.language_model import Attend, LanguageModel
+from asr_server.engine.qwen_asr.files import CheckpointFiles, Stamps
+from asr_server.engine.qwen_asr.frontend import Frames
+from asr_server.engine.qwen_asr.sdk_text import Qwen3ForceAlignProcessor
+from asr_server.engine.qwen_asr.windows import Encoder
 
 # The languages of the released aligner; those that a checkpoint's configuration names are used in place of them.
 LANGUAGES = (
@@ -37,123 +32,99 @@ LONGEST_S = 180.0
 # Certainty has limits: a stamp that is sure of a place its neighbours exclude is overruled, and nothing is impossible.
 _LEAST_CERTAINTY = 1e-9
 
+Scores = NDArray[np.float32]
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Row:
+class AlignerRow:
     """An item as the model reads it."""
 
-    mel: torch.Tensor  # features (128, T)
+    mel: Frames  # features (128, T)
     words: tuple[str, ...]
-    before: torch.Tensor  # ids (n,) before the audio
-    after: torch.Tensor  # ids (n,) after the audio: each word with two stamps after it
+    before: tuple[int, ...]  # ids before the audio
+    after: tuple[int, ...]  # ids after it: each word with two stamps after it
+
+
+class AlignerModel(Protocol):
+    """The weights of an aligner with what computes with them."""
+
+    slots: int  # how many time slots the head knows
+
+    @property
+    def encoder(self) -> Encoder:
+        """Return the encoder, which says where log-mel frames are made."""
+
+    def scores(self, rows: Sequence[AlignerRow], stamp: int) -> Iterator[list[Scores] | None]:
+        """Yield None after each part of the work but the last, then the scores of the time slots at every `stamp` of
+        each row, (2 x words, slots), not normalised."""
+
+    def report_to(self, on_progress: Callable[[], None]) -> None:
+        """Call `on_progress` inside of passes that may take long, from now on."""
 
 
 class AlignerRuntime:
-    """Weights with an encoder and the SDK's text processing over them."""
+    """An aligner with the SDK's text processing."""
 
-    def __init__(self, parts: loading.AlignerParts) -> None:
-        self._parts = parts
-        self._encoder = WindowedEncoder(parts.tower)
-        self._mel = LogMel(parts.processor.feature_extractor, self._encoder.device)
-        self._language_model = LanguageModel(parts.text)
+    def __init__(self, found: CheckpointFiles, stamps: Stamps, model: AlignerModel) -> None:
+        self._tokenizer, self._stamps, self._model = found.tokenizer, stamps, model
+        self._audio = found.tokenizer.token(found.audio_id)
+        self._mel = model.encoder.log_mel(found.mel)
         self._texts = Qwen3ForceAlignProcessor()
-        self._device = parts.head.weight.device
-        self._languages = {name.lower() for name in parts.languages or LANGUAGES}
-        self.longest_s = min(LONGEST_S, parts.head.out_features * parts.slot_ms / 1000)
-
-    @classmethod
-    def load(cls, directory: Path, *, device: str, dtype: str) -> AlignerRuntime:
-        """Load a checked aligner; `dtype` as in the plan. Raises `ModelUnavailable`, `EngineOutOfMemory`."""
-        try:
-            number_format, _ = prepare(device, dtype)
-            return cls(loading.load_aligner(directory, device=device, dtype=number_format))
-        except Exception as error:
-            raise faults.failure(error, "the aligner") from error
+        self._languages = {name.lower() for name in stamps.languages or LANGUAGES}
+        self.longest_s = min(LONGEST_S, model.slots * stamps.slot_ms / 1000)
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
-        """Call `on_progress` inside of every pass that may take long, from now on; see `Runtime.report_to`."""
-        if self._device.type == "cpu":
-            self._encoder.on_layer = self._language_model.on_layer = on_progress
+        """Call `on_progress` inside of every pass that may take long, from now on."""
+        self._model.report_to(on_progress)
 
-    def align(self, items: Sequence[AlignItem]) -> list[Alignment]:
-        """Align all items in one pass. Raises `UnsupportedLanguage` or `UnsupportedValue` when one cannot be aligned,
-        or the error that the failure of a pass means."""
+    def align(self, items: Sequence[AlignItem]) -> Iterator[list[Alignment] | None]:
+        """Align all items: yields None after each part of the work but the last, then what was found. Raises
+        `UnsupportedLanguage` or `UnsupportedValue` when one cannot be aligned, or the error that the failure of a pass
+        means."""
         try:
-            return self._align(items)
+            yield from self._align(items)
         except Exception as error:
             raise faults.failure(error) from error
 
-    @torch.inference_mode()
-    def _align(self, items: Sequence[AlignItem]) -> list[Alignment]:
+    def _align(self, items: Sequence[AlignItem]) -> Iterator[list[Alignment] | None]:
         rows = [self._row(item) for item in items]
-        asked = [row for row in rows if row.words]
-        chances = iter(self._chances(asked) if asked else [])
-        return [
-            self._alignment(item, row.words, next(chances)) if row.words else Alignment(())
+        asked, found = [row for row in rows if row.words], list[Scores]()
+        for part in self._model.scores(asked, self._stamps.token) if asked else ():
+            if part is None:
+                yield None
+            else:
+                found = part
+        scores = iter(found)
+        yield [
+            self._alignment(item, row.words, next(scores)) if row.words else Alignment(())
             for item, row in zip(items, rows, strict=True)
         ]
 
-    def _row(self, item: AlignItem) -> _Row:
+    def _row(self, item: AlignItem) -> AlignerRow:
         if item.language.lower() not in self._languages:
             raise UnsupportedLanguage(f"The aligner does not know {item.language or 'this language'}.")
         if len(item.audio) > self.longest_s * SAMPLE_RATE:
             raise UnsupportedValue(f"The aligner takes at most {self.longest_s:g} s of audio at a time.")
         words, prompt = self._texts.encode_timestamp(item.text, item.language)
-        before, after = prompt.split(self._parts.processor.audio_token)
-        return _Row(self._mel(item.audio), tuple(words), self._ids(before), self._ids(after))
+        before, after = (self._tokenizer.ids(part) for part in prompt.split(self._audio))
+        return AlignerRow(self._mel(item.audio), tuple(words), before, after)
 
-    def _ids(self, text: str) -> torch.Tensor:
-        return torch.tensor(self._parts.processor.tokenizer(text).input_ids, dtype=torch.long)
-
-    def _chances(self, rows: Sequence[_Row]) -> list[torch.Tensor]:
-        """Return the head's scores of the time slots at every stamp of each row, (2 x words, slots), not normalised."""
-        windows = [self._encoder.windows(row.mel) for row in rows]
-        encoded = iter(self._encoder([window for own in windows for window in own]))
-        embed = self._language_model.embed
-        inputs = [
-            torch.cat(
-                [embed(row.before.to(self._device)), *islice(encoded, len(own)), embed(row.after.to(self._device))]
-            )
-            for row, own in zip(rows, windows, strict=True)
-        ]
-        padded = torch.nn.utils.rnn.pad_sequence(inputs, batch_first=True)
-        positions = torch.arange(padded.shape[1], device=self._device).repeat(len(rows))
-        hidden = self._language_model(padded.flatten(0, 1), positions, _causal(len(rows))).view(padded.shape)
-        stamps = [
-            hidden[n, len(given) - len(row.after) : len(given)][(row.after == self._parts.stamp_id).to(self._device)]
-            for n, (row, given) in enumerate(zip(rows, inputs, strict=True))
-        ]
-        logits: torch.Tensor = self._parts.head(torch.cat(stamps))
-        return list(logits.split([len(stamp) for stamp in stamps]))
-
-    def _alignment(self, item: AlignItem, words: Sequence[str], chances: torch.Tensor) -> Alignment:
+    def _alignment(self, item: AlignItem, words: Sequence[str], scores: Scores) -> Alignment:
         """Times in order, bounded by the end of the audio."""
-        last_ms = samples_to_whole_ms(len(item.audio))
-        inside = chances[:, : int(last_ms / self._parts.slot_ms) + 2]
-        times = [min(max(0, round(slot * self._parts.slot_ms)), last_ms) for slot in _in_order(chances, inside)]
+        last_ms, slot_ms = samples_to_whole_ms(len(item.audio)), self._stamps.slot_ms
+        inside = scores[:, : int(last_ms / slot_ms) + 2]
+        times = [min(max(0, round(slot * slot_ms)), last_ms) for slot in _in_order(scores, inside)]
         return Alignment(tuple(map(AlignedPiece, words, times[::2], times[1::2])))
 
 
-def _causal(rows: int) -> Attend:
-    """Attention of `rows` rows of equal length, each token to those before it in its row."""
-
-    def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        groups = q.shape[1] // k.shape[1]
-        by_row = [x.unflatten(0, (rows, -1)).transpose(1, 2) for x in (q, k, v)]
-        keys, values = (x.repeat_interleave(groups, 1) for x in by_row[1:])
-        out = F.scaled_dot_product_attention(by_row[0], keys, values, is_causal=True)
-        return out.transpose(1, 2).flatten(2).flatten(0, 1)
-
-    return attend
-
-
-def _in_order(chances: torch.Tensor, inside: torch.Tensor) -> NDArray[np.floating]:
+def _in_order(scores: Scores, inside: Scores) -> NDArray[np.floating]:
     """Return the likeliest slot of each stamp, which is the SDK's answer, if they are in order; else the chain's
     medians."""
-    likeliest = chances.argmax(-1).cpu().numpy()
+    likeliest = scores.argmax(-1)
     if (np.diff(likeliest) >= 0).all():
         return likeliest.astype(np.float64)
-    return medians(inside.float().softmax(-1).cpu().numpy())
+    weights = np.exp(inside - inside.max(-1, keepdims=True))
+    return medians(weights / weights.sum(-1, keepdims=True))
 
 
 def medians(weights: NDArray[np.floating]) -> NDArray[np.float64]:

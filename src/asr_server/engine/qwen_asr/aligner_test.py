@@ -10,10 +10,12 @@ import pytest
 
 from asr_server import demo
 from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed, UnsupportedLanguage, UnsupportedValue
+from asr_server.engine.conftest import aligned
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignItem, Alignment
-from asr_server.engine.qwen_asr import aligner_runtime
+from asr_server.engine.qwen_asr import files, torch_aligner
 from asr_server.engine.qwen_asr.aligner import QwenAligner
+from asr_server.engine.qwen_asr.torch_aligner import TorchAligner
 
 pytestmark = pytest.mark.torch
 
@@ -33,9 +35,9 @@ def test_a_long_pass_says_that_it_moves(items):
     aligner = QwenAligner(Plan("qwen", "demo", "cpu", "float32", 4, 0, (), "demo"), lambda: beats.append(1))
     aligner.locate()
     aligner.load()
-    aligner.align(items[:1])
-    parts = aligner._runtime._parts
-    assert len(beats) == 1 + len(parts.tower.layers) + len(parts.text.layers)
+    aligned(aligner, items[:1])
+    config = files.read(demo.aligner_path()).thinker
+    assert len(beats) == 1 + config["audio_config"]["encoder_layers"] + config["text_config"]["num_hidden_layers"]
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,7 @@ def test_it_equals_the_sdk_where_that_needs_no_repair(aligner, items, speech):
     asked = [AlignItem(speech, " ".join(said[: count + 1]), "English") for count in range(len(said))]
     asked += [item for item in items if 8_000 <= len(item.audio) < 8 * 16_000]
     in_order = 0
-    for item, ours in zip(asked, aligner.align(asked), strict=True):
+    for item, ours in zip(asked, aligned(aligner, asked), strict=True):
         (theirs,) = sdk.align((item.audio, 16_000), item.text, item.language)
         last_s = len(item.audio) // 16 / 1000
         told = [(t.text, *(round(1000 * min(s, last_s)) for s in (t.start_time, t.end_time))) for t in theirs]
@@ -77,7 +79,7 @@ def test_it_equals_the_sdk_where_that_needs_no_repair(aligner, items, speech):
 
 def test_control_tokens_in_a_text_do_no_harm(aligner, speech):
     """A transcript that spells a stamp or an audio mark is aligned as words."""
-    (found,) = aligner.align([AlignItem(speech, "<timestamp> hello <|audio_pad|>", "English")])
+    (found,) = aligned(aligner, [AlignItem(speech, "<timestamp> hello <|audio_pad|>", "English")])
     assert [piece.text for piece in found.pieces] == ["timestamp", "hello", "audiopad"]
 
 
@@ -90,9 +92,9 @@ def test_what_cannot_be_aligned_fails_alone(aligner, items):
         AlignItem(np.zeros(16_000 * 33, np.float32), "hello", "English"),
         AlignItem(np.zeros((4, 4), np.float32), "hello", "English"),
     ]
-    found = aligner.align(rows)
-    assert found[0] == aligner.align([items[0]])[0]
-    assert found[2] == aligner.align([items[1]])[0]
+    found = aligned(aligner, rows)
+    assert found[0] == aligned(aligner, [items[0]])[0]
+    assert found[2] == aligned(aligner, [items[1]])[0]
     assert [type(one) for one in found] == [
         *(Alignment, UnsupportedLanguage, Alignment, UnsupportedValue, TranscriptionFailed)
     ]
@@ -101,24 +103,24 @@ def test_what_cannot_be_aligned_fails_alone(aligner, items):
 def test_out_of_memory_halves_the_batch(aligner, items, monkeypatch):
     """With memory for two rows at a time all are aligned as before; without memory for a single one, that one fails
     with it."""
-    whole = aligner.align(items)
-    make, sizes = aligner_runtime.AlignerRuntime._chances, []
+    whole = aligned(aligner, items)
+    make, sizes = TorchAligner._scores, []
 
-    def small(self, rows):
+    def small(self, rows, stamp):
         sizes.append(len(rows))
         if len(rows) > 2:
             raise MemoryError
-        return make(self, rows)
+        return make(self, rows, stamp)
 
-    monkeypatch.setattr(aligner_runtime.AlignerRuntime, "_chances", small)
-    assert aligner.align(items) == whole
+    monkeypatch.setattr(TorchAligner, "_scores", small)
+    assert aligned(aligner, items) == whole
     assert max(sizes) == len(items)
 
-    def none(self, rows):
+    def none(self, rows, stamp):
         raise MemoryError
 
-    monkeypatch.setattr(aligner_runtime.AlignerRuntime, "_chances", none)
-    assert [type(one) for one in aligner.align(items[:3])] == [EngineOutOfMemory] * 3
+    monkeypatch.setattr(TorchAligner, "_scores", none)
+    assert [type(one) for one in aligned(aligner, items[:3])] == [EngineOutOfMemory] * 3
 
 
 def test_a_load_without_memory_says_so(monkeypatch):
@@ -129,7 +131,7 @@ def test_a_load_without_memory_says_so(monkeypatch):
     def full(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr(aligner_runtime.loading, "load_aligner", full)
+    monkeypatch.setattr(torch_aligner.loading, "load", full)
     with pytest.raises(EngineOutOfMemory, match="KV_BUDGET_MB"):
         aligner.load()
     assert not aligner.loaded
@@ -138,14 +140,14 @@ def test_a_load_without_memory_says_so(monkeypatch):
 def test_unload_gives_the_weights_back_and_load_brings_them(items):
     """Nothing holds the weights after unload; after load the times are the same."""
     aligner = _loaded()
-    before = aligner.align(items[:2])
-    weights = weakref.ref(aligner._runtime._parts.head)
+    before = aligned(aligner, items[:2])
+    weights = weakref.ref(aligner._runtime._model._head)
     aligner.unload()
     gc.collect()
     assert weights() is None
     assert not aligner.loaded
     aligner.load()
-    assert aligner.align(items[:2]) == before
+    assert aligned(aligner, items[:2]) == before
 
 
 @pytest.mark.nightly
@@ -156,10 +158,10 @@ def test_a_checkpoint_that_names_no_languages_has_those_of_the_release(tmp_path)
     config = json.loads((copy / "config.json").read_text())
     (copy / "config.json").write_text(json.dumps({**config, "support_languages": None}))
     aligner, audio = _loaded(str(copy)), np.zeros(32_000, np.float32)
-    assert isinstance(aligner.align([AlignItem(audio, "guten Tag", "German")])[0], Alignment)
-    assert isinstance(aligner.align([AlignItem(audio, "नमस्ते", "Hindi")])[0], UnsupportedLanguage)
-    japanese, korean = aligner.align(
-        [AlignItem(audio, "今日は天気です。", "Japanese"), AlignItem(audio, "안녕하세요 여러분.", "Korean")]
+    assert isinstance(aligned(aligner, [AlignItem(audio, "guten Tag", "German")])[0], Alignment)
+    assert isinstance(aligned(aligner, [AlignItem(audio, "नमस्ते", "Hindi")])[0], UnsupportedLanguage)
+    japanese, korean = aligned(
+        aligner, [AlignItem(audio, "今日は天気です。", "Japanese"), AlignItem(audio, "안녕하세요 여러분.", "Korean")]
     )
     assert "".join(piece.text for piece in japanese.pieces) == "今日は天気です"
     assert len(japanese.pieces) > 1
@@ -171,5 +173,5 @@ def test_the_cost_of_an_item_is_about_its_tokens(aligner, speech, text):
     """The tokens that passes are planned by are what they take, to a half: the bundled tokenizer splits words finer
     than most."""
     row = aligner._runtime._row(AlignItem(speech, text, "English"))
-    true = aligner._runtime._encoder.tokens(row.mel.shape[1]) + len(row.before) + len(row.after)
+    true = aligner._runtime._model.encoder.tokens(row.mel.shape[1]) + len(row.before) + len(row.after)
     assert true * 0.5 <= aligner.cost(AlignItem(speech, text, "English")) <= true * 1.5

@@ -9,14 +9,17 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from asr_server.engine import loops
 from asr_server.engine.qwen_asr.prompt import ASR_TEXT
-from asr_server.engine.qwen_asr.sdk import bytes_to_unicode, parse_asr_output
+from asr_server.engine.qwen_asr.sdk_text import parse_asr_output
+from asr_server.engine.qwen_asr.tokenizer import TextTokenizer
 
-# Byte-level BPE spells bytes as printable characters; this is the way back.
-_BYTES = {char: byte for byte, char in bytes_to_unicode().items()}
+# Byte-level BPE spells bytes as printable characters, those that are not as the first characters that no byte is
+# (GPT-2). This is the way back.
+_PRINTABLE = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+_BYTES = {chr(byte): byte for byte in _PRINTABLE}
+_BYTES |= {chr(256 + n): byte for n, byte in enumerate(sorted({*range(256)} - {*_PRINTABLE}))}
 # The character that a decoder writes for bytes that are none.
 _UNKNOWN = "\ufffd"
 
@@ -34,23 +37,23 @@ class ParsedAnswer:
 class AnswerReader:
     """Reads what the ids of one tokenizer say."""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: TextTokenizer) -> None:
         self._tokenizer = tokenizer
-        self._tag = tokenizer.convert_tokens_to_ids(ASR_TEXT)
-        self._added = {token.content: token.special for token in tokenizer.added_tokens_decoder.values()}
+        self._tag = tokenizer.number(ASR_TEXT)
 
     def read(self, ids: Sequence[int], language: str | None) -> ParsedAnswer:
         """Read generated ids that follow a forced `language`, or none. A loop is folded to one repetition.
 
         An answer that was cut off inside a character ends before it.
         """
-        raw = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        raw = self._tokenizer.text(ids)
         found, text = parsed(raw.rstrip(_UNKNOWN), language)
         start = self.text_start(ids, forced=language is not None) or 0
-        tokens = self._tokenizer.convert_ids_to_tokens(ids[start:])
+        tokens = [self._tokenizer.token(number) for number in ids[start:]]
         decoded = [self._decoded(token) for token in tokens]
         offsets = _offsets(decoded, text)
-        pieces = (b"" if token in self._added else piece for token, piece in zip(tokens, decoded, strict=True))
+        added = self._tokenizer.added
+        pieces = (b"" if token in added else piece for token, piece in zip(tokens, decoded, strict=True))
         return ParsedAnswer(found, text, () if offsets is None else (*[0] * start, *offsets), (*[b""] * start, *pieces))
 
     def text_start(self, ids: Sequence[int], *, forced: bool) -> int | None:
@@ -58,15 +61,15 @@ class AnswerReader:
         forced."""
         if forced:
             return 0
-        return ids.index(self._tag) + 1 if self._tag in ids else None
+        return ids.index(self._tag) + 1 if self._tag is not None and self._tag in ids else None
 
     def decoded(self, ids: Sequence[int]) -> bytes:
         """Return the bytes that the tokenizer decodes ids to."""
-        return b"".join(map(self._decoded, self._tokenizer.convert_ids_to_tokens(ids)))
+        return b"".join(self._decoded(self._tokenizer.token(number)) for number in ids)
 
     def _decoded(self, token: str | None) -> bytes:
         # The vocabulary is padded: ids after the tokenizer's last have no token, and an untrained row may still win.
-        if token is None or self._added.get(token, False):
+        if token is None or self._tokenizer.added.get(token, False):
             return b""
         return bytes(_BYTES[char] for char in token) if _BYTES.keys() >= set(token) else token.encode()
 

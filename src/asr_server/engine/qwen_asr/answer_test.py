@@ -1,7 +1,5 @@
 """Ids to text and back to places in it, against the tokenizer's own decoding of every beginning of an answer."""
 
-from types import SimpleNamespace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +9,8 @@ from asr_server import demo
 from asr_server.engine import loops
 from asr_server.engine.qwen_asr import answer as answers
 from asr_server.engine.qwen_asr.answer import AnswerReader, AnswerStream
-from asr_server.engine.qwen_asr.sdk import parse_asr_output
+from asr_server.engine.qwen_asr.sdk_text import parse_asr_output
+from asr_server.engine.qwen_asr.tokenizer import TextTokenizer
 from tools.training.sentences import SENTENCES
 
 pytestmark = pytest.mark.torch
@@ -61,7 +60,7 @@ def _partial(tokenizer, ids, forced):
 
 
 def _check(tokenizer, ids, forced, cuts=()):
-    reader = AnswerReader(tokenizer)
+    reader = AnswerReader(TextTokenizer(tokenizer.backend_tokenizer))
     answer = reader.read(ids, "English" if forced else None)
     assert answer.offsets == _offsets(tokenizer, ids, answer.text, forced)
     assert len(answer.pieces) == len(ids)
@@ -96,7 +95,7 @@ def test_a_sentence_of_every_language_comes_back(released_tokenizer, language, f
     sentence = SENTENCES[language]
     ids = _ids(released_tokenizer, sentence, forced=forced, language=language)
     answer, shown = _check(released_tokenizer, ids, forced, range(len(ids)))
-    read = AnswerReader(released_tokenizer).read(ids, language if forced else None)
+    read = AnswerReader(TextTokenizer(released_tokenizer.backend_tokenizer)).read(ids, language if forced else None)
     assert (read.language, read.text, shown) == (language, sentence, sentence)
     assert b"".join(answer.pieces).decode() == sentence
     assert answer.offsets[-1] == len(sentence)
@@ -120,7 +119,7 @@ def test_an_answer_cut_off_anywhere_ends_with_a_whole_character(released_tokeniz
 def test_offsets_end_where_characters_end(tokenizer, text, forced):
     """Characters of several bytes count with their last byte; the language words count nothing."""
     ids = _ids(tokenizer, text, forced=forced)
-    found = AnswerReader(tokenizer).read(ids, "English" if forced else None).offsets
+    found = AnswerReader(TextTokenizer(tokenizer.backend_tokenizer)).read(ids, "English" if forced else None).offsets
     assert len(found) == len(ids)
     assert not found or found[-1] == len(text)
     spoken = ids[len(ids) - sum(1 for o in found if o) :]
@@ -130,7 +129,7 @@ def test_offsets_end_where_characters_end(tokenizer, text, forced):
 
 def test_text_that_was_cleaned_up_has_no_offsets(tokenizer):
     """Ids no longer map to places in the text where a loop was folded."""
-    answer = AnswerReader(tokenizer).read(_ids(tokenizer, "no " * 30), None)
+    answer = AnswerReader(TextTokenizer(tokenizer.backend_tokenizer)).read(_ids(tokenizer, "no " * 30), None)
     assert answer.language == "English"
     assert len(answer.text) < 10
     assert answer.offsets == ()
@@ -140,42 +139,37 @@ def test_text_that_was_cleaned_up_has_no_offsets(tokenizer):
 def test_pieces_are_the_bytes_of_the_text(tokenizer, text):
     """The bytes that the ids write, joined, are the text in UTF-8; the language words write nothing."""
     ids = _ids(tokenizer, text)
-    found = AnswerReader(tokenizer).read(ids, None).pieces
+    found = AnswerReader(TextTokenizer(tokenizer.backend_tokenizer)).read(ids, None).pieces
     assert len(found) == len(ids)
     assert b"".join(found).decode() == text
 
 
 def test_ids_without_a_token_write_nothing(tokenizer):
     """The released vocabularies are padded past their tokenizers; such an id is no error."""
-    answer = AnswerReader(tokenizer).read([*_ids(tokenizer, "turn"), 151_900], None)
+    answer = AnswerReader(TextTokenizer(tokenizer.backend_tokenizer)).read([*_ids(tokenizer, "turn"), 151_900], None)
     assert answer.text == "turn"
     assert answer.pieces[-1] == b""
 
 
-class _Counting:
-    """The tokenizer, with a count of the ids that it was asked about."""
+class _Counting(TextTokenizer):
+    """A tokenizer with a count of the ids that it was asked about."""
 
-    def __init__(self, tokenizer):
-        self.looked_up = 0
-        self.added_tokens_decoder = tokenizer.added_tokens_decoder
-        self.convert_tokens_to_ids = tokenizer.convert_tokens_to_ids
-        self.decode = self._counted(tokenizer.decode)
-        self.convert_ids_to_tokens = self._counted(tokenizer.convert_ids_to_tokens)
-        self.backend_tokenizer = SimpleNamespace(decode=self._counted(tokenizer.backend_tokenizer.decode))
+    looked_up = 0
 
-    def _counted(self, function):
-        def call(ids, **options):
-            self.looked_up += len(ids)
-            return function(ids, **options)
+    def text(self, ids):
+        self.looked_up += len(ids)
+        return super().text(ids)
 
-        return call
+    def token(self, number):
+        self.looked_up += 1
+        return super().token(number)
 
 
 @pytest.mark.parametrize("times", [1, 4])
 def test_the_work_grows_with_the_answer(released_tokenizer, times):
     """Streaming looks up each id once, and the whole answer each id twice, however long the answer is."""
     ids = _ids(released_tokenizer, " ".join([*SENTENCES.values()] * times))
-    tokenizer = _Counting(released_tokenizer)
+    tokenizer = _Counting(released_tokenizer.backend_tokenizer)
     reader = AnswerReader(tokenizer)
     stream = AnswerStream(reader, forced=False)
     shown = "".join(stream.feed([token]) for token in ids)

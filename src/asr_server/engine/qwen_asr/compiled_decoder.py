@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Sequence
 from itertools import accumulate, pairwise
-from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from asr_server.core.setting_types import Dtype
-from asr_server.engine.feature import Plan
-from asr_server.engine.openvino import eight_bits
-from asr_server.engine.openvino.compiled_text import (
-    PAGE,
-    CompiledText,
-    NextLogits,
-    NumberFormats,
-    Pages,
-    PageSpan,
-    page_count,
-)
-from asr_server.engine.protocol import Option
-from asr_server.engine.qwen_asr.decoder import COLDEST, Choice, SlotRow, growth, known_tokens, note
-from asr_server.engine.qwen_asr.loading import Parts
+from asr_server.engine.memory import Capacity
+from asr_server.engine.openvino.compiled_text import CompiledText, NextLogits, Pages, PageSpan, page_count
+from asr_server.engine.qwen_asr.answer_row import COLDEST, AnswerRow, Choice, growth, known_tokens, note
 from asr_server.engine.row import KeptTokens
-from asr_server.engine.torch.memory import Capacity, Limits
-from asr_server.engine.torch.row_runtime import plan_capacity
-from asr_server.engine.torch.slots import RowInput, Rows
+from asr_server.engine.rows import RowInput, Rows
+
+Floats = NDArray[np.float32]
 
 
-class CompiledDecoder(Rows[SlotRow]):
+class CompiledDecoder(Rows[AnswerRow]):
     """Generates answers. A row has as many pages as it is expected to need, and takes more when its answer is longer.
 
     `no_speech_id`: the token that means "no speech" where it is the second one of an answer.
@@ -51,6 +35,14 @@ class CompiledDecoder(Rows[SlotRow]):
         """Return the source of chance of a row that is sampled."""
         return np.random.default_rng(seed)
 
+    def embed(self, ids: Sequence[int]) -> Floats:
+        """See `Rows`."""
+        return self.model.embed(ids)
+
+    def join(self, parts: Sequence[Floats]) -> Floats:
+        """See `Rows`. Other encoders than the engine's own make tensors."""
+        return np.concatenate([np.asarray(part) for part in parts])
+
     @property
     def nbytes(self) -> int:
         """Bytes of keys and values; the system provides them when they are first written."""
@@ -64,7 +56,7 @@ class CompiledDecoder(Rows[SlotRow]):
             self.pages.free
         )
 
-    def seat(self, row: SlotRow, given: RowInput, cached: KeptTokens | None = None) -> None:
+    def seat(self, row: AnswerRow, given: RowInput, cached: KeptTokens | None = None) -> None:
         """Give a row its pages. The end of `given` is what the row proposes. Raises `NoRoom`."""
         row.proposed = row.proposal()
         row.length = cached.count if cached is not None else 0
@@ -75,14 +67,14 @@ class CompiledDecoder(Rows[SlotRow]):
         row.input = given
         self.rows.append(row)
 
-    def copy(self, row: SlotRow, tokens: int) -> KeptTokens:
+    def copy(self, row: AnswerRow, tokens: int) -> KeptTokens:
         """Copy the keys and values of a row's first `tokens`."""
         return KeptTokens(tokens, self.pages.copy(row.pages[: page_count(tokens)]))
 
-    def prefill(self, parts: Sequence[tuple[SlotRow, int]]) -> None:
+    def prefill(self, parts: Sequence[tuple[AnswerRow, int]]) -> None:
         """See `Rows`."""
         inputs = [row.input for row, _ in parts if row.input is not None]
-        embeds = torch.cat([given.ready[:count] for given, (_, count) in zip(inputs, parts, strict=True)])
+        embeds = np.concatenate([given.ready[:count] for given, (_, count) in zip(inputs, parts, strict=True)])
         ended = [row for row, count in parts if row.input is not None and row.input.left == count]
         ends = list(accumulate(count for _, count in parts))
         places = [
@@ -102,13 +94,13 @@ class CompiledDecoder(Rows[SlotRow]):
             row.length -= len(row.proposed)
         note(ended, [row.proposed for row in ended], found, self._end_ids)
 
-    def step(self, *rows: SlotRow) -> None:
+    def step(self, *rows: AnswerRow) -> None:
         """Run one pass: one new token for each row, more where a draft comes true."""
         rows = rows or tuple(self.decoding)
         fed = [row.proposal() for row in rows]
         for row, own in zip(rows, fed, strict=True):
             self._make_room(row, growth(row, row.length + 1 + len(own)))
-        ids = torch.tensor([token for row, own in zip(rows, fed, strict=True) for token in (row.ids[-1], *own)])
+        ids = [token for row, own in zip(rows, fed, strict=True) for token in (row.ids[-1], *own)]
         spans = [_span(row, 1 + len(own)) for row, own in zip(rows, fed, strict=True)]
         following = self.model(self.model.embed(ids), spans, range(len(ids)))
         found = self._choose(rows, fed, following)
@@ -116,7 +108,7 @@ class CompiledDecoder(Rows[SlotRow]):
             row.length += 1
         note(rows, fed, found, self._end_ids)
 
-    def drop(self, row: SlotRow) -> None:
+    def drop(self, row: AnswerRow) -> None:
         """Take a row out and give its pages back."""
         if row.overflowed or row.input is not None:
             self.pages.clear(row.pages)
@@ -124,13 +116,13 @@ class CompiledDecoder(Rows[SlotRow]):
         self.pages.give(row.pages)
         row.input, row.pages = None, []
 
-    def _make_room(self, row: SlotRow, tokens: int) -> None:
+    def _make_room(self, row: AnswerRow, tokens: int) -> None:
         """Give a row the pages that it lacks for `tokens`. Raises `NoRoom`."""
         # A pass over too few pages would write elsewhere: nothing checks that but this.
         row.pages += self.pages.take(max(0, page_count(tokens) - len(row.pages)))
 
     def _choose(
-        self, rows: Sequence[SlotRow], proposals: Sequence[list[int]], following: NextLogits
+        self, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], following: NextLogits
     ) -> list[list[Choice]]:
         """Return what follows each token that was asked for, of each row."""
         if not rows:
@@ -155,35 +147,14 @@ class CompiledDecoder(Rows[SlotRow]):
         return [found[begin:end] for begin, end in pairwise(begins)]
 
 
-def _span(row: SlotRow, count: int) -> PageSpan:
+def _span(row: AnswerRow, count: int) -> PageSpan:
     return PageSpan(row.pages, row.length, count)
 
 
-def _drawn(row: SlotRow, logits: NDArray[np.float32], only: NDArray[np.int64] | None) -> int:
+def _drawn(row: AnswerRow, logits: NDArray[np.float32], only: NDArray[np.int64] | None) -> int:
     """Draw a token by its probability, of some or of all."""
     of = (logits if only is None else logits[only]).astype(np.float64) / max(row.temperature, COLDEST)
     weights = np.exp(of - of.max())
     assert isinstance(row.generator, np.random.Generator)
     drawn = int(row.generator.choice(len(weights), p=weights / weights.sum()))
     return drawn if only is None else int(only[drawn])
-
-
-def make(
-    directory: Path,
-    plan: Plan,
-    on_progress: Callable[[], None],
-    parts: Parts,
-    limits: Limits,
-    no_speech_id: int,
-) -> tuple[CompiledDecoder, Capacity, tuple[Option, ...]]:
-    """Return a decoder of a compiled graph, its capacity, and what is known of its layers.
-
-    `directory`: of the checkpoint. `on_progress` is called while the graph is made.
-    """
-    formats = NumberFormats(bool(plan.quantize), plan.dtype == Dtype.BFLOAT16, plan.cpu_threads)
-    keep = partial(eight_bits.kept, plan.state_dir, directory)
-    model = CompiledText(parts.text, parts.head.weight, formats, keep, on_progress)
-    parts.text.layers = torch.nn.ModuleList()  # the graph has its own
-    planned = plan_capacity(parts.device, model.page_bytes // PAGE, limits, parts.tower, parts.text, parts.head)
-    planned = replace(planned, rows_bytes=planned.rows_bytes // model.page_bytes * model.page_bytes)
-    return CompiledDecoder(model, parts.end_ids, planned, no_speech_id), planned, model.options

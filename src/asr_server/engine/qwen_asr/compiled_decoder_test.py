@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from asr_server import demo
 from asr_server.core.audio import SAMPLE_RATE
@@ -14,6 +13,7 @@ from asr_server.engine.feature import OPENVINO, TORCH, Plan
 from asr_server.engine.openvino import eight_bits
 from asr_server.engine.openvino.compiled_text import PAGE, PageSpan
 from asr_server.engine.protocol import Utterance
+from asr_server.engine.qwen_asr import files
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from tools.training.released_layout import random_checkpoint
 
@@ -74,7 +74,7 @@ def test_who_finds_no_page_to_grow_begins_again_later(run, clips, monkeypatch):
     begun = [-(-(e.prompt_tokens + e.audio_tokens + 1) // PAGE) for e in expected]
     assert sum(begun) < sum(needed)
     monkeypatch.setattr("asr_server.engine.qwen_asr.runtime.expected_tokens", lambda samples: 1)
-    monkeypatch.setattr("asr_server.engine.qwen_asr.decoder._GROWTH", 0)
+    monkeypatch.setattr("asr_server.engine.qwen_asr.answer_row._GROWTH", 0)
     pages, restarts, back_off = engine._runtime.decoder.pages, [], engine._back_off
     spared = pages.take(len(pages.free) - sum(needed) + 1)
     monkeypatch.setattr(engine, "_back_off", lambda failure: restarts.append(failure) or back_off(failure))
@@ -130,8 +130,9 @@ def test_words_stay_and_probabilities_move(eight_bit_engine, make_engine, run, s
 
 
 def test_the_largest_difference_is_told(eight_bit_engine):
-    """The figure covers four matrices a layer and the head."""
-    count = 4 * eight_bit_engine._runtime._parts.text.config.num_hidden_layers + 1
+    """The figure covers four matrices a layer, the head, and three more of the encoder."""
+    config = files.read(demo.checkpoint_path()).thinker
+    count = 4 * (config["text_config"]["num_hidden_layers"] + config["audio_config"]["encoder_layers"]) + 4
     (option,) = (option for option in eight_bit_engine.info.options if option.name == "quantize")
     assert (option.active, option.value) == (True, "int8")
     assert option.reason.startswith(f"the outputs of {count} layers differ by at most ")
@@ -139,7 +140,7 @@ def test_the_largest_difference_is_told(eight_bit_engine):
 
 def test_the_next_load_maps_what_was_kept(eight_bit_engine, state_dir, run, speech, monkeypatch):
     """A second load converts nothing, and gives the same log-probabilities."""
-    monkeypatch.setattr("asr_server.engine.openvino.compiled_text.integers", None)
+    monkeypatch.setattr("asr_server.engine.openvino.eight_bits.integers", None)
     again = _loaded(quantize="int8", state_dir=state_dir)
     assert again.info.options == eight_bit_engine.info.options
     found = [run(one, [Utterance(speech)])[0].logprobs for one in (eight_bit_engine, again)]
@@ -156,15 +157,12 @@ def test_the_largest_logits_are_those_of_the_heads_own_weights(eight_bit_engine)
     """The likeliest token and its logit, and a sum of exponentials that they are part of."""
     model = eight_bit_engine._runtime.decoder.model
     pages = eight_bit_engine._runtime.decoder.pages.take(1)
-    ids = torch.tensor([5, 6, 7])
-    span = type("Span", (), {"pages": pages, "start": 0, "count": 3})
-    following = model(model.embed(ids), [span], [0, 2])
-    hidden = torch.from_numpy(model._request.get_output_tensor(3).data)
-    exact = torch.nn.functional.linear(hidden, model._head.float())
+    following = model(model.embed([5, 6, 7]), [PageSpan(pages, 0, 3)], [0, 2])
+    exact = model._request.get_output_tensor(3).data @ model._head.floats().T
     assert following.tokens.tolist() == exact.argmax(-1).tolist()
     for row, token in enumerate(following.tokens):
         assert following.logits[row, token] == pytest.approx(float(exact[row, token]), abs=1e-4)
-    lse = torch.from_numpy(following.logits.copy()).logsumexp(-1)
+    lse = np.log(np.exp(following.logits).sum(-1))
     assert following.lse.tolist() == pytest.approx(lse.tolist(), abs=1e-4)
     eight_bit_engine._runtime.decoder.pages.give(pages)
 
@@ -183,7 +181,7 @@ def test_passes_of_ever_other_lengths_take_no_more_memory():
             for row in range(chance.choice((1, 2, 8)))
         ]
         tokens = sum(span.count for span in spans)
-        model(torch.zeros(tokens, model.config.hidden_size), spans, [0])
+        model(np.zeros((tokens, model._table.shape[1]), np.float32), spans, [0])
         if number % 800 == 799:
             held_mb.append(int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20)
     assert held_mb[2] - held_mb[1] < 60

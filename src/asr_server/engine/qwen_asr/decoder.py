@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
 
 import torch
 
-from asr_server.engine.feature import Plan
-from asr_server.engine.protocol import Option
-from asr_server.engine.qwen_asr.loading import Parts
-from asr_server.engine.row import KeptTokens, Row, accepted
-from asr_server.engine.torch import linear
+from asr_server.engine.memory import Capacity
+from asr_server.engine.qwen_asr.answer_row import COLDEST, AnswerRow, Choice, Known, growth, known_tokens, note
+from asr_server.engine.row import KeptTokens
+from asr_server.engine.rows import RowInput
 from asr_server.engine.torch.language_model import LanguageModel
-from asr_server.engine.torch.memory import Capacity, Limits
 from asr_server.engine.torch.passes import (
-    AttentionShape,
     Capture,
     Layout,
     Pass,
@@ -26,13 +22,10 @@ from asr_server.engine.torch.passes import (
     prompt_shapes,
     step_shapes,
 )
-from asr_server.engine.torch.row_runtime import plan_capacity
-from asr_server.engine.torch.slots import RowInput, Slots
+from asr_server.engine.torch.slots import Slots
 
 # Logits are made for this many states at a time: of a vocabulary of 151,936 words, 37 MiB in float32.
 _STATES = 64
-# Sampling is greedy long before this; by less than that, logits cannot be divided.
-COLDEST = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,25 +35,6 @@ class Draw:
     place: int  # number of the hidden state
     temperature: float  # above 0
     generator: torch.Generator | None
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A token that was chosen."""
-
-    token: int
-    logprob: float  # its natural log-probability
-    watched: float  # natural log-probability of the id that was watched
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Known facts about the tokens at some places, before they are chosen."""
-
-    forced: Mapping[int, int] = field(default_factory=dict)  # the token at a place
-    allowed: Mapping[int, Sequence[int]] = field(
-        default_factory=dict
-    )  # the tokens that may come at a place; any at the others
 
 
 _NOTHING = Known()
@@ -116,30 +90,11 @@ def choices(chosen: torch.Tensor) -> list[Choice]:
     return [Choice(int(token), logprob, other) for token, logprob, other in chosen.tolist()]
 
 
-# Tokens for which an answer gets room at a time, once it is longer than was expected.
-_GROWTH = 64
 # Hidden states (n, d) to logits (n, vocabulary).
 Head = Callable[[torch.Tensor], torch.Tensor]
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class SlotRow(Row):
-    """A row in a slot."""
-
-    generator: Any = None  # the source of chance where it is sampled: of torch or of numpy, as the decoder
-    watched: bool = False  # the probability that nobody speaks is wanted
-    expected: int = 0  # new tokens that it will hardly exceed
-    urgent: bool = False  # its prompt is run before those of others
-    length: int = 0  # set by the decoder: tokens in the arena
-    no_speech_logprob: float | None = None  # set by the decoder, if it is wanted
-    # set by the decoder: what is left of its prompt with the tokens `proposed` after it, None once it decodes
-    input: RowInput | None = None
-    proposed: list[int] = field(default_factory=list)
-    reserved: int = 0  # set by the decoder: tokens that it has to have room for
-    pages: list[int] = field(default_factory=list)  # set by a decoder with pages
-
-
-class SlotDecoder(Slots[SlotRow]):
+class SlotDecoder(Slots[AnswerRow]):
     """Generates answers. `no_speech_id`: the token that means "no speech" where it is the second one of an answer."""
 
     def __init__(
@@ -155,14 +110,14 @@ class SlotDecoder(Slots[SlotRow]):
         """Return the source of chance of a row that is sampled."""
         return torch.Generator(self.model.device).manual_seed(seed)
 
-    def seat(self, row: SlotRow, given: RowInput, cached: KeptTokens | None = None) -> None:
+    def seat(self, row: AnswerRow, given: RowInput, cached: KeptTokens | None = None) -> None:
         """Give a row a slot, as `Slots.seat` does. The end of `given` is what the row proposes."""
         row.proposed = row.proposal()
         kept = cached.count if cached is not None else 0
         row.reserved = kept + given.left - len(row.proposed) + row.expected
         super().seat(row, given, cached)
 
-    def _begin(self, rows: Sequence[SlotRow], states: Sequence[torch.Tensor]) -> Callable[[], None]:
+    def _begin(self, rows: Sequence[AnswerRow], states: Sequence[torch.Tensor]) -> Callable[[], None]:
         proposals = [row.proposed for row in rows]
         found = self._choose(
             rows, proposals, [own[-len(row.proposed) - 1 :] for row, own in zip(rows, states, strict=True)]
@@ -203,7 +158,7 @@ class SlotDecoder(Slots[SlotRow]):
         hidden = self._hidden(aim)
         return hidden, choose(self._head, hidden, self._no_speech_id)
 
-    def step(self, *rows: SlotRow) -> None:
+    def step(self, *rows: AnswerRow) -> None:
         """Run one pass: one new token for each row, more where a draft comes true."""
         rows = rows or tuple(self.decoding)
         fed = [row.proposal() for row in rows]
@@ -230,7 +185,7 @@ class SlotDecoder(Slots[SlotRow]):
         self._note(rows, fed, found)
 
     def _choose(
-        self, rows: Sequence[SlotRow], proposals: Sequence[list[int]], hidden: Sequence[torch.Tensor]
+        self, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], hidden: Sequence[torch.Tensor]
     ) -> list[list[Choice]]:
         """Return what follows each of the hidden states (1 + len(proposal), d) of each row."""
         if not rows:
@@ -244,65 +199,6 @@ class SlotDecoder(Slots[SlotRow]):
         chosen = choices(choose(self._head, torch.cat(list(hidden)), self._no_speech_id, draws, known))
         return [chosen[begin:end] for begin, end in zip(begins, ends, strict=False)]
 
-    def _note(self, rows: Sequence[SlotRow], proposals: Sequence[list[int]], found: Sequence[list[Choice]]) -> None:
+    def _note(self, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], found: Sequence[list[Choice]]) -> None:
         """See `note`."""
         note(rows, proposals, found, self._end_ids)
-
-
-def growth(row: SlotRow, tokens: int) -> int:
-    """Reserve room for `tokens`, with some more where they are more than was expected; return what is reserved.
-
-    Also where there is no room: no other row may be seated meanwhile.
-    """
-    if tokens > row.reserved:
-        row.reserved = tokens + _GROWTH
-    return row.reserved
-
-
-def note(
-    rows: Sequence[SlotRow],
-    proposals: Sequence[list[int]],
-    found: Sequence[list[Choice]],
-    end_ids: frozenset[int],
-) -> None:
-    """Note what came of a pass: the proposed tokens that came true and one more."""
-    for row, proposal, own in zip(rows, proposals, found, strict=True):
-        count = accepted(proposal, [choice.token for choice in own]) + 1 if proposal else 1
-        place = 1 - len(row.ids)
-        if row.watched and 0 <= place < count:
-            row.no_speech_logprob = own[place].watched
-        row.length += count - 1
-        taken = own[:count]
-        row.note([choice.token for choice in taken], [choice.logprob for choice in taken], end_ids)
-
-
-def known_tokens(rows: Sequence[SlotRow], begins: Sequence[int], proposals: Sequence[list[int]]) -> Known:
-    """Return what is known of the tokens that follow the proposals of rows, whose places begin at `begins`."""
-    # The log-probability of forced tokens is asked too: they are words that callers see.
-    first = [(row, begin) for row, begin in zip(rows, begins, strict=False) if not row.ids]
-    forced = {begin + n: token for row, begin in first for n, token in enumerate(row.forced)}
-    return Known(forced, _allowed(rows, begins, proposals))
-
-
-def _allowed(
-    rows: Sequence[SlotRow], begins: Sequence[int], proposals: Sequence[list[int]]
-) -> dict[int, tuple[int, ...]]:
-    """Return, for the places where not every id may come, the ids that may."""
-    limited = [(row, begin, own) for row, begin, own in zip(rows, begins, proposals, strict=False) if row.beginnings]
-    return {
-        begin + n: tuple(sorted(ids))
-        for row, begin, own in limited
-        for n in range(1 + len(own))
-        if (ids := row.allowed(own[:n]))
-    }
-
-
-def make(
-    plan: Plan, layers: linear.Layers, parts: Parts, limits: Limits, no_speech_id: int
-) -> tuple[SlotDecoder, Capacity, tuple[Option, ...]]:
-    """Return a decoder in torch, its capacity, and what is known of its layers."""
-    model = LanguageModel(parts.text, layers.language_model, compiled=plan.is_active("use_torch_compile"))
-    token_bytes = AttentionShape.of(parts.text.config).token_bytes(parts.dtype)
-    planned = plan_capacity(parts.device, token_bytes, limits, parts.tower, parts.text, parts.head)
-    head = layers.head(parts.head.weight) if layers.head else parts.head
-    return SlotDecoder(model, head, parts.end_ids, planned, no_speech_id), planned, layers.options(plan.quantize)

@@ -7,11 +7,11 @@ import torch
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.feature import Plan
+from asr_server.engine.memory import Capacity
 from asr_server.engine.protocol import Finish, Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
-from asr_server.engine.torch.memory import Capacity
+from asr_server.engine.rows import RowInput
 from asr_server.engine.torch.passes import Arena, padded_query, rounded
-from asr_server.engine.torch.slots import RowInput
 
 pytestmark = pytest.mark.torch
 
@@ -21,7 +21,7 @@ DEVICE = torch.device("cpu")
 def test_answers_longer_than_expected_grow_and_change_no_id(run, clips, alone, monkeypatch):
     """A row that has room for one token at first gets the ids that it has alone."""
     monkeypatch.setattr("asr_server.engine.qwen_asr.runtime.expected_tokens", lambda samples: 1)
-    monkeypatch.setattr("asr_server.engine.torch.memory.ROW_TOKENS", 160)
+    monkeypatch.setattr("asr_server.engine.memory.ROW_TOKENS", 160)
     monkeypatch.setattr("asr_server.engine.torch.slots.rounded", lambda tokens: -(-tokens // 4) * 4)
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 8, 2, ()))
     engine.load()
@@ -61,7 +61,7 @@ def test_an_answer_ends_where_the_models_positions_do(make_engine, run, speech, 
     """A prompt that leaves fewer positions than the budget is answered in what is left."""
     engine = make_engine(1)
     runtime, positions = engine._runtime, 100
-    monkeypatch.setattr(runtime._parts.text.config, "max_position_embeddings", positions)
+    monkeypatch.setattr(runtime, "_positions", positions)
     monkeypatch.setattr(runtime.decoder, "_end_ids", frozenset())
     monkeypatch.setattr("asr_server.engine.row.loop", lambda ids: 0)
     (answer,) = run(engine, [Utterance(speech[: 2 * SAMPLE_RATE])])
@@ -86,7 +86,10 @@ def test_prompts_that_would_be_padded_to_a_long_one_wait_for_another_pass(make_e
     decoder = make_engine(8)._runtime.decoder
     rows = [
         SimpleNamespace(
-            key=key, urgent=False, length=held, input=RowInput(torch.zeros(left, 1), [], torch.zeros(0, 1), tail=1)
+            key=key,
+            urgent=False,
+            length=held,
+            input=RowInput(torch.cat, torch.zeros(left, 1), [], torch.zeros(0, 1), tail=1),
         )
         for key, (held, left) in enumerate([(0, 400)] * 7 + [(4_000, 4_000)] + [(0, 400)] * 8)
     ]
@@ -101,7 +104,7 @@ def test_prompts_that_would_be_padded_to_a_long_one_wait_for_another_pass(make_e
 
 def test_a_row_that_has_no_room_yet_lets_others_go_before_it_but_not_without_end(clips, monkeypatch):
     """A long prompt waits for the slots of three rows; of what comes after it, two may be seated meanwhile."""
-    monkeypatch.setattr("asr_server.engine.torch.row_engine._MOST_OVERTAKING", 2)
+    monkeypatch.setattr("asr_server.engine.row_engine._MOST_OVERTAKING", 2)
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 6, 24, ()))
     engine.load()
     decoder = engine._runtime.decoder

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional as F
 
+from asr_server.engine.qwen_asr.frontend import LEAST_POWER, LogMel, MelSettings
 from asr_server.engine.qwen_asr.windows import Encoder, Window
 from asr_server.engine.torch import memory
 from asr_server.engine.torch.linear import Linear, MakeLinear, plain, stacked
@@ -43,6 +46,25 @@ class _RecordedWindows:
     computed: Computed
 
 
+class GpuLogMel(LogMel):
+    """Log-mel frames that are made, and stay, on a GPU."""
+
+    def __init__(self, settings: MelSettings, device: torch.device) -> None:
+        super().__init__(settings)
+        self._device = device
+        self._filters, self._window = (torch.from_numpy(own).to(device) for own in (self.filters, self.window))
+
+    def log10(self, signal: NDArray[np.float32], frames: int) -> torch.Tensor:
+        """See `LogMel`."""
+        given = memory.upload(torch.from_numpy(np.ascontiguousarray(signal)), self._device)
+        spectrum = torch.stft(given, self.n_fft, self.hop, window=self._window, center=False, return_complex=True)
+        return torch.clamp(self._filters @ (spectrum[:, :frames].abs() ** 2), min=LEAST_POWER).log10()
+
+    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """See `LogMel`."""
+        return torch.cat(list(parts), dim=1)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Layer:
     """The weights of a transformer layer."""
@@ -66,7 +88,7 @@ class WindowedEncoder(Encoder):
     """
 
     def __init__(self, tower: Any, make_linear: MakeLinear = plain) -> None:
-        super().__init__(tower)
+        super().__init__(tower.n_window, tower.n_window_infer)
         self._convolutions = (tower.conv2d1, tower.conv2d2, tower.conv2d3)
         self.device = tower.conv2d1.weight.device
         self._conv_out = make_linear(tower.conv_out.weight, tower.conv_out.bias)
@@ -80,6 +102,10 @@ class WindowedEncoder(Encoder):
             self._layers.append(_fused(layer, make_linear))
             tower.layers[number] = nn.Identity()
         tower.conv_out = tower.proj1 = tower.proj2 = nn.Identity()
+
+    def log_mel(self, settings: MelSettings) -> LogMel:
+        """See `Encoder`: a core takes 15 ms for 30 s, in which a GPU would wait."""
+        return LogMel(settings) if self.device.type == "cpu" else GpuLogMel(settings, self.device)
 
     def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
         """Record the passes of some numbers of windows, and return how many. `on_each` is called before each."""
@@ -142,7 +168,7 @@ class WindowedEncoder(Encoder):
             frames = window.mel.shape[1]
             widths += [min(size, frames) if window.whole else size] * -(-frames // size)
         # One conversion for all windows, most of which need no padding: on a GPU each call costs as much as a layer.
-        padded = torch.cat([F.pad(w.mel, (0, -w.mel.shape[1] % size)) for w in windows], dim=1)
+        padded = torch.cat([F.pad(torch.as_tensor(w.mel), (0, -w.mel.shape[1] % size)) for w in windows], dim=1)
         pieces = padded.to(weight.device, weight.dtype).unflatten(1, (-1, size)).transpose(0, 1).unsqueeze(1)
         return pieces, widths
 

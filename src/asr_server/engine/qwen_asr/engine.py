@@ -16,16 +16,17 @@ from loguru import logger
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineOutOfMemory, TranscriptionFailed
 from asr_server.core.setting_types import Dtype
-from asr_server.engine.feature import Plan
+from asr_server.engine import memory
+from asr_server.engine.feature import OPENVINO, Plan
 from asr_server.engine.loops import token_budget, without_loop
 from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
 from asr_server.engine.qwen_asr import checkpoint
-from asr_server.engine.torch.row_engine import Admitted, RowEngine
+from asr_server.engine.row_engine import Admitted, RowEngine
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone
 
 if TYPE_CHECKING:
     from asr_server.engine.qwen_asr.answer import AnswerStream
-    from asr_server.engine.qwen_asr.decoder import SlotRow
+    from asr_server.engine.qwen_asr.answer_row import AnswerRow
     from asr_server.engine.qwen_asr.runtime import Prepared, Runtime
 
 # The log says so often how far a download is.
@@ -37,7 +38,7 @@ _MOST_OVERFLOWS = 3
 
 
 @dataclass(slots=True, eq=False)
-class _Answering(Admitted["Prepared", "SlotRow"]):
+class _Answering(Admitted["Prepared", "AnswerRow"]):
     """An admitted utterance."""
 
     stream: AnswerStream | None = None  # reads the tokens that were handed out; None where no text is asked for
@@ -76,8 +77,6 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         directory = checkpoint.local(self._plan.model_id, revision=self._plan.model_revision)
         if directory is None:
             return True
-        from asr_server.engine.torch import memory
-
         return memory.would_fit(self._plan, directory)
 
     def _loader(self) -> Callable[[], Runtime]:
@@ -85,9 +84,7 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         directory = self._locate()
         self._revision = checkpoint.revision_of(directory)
         logger.info("checkpoint", model=self._plan.model_id, revision=self._revision)
-        from asr_server.engine.qwen_asr.runtime import Runtime
-
-        return partial(Runtime.load, directory, self._plan, self._on_load_progress)
+        return partial(_load, directory, self._plan, self._on_load_progress)
 
     def load(self) -> None:
         """See `RowEngine.load`."""
@@ -172,7 +169,7 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
             runtime.keep(work.row, work.prepared)
             yield from self._new_tokens(work.row)
 
-    def _new_tokens(self, row: SlotRow) -> Iterator[Outcome]:
+    def _new_tokens(self, row: AnswerRow) -> Iterator[Outcome]:
         """Yield the tokens that a row has generated and not yet handed out. A row that started again repeats
         nothing."""
         work = self._work[row.key]
@@ -236,11 +233,27 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         self._info = replace(self._bare_info(), **figures)
 
 
+def _load(directory: Path, plan: Plan, on_progress: Callable[[], None]) -> Runtime:
+    """Load a checked checkpoint. `on_progress` is called while graphs are made. Raises what loading raises."""
+    for feature in plan.features:
+        if feature.encoders is not None:
+            feature.encoders.check(plan, directory)
+    from asr_server.engine.qwen_asr.runtime import Runtime
+
+    if plan.runtime == OPENVINO:
+        from asr_server.engine.qwen_asr import compiled_model
+
+        return Runtime(compiled_model.load(directory, plan, on_progress))
+    from asr_server.engine.qwen_asr import loading
+
+    return Runtime(loading.model(directory, plan))
+
+
 def _silence(seconds: float, **given: Any) -> Utterance:
     return Utterance(np.zeros(int(seconds * SAMPLE_RATE), np.float32), **given)
 
 
-def _hypothesis(runtime: Runtime, prepared: Prepared, row: SlotRow) -> Hypothesis:
+def _hypothesis(runtime: Runtime, prepared: Prepared, row: AnswerRow) -> Hypothesis:
     keep = without_loop(row.ids, row.looping) if row.looping else len(row.ids)
     ids = tuple(row.ids[:keep])
     answer = runtime.answers.read(ids, prepared.utterance.language)

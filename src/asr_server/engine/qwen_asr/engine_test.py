@@ -14,11 +14,12 @@ from asr_server import demo
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Finish, Utterance
+from asr_server.engine.qwen_asr import files
 from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
 from asr_server.engine.qwen_asr.decoder import Choice
 from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.engine.row_engine import RowLimit
 from asr_server.engine.torch.language_model import LanguageModel
-from asr_server.engine.torch.row_engine import RowLimit
 from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
 
 pytestmark = pytest.mark.torch
@@ -107,7 +108,7 @@ def test_end_tokens_come_from_the_checkpoint(make_engine):
     """All of them are read, and the released ids (151645, 151643) are not built in."""
     written = json.loads((demo.checkpoint_path() / "generation_config.json").read_text())["eos_token_id"]
     assert len(written) == 2
-    assert make_engine(1)._runtime._parts.end_ids == set(written)
+    assert make_engine(1)._runtime.decoder._end_ids == set(written)
 
 
 @pytest.mark.parametrize("content", [None, "{}"])
@@ -353,8 +354,8 @@ def test_a_long_pass_says_that_it_moves(run, speech):
     engine.admit(0, Utterance(speech))
     assert not beats
     list(engine.step())
-    parts = engine._runtime._parts
-    assert len(beats) == 1 + len(parts.tower.layers) + len(parts.text.layers)
+    config = files.read(demo.checkpoint_path()).thinker
+    assert len(beats) == 1 + config["audio_config"]["encoder_layers"] + config["text_config"]["num_hidden_layers"]
 
 
 def test_a_row_longer_than_planned_takes_the_place_of_several_and_gives_it_back(run, clips, alone):

@@ -14,15 +14,15 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from asr_server import demo
-from asr_server.engine.qwen_asr.decoder import Choice, SlotDecoder, SlotRow
+from asr_server.engine.memory import Capacity
+from asr_server.engine.qwen_asr.decoder import AnswerRow, Choice, SlotDecoder
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.frontend import LogMel
 from asr_server.engine.qwen_asr.sdk import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
 from asr_server.engine.row import Draft
+from asr_server.engine.rows import RowInput
 from asr_server.engine.torch import memory
 from asr_server.engine.torch.language_model import LanguageModel
-from asr_server.engine.torch.memory import Capacity
-from asr_server.engine.torch.slots import RowInput
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
@@ -126,7 +126,9 @@ def test_a_prefill_and_a_step_stay_on_the_gpu(parts, monkeypatch):
     monkeypatch.setattr("asr_server.engine.qwen_asr.decoder.choices", choices)
     decoder = SlotDecoder(model, head, frozenset(), Capacity(4, 4 * 2048 * 64, 0, 64))
     for key, frames in enumerate((60, 800, 1230)):
-        row = SlotRow(key=key, budget=50, draft=Draft(range(20, 40)) if key == 1 else None, temperature=float(key == 2))
+        row = AnswerRow(
+            key=key, budget=50, draft=Draft(range(20, 40)) if key == 1 else None, temperature=float(key == 2)
+        )
         proposal = row.proposal()
         windows = encoder.windows(torch.zeros(128, frames))
         embeds = model.embed(torch.zeros(9 + len(proposal), dtype=torch.long, device=DEVICE))
@@ -153,7 +155,7 @@ def test_a_step_has_few_operations_whatever_the_batch(parts, monkeypatch, rows):
     decoder = SlotDecoder(model, head, frozenset(), Capacity(8, 8 * 512 * 64, 0, 64))
     for key in range(rows):
         embeds = model.embed(torch.zeros(9, dtype=torch.long, device=DEVICE))
-        decoder.seat(SlotRow(key=key, budget=50), RowInput(embeds, [], embeds[:0], tail=1), None)
+        decoder.seat(AnswerRow(key=key, budget=50), RowInput(embeds, [], embeds[:0], tail=1), None)
     decoder.prefill(decoder.next_input(100))
     with Ledger() as ledger:
         begins, model.on_layer = [], lambda: begins.append(len(ledger.calls))

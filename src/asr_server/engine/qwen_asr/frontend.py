@@ -8,39 +8,68 @@ only its new frames.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch.nn import functional as F
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.engine.torch import memory
 
 # The SDK pads clips under half a second with zeros at the end; the model was never shown shorter ones.
 MIN_SAMPLES = SAMPLE_RATE // 2
-_RANGE = 8.0  # log10_mel below the loudest value
-_CPU = torch.device("cpu")
+RANGE = 8.0  # log10_mel below the loudest value
+LEAST_POWER = 1e-10
+_HIGHEST_HZ = 8000.0
+# Slaney's scale is linear up to this frequency and logarithmic above.
+_LINEAR_HZ, _MEL_HZ = 1000.0, 200 / 3
+_LOG_STEP = np.log(6.4) / 27
+
+# Log-mel frames (128, T): of numpy, or a tensor of a GPU.
+Frames = Any
+
+
+@dataclass(frozen=True, slots=True)
+class MelSettings:
+    """The settings of a checkpoint's features."""
+
+    n_fft: int = 400  # samples of a window
+    hop: int = 160  # samples from a frame to the next
+    bins: int = 128
+
+    @classmethod
+    def load(cls, directory: Path) -> MelSettings:
+        """Read the settings of a checkpoint. Raises what the files provoke."""
+        of_sdk, of_both = directory / "preprocessor_config.json", directory / "processor_config.json"
+        if of_sdk.is_file():
+            found = json.loads(of_sdk.read_text(encoding="utf-8"))
+        else:
+            found = json.loads(of_both.read_text(encoding="utf-8")).get("feature_extractor", {})
+        default = cls()
+        return cls(
+            int(found.get("n_fft", default.n_fft)),
+            int(found.get("hop_length", default.hop)),
+            int(found.get("feature_size", default.bins)),
+        )
 
 
 class LogMel:
-    """The filters of one feature extractor, which compute on `device`: for 30 s a core takes 15 ms, in which a GPU
-    would wait."""
+    """The filters of a checkpoint."""
 
-    def __init__(self, extractor: Any, device: torch.device = _CPU) -> None:
-        self._n_fft: int = extractor.n_fft
-        self.hop: int = extractor.hop_length
-        self._device = device
-        self._filters = torch.from_numpy(extractor.mel_filters).float().T.contiguous().to(device)
-        self._window = torch.hann_window(self._n_fft).to(device)
+    def __init__(self, settings: MelSettings) -> None:
+        self.n_fft, self.hop = settings.n_fft, settings.hop
+        self.filters = mel_filters(settings.n_fft, settings.bins)
+        self.window = (0.5 - 0.5 * np.cos(2 * np.pi * np.arange(self.n_fft) / self.n_fft)).astype(np.float32)
 
     @property
     def reach(self) -> int:
         """Samples on either side of its centre that a frame depends on."""
-        return self._n_fft // 2
+        return self.n_fft // 2
 
-    def log10_mel(self, audio: NDArray[np.float32], first_frame: int = 0) -> torch.Tensor:
+    def log10_mel(self, audio: NDArray[np.float32], first_frame: int = 0) -> Frames:
         """log10 of the mel power, unclamped: (128, T - first_frame) of float32 (n,) samples, T = n // 160.
 
         Clips under half a second are padded to it. `first_frame` must be 0 or at least 2.
@@ -49,35 +78,54 @@ class LogMel:
             audio = np.pad(audio, (0, MIN_SAMPLES - len(audio)))
         frames = len(audio) // self.hop
         start = max(0, first_frame * self.hop - self.reach)
-        signal = memory.upload(torch.from_numpy(np.ascontiguousarray(audio[start:])), self._device)
         # Reflected at the end of the recording always, at the start only where the recording starts.
         left = self.reach if first_frame == 0 else 0
-        signal = F.pad(signal[None], (left, self.reach), mode="reflect")[0]
-        spectrum = torch.stft(signal, self._n_fft, self.hop, window=self._window, center=False, return_complex=True)
-        power = spectrum[:, : frames - first_frame].abs() ** 2
-        return torch.clamp(self._filters @ power, min=1e-10).log10()
+        return self.log10(np.pad(audio[start:], (left, self.reach), mode="reflect"), frames - first_frame)
 
-    def __call__(self, audio: NDArray[np.float32]) -> torch.Tensor:
+    def log10(self, signal: NDArray[np.float32], frames: int) -> Frames:
+        """log10 of the mel power (128, frames) of windows from the start of a signal on."""
+        parts = np.lib.stride_tricks.sliding_window_view(signal, self.n_fft)[:: self.hop][:frames]
+        spectrum = np.fft.rfft(parts * self.window)
+        power = spectrum.real**2 + spectrum.imag**2
+        return np.log10(np.maximum(self.filters @ power.T, LEAST_POWER))
+
+    def join(self, parts: Sequence[Frames]) -> Frames:
+        """Return frames one behind the other, as a copy."""
+        return np.concatenate(parts, axis=1)
+
+    def __call__(self, audio: NDArray[np.float32]) -> Frames:
         """Features (128, T) of a whole clip."""
         log10_mel = self.log10_mel(audio)
         return features(log10_mel, floor(log10_mel))
 
 
-def floor(log10_mel: torch.Tensor) -> float:
+def mel_filters(n_fft: int, bins: int) -> NDArray[np.float32]:
+    """Return the weights (bins, n_fft // 2 + 1) of triangles that are equally wide on Slaney's mel scale and have equal
+    areas (Slaney, Auditory Toolbox, 1998)."""
+    edges = _hertz(np.linspace(0.0, _mel(_HIGHEST_HZ), bins + 2))
+    frequencies = np.linspace(0.0, SAMPLE_RATE / 2, n_fft // 2 + 1)
+    slopes, widths = edges[:, None] - frequencies, np.diff(edges)[:, None]
+    rising, falling = -slopes[:-2] / widths[:-1], slopes[2:] / widths[1:]
+    triangles = np.maximum(0.0, np.minimum(rising, falling))
+    return (triangles * (2.0 / (edges[2:] - edges[:-2]))[:, None]).astype(np.float32)
+
+
+def _mel(hertz: float) -> float:
+    if hertz < _LINEAR_HZ:
+        return hertz / _MEL_HZ
+    return float(_LINEAR_HZ / _MEL_HZ + np.log(hertz / _LINEAR_HZ) / _LOG_STEP)
+
+
+def _hertz(mel: NDArray[np.float64]) -> NDArray[np.float64]:
+    above = mel - _LINEAR_HZ / _MEL_HZ
+    return np.where(above < 0, mel * _MEL_HZ, _LINEAR_HZ * np.exp(above * _LOG_STEP))
+
+
+def floor(log10_mel: Frames) -> float:
     """Return the clamp of a clip: 8 log10_mel below its loudest value."""
-    return float(log10_mel.max()) - _RANGE
+    return float(log10_mel.max()) - RANGE
 
 
-def features(log10_mel: torch.Tensor, lowest: float) -> torch.Tensor:
+def features(log10_mel: Frames, lowest: float) -> Frames:
     """Decades to what the encoder was trained on: clamped from below and scaled."""
-    return (log10_mel.clamp(min=lowest) + 4.0) / 4.0
-
-
-def causal_features(log10_mel: torch.Tensor, loudest: float) -> tuple[torch.Tensor, float]:
-    """Clamp features as `features` does, but for an encoder that hears the past alone: each frame of (128, T) is
-    clamped relative to the loudest value up to it, `loudest` among them. Returns the loudest value up to the end too.
-    """
-    if log10_mel.shape[1] == 0:
-        return log10_mel, loudest
-    so_far = log10_mel.amax(0).cummax(0).values.clamp(min=loudest)
-    return (torch.maximum(log10_mel, so_far - _RANGE) + 4.0) / 4.0, float(so_far[-1])
+    return (log10_mel.clip(min=lowest) + 4.0) / 4.0

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-import torch
-from torch.testing import assert_close
+from numpy.testing import assert_allclose
 from transformers import WhisperFeatureExtractor
 
 from asr_server import demo
@@ -17,43 +16,45 @@ def extractor():
     return WhisperFeatureExtractor.from_pretrained(demo.checkpoint_path())
 
 
+@pytest.fixture(scope="module")
+def mel():
+    return frontend.LogMel(frontend.MelSettings.load(demo.checkpoint_path()))
+
+
 def _theirs(extractor, audio):
     audio = np.pad(audio, (0, max(0, 8000 - len(audio))))
     out = extractor(
-        audio, sampling_rate=16_000, padding=True, truncation=False, return_attention_mask=True, return_tensors="pt"
+        audio, sampling_rate=16_000, padding=True, truncation=False, return_attention_mask=True, return_tensors="np"
     )
     return out["input_features"][0, :, : int(out["attention_mask"].sum())]
 
 
 @pytest.mark.parametrize("samples", [100, 7_999, 8_000, 8_001, 16_159, 16_160, 48_111])
-def test_it_is_the_extractors(extractor, speech, samples):
+def test_it_is_the_extractors(mel, extractor, speech, samples):
     """Any length gives the frames and values of the SDK's own feature extractor."""
     audio = np.resize(speech, samples)
-    assert_close(frontend.LogMel(extractor)(audio), _theirs(extractor, audio), atol=1e-5, rtol=1e-5)
+    assert_allclose(mel(audio), _theirs(extractor, audio), atol=5e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("first", [2, 100, 800])
-def test_a_part_of_the_frames_is_that_part_of_the_whole(extractor, speech, first):
+def test_a_part_of_the_frames_is_that_part_of_the_whole(mel, speech, first):
     """Frames computed from the middle on are those of the whole recording."""
     audio = np.resize(speech, 16_000 * 10)
-    mel = frontend.LogMel(extractor)
-    assert_close(mel.log10_mel(audio, first), mel.log10_mel(audio)[:, first:], atol=1e-4, rtol=1e-4)
+    assert_allclose(mel.log10_mel(audio, first), mel.log10_mel(audio)[:, first:], atol=1e-4, rtol=1e-4)
 
 
-def test_frames_away_from_the_end_do_not_change_when_the_recording_grows(extractor, speech):
+def test_frames_away_from_the_end_do_not_change_when_the_recording_grows(mel, speech):
     """The last frames alone see the reflection at the end: this is what lets closed windows be kept."""
     audio = np.resize(speech, 16_000 * 10)
-    mel = frontend.LogMel(extractor)
     at = 800 * mel.hop + mel.reach
-    assert_close(mel.log10_mel(audio[:at])[:, :800], mel.log10_mel(audio)[:, :800], atol=1e-5, rtol=1e-5)
+    assert_allclose(mel.log10_mel(audio[:at])[:, :800], mel.log10_mel(audio)[:, :800], atol=1e-5, rtol=1e-5)
 
 
-def test_the_clamp_depends_on_the_loudest_frame(extractor, speech):
+def test_the_clamp_depends_on_the_loudest_frame(mel, speech):
     """A bang changes the features of the quiet frames before it: the trap of the whole-clip maximum."""
-    mel = frontend.LogMel(extractor)
     quiet = np.resize(speech * 0.05, 32_000)
     bang = quiet.copy()
     bang[-800:] = 1.0
     log10_mel = mel.log10_mel(bang)
     assert frontend.floor(log10_mel) > frontend.floor(mel.log10_mel(quiet))
-    assert not torch.equal(mel(bang)[:, :50], mel(quiet)[:, :50])
+    assert not np.array_equal(mel(bang)[:, :50], mel(quiet)[:, :50])

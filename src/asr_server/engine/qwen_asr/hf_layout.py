@@ -6,8 +6,6 @@ the encoder outside of it, one file for the processor, and for a forced aligner 
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 # Files of this layout in place of preprocessor_config.json.
@@ -21,8 +19,6 @@ KEYS = {
     r"^model\.language_model\.": "model.thinker.model.",
     r"^(lm_head|score)\.": "model.thinker.lm_head.",
 }
-# The processor's settings for features that its class for the SDK has too.
-_FEATURES = ("chunk_length", "dither", "feature_size", "hop_length", "n_fft", "padding_value", "sampling_rate")
 
 
 def is_hf(config: dict[str, Any]) -> bool:
@@ -70,40 +66,3 @@ def sdk_config(config: dict[str, Any], processor: dict[str, Any]) -> dict[str, A
         thinker |= {"model_type": "qwen3_forced_aligner", "classify_num": labels, "tie_word_embeddings": False}
         found["tie_word_embeddings"] = False
     return found
-
-
-def load(directory: Path) -> tuple[Any, Any]:
-    """Return the SDK's configuration and processor for a checked directory of this layout."""
-    from asr_server.engine.qwen_asr.sdk import (
-        Qwen2TokenizerFast,
-        Qwen3ASRConfig,
-        Qwen3ASRProcessor,
-        WhisperFeatureExtractor,
-    )
-
-    settings = _read(directory / "processor_config.json")
-    features = {name: value for name, value in settings.get("feature_extractor", {}).items() if name in _FEATURES}
-    processor = Qwen3ASRProcessor(
-        feature_extractor=WhisperFeatureExtractor(**features),
-        tokenizer=_tokenizer(directory, Qwen2TokenizerFast),
-        chat_template=(directory / "chat_template.jinja").read_text(encoding="utf-8"),
-    )
-    return Qwen3ASRConfig.from_dict(sdk_config(_read(directory / "config.json"), settings)), processor
-
-
-def _tokenizer(directory: Path, kind: Any) -> Any:
-    """Return the tokenizer. In this layout its special tokens have a list and names, in the other one table."""
-    settings = _read(directory / "tokenizer_config.json")
-    named = settings.get("model_specific_special_tokens", {})
-    ordinary = {name: settings.get(name) for name in ("bos_token", "eos_token", "pad_token", "unk_token")}
-    return kind(
-        tokenizer_file=str(directory / "tokenizer.json"),
-        clean_up_tokenization_spaces=False,
-        extra_special_tokens=named,
-        **ordinary,
-    )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    found = json.loads(path.read_text(encoding="utf-8"))
-    return found if isinstance(found, dict) else {}

@@ -49,9 +49,11 @@ def test_the_engine_says_how_far_its_layers_are_from_theirs(int8):
 
 def test_weights_that_eight_bits_replace_are_freed(int8):
     """No linear layer keeps its own weights; embeddings, which are the head too, stay."""
-    parts = int8._runtime._parts
-    assert not any(isinstance(m, torch.nn.Linear) for part in (parts.tower, parts.text) for m in part.modules())
-    assert parts.head.weight.data_ptr() == parts.text.embed_tokens.weight.data_ptr()
+    runtime = int8._runtime
+    model, encoder = runtime.decoder.model, runtime._encoder
+    kept = [*vars(model).values(), *vars(encoder).values(), *(vars(part) for part in (model, encoder))]
+    assert not any(isinstance(one, torch.nn.Linear) for one in kept)
+    assert runtime.decoder._head.weight.data_ptr() == model._embedding.data_ptr()
 
 
 def test_sampling_and_the_probability_of_no_speech_work_in_eight_bits(int8, run, speech, clips):

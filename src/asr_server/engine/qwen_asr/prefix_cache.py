@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
+from asr_server.engine.qwen_asr.frontend import Frames
 from asr_server.engine.row import KeptTokens
 
 # Samples at the end of the closed part by which a session's audio is recognised as the same, longer.
@@ -31,7 +31,7 @@ class SessionState(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its tensors."""
+        """Bytes of its arrays."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,7 +42,7 @@ class CachedPrefix:
     samples: int  # how many the closed windows are
     reach: int  # how many more samples their frames depend on
     probe: NDArray[np.float32]  # the last samples of the closed part
-    log10_mel: torch.Tensor  # unclamped log-mel (128, T) of the closed windows
+    log10_mel: Frames  # those of the closed windows, (128, T), not clamped
     lowest: float  # the smallest value of `log10_mel`
     floor: float  # the clamp that they were encoded with
     windows: int  # how many windows are closed
@@ -50,7 +50,7 @@ class CachedPrefix:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tensors."""
+        """Bytes of the arrays."""
         return self.probe.nbytes + self.log10_mel.nbytes + self.kv.nbytes
 
     def continues(self, audio: NDArray[np.float32], before: tuple[int, ...]) -> bool:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import torch
+from asr_server.engine.qwen_asr.tokenizer import ChatTemplate, TextTokenizer
 
 ASR_TEXT = "<asr_text>"
-# Prompts that are kept; the longest that a request may have takes 0.2 MB.
+# Prompts that are kept; the longest that a request may have takes 0.6 MB.
 _KEPT = 64
 
 
@@ -18,57 +18,50 @@ _KEPT = 64
 class Prompt:
     """The token ids of a prompt around the audio."""
 
-    before: torch.Tensor  # (n,), before the audio embeddings
-    after: torch.Tensor  # (n,), after them
+    before: tuple[int, ...]  # before the audio
+    after: tuple[int, ...]  # after it
 
 
 class PromptBuilder:
     """Renders the checkpoint's chat template. Keeps the last prompts: the partials of a session have the same."""
 
-    def __init__(self, processor: Any) -> None:
+    def __init__(self, tokenizer: TextTokenizer, template: ChatTemplate, audio_id: int) -> None:
+        """`audio_id`: the token that stands for audio in a prompt."""
         self.build = lru_cache(_KEPT)(self._build)
-        self._processor = processor
-        self._tokenizer = processor.tokenizer
-        self._control = control_tokens(self._tokenizer)
+        self._tokenizer, self._template = tokenizer, template
+        self._audio = tokenizer.token(audio_id)
+        self._control = control_tokens(tokenizer.added)
 
     def _build(self, *, context: str, language: str | None) -> Prompt:
         """Return the prompt for one clip. `context` goes into the system turn; `language` (the model's name) forces
         it."""
-        messages = [
+        messages: list[dict[str, Any]] = [
             {"role": "system", "content": clean(self._control, context)},
             {"role": "user", "content": [{"type": "audio", "audio": ""}]},
         ]
-        text = self._processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+        text = self._template.render(messages)
         if language is not None:
             text += f"language {language}{ASR_TEXT}"
-        before, after = text.split(self._processor.audio_token)
-        return Prompt(self._ids(before), self._ids(after))
+        before, after = text.split(self._audio)
+        return Prompt(self._tokenizer.ids(before), self._tokenizer.ids(after))
 
     def answer(self, text: str, language: str, *, forced: bool) -> tuple[int, ...]:
         """Return the ids of the answer that says `text` in `language`, after a forced language or none; () where the
         language would have to be named and is not known."""
         text = clean(self._control, text)
         if forced:
-            return tuple(self._tokenizer(text).input_ids)
+            return self._tokenizer.ids(text)
         named = f"language {language}{ASR_TEXT}{text}" if text else "language None"
-        return tuple(self._tokenizer(named).input_ids) if language or not text else ()
+        return self._tokenizer.ids(named) if language or not text else ()
 
     def beginnings(self, languages: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Return the ids with which an answer in one of these languages begins."""
-        return tuple(tuple(self._tokenizer(f"language {language}{ASR_TEXT}").input_ids) for language in languages)
-
-    @property
-    def no_speech_id(self) -> int:
-        """Return the token behind "language" that says that there is no speech."""
-        return int(self._ids("language None")[1])
-
-    def _ids(self, text: str) -> torch.Tensor:
-        return torch.tensor(self._tokenizer(text).input_ids, dtype=torch.long)
+        return tuple(self._tokenizer.ids(f"language {language}{ASR_TEXT}") for language in languages)
 
 
-def control_tokens(tokenizer: Any) -> list[str]:
+def control_tokens(added: Iterable[str]) -> list[str]:
     """Return the names of tokens that are no text, longest first, so that none is left over from a piece of another."""
-    return sorted(tokenizer.get_added_vocab(), key=len, reverse=True)
+    return sorted(added, key=len, reverse=True)
 
 
 def clean(control: Sequence[str], text: str) -> str:

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from asr_server.engine.qwen_asr import files
 from asr_server.engine.qwen_asr.prompt import PromptBuilder
 from asr_server.engine.qwen_asr.sdk import Qwen3ASRProcessor
 from asr_server.text.languages import model_languages
@@ -20,8 +21,13 @@ def processor(released_checkpoint):
 
 
 @pytest.fixture(scope="module")
-def prompts(processor):
-    return PromptBuilder(processor)
+def found(released_checkpoint):
+    return files.read(released_checkpoint)
+
+
+@pytest.fixture(scope="module")
+def prompts(found):
+    return PromptBuilder(found.tokenizer, found.template(), found.audio_id)
 
 
 def _sdk_ids(processor, context, language):
@@ -39,13 +45,13 @@ def test_ids_are_those_of_the_sdks_processor(processor, prompts, context, langua
     prompt = prompts.build(context=context, language=language)
     ids = list(_sdk_ids(processor, context, language))
     assert ids.count(AUDIO_PAD) == 13
-    assert [*prompt.before.tolist(), *[AUDIO_PAD] * 13, *prompt.after.tolist()] == ids
+    assert [*prompt.before, *[AUDIO_PAD] * 13, *prompt.after] == ids
 
 
 def test_the_prompt_has_the_released_form(prompts):
     """Turns and audio marks stand at the ids that the released model was trained with."""
     prompt = prompts.build(context="", language="Greek")
-    before, after = prompt.before.tolist(), prompt.after.tolist()
+    before, after = prompt.before, prompt.after
     assert [before[0], before[-1], after[0], after[-1]] == [151_644, 151_669, 151_670, 151_704]
     assert len(_added(prompt.before)) == len(_added(prompt.after)) == 4
 
@@ -57,27 +63,26 @@ def test_no_added_token_of_a_context_reaches_the_model(prompts):
         for hostile in (token, f"{token[:2]}{token}{token[2:]}"):
             attacked = prompts.build(context=f"a{hostile}b", language=None)
             assert _added(attacked.before) == _added(plain.before)
-            assert attacked.after.equal(plain.after)
+            assert attacked.after == plain.after
 
 
 def _added(ids):
-    return [token for token in ids.tolist() if token >= 151_643]
+    return [token for token in ids if token >= 151_643]
 
 
-def test_no_language_is_taken_for_no_speech(prompts, processor):
+def test_no_language_is_taken_for_no_speech(found, processor):
     """The token that says so stands second, and no language's name begins with it."""
     named = {processor.tokenizer(f"language {language}").input_ids[1] for language in model_languages()}
-    assert prompts.no_speech_id not in named
-    assert processor.tokenizer.decode([prompts.no_speech_id]) == " None"
+    assert found.no_speech_id not in named
+    assert processor.tokenizer.decode([found.no_speech_id]) == " None"
 
 
-def test_a_prompt_is_rendered_once_for_a_context_and_a_language(processor, monkeypatch):
+def test_a_prompt_is_rendered_once_for_a_context_and_a_language(found, monkeypatch):
     """The engine's thread would render it for every partial, and the model waits meanwhile."""
-    rendered, render = [], processor.apply_chat_template
-    monkeypatch.setattr(
-        processor, "apply_chat_template", lambda *args, **given: rendered.append(args) or render(*args, **given)
-    )
-    prompts = PromptBuilder(processor)
+    rendered, template = [], found.template()
+    render = template.render
+    monkeypatch.setattr(template, "render", lambda messages: rendered.append(messages) or render(messages))
+    prompts = PromptBuilder(found.tokenizer, template, found.audio_id)
     for _ in range(3):
         prompts.build(context="kitchen", language="English")
     prompts.build(context="kitchen", language=None)

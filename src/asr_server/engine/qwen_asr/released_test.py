@@ -1,14 +1,15 @@
 """The engine on a checkpoint of the released layout and vocabulary, its weights random."""
 
 import json
-from types import SimpleNamespace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from asr_server.engine.feature import Plan
+from asr_server.engine.feature import OPENVINO, Plan
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen_asr import checkpoint, loading
+from asr_server.engine.qwen_asr import checkpoint, files
+from asr_server.engine.qwen_asr.aligner import QwenAligner
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.schedule.ports import RowDone
 from tools.training.released_layout import SHAPES, random_aligner
@@ -72,7 +73,7 @@ def test_ids_are_those_of_a_tokenizer_without_merges(released_tokenizer, by_rank
 def test_what_is_streamed_is_the_answer(engine, language):
     """The tokens are random, of any script, after a beginning that is forced."""
     words = "language Hindi<asr_text>" if language is None else ""
-    forced = engine._runtime._parts.tokenizer(words + SENTENCES["Hindi"]).input_ids
+    forced = engine._runtime.prompts._tokenizer.ids(words + SENTENCES["Hindi"])
     audio = np.random.default_rng(1).normal(0, 0.1, 16_000).astype(np.float32)
     engine.admit(1, Utterance(audio, language=language, prefix=tuple(forced), temperature=4.0, stream=True))
     outcomes = []
@@ -87,10 +88,10 @@ def test_what_is_streamed_is_the_answer(engine, language):
     assert len(answer.ids) > len(forced)
 
 
-def test_the_end_tokens_known_by_name_are_those_that_the_sdk_has_built_in(released_tokenizer):
+def test_the_end_tokens_known_by_name_are_those_that_the_sdk_has_built_in(released_checkpoint, tmp_path):
     """A released checkpoint without `eos_token_id` gets these."""
-    model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=None))
-    assert loading._end_ids(model, released_tokenizer) == {151_645, 151_643}
+    found = files.read(released_checkpoint)
+    assert replace(found, directory=tmp_path).end_ids() == found.end_ids() == {151_645, 151_643}
 
 
 @pytest.mark.nightly
@@ -98,6 +99,9 @@ def test_an_aligner_of_the_released_layout_loads():
     """The aligner has the released slots, languages and stamp."""
     directory = random_aligner(SHAPES["small"])
     assert checkpoint.locate_aligner(str(directory)) == directory
-    aligner = loading.load_aligner(directory, device="cpu", dtype="float32")
-    assert (aligner.stamp_id, aligner.slot_ms, aligner.head.out_features) == (151_705, 80, 5_000)
-    assert "Cantonese" in aligner.languages
+    aligner = QwenAligner(Plan("qwen", "demo", "cpu", "float32", 4, 0, (), str(directory), runtime=OPENVINO))
+    aligner.locate()
+    aligner.load()
+    stamps = aligner._runtime._stamps
+    assert (stamps.token, stamps.slot_ms, aligner._runtime._model.slots) == (151_705, 80, 5_000)
+    assert "Cantonese" in stamps.languages

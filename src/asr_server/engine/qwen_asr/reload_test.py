@@ -6,6 +6,7 @@ import socket
 import pytest
 
 from asr_server import demo
+from asr_server.engine.conftest import aligned
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignItem, Alignment, Utterance
 from asr_server.engine.qwen_asr import checkpoint
@@ -70,7 +71,7 @@ def test_the_aligner_is_reloaded_without_the_hub_too(cache, speech):
     _downloaded(cache, "o/aligner", demo.aligner_path(), NEWER)
     aligner.locate()
     aligner.load()
-    (found,) = aligner.align([AlignItem(speech, demo.sample().text, "English")])
+    (found,) = aligned(aligner, [AlignItem(speech, demo.sample().text, "English")])
     assert isinstance(found, Alignment)
     assert checkpoint.revision_of(aligner._directory) == FIRST
 

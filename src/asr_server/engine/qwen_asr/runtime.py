@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import nn
-
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue
-from asr_server.engine.feature import OPENVINO, Plan
+from asr_server.engine import memory
+from asr_server.engine.feature import Plan
 from asr_server.engine.loops import expected_tokens
 from asr_server.engine.protocol import Option, Utterance
-from asr_server.engine.qwen_asr import answer, checkpoint, decoder, loading, prompt
-from asr_server.engine.qwen_asr.decoder import SlotDecoder, SlotRow
-from asr_server.engine.qwen_asr.encoder import WindowedEncoder
-from asr_server.engine.qwen_asr.frontend import LogMel
+from asr_server.engine.qwen_asr import answer, checkpoint, prompt
+from asr_server.engine.qwen_asr.answer_row import AnswerRow
+from asr_server.engine.qwen_asr.files import CheckpointFiles
 from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
-from asr_server.engine.qwen_asr.windowed_audio import Clip, LoadedEncoder, WindowedAudio
+from asr_server.engine.qwen_asr.windows import Clip, LoadedEncoder
 from asr_server.engine.row import Draft
-from asr_server.engine.torch import device, linear, memory
-from asr_server.engine.torch.linear import MakeLinear
-from asr_server.engine.torch.memory import Limits
-from asr_server.engine.torch.row_runtime import RowRuntime
-from asr_server.engine.torch.slots import RowInput
+from asr_server.engine.row_runtime import Recorder, RowRuntime
 
 if TYPE_CHECKING:
     from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
-
-    # A decoder, its capacity, and what is known of its layers.
-    Made = tuple[SlotDecoder | CompiledDecoder, memory.Capacity, tuple[Option, ...]]
-    MakeDecoder = Callable[[loading.Parts, Limits, int], Made]
+    from asr_server.engine.qwen_asr.decoder import SlotDecoder
 
 # Parameters of the released aligner, for one that is not downloaded yet: an encoder of 24 x 1024, a language model of
 # 28 x 1024 with 151,936 words, a head of 5,000 slots.
 _RELEASED_ALIGNER = 920_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoadedModel:
+    """The weights of a checkpoint with what computes with them, in one of the libraries."""
+
+    files: CheckpointFiles
+    encoder: LoadedEncoder
+    decoder: SlotDecoder | CompiledDecoder
+    capacity: memory.Capacity
+    options: tuple[Option, ...] = ()  # those of the plan with what loading has told
+    recorders: tuple[Recorder, ...] = ()  # as in `RowRuntime`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,72 +50,39 @@ class Prepared:
     budget: int  # the most new tokens
 
 
-class Runtime(RowRuntime[Prepared, SlotRow]):
-    """Weights with an encoder, a prompt builder and a decoder over them."""
+class Runtime(RowRuntime[Prepared, AnswerRow]):
+    """A model with a prompt builder and what is kept of sessions."""
 
     steps = "decode steps"
     decoder: SlotDecoder | CompiledDecoder
 
-    def __init__(
-        self,
-        parts: loading.Parts,
-        limits: Limits,
-        options: tuple[Option, ...],
-        *,
-        encoder: LoadedEncoder,
-        make_decoder: MakeDecoder,
-    ) -> None:
-        self._parts = parts
-        self._encoder = encoder.encoder
-        self.prompts = prompt.PromptBuilder(parts.processor)
-        self.answers = answer.AnswerReader(parts.tokenizer)
-        decoder, planned, own = make_decoder(parts, limits, self.prompts.no_speech_id)
-        self._options = (*options, *own)
-        recorded = (decoder.record_prompts, self._encoder.record) if isinstance(decoder, SlotDecoder) else ()
-        super().__init__(decoder, planned, (self._encoder, decoder.model), recorded)
-        self.prefix_cache = PrefixCache(limit_bytes=planned.prefix_cache_bytes)
-        self._audio = encoder.audio(LogMel(parts.processor.feature_extractor, self._encoder.device), self.prefix_cache)
-
-    @classmethod
-    def load(cls, directory: Path, plan: Plan, on_progress: Callable[[], None] = lambda: None) -> Runtime:
-        """Load a checked checkpoint. `on_progress` is called while a graph is made. Raises what loading raises."""
-        dtype, options = device.prepare(plan.device, plan.dtype, plan.quantize, threads=plan.cpu_threads)
-        added = [feature.encoders for feature in plan.features if feature.encoders is not None]
-        for encoders in added:
-            encoders.check(plan, directory)
-        compiled = plan.runtime == OPENVINO
-        parts = loading.load(directory, device=plan.device, dtype="auto" if compiled else dtype)
-        if compiled:
-            parts.tower.to(dtype)  # the encoder alone computes in torch
-        layers = linear.layers(plan.quantize, parts.device.type)
-        loaded = (encoders.load(plan, directory, parts, layers.encoder) for encoders in added)
-        encoder = next(filter(None, loaded), None) or _windowed(parts, layers.encoder)
-        if not encoder.uses_tower:
-            parts = replace(parts, tower=nn.Identity())  # its weights are not kept
-        limits = Limits(plan.max_batch, plan.kv_budget_mb, aligner_bytes(plan, dtype.itemsize), plan.shares)
-        make: MakeDecoder = partial(decoder.make, plan, layers)
-        if compiled:
-            from asr_server.engine.qwen_asr import compiled_decoder
-
-            make = partial(compiled_decoder.make, directory, plan, on_progress)
-        return cls(parts, limits, (*options, *encoder.options), encoder=encoder, make_decoder=make)
+    def __init__(self, model: LoadedModel) -> None:
+        files = model.files
+        self._encoder = model.encoder.encoder
+        self._positions = files.positions
+        self.prompts = prompt.PromptBuilder(files.tokenizer, files.template(), files.audio_id)
+        self.answers = answer.AnswerReader(files.tokenizer)
+        self._options = model.options
+        super().__init__(model.decoder, model.capacity, (self._encoder, model.decoder.model), model.recorders)
+        self.prefix_cache = PrefixCache(limit_bytes=model.capacity.prefix_cache_bytes)
+        self._audio = model.encoder.audio(self._encoder.log_mel(files.mel), self.prefix_cache)
 
     def _forget(self) -> bool:
         held = len(self.prefix_cache) > 0
         self.prefix_cache.clear()
         return held
 
-    @torch.inference_mode()
     def prepare(self, work: Utterance, budget: int) -> Prepared:
         """Front end and prompt of one row. Raises `InvalidValue` when prompt and audio exceed the model's positions."""
         rendered = self.prompts.build(context=work.context, language=work.language)
-        clip = self._audio.prepare(work, tuple(rendered.before.tolist()))
+        with self.decoder.computing():
+            clip = self._audio.prepare(work, rendered.before)
         prepared = Prepared(work, rendered, clip, budget)
-        if self.row_tokens(prepared) > self._parts.text.config.max_position_embeddings:
+        if self.row_tokens(prepared) > self._positions:
             raise InvalidValue("The prompt is too long for this model.", param="prompt")
         if self.row_tokens(prepared) >= self.capacity.tokens:
             raise EngineOutOfMemory("The prompt and the audio take more memory than KV_BUDGET_MB allows.")
-        left = self._parts.text.config.max_position_embeddings - _prompt_tokens(prepared)
+        left = self._positions - _prompt_tokens(prepared)
         return replace(prepared, budget=min(budget, left))
 
     def tokens(self, prepared: Prepared) -> int:
@@ -127,12 +94,12 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         """Tokens that the row is expected to come to in all."""
         return _prompt_tokens(prepared) + _expected_tokens(prepared)
 
-    def seat(self, key: int, prepared: Prepared, *, urgent: bool) -> SlotRow:
+    def seat(self, key: int, prepared: Prepared, *, urgent: bool) -> AnswerRow:
         """Give a prepared row its slot."""
         utterance, rendered, kv = prepared.utterance, prepared.prompt, prepared.clip.kv
         # Where the language is forced, or may be any, so may the beginning.
         among = utterance.languages if utterance.language is None else ()
-        row = SlotRow(
+        row = AnswerRow(
             key=key,
             budget=prepared.budget,
             temperature=utterance.temperature,
@@ -145,15 +112,13 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
             expected=_expected_tokens(prepared),
         )
         proposal = row.proposal()
-        before = rendered.before if kv is None else rendered.before[:0]
-        after = torch.cat([rendered.after, torch.tensor(proposal, dtype=torch.long)])
-        embeds = self.decoder.model.embed(memory.upload(torch.cat([before, after]), self._parts.device))
-        windows = prepared.clip.windows()
-        given = RowInput(embeds[: len(before)], windows, embeds[len(before) :], tail=1 + len(proposal))
+        before = rendered.before if kv is None else ()
+        after = (*rendered.after, *proposal)
+        given = self.decoder.prompt(before, prepared.clip.windows(), after, tail=1 + len(proposal))
         self.decoder.seat(row, given, kv)
         return row
 
-    def _encode(self, parts: Sequence[tuple[SlotRow, int]]) -> None:
+    def _encode(self, parts: Sequence[tuple[AnswerRow, int]]) -> None:
         inputs = [(row.input, count) for row, count in parts if row.input is not None]
         missing = [given.missing(count) for given, count in inputs]
         windows = [window for own in missing for window in own]
@@ -161,25 +126,24 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
         for (given, _), own in zip(inputs, missing, strict=True):
             given.add([next(encoded) for _ in own])
 
-    @torch.inference_mode()
-    def keep(self, row: SlotRow, prepared: Prepared) -> None:
+    def keep(self, row: AnswerRow, prepared: Prepared) -> None:
         """Leave the closed windows of a session's row, whose prompt was run, for its next partial.
 
         Where memory is short they are not kept: that partial is slower, no more. Raises `EngineFailed`.
         """
         try:
-            self._keep(row, prepared)
+            with self.decoder.computing():
+                self._keep(row, prepared)
         except Exception as error:
             if not isinstance(failure := self._failure(error), EngineOutOfMemory):
                 raise failure from error
 
-    def _keep(self, row: SlotRow, prepared: Prepared) -> None:
+    def _keep(self, row: AnswerRow, prepared: Prepared) -> None:
         work = prepared.utterance
         self.prefix_cache.forget_unused()
         if work.session is None:
             return
-        before = tuple(prepared.prompt.before.tolist())
-        self._audio.keep(work, before, prepared.clip, lambda tokens: self.decoder.copy(row, tokens))
+        self._audio.keep(work, prepared.prompt.before, prepared.clip, lambda tokens: self.decoder.copy(row, tokens))
 
     def answer_stream(self, language: str | None) -> answer.AnswerStream:
         """Return what reads an answer while it is generated."""
@@ -194,7 +158,7 @@ class Runtime(RowRuntime[Prepared, SlotRow]):
             "kv_budget_mb": (self.capacity.rows_bytes + self.capacity.prefix_cache_bytes) // memory.MIB,
             "kv_cache_mb": self.decoder.nbytes // memory.MIB,
             "sessions_mb": self.prefix_cache.held_bytes // memory.MIB,
-            **memory.gpu_figures(self._parts.device),
+            **self.decoder.figures(),
         }
 
 
@@ -205,11 +169,6 @@ def aligner_bytes(plan: Plan, item_bytes: int) -> int:
     directory = checkpoint.local(plan.aligner_id, aligner=True, revision=plan.aligner_revision)
     count = memory.parameters(directory) if directory is not None else _RELEASED_ALIGNER
     return count * item_bytes + memory.PASS_BYTES
-
-
-def _windowed(parts: loading.Parts, make_linear: MakeLinear) -> LoadedEncoder:
-    encoder = WindowedEncoder(parts.tower, make_linear)
-    return LoadedEncoder(encoder, partial(WindowedAudio, encoder))
 
 
 def _prompt_tokens(prepared: Prepared) -> int:

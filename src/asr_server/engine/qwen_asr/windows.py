@@ -1,46 +1,55 @@
-"""Log-mel frames in windows of at most 8 s: what every encoder takes, whatever runs it."""
+"""Log-mel frames in windows of at most 8 s: what every encoder takes, and what is kept of live sessions for their next
+partial."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-import torch
+from asr_server.engine.protocol import Option, Utterance
+from asr_server.engine.qwen_asr import prefix_cache
+from asr_server.engine.qwen_asr.frontend import Frames, LogMel, MelSettings, features, floor
+from asr_server.engine.qwen_asr.prefix_cache import CachedPrefix, PrefixCache
+from asr_server.engine.row import KeptTokens
 
-from asr_server.engine.torch.passes import Capture
+if TYPE_CHECKING:
+    from asr_server.engine.torch.passes import Capture
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Window:
     """A window of at most 8 s of a clip, from its start on."""
 
-    mel: torch.Tensor  # log-mel frames (128, T)
+    mel: Frames  # (128, T)
     # It is the whole clip. A clip that is shorter than a piece is convolved in its own width, as in the SDK.
     whole: bool
     tokens: int  # how many it becomes
 
 
 class Encoder(ABC):
-    """The windows of `tower`, the SDK's audio tower: how clips are divided, and how many tokens they become.
+    """An encoder, with the division of clips into windows and the number of tokens that they become.
 
     A piece is what the convolutions see (100 frames, padded with zeros on its own); a window is what attention sees
-    (800 frames, 104 tokens). `on_layer` is called inside of passes that may take long. `device`: where log-mel frames
-    are to be made.
+    (800 frames, 104 tokens). `on_layer` is called inside of passes that may take long.
     """
 
-    def __init__(self, tower: Any) -> None:
-        self.piece_frames: int = tower.n_window * 2
-        self.window_frames: int = tower.n_window_infer
+    def __init__(self, n_window: int, n_window_infer: int) -> None:
+        """The numbers are those of a checkpoint's configuration: half of a piece, and a window, in frames."""
+        self.piece_frames = n_window * 2
+        self.window_frames = n_window_infer
         self.piece_tokens = conv_tokens(self.piece_frames)
         self.window_tokens = self.piece_tokens * (self.window_frames // self.piece_frames)
         self.on_layer: Callable[[], None] = lambda: None
-        self.device = torch.device("cpu")
+
+    def log_mel(self, settings: MelSettings) -> LogMel:
+        """Return what makes the frames of windows, where this encoder reads them."""
+        return LogMel(settings)
 
     @abstractmethod
-    def __call__(self, windows: Sequence[Window]) -> list[torch.Tensor]:
-        """Embeddings (tokens, output_dim) of each window, on the device and in the format of the language model."""
+    def __call__(self, windows: Sequence[Window]) -> list[Any]:
+        """Embeddings (tokens, output_dim) of each window, as the language model takes them."""
 
     def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
         """Record passes, if this encoder can, and return how many. `on_each` is called before each."""
@@ -51,12 +60,120 @@ class Encoder(ABC):
         whole, rest = divmod(frames, self.piece_frames)
         return whole * self.piece_tokens + conv_tokens(rest)
 
-    def windows(self, mel: torch.Tensor, *, continued: bool = False) -> list[Window]:
+    def windows(self, mel: Frames, *, continued: bool = False) -> list[Window]:
         """Return the windows of log-mel frames (128, T); `continued` if they are the rest of a longer clip."""
-        parts = mel.split(self.window_frames, dim=1)
+        size = self.window_frames
+        parts = [mel[:, begin : begin + size] for begin in range(0, mel.shape[1], size)]
         return [Window(part, not continued and len(parts) == 1, self.tokens(part.shape[1])) for part in parts]
 
 
 def conv_tokens(frames: int) -> int:
     """Length after the three stride-2 convolutions (kernel 3, padding 1): ceil(frames / 8)."""
     return -(-frames // 8)
+
+
+# Copies the keys and values of a number of tokens from the start of a row.
+CopyKv = Callable[[int], KeptTokens]
+
+
+class Clip(Protocol):
+    """The audio of one row. `tokens`: of all of it. `kv`: keys and values that an earlier partial left, of the prompt
+    before the audio and of some of its tokens; None where there are none."""
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def kv(self) -> KeptTokens | None: ...
+
+    def windows(self) -> Sequence[Window]:
+        """Return the windows to encode after `kv`, each time from the start."""
+
+
+class AudioInput(Protocol):
+    """Makes clips, and keeps of them what the session's next partial can use."""
+
+    def prepare(self, work: Utterance, before: tuple[int, ...]) -> Clip:
+        """Return the clip of an utterance; `before`: the ids of the prompt before its audio."""
+
+    def keep(self, work: Utterance, before: tuple[int, ...], clip: Clip, copy: CopyKv) -> None:
+        """Called when the prompt of a session's row was run."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowedClip:
+    """A clip whose windows are to be encoded."""
+
+    encoder: Encoder
+    log10_mel: Frames  # those of the whole clip, (128, T), not clamped
+    clamp: float  # its lower bound
+    cached: CachedPrefix | None  # what an earlier partial of the session left of its first windows
+
+    @property
+    def tokens(self) -> int:
+        """Return the tokens of the whole clip."""
+        return self.encoder.tokens(self.log10_mel.shape[1])
+
+    @property
+    def kv(self) -> KeptTokens | None:
+        """Return keys and values of the closed windows that were kept."""
+        return self.cached.kv if self.cached is not None else None
+
+    def windows(self) -> Sequence[Window]:
+        """Return the windows after those that were kept."""
+        done = self.cached.log10_mel.shape[1] if self.cached is not None else 0
+        return self.encoder.windows(features(self.log10_mel[:, done:], self.clamp), continued=self.cached is not None)
+
+
+class WindowedAudio:
+    """Keeps the closed windows of sessions in `cache`."""
+
+    def __init__(self, encoder: Encoder, mel: LogMel, cache: PrefixCache) -> None:
+        self._encoder, self._mel, self._cache = encoder, mel, cache
+
+    def prepare(self, work: Utterance, before: tuple[int, ...]) -> WindowedClip:
+        """Return the clip's frames, those of closed windows from the session's last partial where they are still
+        exact."""
+        cached = self._cache.get(work.session) if work.session is not None else None
+        if not isinstance(cached, CachedPrefix) or not cached.continues(work.audio, before):
+            cached = None
+        log10_mel = self._mel.log10_mel(work.audio, cached.log10_mel.shape[1] if cached is not None else 0)
+        if cached is not None:
+            log10_mel = self._mel.join([cached.log10_mel, log10_mel])
+        clamp = floor(log10_mel)
+        if cached is not None and not cached.exact_under(clamp):
+            cached = None
+        return WindowedClip(self._encoder, log10_mel, clamp, cached)
+
+    def keep(self, work: Utterance, before: tuple[int, ...], clip: Clip, copy: CopyKv) -> None:
+        """Keep the closed windows, if there are more than before."""
+        assert isinstance(clip, WindowedClip)
+        assert work.session is not None
+        closed_samples = self._encoder.window_frames * self._mel.hop
+        windows = max(0, len(work.audio) - self._mel.reach) // closed_samples
+        if windows == 0 or (clip.cached is not None and windows == clip.cached.windows):
+            return
+        samples = windows * closed_samples
+        log10_mel = self._mel.join([clip.log10_mel[:, : windows * self._encoder.window_frames]])
+        cached = CachedPrefix(
+            before=before,
+            samples=samples,
+            reach=self._mel.reach,
+            probe=prefix_cache.probe(work.audio, samples),
+            log10_mel=log10_mel,
+            lowest=float(log10_mel.min()),
+            floor=clip.clamp,
+            windows=windows,
+            kv=copy(len(before) + windows * self._encoder.window_tokens),
+        )
+        self._cache.put(work.session, cached)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEncoder:
+    """An encoder with what makes clips for it."""
+
+    encoder: Encoder
+    audio: Callable[[LogMel, PrefixCache], AudioInput]
+    options: tuple[Option, ...] = ()  # those of the plan with what loading has told
+    uses_tower: bool = True  # it computes with the weights of the SDK's tower

@@ -1,66 +1,18 @@
-"""The memory that is free, used and needed, and its return to the system."""
+"""The memory of a GPU, and weights of torch."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from torch import nn
 
-from asr_server.core import idle
-from asr_server.engine import host_memory
-
-MIB = 1024 * 1024
-# Activations of a pass by its shapes: 8,192 tokens in the widest layer of the language model take 150 MiB in 16 bits,
-# the first convolution of 30 s of audio 180 MiB. Not measured on a GPU.
-PASS_BYTES = 512 * MIB
+from asr_server.engine import memory
 
 
-def would_fit(model: Any, directory: Path, *, in_float32: Path | None = None) -> bool:
-    """True if the weights in a directory, and those of another that stay in float32, seem to fit into the free memory,
-    with the activations of a pass. `model` has `device`, `dtype` and `quantize` as the plan."""
-    # In 8 bits the layers are there twice while they are made, which is as much as once in 16 bits.
-    item_bytes = 4 if model.dtype == "float32" and not model.quantize else 2
-    needed = parameters(directory) * item_bytes + PASS_BYTES
-    needed += parameters(in_float32) * 4 if in_float32 is not None else 0
-    return free_bytes(torch.device(model.device)) >= needed
-
-
-def parameters(directory: Path) -> int:
-    """Count the parameters by the headers of the weight files: their formats may differ from the one that is loaded."""
-    total = 0
-    for file in directory.glob("*.safetensors"):
-        with safe_open(file, framework="numpy") as header:
-            total += sum(math.prod(header.get_slice(name).get_shape()) for name in header.keys())  # noqa: SIM118 - no dict
-    return total
-
-
-def free_bytes(device: torch.device) -> int:
-    """Memory that could be taken now, of the GPU or of the machine."""
-    if device.type == "cuda":
-        return int(torch.cuda.mem_get_info(device)[0])
-    return host_memory.free_bytes()
-
-
-def mapped_bytes(*modules: nn.Module) -> int:
-    """Bytes of weights that are mapped from their files: the kernel counts them as free, and the engine needs them."""
-    weights = {w.data_ptr(): w.nbytes for module in modules for w in module.parameters()}
-    files = list(_mapped_files())
-    return sum(nbytes for at, nbytes in weights.items() if any(start <= at < end for start, end in files))
-
-
-def _mapped_files() -> Iterator[tuple[int, int]]:
-    """Addresses [from, to) at which this process maps files. (Weights in the hub's cache have no ending.)"""
-    for line in Path("/proc/self/maps").read_text().splitlines():
-        addresses, *_, path = line.split(maxsplit=5)
-        if path.startswith("/"):
-            start, end = addresses.split("-")
-            yield int(start, 16), int(end, 16)
+def addresses(*modules: nn.Module) -> dict[int, int]:
+    """Return the bytes of each weight by its address."""
+    return {w.data_ptr(): w.nbytes for module in modules for w in module.parameters()}
 
 
 def gpu_figures(device: torch.device) -> dict[str, Any]:
@@ -69,8 +21,8 @@ def gpu_figures(device: torch.device) -> dict[str, Any]:
         return {}
     return {
         "gpu_name": torch.cuda.get_device_name(device),
-        "gpu_allocated_mb": torch.cuda.memory_allocated(device) // MIB,
-        "gpu_reserved_mb": torch.cuda.memory_reserved(device) // MIB,
+        "gpu_allocated_mb": torch.cuda.memory_allocated(device) // memory.MIB,
+        "gpu_reserved_mb": torch.cuda.memory_reserved(device) // memory.MIB,
     }
 
 
@@ -79,112 +31,3 @@ def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     if device.type != "cuda":
         return tensor
     return tensor.pin_memory().to(device, non_blocking=True)
-
-
-def give_back() -> None:
-    """Return freed memory to the driver and the system; worth its cost only after a model was unloaded."""
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
-    idle.trim_heap()
-
-
-# Tokens of the row that is planned for: 30 s of audio (390), 360 new tokens, 146 for the prompt around it.
-ROW_TOKENS = 896
-# The share of the memory that is free after the weights which keys and values may take without KV_BUDGET_MB;
-# the rest is for activations, and on a CPU for everybody else, such as the aligner and the process that tells speakers
-# apart, which takes 150 MB. On a GPU the aligner's memory is left out before. Rows take half of it at most, live
-# sessions the rest.
-_SHARE = {"cuda": 0.6, "cpu": 0.25}
-_MIB = 1024 * 1024
-# Slots have a multiple of this many tokens, which `ROW_TOKENS` is.
-_EVEN = 128
-
-# How long rows that decode wait for prompts where no live work is near.
-_PATIENCE_S = 3.0
-# Most tokens of prompts in one step, for the memory that their activations take.
-_MOST_TOKENS = 8192
-# Fewer take hardly less time.
-_LEAST_TOKENS = 32
-# How much of the earlier measurements each new one leaves.
-_KEPT = 0.8
-# Below this a token counts as free.
-_LEAST_TOKEN_S = 1e-6
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The limits that the plan sets."""
-
-    max_batch: int  # the most rows
-    kv_budget_mb: int = 0  # MiB for keys and values; 0: a share of what is free
-    reserved_bytes: int = 0  # memory that the aligner will take
-    shares: int = 1  # models that share the memory
-
-
-@dataclass(frozen=True, slots=True)
-class Capacity:
-    """The rows and bytes that fit."""
-
-    rows: int  # the most rows; of rows with more than `ROW_TOKENS` tokens fewer may fit
-    rows_bytes: int  # for keys and values of rows
-    prefix_cache_bytes: int  # for what is kept of live sessions between their partials
-    token_bytes: int  # keys and values of one token
-
-    @property
-    def tokens(self) -> int:
-        """Return how many tokens of all rows fit."""
-        return self.rows_bytes // self.token_bytes
-
-    @property
-    def columns(self) -> int:
-        """Return the tokens of one row that fit where all rows are there: kernels copy masks of uneven widths."""
-        each = self.tokens // self.rows
-        return each - each % _EVEN if each > _EVEN else each
-
-
-def plan(limits: Limits, *, free_bytes: int, token_bytes: int, device: str) -> Capacity:
-    """Return the capacity within the limits, with `free_bytes` free after the weights; at least one row."""
-    rest = max(0, free_bytes - limits.reserved_bytes)
-    share = int(rest * _SHARE[device]) if device == "cuda" else min(rest, int(free_bytes * _SHARE[device]))
-    budget = limits.kv_budget_mb * _MIB or share // limits.shares
-    row_bytes = ROW_TOKENS * token_bytes
-    rows = max(1, min(limits.max_batch, budget // 2 // row_bytes))
-    # All of that half, not what the rows need as planned: where memory is left, a long prompt takes nobody's place.
-    rows_bytes = max(rows * row_bytes, budget // 2)
-    return Capacity(rows, rows_bytes, max(0, budget - rows_bytes), token_bytes)
-
-
-class PrefillPolicy:
-    """Learns how long prefills and decode steps take, and how many tokens of prompts one step may therefore run.
-
-    Rows that decode, and live work that comes, wait while a step prefills. How many tokens that time is for has to be
-    measured: a GPU prefills a hundred times as many as a small CPU. A pass is taken to cost what a decode step costs,
-    and the same for each token of a prompt. A token's time is that of the whole prefill: an encoder's part of it grows
-    alike.
-    """
-
-    def __init__(self) -> None:
-        self._step_s = 0.0
-        # Sums over prefills, older ones counting less. Short prefills, which tell little, count little in a sum.
-        self._tokens = self._seconds = 0.0
-
-    def note_prefill(self, tokens: int, took_s: float) -> None:
-        """Note that a pass has prefilled that many tokens."""
-        self._tokens = _KEPT * self._tokens + tokens
-        self._seconds = _KEPT * self._seconds + max(0.0, took_s - self._step_s)
-
-    def note_step(self, took_s: float) -> None:
-        """Note that all rows have decoded once."""
-        self._step_s = _KEPT * self._step_s + (1 - _KEPT) * took_s if self._step_s else took_s
-
-    def tokens(self, limit_s: float | None) -> int:
-        """Return how many tokens a step may prefill in `limit_s`, at least 32; None: in as long as is fair to rows that
-        decode.
-
-        The fixed cost of a pass is not counted: the shorter the parts, the more it would take from them. Before
-        anything is measured the number is 32 too.
-        """
-        if not self._tokens:
-            return _LEAST_TOKENS
-        limit_s = _PATIENCE_S if limit_s is None else limit_s
-        return max(_LEAST_TOKENS, min(_MOST_TOKENS, int(limit_s / max(_LEAST_TOKEN_S, self._seconds / self._tokens))))

@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server import demo
+from asr_server.engine import memory
+from asr_server.engine.memory import PrefillPolicy
 from asr_server.engine.qwen_asr import loading
-from asr_server.engine.torch import memory
-from asr_server.engine.torch.memory import PrefillPolicy
+from asr_server.engine.torch.memory import addresses
 
 pytestmark = pytest.mark.torch
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.torch
 def test_weights_in_their_own_format_are_mapped_and_counted(dtype, mapped):
     """The kernel calls pages of a mapped file free, so the plan has to leave room for them; converted ones are ours."""
     parts = loading.load(demo.checkpoint_path(), device="cpu", dtype=dtype)
-    counted = memory.mapped_bytes(parts.tower, parts.text, parts.head)
+    counted = memory.mapped_bytes(addresses(parts.tower, parts.text, parts.head))
     size = (demo.checkpoint_path() / "model.safetensors").stat().st_size
     assert counted == (pytest.approx(size, rel=0.1) if mapped else 0)
 

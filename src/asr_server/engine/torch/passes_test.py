@@ -13,10 +13,10 @@ from loguru import logger
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
+from asr_server.engine import memory
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Option, Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
-from asr_server.engine.torch import memory
 from asr_server.engine.torch.passes import (
     Arena,
     AttentionShape,
@@ -179,7 +179,7 @@ def test_a_sampled_row_reads_what_was_replayed(engine, run, clips, monkeypatch):
 def test_steps_over_another_division_are_made_until_the_long_row_has_left(clips, monkeypatch):
     """A row that may become long has a longer slot than those in which steps were recorded, although it is short yet.
     The row beside it is replayed once that one has left."""
-    monkeypatch.setattr("asr_server.engine.torch.memory.ROW_TOKENS", 260)
+    monkeypatch.setattr("asr_server.engine.memory.ROW_TOKENS", 260)
     monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST", 256)
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 8, ()))
     engine.load()
@@ -229,7 +229,7 @@ def test_what_is_recorded_is_recorded_on_the_engines_gpu(monkeypatch):
 )
 def test_a_gpu_that_cannot_record_stops_the_load(monkeypatch, error, expected):
     """The error says what to set, and nothing is left loaded."""
-    monkeypatch.setattr("asr_server.engine.torch.row_runtime.CudaCapture", Mock(side_effect=error))
+    monkeypatch.setattr("asr_server.engine.torch.passes.CudaCapture", Mock(side_effect=error))
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 1, 0, (Option("use_cuda_graphs", True, "", ""),)))
     with pytest.raises(expected, match="USE_CUDA_GRAPHS" if expected is ModelUnavailable else "memory"):
         engine.load()
@@ -247,7 +247,7 @@ def test_a_gpu_that_records_steps_alone_is_used_so(run, clips, alone, monkeypatc
         error.error_code = 900
         raise error
 
-    monkeypatch.setattr("asr_server.engine.torch.row_runtime.CudaCapture", lambda device: refuses)
+    monkeypatch.setattr("asr_server.engine.torch.passes.CudaCapture", lambda device: refuses)
     monkeypatch.setattr(engine._runtime.decoder, "record", lambda capture, on_each: 1)
     sink = logger.add(lines.append, format="{level} {message}", level="WARNING")
     engine._runtime.record(lambda: None)

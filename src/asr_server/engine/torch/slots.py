@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any
 
 import torch
 
+from asr_server.engine.memory import Capacity
 from asr_server.engine.row import KeptTokens
+from asr_server.engine.rows import NoRoom, R, RowInput, Rows, Slotted, tokens_left
+from asr_server.engine.torch import memory
 from asr_server.engine.torch.language_model import LanguageModel
-from asr_server.engine.torch.memory import Capacity
 from asr_server.engine.torch.passes import (
     Arena,
     AttentionShape,
-    Capture,
     Layout,
     Pass,
     PassGraphs,
@@ -23,139 +25,14 @@ from asr_server.engine.torch.passes import (
     rounded,
 )
 
-# Places of queries and columns, with padding, that the rows of one pass over prompts may have: each takes some bytes of
-# the mask and some time in each layer.
-_MOST_PLACES = 2**24
-
-
-class NoRoom(MemoryError):
-    """Rows became longer than the arena can hold together."""
-
-
-class RowInput:
-    """The part of a row's prompt that is not run yet, in embeddings (n, d); those of audio are made when they are
-    needed."""
-
-    def __init__(self, ready: torch.Tensor, windows: Sequence[Any], after: torch.Tensor, tail: int) -> None:
-        self.ready = ready  # the embeddings that are made
-        self.windows = list(windows)  # audio after them, each with its number of `tokens`
-        self.tail = tail  # tokens at the end that have to be run in one pass
-        self._after = after  # embeddings of what follows the audio
-        self.left = len(ready) + sum(window.tokens for window in windows) + len(after)
-        self.add([])
-
-    def missing(self, count: int) -> list[Any]:
-        """Return the windows without which the next `count` tokens cannot be run."""
-        wanted, length = [], len(self.ready)
-        for window in self.windows:
-            if length >= min(count, self.left - len(self._after)):
-                break
-            wanted.append(window)
-            length += window.tokens
-        return wanted
-
-    def add(self, audio: Sequence[torch.Tensor]) -> None:
-        """Add the embeddings of the next windows."""
-        self.ready = torch.cat([self.ready, *audio])
-        del self.windows[: len(audio)]
-        if not self.windows:
-            self.ready, self._after = torch.cat([self.ready, self._after]), self._after[:0]
-
-    def skip(self, count: int) -> None:
-        """Forget the next `count`, which have been run."""
-        self.ready = self.ready[count:]
-        self.left -= count
-
-
-class Slotted(Protocol):
-    """A row that can have a slot. `length` and `input` are set by `Slots`."""
-
-    key: int
-    urgent: bool  # its prompt is run before those of others
-    length: int  # tokens in the arena
-    input: RowInput | None  # what is left of its prompt; None once it decodes
-    reserved: int  # tokens that its slot has to have room for
-
-    @property
-    def overflowed(self) -> bool:
-        """True if its numbers left the range of their format."""
-
-
-R = TypeVar("R", bound=Slotted)
-
-
-class Rows(ABC, Generic[R]):
-    """Rows with their keys and values: those that decode, and those whose prompt is not at its end."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model  # with `device` and `dtype`
-        self.rows: list[R] = []
-        self._prompts: PassGraphs | None = None  # recorded passes over prompts
-
-    @abstractmethod
-    def fits(self, tokens: int, rows: int = 1) -> bool:
-        """True if `rows` more rows, the longest of `tokens`, can be seated now."""
-
-    @abstractmethod
-    def seat(self, row: R, given: RowInput, cached: KeptTokens | None = None) -> None:
-        """Give a row its place. `given` is its prompt after the tokens whose keys and values are in `cached`, if
-        any."""
-
-    @abstractmethod
-    def prefill(self, parts: Sequence[tuple[R, int]]) -> None:
-        """Run a number of tokens of each of those rows' prompts, which must be ready, in one pass.
-
-        Rows that come to the end of theirs decode from then on.
-        """
-
-    @abstractmethod
-    def step(self, *rows: R) -> None:
-        """Run one pass for rows in neighbouring places that decode and are unfinished, or for all of them. A pass that
-        fails has moved no row."""
-
-    @abstractmethod
-    def drop(self, row: R) -> None:
-        """Take a row out."""
-
-    def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
-        """Record passes, before any row is seated, and return how many. `on_each` is called before each."""
-        return 0
-
-    @property
-    def decoding(self) -> list[R]:
-        """Rows that `step` moves."""
-        return [row for row in self.rows if row.input is None]
-
-    def next_input(self, tokens: int) -> list[tuple[R, int]]:
-        """Return rows whose prompts should be run next, and how many tokens of each, about `tokens` in all.
-
-        Rows whose prompts are then at their end are first. All are padded to the longest: those that would make this
-        expensive wait for another pass.
-        """
-        left, query, width, found = tokens, 0, 0, list[tuple[R, int]]()
-        waiting = [(row, row.input) for row in self.rows if row.input is not None]
-        for row, given in sorted(waiting, key=lambda pair: (not pair[0].urgent, pair[0].key)):
-            count = given.left
-            if count > left:
-                # At least one token, and what is left after them is more than the tail.
-                count = min(left, given.left - given.tail)
-                count = given.left if count < 1 and not found else count
-            if count < 1 or left < 1:
-                break
-            longest, widest = max(query, padded_query(count)), max(width, rounded(row.length + count))
-            if found and (len(found) + 1) * longest * widest > _MOST_PLACES:
-                continue
-            query, width = longest, widest
-            found.append((row, count))
-            left -= count
-        return sorted(found, key=lambda pair: pair[1] < _left(pair[0]))
-
 
 class Slots(Rows[R]):
     """Rows sit in slots 0..n-1 without a gap, those that decode before those whose prompt is not at its end."""
 
     def __init__(self, model: LanguageModel, capacity: Capacity) -> None:
         super().__init__(model)
+        self.device = str(model.device)
+        self._prompts: PassGraphs | None = None  # recorded passes over prompts
         self._capacity = capacity
         shape = AttentionShape.of(model.config)
         self.arena = Arena(shape, capacity.tokens, device=model.device, dtype=model.dtype)
@@ -164,6 +41,26 @@ class Slots(Rows[R]):
     def _begin(self, rows: Sequence[R], states: Sequence[torch.Tensor]) -> Callable[[], None]:
         """Compute what follows the prompts of rows, by the last hidden states (n, d) of each; the function that is
         returned notes it and cannot fail."""
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """See `Rows`."""
+        return torch.inference_mode()
+
+    def figures(self) -> dict[str, Any]:
+        """See `Rows`."""
+        return memory.gpu_figures(self.model.device)
+
+    def embed(self, ids: Sequence[int]) -> torch.Tensor:
+        """See `Rows`."""
+        return self.model.embed(memory.upload(torch.tensor(ids, dtype=torch.long), self.model.device))
+
+    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """See `Rows`."""
+        return torch.cat(list(parts))
+
+    def padded(self, queries: int, columns: int) -> tuple[int, int]:
+        """See `Rows`."""
+        return padded_query(queries), rounded(columns)
 
     def fits(self, tokens: int, rows: int = 1) -> bool:
         """True if `rows` more rows, the longest of `tokens`, can be seated now."""
@@ -199,7 +96,9 @@ class Slots(Rows[R]):
         recorded = self._prompts.run(spans, embeds=embeds) if self._prompts is not None else None
         hidden = recorded[0][: len(embeds)] if recorded is not None else self._run(embeds, spans)
         states_of = hidden.split([count for _, count in parts])
-        ended = [(row, states) for (row, count), states in zip(parts, states_of, strict=True) if count == _left(row)]
+        ended = [
+            (row, states) for (row, count), states in zip(parts, states_of, strict=True) if count == tokens_left(row)
+        ]
         note = self._begin([row for row, _ in ended], [states for _, states in ended])
         # From here on nothing fails: a pass that does has moved no row, and may be tried again.
         for given, (row, count) in zip(inputs, parts, strict=True):
@@ -266,8 +165,4 @@ def _overflow(row: Slotted) -> int:
     """Return how many columns of a slot may hold numbers that are not finite, which a mask does not hide from the
     slot's next row: all that its passes may have written, those that failed included. Nothing is known yet of a row
     whose prompt is not at its end."""
-    return max(row.reserved, row.length + _left(row)) if row.overflowed or row.input is not None else 0
-
-
-def _left(row: Slotted) -> int:
-    return row.input.left if row.input is not None else 0
+    return max(row.reserved, row.length + tokens_left(row)) if row.overflowed or row.input is not None else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ from asr_server.features.encoders import options
 
 if TYPE_CHECKING:
     from asr_server.engine.qwen_asr.loading import Parts
-    from asr_server.engine.qwen_asr.windowed_audio import LoadedEncoder
+    from asr_server.engine.qwen_asr.windows import LoadedEncoder
     from asr_server.engine.torch.linear import MakeLinear
 
 
@@ -21,9 +22,12 @@ def _check(plan: Plan, directory: Path) -> None:
         raise ModelUnavailable(problem)
 
 
-def _load(plan: Plan, directory: Path, parts: Parts, make_linear: MakeLinear) -> LoadedEncoder | None:
+def _load(plan: Plan, directory: Path, load: Callable[[], tuple[Parts, MakeLinear]]) -> LoadedEncoder | None:
+    if not any(plan.value(name) for name in ("use_causal_encoder", "onnx_encoder_path", "trt_encoder_path")):
+        return None
     from asr_server.features.encoders import causal_encoder, exported_encoder
 
+    parts, make_linear = load()
     if plan.value("use_causal_encoder"):
         return causal_encoder.load(parts, make_linear)
     target = exported_encoder.Target(parts.device, parts.dtype, plan.cpu_threads)
@@ -32,12 +36,10 @@ def _load(plan: Plan, directory: Path, parts: Parts, make_linear: MakeLinear) ->
 
         onnx = OnnxEncoder(Path(file), parts.tower, target)
         return exported_encoder.measured("onnx_encoder_path", onnx, directory, parts)
-    if file := plan.value("trt_encoder_path"):
-        from asr_server.features.encoders.trt_encoder import TrtEncoder
+    from asr_server.features.encoders.trt_encoder import TrtEncoder
 
-        tensorrt = TrtEncoder(Path(file), parts.tower, target)
-        return exported_encoder.measured("trt_encoder_path", tensorrt, directory, parts)
-    return None
+    tensorrt = TrtEncoder(Path(plan.value("trt_encoder_path")), parts.tower, target)
+    return exported_encoder.measured("trt_encoder_path", tensorrt, directory, parts)
 
 
 FEATURE = Feature("encoders", encoders=EncoderFeature(resolve=options.resolve, load=_load, check=_check))

@@ -21,11 +21,10 @@ from torch.nn import functional as F
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr import prefix_cache
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder, attention_inputs, layer_output
-from asr_server.engine.qwen_asr.frontend import MIN_SAMPLES, LogMel, causal_features
+from asr_server.engine.qwen_asr.frontend import MIN_SAMPLES, RANGE, Frames, LogMel, MelSettings
 from asr_server.engine.qwen_asr.loading import Parts
 from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
-from asr_server.engine.qwen_asr.windowed_audio import Clip, CopyKv, LoadedEncoder
-from asr_server.engine.qwen_asr.windows import Window
+from asr_server.engine.qwen_asr.windows import Clip, CopyKv, LoadedEncoder, Window
 from asr_server.engine.row import KeptTokens
 from asr_server.engine.torch.linear import MakeLinear, plain, strided
 from asr_server.engine.torch.passes import Capture
@@ -59,7 +58,7 @@ class CausalClip:
     """A clip whose new frames are to be encoded."""
 
     encoder: CausalEncoder
-    mel: torch.Tensor  # the new frames of whole tokens, clamped, (128, T)
+    mel: Frames  # the new ones of whole tokens, clamped, (128, T)
     loudest: float  # the largest log10_mel up to their end
     cached: CausalPrefix | None  # the session's last partial, None at its first
     stream: Stream  # where the encoding of the clip has come to
@@ -167,6 +166,10 @@ class CausalEncoder(WindowedEncoder):
         self.left_tokens = int(getattr(tower.config, CAUSAL_KEY))
         self.frames_encoded = 0
 
+    def log_mel(self, settings: MelSettings) -> LogMel:
+        """See `Encoder`; the clamp is computed on the host."""
+        return LogMel(settings)
+
     def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
         """Record nothing: its windows depend on what is kept of their streams."""
         return 0
@@ -181,7 +184,7 @@ class CausalEncoder(WindowedEncoder):
         pieces, rest = divmod(frames, self.piece_frames)
         return pieces * self.piece_frames + rest // TOKEN_FRAMES * TOKEN_FRAMES
 
-    def stream_windows(self, mel: torch.Tensor, stream: Stream) -> list[StreamWindow]:
+    def stream_windows(self, mel: Frames, stream: Stream) -> list[StreamWindow]:
         """Return the next windows of a stream: frames (128, T) of whole tokens, clamped."""
         found, start, before = list[StreamWindow](), 0, stream.state.frames
         while start < mel.shape[1]:
@@ -206,11 +209,11 @@ class CausalEncoder(WindowedEncoder):
             stream.state = state
         return found
 
-    def step(self, state: EncoderState, mel: torch.Tensor) -> tuple[torch.Tensor, EncoderState]:
+    def step(self, state: EncoderState, mel: Frames) -> tuple[torch.Tensor, EncoderState]:
         """Return embeddings (t, output_dim) of the next frames (128, T), which are whole tokens, and the state after
         them."""
         weight, size = self._convolutions[0].weight, self.piece_frames
-        mel = mel.to(weight.device, weight.dtype)
+        mel = torch.as_tensor(mel).to(weight.device, weight.dtype)
         states, columns, place = list[torch.Tensor](), state.columns, state.frames % size
         rest = mel[:, : -place % size] if place else mel[:, :0]
         whole = (mel.shape[1] - rest.shape[1]) // size * size
@@ -259,3 +262,15 @@ class CausalEncoder(WindowedEncoder):
             start = max(0, k.shape[2] - self.left_tokens + 1)
             kept.append(torch.stack([k[0, :, start:], v[0, :, start:]]))
         return self.project(x)[0], torch.stack(kept)
+
+
+def causal_features(log10_mel: NDArray[np.float32], loudest: float) -> tuple[NDArray[np.float32], float]:
+    """Clamp features as `frontend.features` does, but for an encoder that hears the past alone: each frame of (128, T)
+    is clamped relative to the loudest value up to it, `loudest` among them. Returns the loudest value up to the end
+    too.
+    """
+    if log10_mel.shape[1] == 0:
+        return log10_mel, loudest
+    so_far = np.maximum(np.maximum.accumulate(log10_mel.max(0)), np.float32(loudest))
+    clamped = np.maximum(log10_mel, so_far - np.float32(RANGE))
+    return (clamped + np.float32(4)) / np.float32(4), float(so_far[-1])

@@ -44,7 +44,7 @@ def checkpoint(tmp_path_factory):
 def audio(checkpoint):
     """The front end and the encoder."""
     parts = loading.load(checkpoint, device="cpu", dtype=torch.float32)
-    mel = LogMel(parts.processor.feature_extractor)
+    mel = LogMel(parts.files.mel)
     return CausalAudio(CausalEncoder(parts.tower), mel, PrefixCache(limit_bytes=2**30))
 
 

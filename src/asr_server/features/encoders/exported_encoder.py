@@ -25,8 +25,7 @@ from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr import hf_layout, loading
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
-from asr_server.engine.qwen_asr.windowed_audio import LoadedEncoder, WindowedAudio
-from asr_server.engine.qwen_asr.windows import Encoder, Window
+from asr_server.engine.qwen_asr.windows import Encoder, LoadedEncoder, Window, WindowedAudio
 from asr_server.engine.torch.linear import MakeLinear, plain
 
 # The key under which a file says what it is.
@@ -199,7 +198,7 @@ def tensors(encoder: Encoder, windows: Sequence[Window]) -> tuple[torch.Tensor, 
     count = max(-(-window.mel.shape[1] // size) for window in windows)
     pieces = torch.zeros(len(windows), 128, count * size)
     for row, window in zip(pieces, windows, strict=True):
-        row[:, : window.mel.shape[1]] = window.mel
+        row[:, : window.mel.shape[1]] = torch.as_tensor(window.mel)
     widths = [min(size, window.mel.shape[1]) if window.whole else size for window in windows]
     return (
         pieces.unflatten(2, (count, size)).transpose(1, 2).contiguous(),

@@ -26,7 +26,7 @@ class OnnxEncoder(ExportedEncoder):
     """
 
     def __init__(self, file: Path, tower: Any, target: Target) -> None:
-        super().__init__(tower)
+        super().__init__(tower.n_window, tower.n_window_infer)
         self.file, self._target = file, target
         self._windows = 1 if target.device.type == "cpu" else _GPU_WINDOWS
         with exported_encoder.failures(str(file)):

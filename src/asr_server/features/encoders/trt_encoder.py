@@ -46,7 +46,7 @@ class TrtEncoder(ExportedEncoder):
     `ModelUnavailable`."""
 
     def __init__(self, file: Path, tower: Any, target: Target) -> None:
-        super().__init__(tower)
+        super().__init__(tower.n_window, tower.n_window_infer)
         self.file, self._target = file, target
         header, content = unpack(file.read_bytes(), str(file))
         self.origin: Origin = header["origin"]

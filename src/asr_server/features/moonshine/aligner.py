@@ -66,10 +66,10 @@ class MoonshineAligner:
         """States of the encoder and tokens of the text."""
         return len(item.audio) // SAMPLES_PER_STATE + len(item.text.encode()) // _BYTES_PER_TOKEN
 
-    def align(self, items: Sequence[AlignItem]) -> list[Alignment | AsrError]:
+    def align(self, items: Sequence[AlignItem]) -> Iterator[list[Alignment | AsrError] | None]:
         """Align each item by itself: none can change or fail another."""
         assert self._model is not None, "align() before load()"
-        return [_aligned(self._model, item) for item in items]
+        yield [_aligned(self._model, item) for item in items]
 
 
 def _aligned(model: MoonshineModel, item: AlignItem) -> Alignment | AsrError:

@@ -12,6 +12,7 @@ from asr_server.core import settings
 from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed, UnsupportedLanguage
 from asr_server.engine import registry
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.conftest import aligned
 from asr_server.engine.protocol import AlignItem, Alignment
 from asr_server.features.moonshine import aligner as module
 from asr_server.subtitle import alignment
@@ -47,7 +48,7 @@ def test_words_are_placed_better_than_by_their_syllables(aligner, clips):
     """In voices and sentences that the model mishears, the mean error is 60 ms and not 144."""
     found, estimated = [], []
     for row, audio in clips:
-        (times,) = aligner.align([AlignItem(audio, row["text"], "English")])
+        (times,) = aligned(aligner, [AlignItem(audio, row["text"], "English")])
         assert [piece.text for piece in times.pieces] == [word for word, _, _ in row["words_ms"]]
         found.append(_distances(row, [(piece.start_ms, piece.end_ms) for piece in times.pieces]))
         spoken = row["words_ms"][0][1], row["words_ms"][-1][2]
@@ -64,16 +65,16 @@ def test_punctuation_silence_and_case_do_not_move_words(aligner, clips):
     cut = 16 * (row["words_ms"][half - 1][2] + row["words_ms"][half][1]) // 2
     silence = np.zeros(16_000, np.float32)
     text = f"{' '.join(words[:half]).capitalize()}, {' '.join(words[half:])}."
-    (plain,) = aligner.align([AlignItem(audio, row["text"], "English")])
-    (paused,) = aligner.align(
-        [AlignItem(np.concatenate([silence, audio[:cut], silence, audio[cut:], silence]), text, "English")]
+    (plain,) = aligned(aligner, [AlignItem(audio, row["text"], "English")])
+    (paused,) = aligned(
+        aligner, [AlignItem(np.concatenate([silence, audio[:cut], silence, audio[cut:], silence]), text, "English")]
     )
     moved = [1000] * half + [2000] * (len(words) - half)
     starts = [piece.start_ms - by for piece, by in zip(paused.pieces, moved, strict=True)]
     ends = [piece.end_ms - by for piece, by in zip(paused.pieces, moved, strict=True)]
     assert np.abs(np.array(starts) - [piece.start_ms for piece in plain.pieces]).mean() < 100
     assert np.abs(np.array(ends) - [piece.end_ms for piece in plain.pieces]).mean() < 100
-    (indented,) = aligner.align([AlignItem(audio, f"  \n{row['text']} ", "English")])
+    (indented,) = aligned(aligner, [AlignItem(audio, f"  \n{row['text']} ", "English")])
     assert indented == plain
 
 
@@ -90,7 +91,7 @@ def test_an_item_that_fails_fails_alone(aligner, clips, monkeypatch):
     monkeypatch.setattr(module, "_align", faulty)
     audio = clips[0][1]
     asked = [("good", "English"), ("bon", "French"), ("broken", "English"), ("huge", "English"), ("good", "English")]
-    first, *errors, last = aligner.align([AlignItem(audio, text, language) for text, language in asked])
+    first, *errors, last = aligned(aligner, [AlignItem(audio, text, language) for text, language in asked])
     assert first == last
     assert isinstance(first, Alignment)
     assert [type(error) for error in errors] == [UnsupportedLanguage, TranscriptionFailed, EngineOutOfMemory]
@@ -100,7 +101,7 @@ def test_an_item_that_fails_fails_alone(aligner, clips, monkeypatch):
 def test_any_text_is_aligned(aligner, clips, text):
     """The times are in order and inside the audio, also with more tokens than there are frames."""
     audio = clips[0][1]
-    (found,) = aligner.align([AlignItem(audio, text, "English")])
+    (found,) = aligned(aligner, [AlignItem(audio, text, "English")])
     times = [time for piece in found.pieces for time in (piece.start_ms, piece.end_ms)]
     assert times == sorted(times)
     assert all(0 <= time <= len(audio) / 16 for time in times)

@@ -11,8 +11,8 @@ from asr_server.core import idle
 from asr_server.core.audio import s_to_samples
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 from asr_server.engine.feature import Plan
-from asr_server.engine.host_memory import free_bytes
 from asr_server.engine.loops import token_budget, without_loop
+from asr_server.engine.memory import free_bytes
 from asr_server.engine.protocol import EngineInfo, Hypothesis, Tokens, Utterance, in_tokens
 from asr_server.engine.row import Draft, Row, accepted
 from asr_server.features.moonshine import package

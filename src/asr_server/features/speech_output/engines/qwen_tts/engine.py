@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from asr_server.core.errors import ModelUnavailable, SpeechFailed
+from asr_server.engine import memory
 from asr_server.engine.qwen_asr.checkpoint import Wanted, revision_of
-from asr_server.engine.torch.row_engine import Admitted, RowEngine
+from asr_server.engine.row_engine import Admitted, RowEngine
 from asr_server.features.speech_output.engines.protocol import (
     Sentence,
     SpeechFinish,
@@ -64,8 +65,6 @@ class QwenSpeechEngine(RowEngine["SpeechRuntime", Admitted["PreparedSentence", "
         float32."""
         if self._files is None:
             return True
-        from asr_server.engine.torch import memory
-
         directory = self._files.directory
         return memory.would_fit(self._model, directory, in_float32=directory / checkpoint.CODEC)
 

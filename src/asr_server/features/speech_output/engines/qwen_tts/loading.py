@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
-from asr_server.engine.torch import faults
+from asr_server.engine import faults
 from asr_server.features.speech_output.engines.qwen_tts.checkpoint import CODEC, SpeechCheckpoint
 from asr_server.features.speech_output.engines.qwen_tts.sdk import (
     PreTrainedModel,

@@ -58,7 +58,7 @@ class SpeechPromptBuilder:
     def __init__(self, parts: SpeechModelParts, abilities: Abilities, frame_embeds: Any) -> None:
         """`frame_embeds`: frames (n, codebooks) to the sums of their embeddings (n, d)."""
         self._tokenizer = parts.tokenizer
-        self._control = control_tokens(parts.tokenizer)
+        self._control = control_tokens(parts.tokenizer.get_added_vocab())
         self._talker, self._device = parts.talker, parts.device
         self._codes = parts.config.talker_config
         self._abilities = abilities

@@ -17,11 +17,12 @@ from asr_server.core.errors import (
     SpeechFailed,
     TranscriptionFailed,
 )
-from asr_server.engine.torch import device, faults, linear, memory
-from asr_server.engine.torch.memory import Limits
+from asr_server.engine import faults
+from asr_server.engine.memory import MIB, Limits, plan_capacity
+from asr_server.engine.row_runtime import RowRuntime
+from asr_server.engine.rows import RowInput
+from asr_server.engine.torch import device, linear, memory
 from asr_server.engine.torch.passes import AttentionShape
-from asr_server.engine.torch.row_runtime import RowRuntime, plan_capacity
-from asr_server.engine.torch.slots import RowInput
 from asr_server.features.speech_output.engines.protocol import Sentence, VoiceSample
 from asr_server.features.speech_output.engines.qwen_tts import loading
 from asr_server.features.speech_output.engines.qwen_tts.checkpoint import SpeechCheckpoint
@@ -110,7 +111,7 @@ class Imitations:
 
 
 # A voice to imitate takes about 5 MiB, nearly all of it the codec's state.
-_IMITATIONS_BYTES = 64 * memory.MIB
+_IMITATIONS_BYTES = 64 * MIB
 # Fewer frames than this are no speech.
 _LEAST_FRAMES = 25
 # Text tokens and codes around the text of a prompt, at most.
@@ -136,7 +137,7 @@ class SpeechRuntime(RowRuntime[PreparedSentence, SpokenRow]):
         self._parts = parts
         limits = Limits(model.slots, model.kv_budget_mb, _IMITATIONS_BYTES, model.shares)
         token_bytes = AttentionShape.of(parts.talker.model.config).token_bytes(parts.dtype)
-        planned = plan_capacity(parts.device, token_bytes, limits, parts.talker, parts.codec)
+        planned = plan_capacity(str(parts.device), token_bytes, limits, memory.addresses(parts.talker, parts.codec))
         layers = linear.layers(model.quantize, parts.device.type)
         talker = Talker(parts.talker, SamplingPair.of_config(found.generation), planned, layers.language_model)
         self._codec = StreamingDecoder(parts.codec.decoder)
@@ -204,7 +205,7 @@ class SpeechRuntime(RowRuntime[PreparedSentence, SpokenRow]):
         )
         embeds = row.prompt.embeds
         # In one pass: what follows is drawn with the chances of that pass.
-        self.decoder.seat(row, RowInput(embeds, [], embeds[:0], tail=len(embeds)))
+        self.decoder.seat(row, RowInput(self.decoder.join, embeds, [], embeds[:0], tail=len(embeds)))
         return row
 
     def decode(self, *rows: SpokenRow) -> None:

@@ -18,13 +18,14 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
+from asr_server.engine.memory import Capacity
 from asr_server.engine.row import KeptTokens
+from asr_server.engine.rows import RowInput
 from asr_server.engine.torch import memory
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.linear import MakeLinear, plain
-from asr_server.engine.torch.memory import Capacity
 from asr_server.engine.torch.passes import AttentionShape, Capture, Computed, Layout, Pass, TokenSpan
-from asr_server.engine.torch.slots import RowInput, Slots
+from asr_server.engine.torch.slots import Slots
 from asr_server.features.speech_output.engines.qwen_tts.codec import StreamState
 from asr_server.features.speech_output.engines.qwen_tts.prompt import SpeechPrompt
 from asr_server.features.speech_output.engines.qwen_tts.sampling import Sampling, SamplingPair

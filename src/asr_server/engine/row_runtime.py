@@ -6,21 +6,21 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import torch
 from loguru import logger
-from torch import nn
 
 from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, TranscriptionFailed
-from asr_server.engine.torch import faults, memory
-from asr_server.engine.torch.passes import Capture, CudaCapture
-from asr_server.engine.torch.slots import NoRoom, Rows, Slotted
+from asr_server.engine import faults, memory
+from asr_server.engine.rows import NoRoom, Rows, Slotted
+
+if TYPE_CHECKING:
+    from asr_server.engine.torch.passes import Capture
 
 P = TypeVar("P")
 R = TypeVar("R", bound=Slotted)
 # Records passes with a `Capture`, calling a function before each, and returns how many.
-Recorder = Callable[[Capture, Callable[[], None]], int]
+Recorder = Callable[["Capture", Callable[[], None]], int]
 
 
 class RowRuntime(ABC, Generic[P, R]):
@@ -70,7 +70,7 @@ class RowRuntime(ABC, Generic[P, R]):
         """
         for first in (True, False):
             try:
-                with torch.inference_mode():
+                with self.decoder.computing():
                     run()
                 return None
             except Exception as error:  # whatever one row provokes, the others go on
@@ -95,23 +95,24 @@ class RowRuntime(ABC, Generic[P, R]):
         """Free what is not needed for an answer. Returns whether there may be more memory now."""
         held = self._forget()
         memory.give_back()
-        return held or self.decoder.model.device.type == "cuda"
+        return held or self.decoder.device != "cpu"
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
         """Call `on_progress` inside of every pass that may take long, from now on.
 
         On a CPU only: on a GPU a pass is queued in milliseconds, and each call would be a share of them.
         """
-        if self.decoder.model.device.type == "cpu":
+        if self.decoder.device == "cpu":
             for part in self._slow:
                 part.on_layer = on_progress
 
-    @torch.inference_mode()
     def record(self, on_each: Callable[[], None]) -> None:
         """Record passes as CUDA graphs, before the first row. Raises what the decoder's passes raise.
 
         Of the others, those that cannot be recorded are run as without a recorder, and a warning says so.
         """
+        from asr_server.engine.torch.passes import CudaCapture
+
         began_s, capture = time.perf_counter(), CudaCapture(self.decoder.model.device)
         counts = [self.decoder.record(capture, on_each)]
 
@@ -125,37 +126,28 @@ class RowRuntime(ABC, Generic[P, R]):
         took_s = round(time.perf_counter() - began_s, 1)
         logger.info(f"{self.steps} recorded as CUDA graphs", count=sum(counts), took_s=took_s)
 
-    @torch.inference_mode()
     def prefill(self, parts: Sequence[tuple[R, int]]) -> None:
-        """Run that many tokens of the prompts of those rows; see `Slots.next_input`."""
+        """Run that many tokens of the prompts of those rows; see `Rows.next_input`."""
         began_s = time.perf_counter()
-        self._encode(parts)
-        self.decoder.prefill(parts)
+        with self.decoder.computing():
+            self._encode(parts)
+            self.decoder.prefill(parts)
         self.prefill_policy.note_prefill(sum(count for _, count in parts), time.perf_counter() - began_s)
 
     def _encode(self, parts: Sequence[tuple[R, int]]) -> None:
         """Make the embeddings that these parts of prompts lack."""
 
-    @torch.inference_mode()
     def step(self, *rows: R) -> None:
         """Run one forward pass for all rows that decode, or for some in neighbouring slots."""
         began_s = time.perf_counter()
-        self.decoder.step(*rows)
+        with self.decoder.computing():
+            self.decoder.step(*rows)
         self.prefill_policy.note_step(time.perf_counter() - began_s)
 
-    @torch.inference_mode()
     def drop(self, row: R) -> None:
         """Take a row out of the batch. Raises `EngineFailed`."""
         try:
-            self.decoder.drop(row)
+            with self.decoder.computing():
+                self.decoder.drop(row)
         except Exception as error:
             raise self._failure(error) from error
-
-
-def plan_capacity(
-    device: torch.device, token_bytes: int, limits: memory.Limits, *weights: nn.Module
-) -> memory.Capacity:
-    """Return the rows that fit beside `weights`, which are all that was loaded. `token_bytes`: of the keys and values
-    of a token."""
-    free_bytes = max(0, memory.free_bytes(device) - memory.mapped_bytes(*weights))
-    return memory.plan(limits, free_bytes=free_bytes, token_bytes=token_bytes, device=device.type)

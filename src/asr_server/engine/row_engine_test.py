@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.engine.torch.row_engine import RowLimit
+from asr_server.engine.row_engine import RowLimit
 
 
 def test_the_limit_of_rows_halves_and_recovers():

@@ -1,6 +1,6 @@
-"""An engine whose rows share passes in torch: who gets a slot, whose prompt is run, what a step decodes, who fails.
+"""An engine whose rows share passes: who gets a slot, whose prompt is run, what a step decodes, who fails.
 
-torch is imported by `load`, not before. Every method is called from one thread.
+Libraries are imported by `load`, not before. Every method is called from one thread.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asr_server.core import idle, settings
 from asr_server.core.errors import AsrError, EngineFailed, ModelUnavailable
+from asr_server.engine import faults, memory
 from asr_server.schedule.ports import Outcome, RowFailed
 
 if TYPE_CHECKING:
-    from asr_server.engine.torch.row_runtime import RowRuntime
+    from asr_server.engine.row_runtime import RowRuntime
 
 # Passes without a failure after which twice as many rows are tried: those of about one short answer.
 _RECOVERY_PASSES = 64
@@ -151,8 +152,6 @@ class RowEngine(ABC, Generic[T, W]):
         # Passes and what is kept of sessions vary in size for hours: without it, freed memory of a GPU falls to pieces.
         settings.prefer("PYTORCH_ALLOC_CONF", "expandable_segments:True")
         load = self._loader()
-        from asr_server.engine.torch import faults
-
         self._on_load_progress()  # the libraries are in memory: on a slow disk they take as long as the weights
         idle.share_heaps()
         try:
@@ -207,8 +206,6 @@ class RowEngine(ABC, Generic[T, W]):
         self._work.clear()
         gc.unfreeze()
         gc.collect()
-        from asr_server.engine.torch import memory
-
         memory.give_back()
         self._publish()
 

@@ -10,11 +10,11 @@ from asr_server.core.errors import (
     ModelUnavailable,
     TranscriptionFailed,
 )
+from asr_server.engine import faults
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AS_SET, Option, Utterance
 from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.engine import QwenEngine
-from asr_server.engine.torch import faults
 from asr_server.schedule.job import Job
 from asr_server.schedule.ports import RowDelta, RowDone
 from asr_server.schedule.thread import EngineThread

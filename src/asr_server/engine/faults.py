@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import traceback
 
-import torch
-
 from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
 
 # Codes of cudaError_t in `torch.AcceleratorError`; HIP's are the same. Memory that torch's allocator did not ask for:
@@ -19,6 +17,8 @@ _UNAVAILABLE = frozenset({3, 35, 46, 100, 101, 209, 802, 803, 804})
 # All other codes, such as 700 (illegal memory access), 710 (assertion in a kernel), 719 (launch failure) and 214 (ECC):
 # by CUDA's reference every later call returns the same error, and the process must be started again.
 
+# By its name: torch need not be installed.
+_TORCHS_OUT_OF_MEMORY = "OutOfMemoryError"
 # cuBLAS and cuDNN raise RuntimeErrors of their own. Their handles cannot be made where memory is short.
 _STATUS = re.compile(r"CU(?:BLAS|DNN)_STATUS_(\w+)")
 _STATUS_MEMORY = frozenset({"ALLOC_FAILED", "NOT_INITIALIZED"})
@@ -63,7 +63,7 @@ def _release(error: BaseException | None) -> None:
 
 def _classified(error: BaseException, subject: str) -> AsrError:
     no_memory = EngineOutOfMemory(f"No memory is left for {subject}.")
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+    if isinstance(error, MemoryError) or type(error).__name__ == _TORCHS_OUT_OF_MEMORY:
         return no_memory
     text = str(error)
     device_error = _DEVICE_ERROR.search(text)

@@ -1,0 +1,116 @@
+"""The compiler's settings for this processor, and the matrices of a checkpoint for graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from openvino import opset13 as ops
+
+from asr_server.core.errors import ModelUnavailable
+from asr_server.engine.openvino import eight_bits
+from asr_server.engine.openvino.eight_bits import Integers
+from asr_server.engine.openvino.text_graph import Matrix, Parts, own_format
+from asr_server.engine.protocol import Option
+from asr_server.engine.weights import Floats, StoredWeights, Weight
+
+# Kernels that are kept for shapes that passes had, of all layers together: steps have some two hundred, and each length
+# of a prompt brings a few. By default 5,000 are kept, which took 400 MB after 3,000 passes of random lengths, and grew.
+_PRIMITIVES = 512
+# Activations that share a scale where products are in integers. With 32, the library's own number, a prompt of 410
+# tokens has 0.73 of the speed (VNNI, two cores, 2026-11-26); with 1,024 it is hardly faster.
+_GROUP = 128
+# Rows of the input, and outputs, on which a matrix is compared.
+_ROWS, _OUTPUTS = 16, 512
+
+
+@dataclass(frozen=True, slots=True)
+class NumberFormats:
+    """The number formats that a model computes in, and its threads."""
+
+    eight_bits: bool  # of matrices, keys and values; products are in float32, or in integers where the processor can
+    bfloat16: bool  # of activations, where the matrices are not in 8 bits
+    threads: int  # 0 leaves the number to the library
+
+    def compiled(self, graph: ov.Model) -> ov.CompiledModel:
+        """Compile a graph for this processor."""
+        kind = ov.Type.bf16 if self.bfloat16 and not self.eight_bits else ov.Type.f32
+        chosen = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "INFERENCE_PRECISION_HINT": kind,
+            "KV_CACHE_PRECISION": ov.Type.u8 if self.eight_bits else kind,
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": _GROUP,
+            "CPU_RUNTIME_CACHE_CAPACITY": _PRIMITIVES,
+            "ENABLE_CPU_PINNING": False,  # the system places the threads, or NUMA_NODE
+            **({"INFERENCE_NUM_THREADS": self.threads} if self.threads else {}),
+        }
+        return ov.Core().compile_model(graph, "CPU", chosen)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matrices:
+    """The matrices of a checkpoint in a number format; graphs that were made of them need it."""
+
+    matrix: Matrix
+    options: tuple[Option, ...]  # what is known of matrices in 8 bits, as an option of the plan
+    kept: dict[str, Integers]  # those in 8 bits
+
+
+def matrices(
+    weights: StoredWeights,
+    parts: Parts,
+    formats: NumberFormats,
+    directory: Path,
+    state_dir: Path | None,
+    on_progress: Callable[[], None],
+) -> Matrices:
+    """Return the matrices of which `parts` names the weights. In 8 bits they are kept in `state_dir`, by `directory`,
+    the checkpoint's. `on_progress` is called while they are made. Raises `ModelUnavailable` where weights are missing.
+    """
+    missing = [name for names in parts.values() for name in names if name not in weights]
+    if missing:
+        raise ModelUnavailable(
+            f"The checkpoint in {directory.name} lacks {len(missing)} weights, such as {missing[0]}."
+        )
+
+    def given(name: str) -> list[Weight]:
+        return [weights[one] for one in parts[name]]
+
+    if not formats.eight_bits:
+        return Matrices(lambda name: own_format(given(name)), (), {})
+
+    def make() -> eight_bits.Made:
+        converted, largest = dict[str, Integers](), 0.0
+        for name in parts:
+            on_progress()
+            converted[name] = eight_bits.integers(given(name))
+            largest = max(largest, _difference(formats, given(name)[0], converted[name]))
+        return converted, {"matrices": len(converted), "largest_difference": largest}
+
+    kept, facts = eight_bits.kept(state_dir, directory, make)
+    count, largest = facts["matrices"], facts["largest_difference"]
+    reason = f"the outputs of {count} layers differ by at most {largest:.1%} from those of the layers they replace"
+    return Matrices(lambda name: eight_bits.node(kept[name]), (Option("quantize", True, "int8", reason),), kept)
+
+
+def _difference(formats: NumberFormats, weight: Weight, made: Integers) -> float:
+    """Compare products with some outputs of a matrix in 8 bits with those of its own weights, the first of which is
+    `weight`: the norm of the difference over that of the outputs, on random inputs."""
+    step = -(-weight.shape[0] // _OUTPUTS)
+    noise = np.random.default_rng(0).standard_normal((_ROWS, weight.shape[1]), np.float32)
+    exact = noise @ Weight(weight.numbers[::step], weight.format).floats().T
+    some = tuple(np.ascontiguousarray(part[: weight.shape[0] : step]) for part in made)
+    found = product(formats, some, noise)
+    return float(np.linalg.norm(found - exact) / max(np.linalg.norm(exact), np.finfo(np.float32).tiny))
+
+
+def product(formats: NumberFormats, matrix: Any, rows: Floats) -> Floats:
+    """Return the product of rows (n, in) with a matrix in 8 bits, as graphs compute it: (n, out)."""
+    x = ops.parameter([-1, rows.shape[1]], ov.Type.f32)
+    graph = ov.Model([ops.matmul(x, eight_bits.node(matrix), False, True)], [x], "product")
+    found: Floats = formats.compiled(graph)(rows)[0]
+    return found

@@ -1,0 +1,87 @@
+"""The audio encoder on a CPU, as compiled graphs: pieces first, then windows of their states, in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asr_server.engine.openvino import encoder_graph
+from asr_server.engine.openvino.encoder_graph import EncoderWeights
+from asr_server.engine.openvino.library import NumberFormats
+from asr_server.engine.openvino.text_graph import Matrix
+from asr_server.engine.qwen_asr.windows import Encoder, Window, conv_tokens
+
+# Pieces of one call: what one convolution leaves to the next stays in the caches.
+_PIECES = 4
+# Windows of one call.
+_WINDOWS = 4
+
+Floats = NDArray[np.float32]
+
+
+class CompiledEncoder(Encoder):
+    """True 8 s windows, which are rows of a batch."""
+
+    def __init__(
+        self, n_window: int, n_window_infer: int, weights: EncoderWeights, matrix: Matrix, formats: NumberFormats
+    ) -> None:
+        super().__init__(n_window, n_window_infer)
+        self._pieces = formats.compiled(encoder_graph.pieces(weights, matrix)).create_infer_request()
+        self._windows = formats.compiled(encoder_graph.windows(weights, matrix)).create_infer_request()
+        self._matrix = matrix  # whose memory the graphs read
+        self._positions = weights.positions(self.piece_tokens)
+
+    def __call__(self, windows: Sequence[Window]) -> list[Floats]:
+        """Embeddings (tokens, output_dim) of each window."""
+        return self.embeddings(self.states(windows))
+
+    def embeddings(self, states: Sequence[Floats]) -> list[Floats]:
+        """States (tokens, d_model) of windows to embeddings (tokens, output_dim)."""
+        groups = (states[begin : begin + _WINDOWS] for begin in range(0, len(states), _WINDOWS))
+        return [rows for group in groups for rows in self._attend(group)]
+
+    def states(self, windows: Sequence[Window]) -> list[Floats]:
+        """Return the states (tokens, d_model) of each window."""
+        size = self.piece_frames
+        # A clip that is shorter than a piece is convolved in its own width, all others in pieces.
+        short = {n for n, window in enumerate(windows) if window.whole and window.mel.shape[1] < size}
+        cut = [self._cut(window.mel) for n, window in enumerate(windows) if n not in short]
+        whole = np.concatenate(cut) if cut else np.zeros((0, 1, 0, 0), np.float32)
+        parts = [self._convolve(whole[begin : begin + _PIECES]) for begin in range(0, len(whole), _PIECES)]
+        convolved = iter(np.concatenate(parts)) if parts else iter(())
+        found = []
+        for n, window in enumerate(windows):
+            if n in short:
+                found.append(self._convolve(window.mel[None, None])[0])
+            else:
+                count = -(-window.mel.shape[1] // size)
+                found.append(np.concatenate([next(convolved) for _ in range(count)])[: window.tokens])
+        return found
+
+    def _cut(self, mel: Floats) -> Floats:
+        """Return the pieces (n, 1, 128, 100) of frames (128, T), the last one filled with zeros."""
+        padded = np.pad(mel, ((0, 0), (0, -mel.shape[1] % self.piece_frames)))
+        return padded.reshape(len(mel), -1, self.piece_frames).transpose(1, 0, 2)[:, None]
+
+    def _convolve(self, pieces: Floats) -> Floats:
+        """Pieces (n, 1, 128, T) to states (n, ceil(T / 8), d_model)."""
+        self.on_layer()
+        positions = self._positions[: conv_tokens(pieces.shape[-1])]
+        given = {"mel": np.ascontiguousarray(pieces, np.float32), "positions": positions}
+        found: Floats = self._pieces.infer(given)[0]
+        return found
+
+    def _attend(self, windows: Sequence[Floats]) -> list[Floats]:
+        """States (n_i, d_model), n_i <= 104, to embeddings (n_i, output_dim)."""
+        self.on_layer()
+        lengths = [len(states) for states in windows]
+        longest = max(lengths)
+        x = np.zeros((len(windows), longest, windows[0].shape[1]), np.float32)
+        mask = np.zeros((len(windows), 1, 1, longest), np.float32)
+        for n, states in enumerate(windows):
+            x[n, : len(states)] = states
+            mask[n, ..., len(states) :] = -np.inf
+        found = self._windows.infer({"states": x, "mask": mask})[0]
+        return [rows[:length] for rows, length in zip(found, lengths, strict=True)]

@@ -1,0 +1,90 @@
+"""A checkpoint of Qwen3-ASR in compiled graphs, for CPUs. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from asr_server.core.setting_types import Dtype
+from asr_server.engine.feature import Plan
+from asr_server.engine.memory import Limits, plan_capacity
+from asr_server.engine.openvino import library
+from asr_server.engine.openvino.compiled_text import PAGE, CompiledText
+from asr_server.engine.openvino.encoder_graph import EncoderWeights
+from asr_server.engine.openvino.library import Matrices, NumberFormats
+from asr_server.engine.openvino.text_graph import TextSizes, TextWeights
+from asr_server.engine.qwen_asr import files
+from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
+from asr_server.engine.qwen_asr.compiled_encoder import CompiledEncoder
+from asr_server.engine.qwen_asr.files import CheckpointFiles
+from asr_server.engine.qwen_asr.runtime import LoadedModel, aligner_bytes
+from asr_server.engine.qwen_asr.windows import LoadedEncoder, WindowedAudio
+
+_TEXT, _HEAD = "thinker.model.", "thinker.lm_head.weight"
+# Where the head has no weights of its own, it has those of the embeddings.
+_TIED = f"{_TEXT}embed_tokens.weight"
+# Bytes of a number of the aligner's weights.
+_EIGHT_BITS, _FLOAT32 = 1, 4
+
+
+def load(directory: Path, plan: Plan, on_progress: Callable[[], None]) -> LoadedModel:
+    """Load a checked checkpoint. `on_progress` is called while graphs are made. Raises what loading raises."""
+    found = files.read(directory)
+    formats = NumberFormats(bool(plan.quantize), plan.dtype == Dtype.BFLOAT16, plan.cpu_threads)
+    other = _of_feature(plan, directory)
+    try:
+        text, encoder, made = graphs(found, formats, plan.state_dir, on_progress, with_encoder=other is None)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:  # of files, shapes, and OpenVINO
+        raise files.damaged(directory, error) from error
+    loaded = other if encoder is None else LoadedEncoder(encoder, partial(WindowedAudio, encoder))
+    assert loaded is not None
+    item_bytes = _EIGHT_BITS if formats.eight_bits else _FLOAT32
+    limits = Limits(plan.max_batch, plan.kv_budget_mb, aligner_bytes(plan, item_bytes), plan.shares)
+    held = {array.ctypes.data: array.nbytes for pair in made.kept.values() for array in pair}
+    capacity = plan_capacity(plan.device, text.page_bytes // PAGE, limits, held)
+    capacity = replace(capacity, rows_bytes=capacity.rows_bytes // text.page_bytes * text.page_bytes)
+    decoder = CompiledDecoder(text, found.end_ids(), capacity, found.no_speech_id)
+    return LoadedModel(found, loaded, decoder, capacity, (*loaded.options, *made.options))
+
+
+def graphs(
+    found: CheckpointFiles,
+    formats: NumberFormats,
+    state_dir: Path | None,
+    on_progress: Callable[[], None],
+    *,
+    with_encoder: bool = True,
+) -> tuple[CompiledText, CompiledEncoder | None, Matrices]:
+    """Compile the language model and the encoder of a checkpoint; see `library.matrices`."""
+    weights = found.weights()
+    audio = found.thinker["audio_config"]
+    head = _HEAD if _HEAD in weights else _TIED
+    text = TextWeights(TextSizes.of(found.thinker["text_config"]), weights, _TEXT, head)
+    encoder = EncoderWeights.of(audio, weights)
+    parts = {**text.matrices(), **(encoder.matrices() if with_encoder else {})}
+    made = library.matrices(weights, parts, formats, found.directory, state_dir, on_progress)
+    on_progress()
+    compiled = CompiledText(text, made.matrix, formats)
+    on_progress()
+    if not with_encoder:
+        return compiled, None, made
+    sizes = int(audio["n_window"]), int(audio["n_window_infer"])
+    return compiled, CompiledEncoder(*sizes, encoder, made.matrix, formats), made
+
+
+def _of_feature(plan: Plan, directory: Path) -> LoadedEncoder | None:
+    """Return the encoder of a feature, which computes in torch, in float32, where the plan names one."""
+
+    def load() -> Any:
+        from asr_server.engine.qwen_asr import loading
+        from asr_server.engine.torch import device, linear
+
+        dtype, _ = device.prepare(plan.device, Dtype.FLOAT32, threads=plan.cpu_threads)
+        parts = loading.load(directory, device=plan.device, dtype=dtype)
+        return parts, linear.layers("", plan.device).encoder
+
+    added = (feature.encoders for feature in plan.features if feature.encoders is not None)
+    return next(filter(None, (encoders.load(plan, directory, load) for encoders in added)), None)

@@ -1,0 +1,161 @@
+"""A checkpoint's tokenizer and chat template: what the SDK's processor does with text, by the library `tokenizers`.
+
+The SDK reads them with transformers, which imports torch where it is installed. A test compares the ids.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import Tokenizer as Library
+
+# How text is divided before pairs of bytes are joined: that of `Qwen2Tokenizer`, and the one that transformers puts in
+# its place in large vocabularies for which it was asked to (`fix_mistral_regex`, as the SDK asks).
+_WORDS = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_CASED_WORDS = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+    r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+    r"|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+_LARGE_VOCABULARY = 100_000
+# Settings that name one special token each.
+_NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
+
+
+class TextTokenizer:
+    """Text to ids and back."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        added = library.get_added_tokens_decoder().values()
+        # The names of tokens that are no text, and whether they are left out of what is decoded.
+        self.added: dict[str, bool] = {token.content: token.special for token in added}
+
+    @classmethod
+    def load(cls, directory: Path) -> TextTokenizer:
+        """Read the tokenizer of a checkpoint. Raises what the files provoke."""
+        settings = _read(directory / "tokenizer_config.json")
+        whole = directory / "tokenizer.json"
+        library = Library.from_file(str(whole)) if whole.is_file() else _of_vocabulary(directory)
+        if library.get_vocab_size(with_added_tokens=False) > _LARGE_VOCABULARY and _has_cased_words(directory):
+            parts = cast(Any, library.pre_tokenizer)  # a sequence, whose items can be replaced
+            parts[0] = pre_tokenizers.Split(Regex(_CASED_WORDS), "isolated")
+        special = _special(settings)
+        for token in _added(settings):
+            token.special = token.special or token.content in special
+            library.add_tokens([token])
+        return cls(library)
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        """Return the ids of a text; names of added tokens in it become those."""
+        return tuple(self._library.encode(text).ids)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """Return the text of ids without special tokens."""
+        return self._library.decode(list(ids), skip_special_tokens=True)
+
+    def token(self, number: int) -> str | None:
+        """Return the name of an id, None where the vocabulary ends before it."""
+        return self._library.id_to_token(number)
+
+    def number(self, token: str) -> int | None:
+        """Return the id of a token's name."""
+        return self._library.token_to_id(token)
+
+
+class ChatTemplate:
+    """The template of a checkpoint's prompts."""
+
+    def __init__(self, source: str) -> None:
+        environment = ImmutableSandboxedEnvironment(
+            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+        )
+        environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
+        environment.globals["raise_exception"] = _refuse
+        self._template = environment.from_string(source)
+
+    @classmethod
+    def load(cls, directory: Path) -> ChatTemplate:
+        """Read the template of a checkpoint. Raises `ValueError` where it has none."""
+        plain = directory / "chat_template.jinja"
+        if plain.is_file():
+            return cls(plain.read_text(encoding="utf-8"))
+        for name in ("chat_template.json", "processor_config.json", "tokenizer_config.json"):
+            source = _read(directory / name).get("chat_template")
+            if isinstance(source, str):
+                return cls(source)
+        raise ValueError("The checkpoint has no chat template.")
+
+    def render(self, messages: Sequence[dict[str, Any]]) -> str:
+        """Return a prompt up to where the answer begins."""
+        return self._template.render(messages=messages, add_generation_prompt=True, tools=None, documents=None)
+
+
+def _of_vocabulary(directory: Path) -> Library:
+    """Return a tokenizer of the vocabulary and its merges, as `Qwen2TokenizerFast` makes it of the two."""
+    vocabulary = json.loads((directory / "vocab.json").read_text(encoding="utf-8"))
+    lines = (directory / "merges.txt").read_text(encoding="utf-8").split("\n")
+    # The first line may tell a version, and ranks end where a line does not hold a pair.
+    pairs = (tuple(line.split()) for line in lines if line and not line.startswith("#version"))
+    merges = cast(list[tuple[str, str]], [pair for pair in pairs if len(pair) == 2])
+    library = Library(models.BPE(vocab=vocabulary, merges=merges, continuing_subword_prefix="", end_of_word_suffix=""))
+    library.normalizer = normalizers.NFC()
+    library.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(_WORDS), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    library.decoder = decoders.ByteLevel()
+    library.post_processor = processors.ByteLevel(trim_offsets=False)
+    return library
+
+
+def _has_cased_words(directory: Path) -> bool:
+    """True where transformers 4.57.6 replaces the division of text: in all checkpoints that it does not know to be
+    older or newer than the fault for which it does so."""
+    config = _read(directory / "config.json")
+    version, kind = config.get("transformers_version"), config.get("model_type")
+    if not version:
+        return True
+    number = tuple(int(part) for part in str(version).split(".")[:3] if part.isdecimal())
+    return number < (5, 0, 0) and (number > (4, 57, 2) or kind is None)
+
+
+def _special(settings: dict[str, Any]) -> set[str]:
+    """Return the names of all special tokens."""
+    more = settings.get("additional_special_tokens") or []
+    named = settings.get("extra_special_tokens") or {}
+    own = settings.get("model_specific_special_tokens") or {}
+    found = [*(settings.get(name) for name in _NAMED), *more, *_names(named), *_names(own)]
+    return {name for one in found if (name := one.get("content") if isinstance(one, dict) else one)}
+
+
+def _names(named: Any) -> Iterable[Any]:
+    return named.values() if isinstance(named, dict) else named
+
+
+def _added(settings: dict[str, Any]) -> list[AddedToken]:
+    """Return the tokens behind the vocabulary, by their ids."""
+    listed = settings.get("added_tokens_decoder") or {}
+    return [
+        AddedToken(**{name: value for name, value in token.items() if name != "__type"})
+        for _, token in sorted(listed.items(), key=lambda pair: int(pair[0]))
+    ]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _refuse(message: str) -> None:
+    raise ValueError(message)
