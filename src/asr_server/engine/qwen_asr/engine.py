@@ -244,9 +244,9 @@ def _load(directory: Path, plan: Plan, on_progress: Callable[[], None]) -> Runti
         from asr_server.engine.qwen_asr import compiled_model
 
         return Runtime(compiled_model.load(directory, plan, on_progress))
-    from asr_server.engine.qwen_asr import loading
+    from asr_server.engine.qwen_asr import torch_model
 
-    return Runtime(loading.model(directory, plan))
+    return Runtime(torch_model.load(directory, plan))
 
 
 def _silence(seconds: float, **given: Any) -> Utterance:
