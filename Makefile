@@ -37,8 +37,11 @@ PYTEST = $(PY) -m pytest
 PIP = $(PY) -m pip install --quiet --disable-pip-version-check --no-warn-conflicts
 # The distributions of extras/, without Ray: it is installed by `make cluster`.
 EXTRAS := asr-server-ray asr-server-sizing
-# Where there is no wheel of the English model, the demonstration needs torch.
+# Where there is no wheel of the English model, the demonstration runs the demonstration model of Qwen3-ASR.
 DEMO := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -sm | tr " " -)),slim,runtime)
+# What the server computes in: torch on a GPU, whose driver leaves one of these, and where it is asked for.
+GPU_DRIVER := $(wildcard /proc/driver/nvidia/version /dev/dxg /dev/kfd)
+ENGINE := $(if $(GPU_DRIVER)$(filter torch,$(RUNTIME)),torch,runtime)
 # As many tests at once, each module on one worker. The plugin is for the fuzzing, and takes 2 s to import.
 WORKERS ?= 2
 # Tests of running servers wait for timers and processes, so more of them keep two cores busy.
@@ -67,14 +70,19 @@ $(VENV)/.slim: requirements.lock pyproject.toml $(wildcard extras/*/pyproject.to
 	$(PIP) --no-deps --editable . $(EXTRAS:%=--editable extras/%)
 	touch $@
 
-$(VENV)/.runtime: requirements.txt $(VENV)/.slim
-	@echo "Installing what Qwen3-ASR needs: about 1.1 GB, most of it torch and OpenVINO. A second run installs nothing."
+$(VENV)/.runtime: $(VENV)/.slim
+	@echo "Installing what Qwen3-ASR needs: about 0.3 GB, most of it OpenVINO. A second run installs nothing."
+	sed '/^# section: torch/,$$d' requirements.lock | $(PIP) --no-compile --no-deps --require-hashes -r /dev/stdin
+	touch $@
+
+$(VENV)/.torch: requirements.txt $(VENV)/.runtime
+	@echo "Installing what Qwen3-ASR needs on a GPU: about 0.9 GB and CUDA's libraries, most of it torch. A second run installs nothing."
 	$(PIP) --no-compile "$$(grep '^torch==' requirements.txt)"
 	sed '/^# section: speech/,$$d' requirements.lock | $(PIP) --no-compile --no-deps --require-hashes -r /dev/stdin
 	touch $@
 
 # The SDK pins another transformers than the recogniser's, and what it would bring is not imported.
-$(VENV)/.speech: $(VENV)/.runtime
+$(VENV)/.speech: $(VENV)/.torch
 	sed -n '/^# section: speech/,$$p' requirements.lock | $(PIP) --no-compile --no-deps --require-hashes -r /dev/stdin
 	touch $@
 
@@ -98,7 +106,7 @@ demo: $(VENV)/.$(DEMO)
 
 speech: $(VENV)/.speech
 
-serve: $(VENV)/.runtime
+serve: $(VENV)/.$(ENGINE)
 	@$(PY) -m asr_server serve --port $(PORT)
 
 cluster: $(VENV)/.cluster

@@ -120,7 +120,7 @@ def test_the_images_install_by_hash_and_write_only_where_they_may(name):
     """Everything but torch from the lock file; the volumes exist and are the user's; the rest can be read-only."""
     stages = _stages()
     installs = stages[f"build-{name}" if f"build-{name}" in stages else name][1]
-    beyond = "qwen" if name == "slim" else "speech"
+    beyond = {"slim": "qwen", "cpu": "torch", "gpu": "speech"}[name]
     assert re.findall(r"sed -i '/\^# section: (\w+)/,\$d' requirements.lock ", installs) == [beyond]
     assert f"\n# section: {beyond}\n" in _read("requirements.lock")
     assert " --no-deps --require-hashes -r requirements.lock\n" in installs
@@ -195,24 +195,25 @@ def _locked(lock):
 
 def test_the_lock_file_has_what_is_required_with_hashes():
     """Every pinned requirement but torch at its version (else: make lock), each package in one section."""
-    slim, qwen, speech = (_locked(_sections()[name]) for name in ("slim", "qwen", "speech"))
-    assert not slim.keys() & qwen.keys()
+    slim, qwen, torch, speech = (_locked(_sections()[name]) for name in ("slim", "qwen", "torch", "speech"))
+    assert len({**slim, **qwen, **torch}) == len(slim) + len(qwen) + len(torch)
     assert _pinned(PROJECT["dependencies"]).items() <= slim.items()
-    required = _pinned(requirements.required(["qwen", "postgres"]))
-    assert required.items() - qwen.items() - slim.items() == {("torch", required["torch"])}
+    assert _pinned(requirements.required(["qwen", "postgres"])).items() <= qwen.items() | slim.items()
+    required = _pinned(requirements.required(["torch"]))
+    assert required.items() - torch.items() == {("torch", required["torch"])}
     assert _pinned(requirements.required(["speech"])) == speech
 
 
 def test_requirements_txt_installs_the_server_with_qwen3_asr():
     """torch in the version of the extra, from the index in use, and the package with its extras."""
     lines = [line for line in _read("requirements.txt").splitlines() if not line.startswith("#")]
-    assert lines[0] in PROJECT["optional-dependencies"]["qwen"]
-    assert lines[1:] == [".[qwen,postgres]", "./extras/asr-server-sizing"]
+    assert lines[0] in PROJECT["optional-dependencies"]["torch"]
+    assert lines[1:] == [".[qwen,torch,postgres]", "./extras/asr-server-sizing"]
 
 
 def test_every_requirement_is_pinned_and_installed():
     """pyproject.toml names exact versions, and this environment has them."""
-    extras = requirements.required(["qwen", "postgres", "export", "granian", "dev"])
+    extras = requirements.required(["qwen", "torch", "postgres", "export", "granian", "dev"])
     for package, pinned in _pinned(PROJECT["dependencies"] + extras).items():
         assert version(package).split("+")[0] == pinned
 

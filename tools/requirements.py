@@ -4,8 +4,8 @@
 `pip install --requirement`. `python -m tools.requirements --lock UV` writes requirements.lock with that program.
 
 The lock file has sections, each after a line `# section: NAME`, so that `sed` takes those that an installation needs:
-`slim` for the server with its small English model, `qwen` for what Qwen3-ASR and PostgreSQL add, and `speech` for what
-Qwen3-TTS adds. torch is in none.
+`slim` for the server with its small English model, `qwen` for what Qwen3-ASR on CPUs and PostgreSQL add, `torch` for
+what Qwen3-ASR on GPUs adds, and `speech` for what Qwen3-TTS adds. torch itself is in none.
 """
 
 from __future__ import annotations
@@ -21,9 +21,12 @@ ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
 _HEAD = """\
 # Written by `make lock` from pyproject.toml. torch is not here: it is installed first, from the index in use.
-# All that an image or `make serve` installs: sed '/^# section: speech/,$d' requirements.lock
-# The server without torch:                     sed '/^# section: qwen/,$d' requirements.lock
+# The server for GPUs:                       sed '/^# section: speech/,$d' requirements.lock
+# The server for CPUs, without torch:        sed '/^# section: torch/,$d' requirements.lock
+# The server with its English model alone:   sed '/^# section: qwen/,$d' requirements.lock
 """
+# qwen-asr asks for it, and nothing of it is imported on CPUs.
+_NEVER = 'transformers; python_version < "3"\n'
 _PACKAGE = re.compile(r"^([a-z0-9.-]+)==[^\n]*(?:\n    --hash=\S+(?: \\)?)+\n", re.MULTILINE)
 
 
@@ -49,15 +52,24 @@ def lock(uv: str) -> None:
     """Write the lock file."""
     known = LOCK.read_text(encoding="utf-8") if LOCK.exists() else ""
     models = ("pyproject.toml", "--group", "models")
-    whole = _compiled(uv, *models, "--extra", "qwen", "--extra", "postgres", known=known)
-    with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as constraint:
+    whole = _compiled(uv, *models, "--extra", "qwen", "--extra", "torch", "--extra", "postgres", known=known)
+    with (
+        tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as constraint,
+        tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as without,
+    ):
         constraint.write("".join(whole.values()))
         constraint.flush()
-        slim = _compiled(uv, *models, "--constraint", constraint.name, known="".join(whole.values()))
+        without.write(_NEVER)
+        without.flush()
+        fixed = (*models, "--constraint", constraint.name)
+        slim = _compiled(uv, *fixed, known="".join(whole.values()))
+        qwen = ("--extra", "qwen", "--extra", "postgres", "--override", without.name)
+        cpu = _compiled(uv, *fixed, *qwen, known="".join(whole.values()))
     speech = _compiled(uv, "--no-deps", "--group", "speech", known=known)
     parts = {
         "slim": [lines for name, lines in whole.items() if name in slim],
-        "qwen": [lines for name, lines in whole.items() if name not in slim],
+        "qwen": [lines for name, lines in whole.items() if name in cpu and name not in slim],
+        "torch": [lines for name, lines in whole.items() if name not in cpu],
         "speech": speech.values(),
     }
     LOCK.write_text(_HEAD + "".join(f"# section: {name}\n{''.join(lines)}" for name, lines in parts.items()), "utf-8")

@@ -51,10 +51,11 @@ _WRONG_PRODUCT = (
     "Transcripts may be wrong: set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the server's environment if the processor "
     "has AMX, or else DTYPE=float32 with QUANTIZE=none, and report it with this line"
 )
-_FOR_QWEN = {"torch", "transformers", "qwen-asr"}
+_FOR_QWEN = {"tokenizers", "openvino", "qwen-asr"}
+_FOR_TORCH = {"torch", "transformers"}
 # The instruction sets that decide the engine's speed, newest first, by the kernel's names.
 _CPU_FLAGS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
-_LIBRARIES = ("torch", "transformers", "qwen-asr", "onnxruntime", "av")
+_LIBRARIES = ("openvino", "tokenizers", "qwen-asr", "torch", "transformers", "onnxruntime", "av")
 
 
 class Mark(StrEnum):
@@ -173,16 +174,17 @@ def _software() -> Findings:
         if version:
             yield Finding(Mark.OK, name, version)
         elif name in _FOR_QWEN:
-            yield Finding(Mark.OFF, name, "not installed; only Qwen3-ASR needs it: pip install -r requirements.txt")
+            yield Finding(Mark.OFF, name, "not installed; only Qwen3-ASR needs it: make serve")
+        elif name in _FOR_TORCH:
+            yield Finding(Mark.OFF, name, "not installed; GPUs need it: pip install -r requirements.txt")
         else:
             yield Finding(Mark.FAIL, name, "missing: pip install .")
     probed = capabilities.probe()
     if probed.gpu and not probed.torch_cuda:
-        yield Finding(
-            Mark.NOTE,
-            "torch",
-            f"a {probed.gpus.build} build, not for this GPU: install one of CUDA, and pip install '.[gpu]'",
+        found = (
+            f"a {probed.gpus.build} build, not for this GPU" if probed.torch else "not installed, the GPU is not used"
         )
+        yield Finding(Mark.NOTE, "torch", f"{found}: install a build for CUDA, and pip install '.[gpu]'")
     try:
         yield Finding(Mark.OK, "ffmpeg", f"{ffmpeg_version()}, bundled with av")
     except ImportError as error:

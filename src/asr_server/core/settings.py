@@ -66,7 +66,7 @@ class EngineSettings(BaseModel):
     )
     runtime: ModelLibrary = Field(
         ModelLibrary.AUTO,
-        description="Library that the language model computes in: `openvino`, on CPUs, or `torch`. auto: `openvino` on "
+        description="Library that Qwen3-ASR computes in: `openvino`, on CPUs, or `torch`. auto: `openvino` on "
         "a CPU where it is installed.",
     )
     quantize: Quantization = Field(

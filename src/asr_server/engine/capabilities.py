@@ -24,7 +24,8 @@ class Capabilities:
 
     gpu: bool  # there is a driver for a GPU
     torch_cuda: bool  # the installed torch is a build for such a GPU
-    qwen: bool = True  # the packages of the Qwen engine are installed
+    qwen: bool = True  # the packages of the Qwen engine are installed, in one of its libraries
+    torch: bool = True  # torch and what the Qwen engine needs beside it are installed
     packages: frozenset[str] = frozenset()  # those of `OPTIONAL` that are installed
     gpus: Gpus = NO_GPU  # what is known of driver, cards and torch
     cpu_flags: frozenset[str] = frozenset()  # the processor's instruction sets by the kernel's names
@@ -36,11 +37,13 @@ class Capabilities:
 def probe() -> Capabilities:
     """Look at the driver's files and at the metadata of the installed packages."""
     gpus = gpu.probe()
+    torch = all(_version(name) for name in ("torch", "transformers"))
     return Capabilities(
         gpu=gpus.driver is not gpu.Driver.NONE,
         torch_cuda=gpus.build_fits,
         gpus=gpus,
-        qwen=all(_version(name) for name in ("torch", "transformers", "qwen-asr")),
+        qwen=all(_version(name) for name in ("qwen-asr", "tokenizers")) and bool(torch or _version("openvino")),
+        torch=torch,
         packages=frozenset(name for name in OPTIONAL if _version(name)),
         cpu_flags=cpu.flags(),
         cpu=cpu.share(),

@@ -32,7 +32,10 @@ def device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tup
     """Return the device by torch's name, and why."""
     gpus = capabilities.gpus
     problems = ["no NVIDIA or AMD driver found"] * (not capabilities.gpu)
-    problems += [f"the installed torch is a {gpus.build} build"] * (not capabilities.torch_cuda)
+    if not capabilities.torch:
+        problems.append("torch is not installed")
+    elif not capabilities.torch_cuda:
+        problems.append(f"the installed torch is a {gpus.build} build")
     problem = ", and ".join(problems)
     if wanted == "cpu" or (wanted == "auto" and problem):
         return "cpu", problem if wanted == "auto" else AS_SET
@@ -69,7 +72,7 @@ def _gpu_dtype(gpus: gpu.Gpus) -> tuple[str, str]:
 
 
 def runtime(wanted: ModelLibrary, device: str, dtype: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
-    """Choose the library that the language model computes in."""
+    """Choose the library that the model computes in."""
     problem = ""
     if device != "cpu":
         problem = "the GPU's kernels are in it"
@@ -80,6 +83,9 @@ def runtime(wanted: ModelLibrary, device: str, dtype: str, capabilities: Capabil
     if wanted is ModelLibrary.OPENVINO and problem:
         conflicts.append(f"RUNTIME=openvino: {'it is for CPUs' if device != 'cpu' else problem}; unset it.")
     if wanted is ModelLibrary.TORCH or problem:
+        if capabilities.qwen and not capabilities.torch:
+            needed = problem or f"RUNTIME={TORCH}"
+            conflicts.append(f"torch is needed ({needed}) and not installed: pip install -r requirements.txt.")
         return Option("runtime", True, TORCH, problem or AS_SET)
     return Option("runtime", True, OPENVINO, _RUNTIME_REASON)
 

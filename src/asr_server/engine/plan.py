@@ -14,7 +14,7 @@ from asr_server.core.setting_types import Dtype
 from asr_server.core.settings import Settings
 from asr_server.engine import machine_options, model_options
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.feature import Asked, Feature, ModelFeature, Placement, Plan, SharedModel
+from asr_server.engine.feature import OPENVINO, Asked, Feature, ModelFeature, Placement, Plan, SharedModel
 from asr_server.engine.protocol import DEFAULT_TRAITS, Option
 from asr_server.engine.qwen_asr.checkpoint import DEMO, is_hub_id
 
@@ -36,11 +36,13 @@ _MAX_BATCH = {"cpu": 8, "cuda": 32}
 
 # flash-attention's kernels take no mask per row, which slots at their own length need.
 _ATTENTION_REASON = "torch's own kernels; 8 s encoder windows are rows of a batch, so no backend can skip a mask"
+_PAGED_REASON = "keys and values in pages of 32 tokens; 8 s encoder windows are rows of a batch"
 
 ALIGNER_WHEN = "loaded for the first word times, unloaded when idle"
 _BATCHING_REASON = "most spans that share one decode step; memory may allow fewer, see slots"
 ONLY_DTYPE = Dtype.FLOAT32.value, "the only one of this engine"
 _ATTENTION = Option("attention", True, "sdpa", _ATTENTION_REASON)
+_PAGED_ATTENTION = Option("attention", True, "paged", _PAGED_REASON)
 
 _FAKE_REASON = f"MODEL_ID={FAKE}: answers are scripted and no model runs; for tests only"
 
@@ -184,7 +186,7 @@ def _torch_options(asked: Asked, device: str, quantize: Option, conflicts: list[
     settings, capabilities = asked.settings, asked.capabilities
     graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, conflicts)
     compiled = machine_options.torch_compile(settings.use_torch_compile, device, runtime, capabilities, conflicts)
-    options = [_ATTENTION, graphs, compiled]
+    options = [_PAGED_ATTENTION if runtime == OPENVINO else _ATTENTION, graphs, compiled]
     for encoders in (feature.encoders for feature in asked.features if feature.encoders is not None):
         added, refused = encoders.resolve(asked, device if runtime else "")
         options += added

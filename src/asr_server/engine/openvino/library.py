@@ -36,9 +36,12 @@ class NumberFormats:
     bfloat16: bool  # of activations, where the matrices are not in 8 bits
     threads: int  # 0 leaves the number to the library
 
-    def compiled(self, graph: ov.Model) -> ov.CompiledModel:
-        """Compile a graph for this processor."""
-        kind = ov.Type.bf16 if self.bfloat16 and not self.eight_bits else ov.Type.f32
+    def compiled(self, graph: ov.Model, *, convolves: bool = False) -> ov.CompiledModel:
+        """Compile a graph for this processor.
+
+        `convolves`: most of its work is not in matrices, so that activations in bfloat16 pay where those are in 8 bits.
+        """
+        kind = ov.Type.bf16 if self.bfloat16 and (convolves or not self.eight_bits) else ov.Type.f32
         chosen = {
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": kind,

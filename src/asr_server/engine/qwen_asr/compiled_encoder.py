@@ -28,7 +28,7 @@ class CompiledEncoder(Encoder):
         self, n_window: int, n_window_infer: int, weights: EncoderWeights, matrix: Matrix, formats: NumberFormats
     ) -> None:
         super().__init__(n_window, n_window_infer)
-        self._pieces = formats.compiled(encoder_graph.pieces(weights, matrix)).create_infer_request()
+        self._pieces = formats.compiled(encoder_graph.pieces(weights, matrix), convolves=True).create_infer_request()
         self._windows = formats.compiled(encoder_graph.windows(weights, matrix)).create_infer_request()
         self._matrix = matrix  # whose memory the graphs read
         self._positions = weights.positions(self.piece_tokens)

@@ -1,4 +1,4 @@
-"""The choice of the encoder: torch's, one from a file, or a causal one. Loads nothing.
+"""The choice of the encoder: the engine's own, one from a file, or a causal one. Loads nothing.
 
 What only the files of the checkpoint can tell is checked when it is loaded.
 """
@@ -22,7 +22,7 @@ CAUSAL_KEY = "causal_left_tokens"
 _FILE_REASON = "compared with torch's encoder when the model is loaded"
 # Measured on the 0.6B's shape, a partial each second of an utterance of 20 s, two cores (2026-11-23).
 _CAUSAL_REASON = "live audio is encoded once: a fifth of the frames, and a partial takes half of the processor's time"
-_TORCH = "not set; the encoder runs in torch"
+_OWN = "not set; the engine's own encoder is used"
 _NOT_TUNED = "not set; for checkpoints tuned for it, which the released ones are not"
 
 
@@ -37,6 +37,10 @@ def resolve(asked: Asked, device: str) -> tuple[tuple[Option, ...], list[str]]:
     named = [name for name, value in wanted.items() if value]
     if not torch:
         conflicts += (f"{name} is for Qwen3-ASR, and MODEL_ID={settings.model_id} is none: unset it." for name in named)
+    elif named and not capabilities.torch:
+        conflicts.append(
+            f"{named[0]} needs torch, which is not installed: pip install -r requirements.txt, or unset it."
+        )
     elif len(named) > 1:
         conflicts.append(f"{' and '.join(named)} exclude each other: each is another encoder. Set one.")
     for name in ("ONNX_ENCODER_PATH", "TRT_ENCODER_PATH"):
@@ -50,8 +54,8 @@ def resolve(asked: Asked, device: str) -> tuple[tuple[Option, ...], list[str]]:
     if settings.trt_encoder_path:
         conflicts += _tensorrt_conflicts(gpu, capabilities)
     options = (
-        _option("onnx_encoder_path", settings.onnx_encoder_path, _FILE_REASON, _TORCH),
-        _option("trt_encoder_path", settings.trt_encoder_path, _FILE_REASON, _TORCH),
+        _option("onnx_encoder_path", settings.onnx_encoder_path, _FILE_REASON, _OWN),
+        _option("trt_encoder_path", settings.trt_encoder_path, _FILE_REASON, _OWN),
         _option("use_causal_encoder", wanted["USE_CAUSAL_ENCODER"], _CAUSAL_REASON, _NOT_TUNED),
     )
     return options, conflicts
