@@ -390,3 +390,37 @@ def test_no_time_limit_passes_while_the_aligner_is_fetched(transcriber, words, c
     engine.admit(1, _item())
     assert isinstance(_ended(engine, 10_000)[1], RowDone)
     assert (clock.now_s, limits.now_s()) == (400.0, before_s)
+
+
+def test_rows_go_on_between_the_parts_of_a_pass(clock):
+    """Live work waits for one part, not for the pass; the times come with the last part."""
+    transcriber, words = Transcriber(clock), Words(clock)
+    words.parts, words.pass_s, transcriber.step_s = 5, 5.0, 1.0
+    engine = AligningEngine(transcriber, words, pass_tokens=100, idle_timeout_s=0, clock=clock)
+    engine.load()
+    engine.admit(1, SPOKEN)
+    engine.admit(2, AlignItem(AUDIO, "7", "English"))
+    steps, done = [], False
+    for _ in range(40):
+        before_s, outcomes = clock.now_s, list(engine.step())
+        steps.append(clock.now_s - before_s)
+        done = done or any(isinstance(one, RowDone) and one.key == 2 for one in outcomes)
+    assert done
+    assert words.passes == [["7"]]
+    assert max(steps) == 2.0
+
+
+def test_who_leaves_during_a_pass_gets_nothing_and_the_others_theirs(clock):
+    """The pass goes on for those who wait."""
+    words = Words(clock)
+    words.parts = 3
+    engine = AligningEngine(Transcriber(clock), words, pass_tokens=100, idle_timeout_s=0, clock=clock)
+    engine.load()
+    words.loaded = True
+    for key in (1, 2):
+        engine.admit(key, AlignItem(AUDIO, "7", "English"))
+    outcomes = list(engine.step())
+    engine.drop(1)
+    for _ in range(3):
+        outcomes += engine.step()
+    assert [(type(one), one.key) for one in outcomes] == [(RowDone, 2)]

@@ -7,6 +7,7 @@ arrays of bfloat16, and copies.
 from __future__ import annotations
 
 import json
+import mmap
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -55,11 +56,18 @@ class StoredWeights(Mapping[str, Weight]):
     def __init__(self, directory: Path, renamed: Mapping[str, str] | None = None) -> None:
         """Raises `OSError`, or `ValueError` where a file is damaged."""
         self._found: dict[str, Weight] = {}
-        for file in sorted(directory.glob("*.safetensors")):
-            for name, weight in _mapped(file):
+        self._files = [_File(file) for file in sorted(directory.glob("*.safetensors"))]
+        for file in self._files:
+            for name, weight in file.weights():
                 for pattern, replacement in (renamed or {}).items():
                     name = re.sub(pattern, replacement, name)
                 self._found[name] = weight
+
+    def release(self) -> None:
+        """Give the memory back into which files were read; what is used again is read again, mostly from the system's
+        cache of files."""
+        for file in self._files:
+            file.mapped.madvise(mmap.MADV_DONTNEED)
 
     def __getitem__(self, name: str) -> Weight:
         return self._found[name]
@@ -71,25 +79,29 @@ class StoredWeights(Mapping[str, Weight]):
         return len(self._found)
 
 
-def _mapped(file: Path) -> Iterator[tuple[str, Weight]]:
-    size = file.stat().st_size
-    with file.open("rb") as source:
-        length = int.from_bytes(source.read(_LENGTH), "little")
-        if not 0 < length <= min(_LONGEST_HEADER, size - _LENGTH):
-            raise ValueError(f"{file.name} is damaged")
-        header = json.loads(source.read(length))
-    begins = _LENGTH + length
-    # Private: libraries ask for memory that may be written, and nobody writes.
-    numbers = np.memmap(file, np.uint8, "c", begins) if size > begins else np.zeros(0, np.uint8)
-    for name, about in header.items():
-        if name == "__metadata__":
-            continue
-        kind, (begin, end) = _FORMATS.get(about["dtype"]), about["data_offsets"]
-        if kind is None:
-            continue  # nothing that a model here computes with
-        count = int(np.prod(about["shape"], dtype=np.int64))
-        if not 0 <= begin <= end <= len(numbers) or end - begin != count * np.dtype(kind).itemsize:
-            raise ValueError(f"{file.name} is damaged")
-        # A plain array over the same memory, which it keeps mapped.
-        array = np.frombuffer(numbers, kind, count, begin).reshape(about["shape"])
-        yield name, Weight(array, about["dtype"])
+class _File:
+    """A mapped file of weights."""
+
+    def __init__(self, file: Path) -> None:
+        with file.open("rb") as source:
+            size = file.stat().st_size
+            length = int.from_bytes(source.read(_LENGTH), "little")
+            if not 0 < length <= min(_LONGEST_HEADER, size - _LENGTH):
+                raise ValueError(f"{file.name} is damaged")
+            self._header = json.loads(source.read(length))
+            # Private: libraries ask for memory that may be written, and nobody writes.
+            self.mapped = mmap.mmap(source.fileno(), 0, access=mmap.ACCESS_COPY)
+        self._name, self._begins, self._size = file.name, _LENGTH + length, size
+
+    def weights(self) -> Iterator[tuple[str, Weight]]:
+        """Yield names and arrays. Raises `ValueError` where they lie outside of the file."""
+        for name, about in self._header.items():
+            if name == "__metadata__" or about["dtype"] not in _FORMATS:
+                continue  # nothing that a model here computes with
+            kind, (begin, end) = _FORMATS[about["dtype"]], about["data_offsets"]
+            count = int(np.prod(about["shape"], dtype=np.int64))
+            room = self._size - self._begins
+            if not 0 <= begin <= end <= room or end - begin != count * np.dtype(kind).itemsize:
+                raise ValueError(f"{self._name} is damaged")
+            array = np.frombuffer(self.mapped, kind, count, self._begins + begin).reshape(about["shape"])
+            yield name, Weight(array, about["dtype"])

@@ -123,6 +123,11 @@ class CompiledText:
         self._inputs = {one.get_any_name(): one for one in self._compiled.inputs}
 
     @property
+    def mapped(self) -> dict[int, int]:
+        """Return the bytes of the weights that are read from their files at each pass, by their addresses."""
+        return {one.numbers.ctypes.data: one.numbers.nbytes for one in (self._table, self._head)}
+
+    @property
     def vocabulary(self) -> int:
         """Return how many logits there are for a token."""
         return self._head.shape[0]

@@ -10,6 +10,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,15 @@ _ABOUT, _WEIGHTS = "about.json", "weights.safetensors"
 Integers = tuple[NDArray[np.int8], NDArray[np.float32]]
 # Matrices by their names, and facts about them that JSON can hold.
 Made = tuple[dict[str, Integers], dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Kept:
+    """Matrices of a checkpoint, mapped from disk where they are kept there."""
+
+    matrices: dict[str, Integers]  # by their names
+    facts: dict[str, Any]
+    release: Callable[[], None] = lambda: None  # gives memory back into which the file was read; see `StoredWeights`
 
 
 def integers(weights: Sequence[Weight]) -> Integers:
@@ -72,14 +82,14 @@ def key(checkpoint: Path) -> str:
     return hashlib.sha256(json.dumps([_VERSION, known]).encode()).hexdigest()[:32]
 
 
-def kept(state_dir: Path | None, checkpoint: Path, make: Callable[[], Made]) -> Made:
+def kept(state_dir: Path | None, checkpoint: Path, make: Callable[[], Made]) -> Kept:
     """Return the matrices of a checkpoint from disk, mapped; where they are missing or damaged they are made, and
     written in place of those of its earlier weights.
 
     A disk that cannot be written is told in the log, and the matrices are those in memory.
     """
     if state_dir is None:
-        return make()
+        return Kept(*make())
     folder, name = state_dir.expanduser() / FOLDER, key(checkpoint)
     if (found := _read(folder / name)) is not None:
         return found
@@ -88,20 +98,20 @@ def kept(state_dir: Path | None, checkpoint: Path, make: Callable[[], Made]) -> 
         _write(folder / name, str(checkpoint), *made)
     except (OSError, SafetensorError) as error:
         logger.warning("Weights in 8 bits are not kept: the next load makes them again.", reason=str(error))
-        return made
-    return _read(folder / name) or made
+        return Kept(*made)
+    return _read(folder / name) or Kept(*made)
 
 
-def _read(folder: Path) -> Made | None:
+def _read(folder: Path) -> Kept | None:
     """Return matrices whose file has its checksum, None for any other."""
     try:
         about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
         if about["checksum"] != _checksum(folder / _WEIGHTS):
             logger.warning("Weights in 8 bits on disk are damaged and are made again.", folder=str(folder))
             return None
-        kept = StoredWeights(folder)
-        found = {name: (kept[name].numbers, kept[f"{name}.scale"].numbers) for name in about["names"]}
-        return found, about["facts"]
+        stored = StoredWeights(folder)
+        found = {name: (stored[name].numbers, stored[f"{name}.scale"].numbers) for name in about["names"]}
+        return Kept(found, about["facts"], stored.release)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:

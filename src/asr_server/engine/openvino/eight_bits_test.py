@@ -57,8 +57,8 @@ def test_a_second_load_makes_nothing(tmp_path, checkpoint, made):
     """The second load reads what the first one has written, with its facts."""
     first, second = (eight_bits.kept(tmp_path, checkpoint, made) for _ in range(2))
     assert made.calls == [1]
-    assert _same(second[0], first[0])
-    assert first[1] == second[1] == {"matrices": 2}
+    assert _same(second.matrices, first.matrices)
+    assert first.facts == second.facts == {"matrices": 2}
     assert [file.name for file in (tmp_path / eight_bits.FOLDER).iterdir()] == [eight_bits.key(checkpoint)]
 
 
@@ -81,7 +81,7 @@ def test_damaged_files_are_made_again(tmp_path, checkpoint, made, damage):
         about.write_text(json.dumps({"names": ["0", "1"], "facts": {}}))
     else:
         about.write_text("" if damage == "empty" else "{")
-    found, _ = eight_bits.kept(tmp_path, checkpoint, made)
+    found = eight_bits.kept(tmp_path, checkpoint, made).matrices
     assert len(made.calls) == 3
     assert _same(found, expected)
     eight_bits.kept(tmp_path, checkpoint, made)
@@ -110,9 +110,9 @@ def test_a_disk_that_cannot_be_written_costs_the_next_load_its_time(tmp_path, ch
     log = []
     monkeypatch.setattr(eight_bits.logger, "warning", lambda text, **_: log.append(text))
     (tmp_path / eight_bits.FOLDER).write_text("a file where the folder should be")
-    found, facts = eight_bits.kept(tmp_path, checkpoint, made)
-    assert set(found) == {"0", "1"}
-    assert facts == {"matrices": 2}
+    found = eight_bits.kept(tmp_path, checkpoint, made)
+    assert set(found.matrices) == {"0", "1"}
+    assert found.facts == {"matrices": 2}
     assert any("are not kept" in line for line in log)
 
 

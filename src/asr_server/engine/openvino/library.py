@@ -13,7 +13,7 @@ from openvino import opset13 as ops
 
 from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.openvino import eight_bits
-from asr_server.engine.openvino.eight_bits import Integers
+from asr_server.engine.openvino.eight_bits import Integers, Kept
 from asr_server.engine.openvino.text_graph import Matrix, Parts, own_format
 from asr_server.engine.protocol import Option
 from asr_server.engine.weights import Floats, StoredWeights, Weight
@@ -60,7 +60,7 @@ class Matrices:
 
     matrix: Matrix
     options: tuple[Option, ...]  # what is known of matrices in 8 bits, as an option of the plan
-    kept: dict[str, Integers]  # those in 8 bits
+    kept: Kept  # those in 8 bits
 
 
 def matrices(
@@ -84,7 +84,7 @@ def matrices(
         return [weights[one] for one in parts[name]]
 
     if not formats.eight_bits:
-        return Matrices(lambda name: own_format(given(name)), (), {})
+        return Matrices(lambda name: own_format(given(name)), (), Kept({}, {}))
 
     def make() -> eight_bits.Made:
         converted, largest = dict[str, Integers](), 0.0
@@ -92,12 +92,15 @@ def matrices(
             on_progress()
             converted[name] = eight_bits.integers(given(name))
             largest = max(largest, _difference(formats, given(name)[0], converted[name]))
+            weights.release()
         return converted, {"matrices": len(converted), "largest_difference": largest}
 
-    kept, facts = eight_bits.kept(state_dir, directory, make)
-    count, largest = facts["matrices"], facts["largest_difference"]
+    kept = eight_bits.kept(state_dir, directory, make)
+    count, largest = kept.facts["matrices"], kept.facts["largest_difference"]
     reason = f"the outputs of {count} layers differ by at most {largest:.1%} from those of the layers they replace"
-    return Matrices(lambda name: eight_bits.node(kept[name]), (Option("quantize", True, "int8", reason),), kept)
+    return Matrices(
+        lambda name: eight_bits.node(kept.matrices[name]), (Option("quantize", True, "int8", reason),), kept
+    )
 
 
 def _difference(formats: NumberFormats, weight: Weight, made: Integers) -> float:

@@ -43,11 +43,10 @@ def load(directory: Path, plan: Plan, on_progress: Callable[[], None]) -> Loaded
     assert loaded is not None
     item_bytes = _EIGHT_BITS if formats.eight_bits else _FLOAT32
     limits = Limits(plan.max_batch, plan.kv_budget_mb, aligner_bytes(plan, item_bytes), plan.shares)
-    held = {array.ctypes.data: array.nbytes for pair in made.kept.values() for array in pair}
-    capacity = plan_capacity(plan.device, text.page_bytes // PAGE, limits, held)
+    capacity = plan_capacity(plan.device, text.page_bytes // PAGE, limits, text.mapped)
     capacity = replace(capacity, rows_bytes=capacity.rows_bytes // text.page_bytes * text.page_bytes)
     decoder = CompiledDecoder(text, found.end_ids(), capacity, found.no_speech_id)
-    return LoadedModel(found, loaded, decoder, capacity, (*loaded.options, *made.options))
+    return LoadedModel(found, loaded, decoder, capacity, (*loaded.options, *made.options), release=made.kept.release)
 
 
 def graphs(
@@ -69,10 +68,9 @@ def graphs(
     on_progress()
     compiled = CompiledText(text, made.matrix, formats)
     on_progress()
-    if not with_encoder:
-        return compiled, None, made
-    sizes = int(audio["n_window"]), int(audio["n_window_infer"])
-    return compiled, CompiledEncoder(*sizes, encoder, made.matrix, formats), made
+    windows = int(audio["n_window"]), int(audio["n_window_infer"])
+    heard = CompiledEncoder(*windows, encoder, made.matrix, formats) if with_encoder else None
+    return compiled, heard, made
 
 
 def _of_feature(plan: Plan, directory: Path) -> LoadedEncoder | None:

@@ -90,6 +90,8 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         """See `RowEngine.load`."""
         self._answered, self._overflows = False, 0
         super().load()
+        assert self._runtime is not None
+        self._runtime.release()
 
     def drop(self, key: int) -> None:
         """Forget a row at once; with the last one, weights of a format that is of no use."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,8 @@ class LoadedModel:
     capacity: memory.Capacity
     options: tuple[Option, ...] = ()  # those of the plan with what loading has told
     recorders: tuple[Recorder, ...] = ()  # as in `RowRuntime`
+    # gives back what the first passes have read and made their own copy of
+    release: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,7 +64,7 @@ class Runtime(RowRuntime[Prepared, AnswerRow]):
         self._positions = files.positions
         self.prompts = prompt.PromptBuilder(files.tokenizer, files.template(), files.audio_id)
         self.answers = answer.AnswerReader(files.tokenizer)
-        self._options = model.options
+        self._options, self.release = model.options, model.release
         super().__init__(model.decoder, model.capacity, (self._encoder, model.decoder.model), model.recorders)
         self.prefix_cache = PrefixCache(limit_bytes=model.capacity.prefix_cache_bytes)
         self._audio = model.encoder.audio(self._encoder.log_mel(files.mel), self.prefix_cache)

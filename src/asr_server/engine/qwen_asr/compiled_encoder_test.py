@@ -1,0 +1,133 @@
+"""The encoder and the aligner as compiled graphs, against torch; and a process that has no torch."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+from asr_server import demo
+from asr_server.engine.conftest import aligned
+from asr_server.engine.feature import OPENVINO, TORCH, Plan
+from asr_server.engine.openvino.library import NumberFormats
+from asr_server.engine.protocol import AlignItem
+from asr_server.engine.qwen_asr import compiled_model, files, loading
+from asr_server.engine.qwen_asr.aligner import QwenAligner
+from asr_server.engine.qwen_asr.encoder import WindowedEncoder
+from asr_server.engine.qwen_asr.frontend import LogMel
+
+pytestmark = pytest.mark.torch
+
+# A piece is 100 frames of 160 samples, a window 800.
+SAMPLES = (100, 9_000, 16_000, 16_159, 20_000, 128_000, 128_160, 260_077)
+
+
+@pytest.fixture(scope="module", params=["demo", "released"])
+def directory(request):
+    return demo.checkpoint_path() if request.param == "demo" else request.getfixturevalue("released_checkpoint")
+
+
+def _embeddings(encoder, mel, recordings):
+    windows = [window for audio in recordings for window in encoder.windows(mel(audio))]
+    with torch.inference_mode():
+        return [np.asarray(own) for own in encoder(windows)]
+
+
+def test_embeddings_are_those_of_torch(directory):
+    """Clips that are shorter than a piece, whole pieces and windows, and several clips at once."""
+    found = files.read(directory)
+    _, compiled, _ = compiled_model.graphs(found, NumberFormats(False, False, 0), None, lambda: None)
+    exact = WindowedEncoder(loading.load(directory, device="cpu", dtype=torch.float32).tower)
+    chance, mel = np.random.default_rng(1), LogMel(found.mel)
+    recordings = [chance.normal(0, 0.1, samples).astype(np.float32) for samples in SAMPLES]
+    for some in (*([one] for one in recordings), recordings):
+        for got, own in zip(_embeddings(compiled, mel, some), _embeddings(exact, mel, some), strict=True):
+            np.testing.assert_allclose(got, own, atol=1e-3, rtol=1e-3)
+
+
+def _aligner(runtime=OPENVINO, **values):
+    aligner = QwenAligner(Plan("qwen", "demo", "cpu", "float32", 4, 0, (), "demo", runtime=runtime, **values))
+    aligner.locate()
+    aligner.load()
+    return aligner
+
+
+@pytest.fixture(scope="module")
+def items(clips):
+    return [AlignItem(clip, demo.sample().text, "English") for clip in clips[:4]]
+
+
+def test_times_in_float32_are_those_of_torch(items):
+    """Of clips of several windows too, alone and together."""
+    ours, theirs = _aligner(), _aligner(TORCH)
+    expected = aligned(theirs, items)
+    assert aligned(ours, items) == expected
+    assert aligned(ours, items[2:3]) == expected[2:3]
+
+
+def test_times_in_eight_bits_are_near(items):
+    """No word of a recording that says the text moves by more than two slots."""
+    (found,), (exact,) = (aligned(_aligner(quantize=bits), items[:1]) for bits in ("int8", ""))
+    off = [abs(a.start_ms - b.start_ms) for a, b in zip(found.pieces, exact.pieces, strict=True)]
+    assert max(off) <= 160
+
+
+def test_a_long_item_is_aligned_in_parts(items, monkeypatch):
+    """A part is as many tokens as take 0.2 s; other passes of the same aligner may be made between two parts."""
+    aligner = _aligner()
+    expected = aligned(aligner, items)
+    monkeypatch.setattr(aligner._runtime._model._policy, "tokens", lambda limit_s: 32)
+    one, other = aligner.align(items), aligner.align(items[1:2])
+    results = [next(one), next(other)]
+    for _ in range(200):
+        results += [next(one, None), next(other, None)]
+    whole, alone = sorted((found for found in results if found), key=len, reverse=True)
+    assert (whole, alone) == (expected, expected[1:2])
+    assert sum(found is None for found in results[:40]) > 20
+
+
+PROGRAM = """
+import json, sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("torch", "transformers"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Absent())
+import numpy as np
+from asr_server import demo
+from asr_server.engine.feature import OPENVINO, Plan
+from asr_server.engine.protocol import AlignItem, Utterance
+from asr_server.engine.qwen_asr.aligner import QwenAligner
+from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.schedule.ports import RowDone
+audio = np.frombuffer(demo.sample().recording.read_bytes()[44:], np.int16).astype(np.float32) / 32768
+plan = Plan("qwen", "demo", "cpu", "float32", 4, 0, (), "demo", runtime=OPENVINO, quantize=sys.argv[1])
+engine = QwenEngine(plan)
+engine.load()
+engine.admit(0, Utterance(audio))
+found = None
+while found is None:
+    found = next((one.value for one in engine.step() if isinstance(one, RowDone)), None)
+aligner = QwenAligner(plan)
+aligner.locate()
+aligner.load()
+*_, ((alignment),) = aligner.align([AlignItem(audio, found.text, "English")])
+engine.unload()
+aligner.unload()
+print(json.dumps([found.text, [piece.text for piece in alignment.pieces]]))
+"""
+
+
+@pytest.mark.parametrize("quantize", ["", "int8"])
+def test_nothing_needs_torch(quantize):
+    """A process without torch and transformers loads, transcribes, aligns and unloads."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, quantize], capture_output=True, text=True, check=True, timeout=110
+    )
+    text, words = json.loads(done.stdout)
+    assert text == demo.sample().text
+    assert words == text.split()

@@ -1,0 +1,82 @@
+"""The tokenizer and the chat template, against the SDK's processor."""
+
+import json
+import shutil
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server import demo
+from asr_server.engine.qwen_asr.sdk import Qwen3ASRProcessor
+from asr_server.engine.qwen_asr.tokenizer import ChatTemplate, TextTokenizer
+
+pytestmark = pytest.mark.torch
+
+# Letters of both cases, digits, blanks and line ends, marks that join letters, and tokens' own names.
+TEXTS = st.lists(st.one_of(st.text(max_size=6), st.sampled_from(["<asr_text>", "<|im_end|>", "don't", " 1234", "é"])))
+
+
+@pytest.fixture(scope="module", params=["demo", "aligner", "released"])
+def directory(request):
+    if request.param == "released":
+        return request.getfixturevalue("released_checkpoint")
+    return demo.checkpoint_path() if request.param == "demo" else demo.aligner_path()
+
+
+def _processor(directory):
+    return Qwen3ASRProcessor.from_pretrained(directory, fix_mistral_regex=True, local_files_only=True)
+
+
+@pytest.fixture(scope="module")
+def both(directory):
+    return TextTokenizer.load(directory), _processor(directory).tokenizer
+
+
+def _description(tokenizer):
+    return json.loads(tokenizer.to_str())
+
+
+def test_it_is_the_sdks(both):
+    """Vocabulary, merges, division of text, added tokens and their flags are equal."""
+    ours, theirs = both
+    assert _description(ours._library) == _description(theirs.backend_tokenizer)
+    assert ours.added == {token.content: token.special for token in theirs.added_tokens_decoder.values()}
+
+
+@given(TEXTS)
+def test_ids_and_text_are_the_sdks(both, parts):
+    """Both ways, for any text."""
+    ours, theirs = both
+    text = "".join(parts)
+    ids = ours.ids(text)
+    assert list(ids) == theirs(text).input_ids
+    assert ours.text(ids) == theirs.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    assert [ours.token(number) for number in ids] == theirs.convert_ids_to_tokens(ids)
+
+
+@pytest.mark.parametrize("version", ["4.56.0", "4.57.2", "4.57.3", "4.57.6", "5.0.0", None])
+def test_text_is_divided_as_the_sdk_does_for_that_version(released_checkpoint, tmp_path, version):
+    """transformers chooses by the version that has written a checkpoint."""
+    copy = tmp_path / "checkpoint"
+    shutil.copytree(released_checkpoint, copy, ignore=shutil.ignore_patterns("*.safetensors"))
+    config = json.loads((copy / "config.json").read_text())
+    (copy / "config.json").write_text(json.dumps({**config, "transformers_version": version}))
+    assert (
+        _description(TextTokenizer.load(copy)._library)["pre_tokenizer"]
+        == _description(_processor(copy).tokenizer.backend_tokenizer)["pre_tokenizer"]
+    )
+
+
+@pytest.mark.parametrize("context", ["", "kitchen {{ 1 }} \n"])
+def test_prompts_are_rendered_as_the_sdk_renders_them(directory, context):
+    """The template is the checkpoint's, and a context is never a template."""
+    messages = [{"role": "system", "content": context}, {"role": "user", "content": [{"type": "audio", "audio": ""}]}]
+    theirs = _processor(directory).apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
+    assert ChatTemplate.load(directory).render(messages) == theirs
+
+
+def test_a_template_cannot_reach_the_process():
+    """The file is of the checkpoint, and need not be of a friend."""
+    with pytest.raises(Exception, match=r"unsafe|undefined"):
+        ChatTemplate("{{ ''.__class__.__mro__[1].__subclasses__() }}").render([])
