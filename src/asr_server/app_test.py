@@ -93,7 +93,7 @@ def _raise(fault):
 
 @pytest.mark.torch
 async def test_a_pass_shows_that_it_moves_to_whoever_asks_whether_the_engine_lives(monkeypatch):
-    """The layers of the model beat the heart that `/livez` listens to: three a pass, beside a turn's own ticks."""
+    """Each pass of the model beats the heart that `/livez` listens to, beside a turn's own three or four ticks."""
     ticks = []
     tick = Heartbeat.tick
     monkeypatch.setattr(Heartbeat, "tick", lambda heartbeat: (ticks.append(heartbeat), tick(heartbeat)))
@@ -105,7 +105,7 @@ async def test_a_pass_shows_that_it_moves_to_whoever_asks_whether_the_engine_liv
         heard = await asyncio.wrap_future(built.thread.submit(job))
     finally:
         await built.close()
-    assert len(ticks) >= 5 * heard.passes
+    assert len(ticks) > 4 * heard.passes
 
 
 @pytest.mark.parametrize(("device", "refused"), [("cpu", True), ("cuda", False)])
