@@ -189,6 +189,7 @@ class EngineInfo:
     kv_cache_mb: int = 0  # what those of rows take
     sessions_mb: int = 0  # what is kept for live sessions
     downloaded_mb: int = 0  # what a download of the model has brought while it is under way
+    converted: float = 0.0  # the share of its weights that a first load has converted, while it goes on
     aligner_id: str = ""
     aligner_state: AlignerState = AlignerState.UNLOADED
     aligner_error: str = ""  # why the aligner could not be loaded, "" when it could or was not asked for

@@ -58,6 +58,7 @@ async def health(request: Request, services: ServicesDep) -> HealthBody:
         model_error=snapshot.load_error,
         model_on_disk=info.model_on_disk,
         downloaded_mb=info.downloaded_mb,
+        converted=info.converted,
         cuda=services.plan.device.startswith("cuda"),
         gpu_name=info.gpu_name,
         gpu_allocated_mb=info.gpu_allocated_mb,

@@ -94,6 +94,9 @@ class HealthBody(BaseModel):
     model_state: Literal["unloaded", "loading", "loaded", "failed"]
     models: list[ModelStateBody] = Field(description="All models; the first is the default, which `model_id` names.")
     downloaded_mb: int = Field(description="MiB that a download of the model under way has brought; otherwise 0.")
+    converted: float = Field(
+        description="Share, 0 to 1, of the weights that a first load on a CPU has converted so far; otherwise 0."
+    )
     model_error: str = Field(description="Why the last load failed; empty when it did not.")
     model_on_disk: bool | None = Field(
         description="False: the first load downloads it. As of the start or the last load; null: not known."

@@ -69,10 +69,12 @@ def matrices(
     formats: NumberFormats,
     directory: Path,
     state_dir: Path | None,
-    on_progress: Callable[[], None],
+    on_progress: Callable[[float], None],
 ) -> Matrices:
-    """Return the matrices of which `parts` names the weights. In 8 bits they are kept in `state_dir`, by `directory`,
-    the checkpoint's. `on_progress` is called while they are made. Raises `ModelUnavailable` where weights are missing.
+    """Return the matrices of which `parts` names the weights.
+
+    In 8 bits they are kept in `state_dir`, by `directory`, the checkpoint's. `on_progress` is called while they are
+    made, with the share that is done. Raises `ModelUnavailable` where weights are missing.
     """
     missing = [name for names in parts.values() for name in names if name not in weights]
     if missing:
@@ -88,8 +90,8 @@ def matrices(
 
     def make() -> eight_bits.Made:
         converted, largest = dict[str, Integers](), 0.0
-        for name in parts:
-            on_progress()
+        for number, name in enumerate(parts):
+            on_progress(number / len(parts))
             converted[name] = eight_bits.integers(given(name))
             largest = max(largest, _difference(formats, given(name)[0], converted[name]))
             weights.release()

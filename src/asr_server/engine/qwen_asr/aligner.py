@@ -72,7 +72,7 @@ class QwenAligner:
         """Load the located checkpoint. Raises `ModelUnavailable` or `EngineOutOfMemory`."""
         assert self._directory is not None, "load() before locate()"
         try:
-            self._runtime = _load(self._directory, self._plan, self._on_load_progress)
+            self._runtime = _load(self._directory, self._plan, lambda share: self._on_load_progress())
         except EngineOutOfMemory as error:
             raise EngineOutOfMemory("No memory is left for the aligner; lower KV_BUDGET_MB or MAX_BATCH.") from error
         self._runtime.report_to(self._on_progress)
@@ -113,7 +113,7 @@ class QwenAligner:
         yield found
 
 
-def _load(directory: Path, plan: Plan, on_progress: Callable[[], None]) -> AlignerRuntime:
+def _load(directory: Path, plan: Plan, on_progress: Callable[[float], None]) -> AlignerRuntime:
     """Load a checked aligner. `on_progress` is called while graphs are made. Raises `ModelUnavailable`,
     `EngineOutOfMemory`."""
     from asr_server.engine.qwen_asr import files

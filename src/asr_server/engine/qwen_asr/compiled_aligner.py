@@ -103,7 +103,7 @@ def _stamps(row: AlignerRow, tokens: int, stamp: int) -> list[int]:
     return [begin + at for at, token in enumerate(row.after) if token == stamp]
 
 
-def load(found: CheckpointFiles, plan: Plan, on_progress: Callable[[], None]) -> CompiledAligner:
+def load(found: CheckpointFiles, plan: Plan, on_progress: Callable[[float], None]) -> CompiledAligner:
     """Compile a checked aligner. Raises what loading raises."""
     formats = NumberFormats(bool(plan.quantize), plan.dtype == Dtype.BFLOAT16, plan.cpu_threads)
     try:

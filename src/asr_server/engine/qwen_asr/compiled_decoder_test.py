@@ -191,3 +191,18 @@ def test_a_load_without_a_state_directory_keeps_nothing(tmp_path, monkeypatch):
     """The matrices are made in memory."""
     monkeypatch.setattr(eight_bits, "_write", None)
     assert _loaded(quantize="int8").loaded
+
+
+def test_a_first_load_tells_how_far_it_is(tmp_path):
+    """`converted` rises to 1 and is 0 once the model is loaded; the next load converts nothing."""
+    shares = []
+    for _ in range(2):
+        plan = Plan("qwen", "demo", "cpu", "float32", 4, 0, (), runtime=OPENVINO, quantize="int8", state_dir=tmp_path)
+        engine, told = QwenEngine(plan), list[float]()
+        engine._on_load_progress = lambda engine=engine, told=told: told.append(engine.info.converted)
+        engine.load()
+        shares.append(told)
+        assert engine.info.converted == 0
+    assert len({share for share in shares[0] if 0 < share < 1}) > 10
+    assert sorted(shares[0][: shares[0].index(1.0)]) == shares[0][: shares[0].index(1.0)]
+    assert not {share for share in shares[1] if 0 < share < 1}

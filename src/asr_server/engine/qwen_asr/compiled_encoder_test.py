@@ -38,7 +38,7 @@ def _embeddings(encoder, mel, recordings):
 def test_embeddings_are_those_of_torch(directory):
     """Clips that are shorter than a piece, whole pieces and windows, and several clips at once."""
     found = files.read(directory)
-    _, compiled, _ = compiled_model.graphs(found, NumberFormats(False, False, 0), None, lambda: None)
+    _, compiled, _ = compiled_model.graphs(found, NumberFormats(False, False, 0), None, lambda share: None)
     exact = WindowedEncoder(loading.load(directory, device="cpu", dtype=torch.float32).tower)
     chance, mel = np.random.default_rng(1), LogMel(found.mel)
     recordings = [chance.normal(0, 0.1, samples).astype(np.float32) for samples in SAMPLES]

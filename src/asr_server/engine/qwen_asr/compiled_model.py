@@ -30,8 +30,9 @@ _TIED = f"{_TEXT}embed_tokens.weight"
 _EIGHT_BITS, _FLOAT32 = 1, 4
 
 
-def load(directory: Path, plan: Plan, on_progress: Callable[[], None]) -> LoadedModel:
-    """Load a checked checkpoint. `on_progress` is called while graphs are made. Raises what loading raises."""
+def load(directory: Path, plan: Plan, on_progress: Callable[[float], None]) -> LoadedModel:
+    """Load a checked checkpoint. `on_progress` is called while graphs are made, with the share of the weights that is
+    converted. Raises what loading raises."""
     found = files.read(directory)
     formats = NumberFormats(bool(plan.quantize), plan.dtype == Dtype.BFLOAT16, plan.cpu_threads)
     other = _of_feature(plan, directory)
@@ -53,7 +54,7 @@ def graphs(
     found: CheckpointFiles,
     formats: NumberFormats,
     state_dir: Path | None,
-    on_progress: Callable[[], None],
+    on_progress: Callable[[float], None],
     *,
     with_encoder: bool = True,
 ) -> tuple[CompiledText, CompiledEncoder | None, Matrices]:
@@ -65,9 +66,9 @@ def graphs(
     encoder = EncoderWeights.of(audio, weights)
     parts = {**text.matrices(), **(encoder.matrices() if with_encoder else {})}
     made = library.matrices(weights, parts, formats, found.directory, state_dir, on_progress)
-    on_progress()
+    on_progress(1.0)
     compiled = CompiledText(text, made.matrix, formats)
-    on_progress()
+    on_progress(1.0)
     windows = int(audio["n_window"]), int(audio["n_window_infer"])
     heard = CompiledEncoder(*windows, encoder, made.matrix, formats) if with_encoder else None
     return compiled, heard, made

@@ -84,7 +84,7 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
         directory = self._locate()
         self._revision = checkpoint.revision_of(directory)
         logger.info("checkpoint", model=self._plan.model_id, revision=self._revision)
-        return partial(_load, directory, self._plan, self._on_load_progress)
+        return partial(_load, directory, self._plan, self._on_conversion)
 
     def load(self) -> None:
         """See `RowEngine.load`."""
@@ -229,13 +229,17 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
             logger.info("downloading the model", model=self._plan.model_id, downloaded_mb=self._info.downloaded_mb)
         self._on_load_progress()
 
+    def _on_conversion(self, share: float) -> None:
+        self._info = replace(self._bare_info(), converted=round(share, 2))
+        self._on_load_progress()
+
     def _publish(self) -> None:
         self._published_s = time.monotonic()
         figures = self._runtime.figures() if self._runtime is not None else {}
         self._info = replace(self._bare_info(), **figures)
 
 
-def _load(directory: Path, plan: Plan, on_progress: Callable[[], None]) -> Runtime:
+def _load(directory: Path, plan: Plan, on_progress: Callable[[float], None]) -> Runtime:
     """Load a checked checkpoint. `on_progress` is called while graphs are made. Raises what loading raises."""
     for feature in plan.features:
         if feature.encoders is not None:

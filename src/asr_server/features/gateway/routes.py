@@ -102,6 +102,7 @@ class GatewayRoutes:
                 for plan in (self._plan, *self._plan.others)
             ],
             downloaded_mb=0,
+            converted=0.0,
             cuda=self._plan.device.startswith("cuda"),
             gpu_name="",
             gpu_allocated_mb=0,
