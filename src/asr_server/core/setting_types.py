@@ -46,4 +46,5 @@ class Quantization(StrEnum):
     AUTO = "auto"
     NONE = "none"
     INT8 = "int8"
+    INT4 = "int4"
     FP8 = "fp8"

@@ -71,7 +71,8 @@ class EngineSettings(BaseModel):
     )
     quantize: Quantization = Field(
         Quantization.AUTO,
-        description="Linear layers in 8 bits: `int8`, `none`, or `auto`: on CPUs.",
+        description="Linear layers in 8 bits: `int8`, `none`, or `auto`: on CPUs. `int4`, on CPUs: those of the "
+        "language model in 4.",
     )
     cpu_threads: int = Field(
         0, ge=0, le=1024, description="Threads that compute; 0: one for each core, within a container's quota."

@@ -186,6 +186,26 @@ def test_number_formats_follow_the_processor(machine, dtype, int8, exact):
     assert exact or "near ties" in _option(resolved, "exact_batching").reason
 
 
+def test_four_bits_are_for_cpus_in_openvino():
+    """Any processor can, and nothing chooses them by itself."""
+    here = replace(NO_GPU, packages=frozenset(("openvino",)))
+    assert plan.resolve(_settings(quantize="int4"), here).quantize == "int4"
+    for machine, values in ((here, {"runtime": "torch"}), (GPU, {"device": "cuda"})):
+        with pytest.raises(plan.PlanError, match=r"QUANTIZE=int4 is not available here: .*(OpenVINO|CPUs)"):
+            plan.resolve(_settings(quantize="int4", **values), machine)
+
+
+def test_torch_is_asked_for_where_it_is_needed_and_not_installed():
+    """On a CPU nothing else needs it; the line says what does."""
+    lean = replace(NO_GPU, packages=frozenset(("openvino",)), torch=False)
+    assert plan.resolve(_settings(), lean).runtime == "openvino"
+    for values, word in (({"runtime": "torch"}, "RUNTIME=torch"), ({"dtype": "float16"}, "float16")):
+        with pytest.raises(plan.PlanError, match=f"torch is needed .*{word}.* not installed"):
+            plan.resolve(_settings(**values), lean)
+    with pytest.raises(plan.PlanError, match="torch is not installed"):
+        plan.resolve(_settings(device="cuda"), replace(lean, gpu=True))
+
+
 def test_number_formats_that_are_set_are_taken():
     """The demonstration model takes them too, which has neither by itself since it would gain nothing."""
     values = {"model_id": "demo", "dtype": "bfloat16", "quantize": "int8"}

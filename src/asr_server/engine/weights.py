@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 _LENGTH = 8
 # The longest header that is read: that of a released checkpoint has 0.1 MB.
 _LONGEST_HEADER = 100_000_000
-_FORMATS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "I8": np.int8}
+_FORMATS = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "I8": np.int8, "U8": np.uint8}
 
 Floats = NDArray[np.float32]
 
@@ -30,7 +30,7 @@ class Weight:
     """An array of a file."""
 
     numbers: NDArray[Any]  # of bfloat16 the bits, as uint16
-    format: str  # as the file names it: F32, F16, BF16 or I8
+    format: str  # as the file names it: F32, F16, BF16, I8 or U8
 
     @property
     def shape(self) -> tuple[int, ...]:

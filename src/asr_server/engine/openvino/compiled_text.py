@@ -102,8 +102,9 @@ class Pages:
 class CompiledText:
     """The language model of a checkpoint with its head, compiled for this processor.
 
-    In 8 bits the logits that matter, the largest of each row, are computed again from the head's own weights. An 8-bit
-    logit is off by about a hundredth of the spread of all of them, and 16 lie above any that it could hide.
+    Where matrices are integers, the logits that matter, the largest of each row, are computed again from the head's own
+    weights. An 8-bit logit is off by about a hundredth of the spread of all of them, and 16 lie above any that it could
+    hide.
     """
 
     def __init__(self, text: TextWeights, matrix: Matrix, formats: NumberFormats) -> None:
@@ -111,9 +112,9 @@ class CompiledText:
         self.on_layer: Callable[[], None] = lambda: None  # called before each pass, of which a CPU may make a long one
         self.dtype = "bfloat16" if formats.bfloat16 else "float32"
         self._head, self._table = text.weights[text.head], text.embedding
-        self._eight_bits = formats.eight_bits
+        self._rounded = formats.bits > 0
         self._matrix = matrix  # whose memory the graph reads
-        best = min(_EXACT_LOGITS, self._head.shape[0]) if formats.eight_bits else 1
+        best = min(_EXACT_LOGITS, self._head.shape[0]) if formats.bits else 1
         # A pair (a, b) of halves of a head turns into (a cos - b sin, b cos + a sin). Positions have three axes, which
         # are equal for text and audio.
         dim = text.sizes.dim
@@ -187,7 +188,7 @@ class CompiledText:
         self._request.start_async()
         self._request.wait()
         logits, best, lse, hidden = (self._request.get_output_tensor(number).data for number in range(4))
-        if not self._eight_bits:
+        if not self._rounded:
             return NextLogits(logits, best[:, 0].astype(np.int64), lse[:, 0])
         return self._exact(logits, best, lse, hidden)
 

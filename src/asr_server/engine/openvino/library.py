@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,8 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from asr_server.core.errors import ModelUnavailable
-from asr_server.engine.openvino import eight_bits
-from asr_server.engine.openvino.eight_bits import Integers, Kept
+from asr_server.engine.openvino import few_bits
+from asr_server.engine.openvino.few_bits import Integers, Kept
 from asr_server.engine.openvino.text_graph import Matrix, Parts, own_format
 from asr_server.engine.protocol import Option
 from asr_server.engine.weights import Floats, StoredWeights, Weight
@@ -30,10 +30,14 @@ _ROWS, _OUTPUTS = 16, 512
 
 @dataclass(frozen=True, slots=True)
 class NumberFormats:
-    """The number formats that a model computes in, and its threads."""
+    """The number formats that a model computes in, and its threads.
 
-    eight_bits: bool  # of matrices, keys and values; products are in float32, or in integers where the processor can
-    bfloat16: bool  # of activations, where the matrices are not in 8 bits
+    With integers keys and values are in 8 bits too, and products in float32, or in integers where the processor can. In
+    4 bits are the layers of the language model alone: its head, the embeddings and the encoder are in 8.
+    """
+
+    bits: int  # 8, or 4, of integers; 0 for numbers of the checkpoint's own format
+    bfloat16: bool  # of activations, where the matrices are not integers
     threads: int  # 0 leaves the number to the library
 
     def compiled(self, graph: ov.Model, *, convolves: bool = False) -> ov.CompiledModel:
@@ -41,11 +45,11 @@ class NumberFormats:
 
         `convolves`: most of its work is not in matrices, so that activations in bfloat16 pay where those are in 8 bits.
         """
-        kind = ov.Type.bf16 if self.bfloat16 and (convolves or not self.eight_bits) else ov.Type.f32
+        kind = ov.Type.bf16 if self.bfloat16 and (convolves or not self.bits) else ov.Type.f32
         chosen = {
             "PERFORMANCE_HINT": "LATENCY",
             "INFERENCE_PRECISION_HINT": kind,
-            "KV_CACHE_PRECISION": ov.Type.u8 if self.eight_bits else kind,
+            "KV_CACHE_PRECISION": ov.Type.u8 if self.bits else kind,
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": _GROUP,
             "CPU_RUNTIME_CACHE_CAPACITY": _PRIMITIVES,
             "ENABLE_CPU_PINNING": False,  # the system places the threads, or NUMA_NODE
@@ -59,8 +63,8 @@ class Matrices:
     """The matrices of a checkpoint in a number format; graphs that were made of them need it."""
 
     matrix: Matrix
-    options: tuple[Option, ...]  # what is known of matrices in 8 bits, as an option of the plan
-    kept: Kept  # those in 8 bits
+    options: tuple[Option, ...]  # what is known of matrices of integers, as an option of the plan
+    kept: Kept  # those of integers
 
 
 def matrices(
@@ -70,10 +74,12 @@ def matrices(
     directory: Path,
     state_dir: Path | None,
     on_progress: Callable[[float], None],
+    *,
+    few: Collection[str] = (),
 ) -> Matrices:
-    """Return the matrices of which `parts` names the weights.
+    """Return the matrices of which `parts` names the weights; `few`: those that may be in 4 bits.
 
-    In 8 bits they are kept in `state_dir`, by `directory`, the checkpoint's. `on_progress` is called while they are
+    In integers they are kept in `state_dir`, by `directory`, the checkpoint's. `on_progress` is called while they are
     made, with the share that is done. Raises `ModelUnavailable` where weights are missing.
     """
     missing = [name for names in parts.values() for name in names if name not in weights]
@@ -85,28 +91,29 @@ def matrices(
     def given(name: str) -> list[Weight]:
         return [weights[one] for one in parts[name]]
 
-    if not formats.eight_bits:
+    if not formats.bits:
         return Matrices(lambda name: own_format(given(name)), (), Kept({}, {}))
 
-    def make() -> eight_bits.Made:
+    def make() -> few_bits.Made:
         converted, largest = dict[str, Integers](), 0.0
         for number, name in enumerate(parts):
             on_progress(number / len(parts))
-            converted[name] = eight_bits.integers(given(name))
+            layer = formats.bits == 4 and name in few
+            converted[name] = (few_bits.halves if layer else few_bits.integers)(given(name))
             largest = max(largest, _difference(formats, given(name)[0], converted[name]))
             weights.release()
         return converted, {"matrices": len(converted), "largest_difference": largest}
 
-    kept = eight_bits.kept(state_dir, directory, make)
+    kept = few_bits.kept(state_dir, directory, make, formats.bits)
     count, largest = kept.facts["matrices"], kept.facts["largest_difference"]
     reason = f"the outputs of {count} layers differ by at most {largest:.1%} from those of the layers they replace"
     return Matrices(
-        lambda name: eight_bits.node(kept.matrices[name]), (Option("quantize", True, "int8", reason),), kept
+        lambda name: few_bits.node(kept.matrices[name]), (Option("quantize", True, f"int{formats.bits}", reason),), kept
     )
 
 
 def _difference(formats: NumberFormats, weight: Weight, made: Integers) -> float:
-    """Compare products with some outputs of a matrix in 8 bits with those of its own weights, the first of which is
+    """Compare products with some outputs of a matrix of integers with those of its own weights, the first of which is
     `weight`: the norm of the difference over that of the outputs, on random inputs."""
     step = -(-weight.shape[0] // _OUTPUTS)
     noise = np.random.default_rng(0).standard_normal((_ROWS, weight.shape[1]), np.float32)
@@ -117,8 +124,8 @@ def _difference(formats: NumberFormats, weight: Weight, made: Integers) -> float
 
 
 def product(formats: NumberFormats, matrix: Any, rows: Floats) -> Floats:
-    """Return the product of rows (n, in) with a matrix in 8 bits, as graphs compute it: (n, out)."""
+    """Return the product of rows (n, in) with a matrix of integers, as graphs compute it: (n, out)."""
     x = ops.parameter([-1, rows.shape[1]], ov.Type.f32)
-    graph = ov.Model([ops.matmul(x, eight_bits.node(matrix), False, True)], [x], "product")
+    graph = ov.Model([ops.matmul(x, few_bits.node(matrix), False, True)], [x], "product")
     found: Floats = formats.compiled(graph)(rows)[0]
     return found

@@ -27,6 +27,7 @@ Parts = dict[str, tuple[str, ...]]
 # A matrix (out, in), float32, by its name.
 Matrix = Callable[[str], ov.Node]
 
+HEAD = "head"
 _OWN = {"BF16": ov.Type.bf16, "F16": ov.Type.f16}
 
 
@@ -79,9 +80,14 @@ class TextWeights:
         """Return the beginning of the names of a layer's weights."""
         return f"{self.prefix}layers.{number}."
 
+    @property
+    def layer_matrices(self) -> set[str]:
+        """Return the names of the matrices of the layers."""
+        return set(self.matrices()) - {HEAD}
+
     def matrices(self) -> Parts:
         """Return the weights of each matrix; those that read the same input are one."""
-        found: Parts = {"head": (self.head,)}
+        found: Parts = {HEAD: (self.head,)}
         for number in range(self.sizes.layers):
             attention, mlp = f"{self.layer(number)}self_attn.", f"{self.layer(number)}mlp."
             found[f"{number}.qkv"] = tuple(f"{attention}{one}_proj.weight" for one in "qkv")
@@ -122,7 +128,7 @@ def build(text: TextWeights, best: int, matrix: Matrix) -> ov.Model:
     for number in range(text.sizes.layers):
         x = graph.layer(number, x)
     x = graph.norm(ops.gather(x, graph.places, _int64(0)), f"{text.prefix}norm.weight")
-    logits = ops.matmul(x, matrix("head"), False, True)
+    logits = ops.matmul(x, matrix(HEAD), False, True)
     likeliest = ops.topk(logits, _int64(best), -1, "max", "value", "i32")
     largest = ops.reduce_max(logits, _int64(-1), True)
     total = ops.reduce_sum(ops.exp(ops.subtract(logits, largest)), _int64(-1), True)

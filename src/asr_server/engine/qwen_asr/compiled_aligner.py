@@ -5,16 +5,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.core.setting_types import Dtype
 from asr_server.engine.feature import Plan
 from asr_server.engine.memory import PrefillPolicy
 from asr_server.engine.openvino.compiled_text import PAGE, CompiledText, Pages, PageSpan, page_count
-from asr_server.engine.openvino.library import NumberFormats
 from asr_server.engine.qwen_asr import compiled_model, files
 from asr_server.engine.qwen_asr.aligner_runtime import AlignerRow, Scores
 from asr_server.engine.qwen_asr.compiled_encoder import CompiledEncoder
@@ -105,7 +103,9 @@ def _stamps(row: AlignerRow, tokens: int, stamp: int) -> list[int]:
 
 def load(found: CheckpointFiles, plan: Plan, on_progress: Callable[[float], None]) -> CompiledAligner:
     """Compile a checked aligner. Raises what loading raises."""
-    formats = NumberFormats(bool(plan.quantize), plan.dtype == Dtype.BFLOAT16, plan.cpu_threads)
+    formats = compiled_model.formats_of(plan)
+    if formats.bits:
+        formats = replace(formats, bits=8)  # it says no words, and would move them
     try:
         text, encoder, _ = compiled_model.graphs(found, formats, plan.state_dir, on_progress)
     except (OSError, ValueError, KeyError, RuntimeError) as error:  # of files, shapes, and OpenVINO

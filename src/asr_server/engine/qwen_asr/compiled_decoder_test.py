@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +11,11 @@ import pytest
 from asr_server import demo
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.engine.feature import OPENVINO, TORCH, Plan
-from asr_server.engine.openvino import eight_bits
+from asr_server.engine.openvino import few_bits
 from asr_server.engine.openvino.compiled_text import PAGE, PageSpan
+from asr_server.engine.openvino.library import NumberFormats
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen_asr import files
+from asr_server.engine.qwen_asr import compiled_model, files
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from tools.training.released_layout import random_checkpoint
 
@@ -140,7 +142,7 @@ def test_the_largest_difference_is_told(eight_bit_engine):
 
 def test_the_next_load_maps_what_was_kept(eight_bit_engine, state_dir, run, speech, monkeypatch):
     """A second load converts nothing, and gives the same log-probabilities."""
-    monkeypatch.setattr("asr_server.engine.openvino.eight_bits.integers", None)
+    monkeypatch.setattr("asr_server.engine.openvino.few_bits.integers", None)
     again = _loaded(quantize="int8", state_dir=state_dir)
     assert again.info.options == eight_bit_engine.info.options
     found = [run(one, [Utterance(speech)])[0].logprobs for one in (eight_bit_engine, again)]
@@ -189,7 +191,7 @@ def test_passes_of_ever_other_lengths_take_no_more_memory():
 
 def test_a_load_without_a_state_directory_keeps_nothing(tmp_path, monkeypatch):
     """The matrices are made in memory."""
-    monkeypatch.setattr(eight_bits, "_write", None)
+    monkeypatch.setattr(few_bits, "_write", None)
     assert _loaded(quantize="int8").loaded
 
 
@@ -206,3 +208,18 @@ def test_a_first_load_tells_how_far_it_is(tmp_path):
     assert len({share for share in shares[0] if 0 < share < 1}) > 10
     assert sorted(shares[0][: shares[0].index(1.0)]) == shares[0][: shares[0].index(1.0)]
     assert not {share for share in shares[1] if 0 < share < 1}
+
+
+def test_four_bits_are_those_of_the_language_models_layers(run, speech):
+    """The head, the embeddings and the encoder are in 8; words of the recording stay, and the difference is told."""
+    engine = _loaded(quantize="int4")
+    (found,) = run(engine, [Utterance(speech)])
+    assert found.text == demo.sample().text
+    (option,) = (option for option in engine.info.options if option.name == "quantize")
+    assert option.value == "int4"
+    assert re.search(r"differ by at most (9|1[0-5])\.\d%", option.reason)
+    found = files.read(demo.checkpoint_path())
+    _, _, made = compiled_model.graphs(found, NumberFormats(4, False, 0), None, lambda share: None)
+    halves = {name for name, (whole, _) in made.kept.matrices.items() if whole.dtype == np.uint8}
+    layers = range(found.thinker["text_config"]["num_hidden_layers"])
+    assert halves == {f"{n}.{name}" for n in layers for name in ("qkv", "out", "gate_up", "down")}

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from asr_server.core.setting_types import Dtype
+from asr_server.core.setting_types import Dtype, Quantization
 from asr_server.engine.feature import Plan
 from asr_server.engine.memory import Limits, plan_capacity
 from asr_server.engine.openvino import library
@@ -26,6 +26,7 @@ from asr_server.engine.qwen_asr.windows import LoadedEncoder, WindowedAudio
 _TEXT, _HEAD = "thinker.model.", "thinker.lm_head.weight"
 # Where the head has no weights of its own, it has those of the embeddings.
 _TIED = f"{_TEXT}embed_tokens.weight"
+_BITS = {"": 0, Quantization.INT8: 8, Quantization.INT4: 4}
 # Bytes of a number of the aligner's weights.
 _EIGHT_BITS, _FLOAT32 = 1, 4
 
@@ -34,7 +35,7 @@ def load(directory: Path, plan: Plan, on_progress: Callable[[float], None]) -> L
     """Load a checked checkpoint. `on_progress` is called while graphs are made, with the share of the weights that is
     converted. Raises what loading raises."""
     found = files.read(directory)
-    formats = NumberFormats(bool(plan.quantize), plan.dtype == Dtype.BFLOAT16, plan.cpu_threads)
+    formats = formats_of(plan)
     other = _of_feature(plan, directory)
     try:
         text, encoder, made = graphs(found, formats, plan.state_dir, on_progress, with_encoder=other is None)
@@ -42,12 +43,17 @@ def load(directory: Path, plan: Plan, on_progress: Callable[[float], None]) -> L
         raise files.damaged(directory, error) from error
     loaded = other if encoder is None else LoadedEncoder(encoder, partial(WindowedAudio, encoder))
     assert loaded is not None
-    item_bytes = _EIGHT_BITS if formats.eight_bits else _FLOAT32
+    item_bytes = _EIGHT_BITS if formats.bits else _FLOAT32
     limits = Limits(plan.max_batch, plan.kv_budget_mb, aligner_bytes(plan, item_bytes), plan.shares)
     capacity = plan_capacity(plan.device, text.page_bytes // PAGE, limits, text.mapped)
     capacity = replace(capacity, rows_bytes=capacity.rows_bytes // text.page_bytes * text.page_bytes)
     decoder = CompiledDecoder(text, found.end_ids(), capacity, found.no_speech_id)
     return LoadedModel(found, loaded, decoder, capacity, (*loaded.options, *made.options), release=made.kept.release)
+
+
+def formats_of(plan: Plan) -> NumberFormats:
+    """Return the number formats of a plan."""
+    return NumberFormats(_BITS[plan.quantize], plan.dtype == Dtype.BFLOAT16, plan.cpu_threads)
 
 
 def graphs(
@@ -65,7 +71,8 @@ def graphs(
     text = TextWeights(TextSizes.of(found.thinker["text_config"]), weights, _TEXT, head)
     encoder = EncoderWeights.of(audio, weights)
     parts = {**text.matrices(), **(encoder.matrices() if with_encoder else {})}
-    made = library.matrices(weights, parts, formats, found.directory, state_dir, on_progress)
+    few = text.layer_matrices
+    made = library.matrices(weights, parts, formats, found.directory, state_dir, on_progress, few=few)
     on_progress(1.0)
     compiled = CompiledText(text, made.matrix, formats)
     on_progress(1.0)

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from asr_server.engine.openvino import eight_bits
+from asr_server.engine.openvino import few_bits
 from asr_server.engine.weights import Weight
 
 pytestmark = pytest.mark.torch
@@ -31,7 +31,7 @@ def made():
     def make():
         calls.append(1)
         weights = np.random.default_rng(1).standard_normal((2, 40, 24), np.float32)
-        return {str(n): eight_bits.integers([Weight(own, "F32")]) for n, own in enumerate(weights)}, {"matrices": 2}
+        return {str(n): few_bits.integers([Weight(own, "F32")]) for n, own in enumerate(weights)}, {"matrices": 2}
 
     make.calls = calls
     return make
@@ -43,33 +43,57 @@ def _same(found, expected):
 
 def test_each_output_has_a_scale_of_its_own(monkeypatch):
     """A large weight costs the other outputs no precision, whatever part of the matrix they are in."""
-    monkeypatch.setattr(eight_bits, "_OUTPUTS", 3)
+    monkeypatch.setattr(few_bits, "_OUTPUTS", 3)
     weight = np.random.default_rng(2).standard_normal((10, 16), np.float32).astype(np.float16)
     weight[4] *= 1000
     weight[7] = 0
-    whole, scale = eight_bits.integers([Weight(weight[:6], "F16"), Weight(weight[6:], "F16")])
+    whole, scale = few_bits.integers([Weight(weight[:6], "F16"), Weight(weight[6:], "F16")])
     assert (whole.dtype, scale.shape) == (np.int8, (10, 1))
     exact = weight.astype(np.float32)
     assert (np.abs(whole * scale - exact).max(1) <= np.abs(exact).max(1) / 250).all()
 
 
+def test_four_bits_are_off_by_half_a_step_of_their_group(monkeypatch):
+    """Numbers come back from pairs, group by group, and a large weight costs its own group precision alone."""
+    monkeypatch.setattr(few_bits, "_OUTPUTS", 3)
+    exact = np.random.default_rng(3).standard_normal((7, 192), np.float32)
+    exact[2, 70] *= 100
+    exact[5, :64] = 0
+    whole, scale = few_bits.halves([Weight(exact[:4], "F32"), Weight(exact[4:], "F32")])
+    assert (whole.dtype, whole.shape, scale.shape) == (np.uint8, (7, 96), (7, 3))
+    numbers = np.stack([whole & 15, whole >> 4], axis=-1).reshape(7, 192).astype(np.int8)
+    numbers[numbers > 7] -= 16
+    found = (numbers.reshape(7, 3, 64) * scale[..., None]).reshape(7, 192)
+    largest = np.abs(exact).reshape(7, 3, 64).max(2).repeat(64, axis=1)
+    assert (np.abs(found - exact) <= largest / 7).all()
+    off, norm = (np.linalg.norm(rows.reshape(-1, 64), axis=1) for rows in (found - exact, exact))
+    usual = np.arange(21) != 2 * 3 + 1  # not the group of the large weight
+    assert (off[usual] <= 0.15 * norm[usual]).all()
+
+
+def test_bits_of_a_checkpoint_stand_beside_each_other(tmp_path, checkpoint, made):
+    """Who changes the setting back finds what was made before."""
+    for bits in (8, 4, 8, 4):
+        few_bits.kept(tmp_path, checkpoint, made, bits)
+    assert made.calls == [1, 1]
+
+
 def test_a_second_load_makes_nothing(tmp_path, checkpoint, made):
     """The second load reads what the first one has written, with its facts."""
-    first, second = (eight_bits.kept(tmp_path, checkpoint, made) for _ in range(2))
+    first, second = (few_bits.kept(tmp_path, checkpoint, made) for _ in range(2))
     assert made.calls == [1]
     assert _same(second.matrices, first.matrices)
     assert first.facts == second.facts == {"matrices": 2}
-    assert [file.name for file in (tmp_path / eight_bits.FOLDER).iterdir()] == [eight_bits.key(checkpoint)]
+    assert [file.name for file in (tmp_path / few_bits.FOLDER).iterdir()] == [few_bits.key(checkpoint)]
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "no checksum", "empty", "no text"])
 def test_damaged_files_are_made_again(tmp_path, checkpoint, made, damage):
     """A file that was cut off by a crash, or that a disk has changed, is not loaded."""
     expected, _ = made()
-    eight_bits.kept(tmp_path, checkpoint, made)
+    few_bits.kept(tmp_path, checkpoint, made)
     weights, about = (
-        tmp_path / eight_bits.FOLDER / eight_bits.key(checkpoint) / name
-        for name in ("weights.safetensors", "about.json")
+        tmp_path / few_bits.FOLDER / few_bits.key(checkpoint) / name for name in ("weights.safetensors", "about.json")
     )
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
@@ -81,10 +105,10 @@ def test_damaged_files_are_made_again(tmp_path, checkpoint, made, damage):
         about.write_text(json.dumps({"names": ["0", "1"], "facts": {}}))
     else:
         about.write_text("" if damage == "empty" else "{")
-    found = eight_bits.kept(tmp_path, checkpoint, made).matrices
+    found = few_bits.kept(tmp_path, checkpoint, made).matrices
     assert len(made.calls) == 3
     assert _same(found, expected)
-    eight_bits.kept(tmp_path, checkpoint, made)
+    few_bits.kept(tmp_path, checkpoint, made)
     assert len(made.calls) == 3
 
 
@@ -93,24 +117,24 @@ def test_what_was_made_of_earlier_weights_goes(tmp_path, checkpoint, made):
     not."""
     other = tmp_path / "other"
     shutil.copytree(checkpoint, other)
-    folder = tmp_path / eight_bits.FOLDER
-    eight_bits.kept(tmp_path, other, made)
-    eight_bits.kept(tmp_path, checkpoint, made)
+    folder = tmp_path / few_bits.FOLDER
+    few_bits.kept(tmp_path, other, made)
+    few_bits.kept(tmp_path, checkpoint, made)
     for name, age_s in ((".crashed", 4000), (".being-written", 10)):
         (folder / name).mkdir()
         os.utime(folder / name, (time.time() - age_s,) * 2)
     (checkpoint / "model.safetensors").write_bytes(b"12345")
-    eight_bits.kept(tmp_path, checkpoint, made)
+    few_bits.kept(tmp_path, checkpoint, made)
     left = {file.name for file in folder.iterdir()}
-    assert left == {eight_bits.key(other), eight_bits.key(checkpoint), ".being-written"}
+    assert left == {few_bits.key(other), few_bits.key(checkpoint), ".being-written"}
 
 
 def test_a_disk_that_cannot_be_written_costs_the_next_load_its_time(tmp_path, checkpoint, made, monkeypatch):
     """The matrices are there, and the log says why they are not kept."""
     log = []
-    monkeypatch.setattr(eight_bits.logger, "warning", lambda text, **_: log.append(text))
-    (tmp_path / eight_bits.FOLDER).write_text("a file where the folder should be")
-    found = eight_bits.kept(tmp_path, checkpoint, made)
+    monkeypatch.setattr(few_bits.logger, "warning", lambda text, **_: log.append(text))
+    (tmp_path / few_bits.FOLDER).write_text("a file where the folder should be")
+    found = few_bits.kept(tmp_path, checkpoint, made)
     assert set(found.matrices) == {"0", "1"}
     assert found.facts == {"matrices": 2}
     assert any("are not kept" in line for line in log)
@@ -120,12 +144,12 @@ def test_other_weights_have_another_name(tmp_path):
     """Size or time of a file that changed, and files that are links to others."""
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"1234")
-    names = {eight_bits.key(tmp_path)}
+    names = {few_bits.key(tmp_path)}
     file.write_bytes(b"12345")
-    names.add(eight_bits.key(tmp_path))
+    names.add(few_bits.key(tmp_path))
     (tmp_path / "blob").write_bytes(b"12345")
     file.unlink()
     file.symlink_to("blob")
-    names.add(eight_bits.key(tmp_path))
+    names.add(few_bits.key(tmp_path))
     assert len(names) == 3
-    assert eight_bits.key(tmp_path) in names
+    assert few_bits.key(tmp_path) in names

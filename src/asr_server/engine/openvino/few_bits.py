@@ -1,4 +1,4 @@
-"""Matrices in 8 bits, kept on disk: the next load maps them instead of converting again."""
+"""Matrices in 8 or 4 bits, kept on disk: the next load maps them instead of converting again."""
 
 from __future__ import annotations
 
@@ -25,10 +25,13 @@ from safetensors.numpy import save_file
 from asr_server.engine.weights import StoredWeights, Weight
 
 # The folder in STATE_DIR, with one folder for each checkpoint.
-FOLDER = "eight-bit-weights"
+FOLDER = "converted-weights"
 # Changed whenever other numbers are made of the same weights.
-_VERSION = 2
+_VERSION = 3
 _LARGEST = 127
+# Inputs of a matrix in 4 bits that share a scale, and what a group's largest weight may become.
+GROUP = 64
+_LARGEST_HALVES = (7.0, 7.5, 8.0, 8.75)
 # Outputs that are in float32 at a time: of a vocabulary there are hundreds of megabytes.
 _OUTPUTS = 8192
 _PIECE = 1 << 24
@@ -36,8 +39,9 @@ _PIECE = 1 << 24
 _ABANDONED_S = 3600.0
 _ABOUT, _WEIGHTS = "about.json", "weights.safetensors"
 
-# Integers (out, in) of a matrix, and the scale of each output, (out, 1) in float32.
-Integers = tuple[NDArray[np.int8], NDArray[np.float32]]
+# A matrix: integers (out, in) with the scale of each output, (out, 1); or pairs of 4-bit integers in bytes, uint8
+# (out, in / 2), the first in the lower half, with the scale of each group of inputs, (out, in / 64).
+Integers = tuple[NDArray[np.int8] | NDArray[np.uint8], NDArray[np.float32]]
 # Matrices by their names, and facts about them that JSON can hold.
 Made = tuple[dict[str, Integers], dict[str, Any]]
 
@@ -65,24 +69,55 @@ def integers(weights: Sequence[Weight]) -> Integers:
     return np.concatenate(whole), np.concatenate(scales)
 
 
+def halves(weights: Sequence[Weight]) -> Integers:
+    """Return weights (out, in), one behind the other, as one matrix in 4 bits. `in` is a multiple of 64.
+
+    Of some scales of each group the one with the least squared error is taken: a group's largest weight may be cut off.
+    """
+    parts = []
+    for weight in weights:
+        for begin in range(0, weight.shape[0], _OUTPUTS):
+            exact = weight.floats(begin, begin + _OUTPUTS)
+            exact = exact.reshape(len(exact), -1, GROUP)
+            widest = np.maximum(np.abs(exact).max(2, keepdims=True), np.finfo(np.float32).tiny * _LARGEST)
+            best, scale, least = np.zeros_like(exact), widest, np.full_like(widest, np.inf)
+            for largest in _LARGEST_HALVES:
+                tried = widest / np.float32(largest)
+                rounded = np.clip(np.rint(exact / tried), -8, 7)
+                error = ((rounded * tried - exact) ** 2).sum(2, keepdims=True)
+                better = error < least
+                best, scale = np.where(better, rounded, best), np.where(better, tried, scale)
+                least = np.minimum(least, error)
+            pairs = best.astype(np.int8).view(np.uint8).reshape(len(exact), -1, 2) & 15
+            parts.append((pairs[..., 0] | (pairs[..., 1] << 4), scale[..., 0]))
+    whole, scales = zip(*parts, strict=True)
+    return np.concatenate(whole), np.concatenate(scales)
+
+
 def node(matrix: Integers) -> ov.Node:
     """Return a matrix as a part of a graph, which its arrays must outlive."""
     whole, scale = matrix
-    return ops.multiply(ops.convert(ops.constant(whole, shared_memory=True), "f32"), ops.constant(scale))
+    if whole.dtype == np.int8:
+        return ops.multiply(ops.convert(ops.constant(whole, shared_memory=True), "f32"), ops.constant(scale))
+    outputs, groups = scale.shape
+    tensor = ov.Tensor(whole, [outputs, groups, GROUP], ov.Type.i4)
+    numbers = ops.convert(ov.op.Constant(tensor, shared_memory=True), "f32")
+    scaled = ops.multiply(numbers, ops.constant(scale[..., None]))
+    return ops.reshape(scaled, ops.constant(np.array([outputs, groups * GROUP])), False)
 
 
-def key(checkpoint: Path) -> str:
-    """Return the name of what is made of a checkpoint as it is now.
+def key(checkpoint: Path, bits: int = 8) -> str:
+    """Return the name of what is made of a checkpoint as it is now; `bits`: of most of its matrices.
 
     Weights are told apart by name, size and time of their files, or of what these are links to: files of the hub's
     cache are named by their content.
     """
     files = [(file.name, file.resolve()) for file in sorted(checkpoint.glob("*.safetensors"))]
     known = [(name, str(real), real.stat().st_size, real.stat().st_mtime_ns) for name, real in files]
-    return hashlib.sha256(json.dumps([_VERSION, known]).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps([_VERSION, bits, known]).encode()).hexdigest()[:32]
 
 
-def kept(state_dir: Path | None, checkpoint: Path, make: Callable[[], Made]) -> Kept:
+def kept(state_dir: Path | None, checkpoint: Path, make: Callable[[], Made], bits: int = 8) -> Kept:
     """Return the matrices of a checkpoint from disk, mapped; where they are missing or damaged they are made, and
     written in place of those of its earlier weights.
 
@@ -90,14 +125,14 @@ def kept(state_dir: Path | None, checkpoint: Path, make: Callable[[], Made]) -> 
     """
     if state_dir is None:
         return Kept(*make())
-    folder, name = state_dir.expanduser() / FOLDER, key(checkpoint)
+    folder, name = state_dir.expanduser() / FOLDER, key(checkpoint, bits)
     if (found := _read(folder / name)) is not None:
         return found
     made = make()
     try:
-        _write(folder / name, str(checkpoint), *made)
+        _write(folder / name, str(checkpoint), bits, *made)
     except (OSError, SafetensorError) as error:
-        logger.warning("Weights in 8 bits are not kept: the next load makes them again.", reason=str(error))
+        logger.warning("Converted weights are not kept: the next load makes them again.", reason=str(error))
         return Kept(*made)
     return _read(folder / name) or Kept(*made)
 
@@ -107,7 +142,7 @@ def _read(folder: Path) -> Kept | None:
     try:
         about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
         if about["checksum"] != _checksum(folder / _WEIGHTS):
-            logger.warning("Weights in 8 bits on disk are damaged and are made again.", folder=str(folder))
+            logger.warning("Converted weights on disk are damaged and are made again.", folder=str(folder))
             return None
         stored = StoredWeights(folder)
         found = {name: (stored[name].numbers, stored[f"{name}.scale"].numbers) for name in about["names"]}
@@ -115,23 +150,23 @@ def _read(folder: Path) -> Kept | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as error:
-        logger.warning("Weights in 8 bits on disk cannot be read and are made again.", reason=str(error))
+        logger.warning("Converted weights on disk cannot be read and are made again.", reason=str(error))
         return None
 
 
-def _write(place: Path, checkpoint: str, matrices: dict[str, Integers], facts: dict[str, Any]) -> None:
+def _write(place: Path, checkpoint: str, bits: int, matrices: dict[str, Integers], facts: dict[str, Any]) -> None:
     """Write matrices beside their place, and move them there: nobody sees a part of them."""
     folder = place.parent
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for other in folder.iterdir():
-        if _is_outdated(other, checkpoint):
+        if _is_outdated(other, checkpoint, bits):
             shutil.rmtree(other, ignore_errors=True)
     fresh = Path(tempfile.mkdtemp(dir=folder, prefix="."))
     try:
         scales = {f"{one}.scale": scale for one, (_, scale) in matrices.items()}
         save_file({**{one: whole for one, (whole, _) in matrices.items()}, **scales}, fresh / _WEIGHTS)
         about = {"names": list(matrices), "checksum": _checksum(fresh / _WEIGHTS), "facts": facts}
-        about["checkpoint"] = checkpoint
+        about |= {"checkpoint": checkpoint, "bits": bits}
         (fresh / _ABOUT).write_text(json.dumps(about), encoding="utf-8")
         for file in (fresh / _WEIGHTS, fresh / _ABOUT, folder):
             _synchronise(file)
@@ -142,11 +177,11 @@ def _write(place: Path, checkpoint: str, matrices: dict[str, Integers], facts: d
         shutil.rmtree(fresh, ignore_errors=True)
 
 
-def _is_outdated(other: Path, checkpoint: str) -> bool:
+def _is_outdated(other: Path, checkpoint: str, bits: int) -> bool:
     """True for what was made of a checkpoint's earlier weights, is damaged, or was left behind by a crash."""
     try:
         about = json.loads((other / _ABOUT).read_text(encoding="utf-8"))
-        return bool(about["checkpoint"] == checkpoint)
+        return bool((about["checkpoint"], about["bits"]) == (checkpoint, bits))
     except (OSError, ValueError, KeyError, TypeError):
         return time.time() - other.stat().st_mtime > _ABANDONED_S
 
