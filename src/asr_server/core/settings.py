@@ -314,7 +314,7 @@ class Settings(JobSettings, SpeechSettings, EngineSettings, BaseSettings):
 
     state_dir: Path = Field(
         Path("~/.local/state/asr-server"),
-        description="Directory for jobs, their recordings and results, voices, and weights in 8 bits; each server "
+        description="Directory for jobs, their recordings and results, voices, and converted weights; each server "
         "needs its own, also with `JOBS_DATABASE_URL`.",
     )
 
