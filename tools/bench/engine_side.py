@@ -25,19 +25,19 @@ from tools.bench.engines import SPAN_S
 
 @contextmanager
 def encoder_seconds() -> Iterator[list[float]]:
-    """The seconds that each call of the encoder takes in the block."""
-    from asr_server.engine.qwen_asr.encoder import WindowedEncoder
+    """The seconds that the encoder takes for each part of prompts in the block."""
+    from asr_server.engine.qwen_asr.runtime import Runtime
 
-    call, seconds = WindowedEncoder.__call__, list[float]()
+    call, seconds = Runtime._encode, list[float]()
 
-    def timed(*args: object, **options: object) -> object:
+    def timed(*args: object) -> None:
         began = time.perf_counter()
         try:
-            return call(*args, **options)
+            call(*args)
         finally:
             seconds.append(time.perf_counter() - began)
 
-    with mock.patch.object(WindowedEncoder, "__call__", timed):
+    with mock.patch.object(Runtime, "_encode", timed):
         yield seconds
 
 

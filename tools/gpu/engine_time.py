@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from asr_server.engine.qwen_asr import decoder, engine, runtime, windowed_audio
+from asr_server.engine.qwen_asr import decoder, engine, runtime, windows
 from asr_server.engine.qwen_asr.prompt import PromptBuilder
 from asr_server.engine.torch import passes
 from asr_server.engine.torch.language_model import LanguageModel
@@ -32,7 +32,7 @@ SEAMS: tuple[tuple[str, Any, str], ...] = (
     ("turn: unload idle", EngineThread, "_unload_idle"),
     ("admit", engine.QwenEngine, "admit"),
     ("admit: prompt", PromptBuilder, "_build"),
-    ("admit: log-mel", windowed_audio.WindowedAudio, "prepare"),
+    ("admit: log-mel", windows.WindowedAudio, "prepare"),
     ("engine: publish", engine.QwenEngine, "_publish"),
     ("engine: read answer", engine, "_hypothesis"),
     ("engine: drop row", runtime.Runtime, "drop"),

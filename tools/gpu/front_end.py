@@ -1,4 +1,4 @@
-"""Milliseconds of what an utterance needs before its audio is encoded, by the number of torch's threads."""
+"""Milliseconds of what an utterance needs on the processor before its audio is encoded."""
 
 from __future__ import annotations
 
@@ -6,33 +6,23 @@ import statistics
 import time
 from collections.abc import Callable
 
-import torch
-
-from asr_server.engine.qwen_asr import checkpoint
+from asr_server.engine.qwen_asr import checkpoint, files
 from asr_server.engine.qwen_asr.frontend import LogMel
 from asr_server.engine.qwen_asr.prompt import PromptBuilder
-from asr_server.engine.qwen_asr.sdk import Qwen3ASRProcessor
 from tools.bench import engines
 from tools.gpu.rig import Rig
 
-THREADS = (1, 2, 4, 8, 16)
 _TIMES = 20
 
 
 def measure(rig: Rig) -> dict[str, object]:
     """Medians for 30 s of audio: the log-mel on the processor and its time of all cores, and the ids of the prompt."""
-    processor = Qwen3ASRProcessor.from_pretrained(checkpoint.locate(rig.model_id), local_files_only=True)
-    mel, prompts, audio = LogMel(processor.feature_extractor), PromptBuilder(processor), engines.speech(engines.SPAN_S)
-    before = torch.get_num_threads()
-    by_threads: dict[str, object] = {}
-    for threads in (number for number in THREADS if number <= max(before, 2)):
-        torch.set_num_threads(threads)
-        by_threads[str(threads)] = _ms(lambda: mel.log10_mel(audio))
-    torch.set_num_threads(before)
+    found = files.read(checkpoint.locate(rig.model_id))
+    mel, audio = LogMel(found.mel), engines.speech(engines.SPAN_S)
+    prompts = PromptBuilder(found.tokenizer, found.template(), found.audio_id)
     return {
-        "log_mel_ms": by_threads,
+        "log_mel_ms": _ms(lambda: mel.log10_mel(audio)),
         "prompt_ms": _ms(lambda: prompts.build(context="", language=None)),
-        "threads": before,
     }
 
 
