@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 import soundfile
 
-from asr_server.engine import cpu
-from asr_server.engine.cpu import INT8_FLAGS
 from asr_server.engine.feature import OPENVINO, Plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
@@ -17,18 +15,14 @@ pytestmark = [pytest.mark.accuracy, pytest.mark.nightly, pytest.mark.torch]
 FORMATS = {
     "float32": {"dtype": "float32"},
     "bfloat16": {"dtype": "bfloat16"},
-    "int8": {"dtype": "float32", "quantize": "int8"},
-    "int8 in bfloat16": {"dtype": "bfloat16", "quantize": "int8"},
     "float32 in openvino": {"dtype": "float32", "runtime": OPENVINO},
     "int8 in openvino": {"dtype": "float32", "runtime": OPENVINO, "quantize": "int8"},
     "int4 in openvino": {"dtype": "float32", "runtime": OPENVINO, "quantize": "int4"},
 }
-NEED_INT8 = pytest.mark.skipif(cpu.flags().isdisjoint(INT8_FLAGS), reason="no instructions for it")
 REDUCED = [
     "bfloat16",
     "int8 in openvino",
     "int4 in openvino",
-    *(pytest.param(name, marks=NEED_INT8) for name in ("int8", "int8 in bfloat16")),
 ]
 
 
@@ -74,15 +68,13 @@ def _words(text, language):
 
 @pytest.mark.parametrize("name", REDUCED)
 def test_fewer_bits_cost_few_words(spans, answers, name):
-    """Word errors with 8 bits are at most 0.3 points above those without in torch, and 0.8 in OpenVINO, where groups of
-    activations are rounded together; of 4 bits and of bfloat16 at most one point above float32's."""
+    """Word errors with 8 bits are at most 0.8 points above float32's, and with 4 bits and bfloat16 one point: settings
+    that only round otherwise differ by four words of 533."""
     errors, words = _errors(spans, answers(name, 8))
-    exact, _ = _errors(spans, answers("bfloat16" if name == "int8 in bfloat16" else "float32", 8))
+    exact, _ = _errors(spans, answers("float32", 8))
     print(name, errors, exact, words)
     assert words > 500
-    assert (errors - exact) / words <= {"int8 in openvino": 0.008, "int8": 0.003, "int8 in bfloat16": 0.003}.get(
-        name, 0.01
-    )
+    assert (errors - exact) / words <= (0.008 if name.startswith("int8") else 0.01)
 
 
 @pytest.mark.parametrize("name", REDUCED)

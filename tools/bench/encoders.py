@@ -14,7 +14,6 @@ from asr_server.engine import capabilities
 from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.windows import Encoder
-from asr_server.engine.torch import linear
 from asr_server.features.encoders import onnx_export
 from asr_server.features.encoders.exported_encoder import Target
 from asr_server.features.encoders.onnx_encoder import OnnxEncoder
@@ -54,13 +53,12 @@ def _rounded(seconds: dict[str, dict[str, float]]) -> dict[str, dict[str, int]]:
 
 def _encoders(directory: Path, threads: int) -> dict[str, Encoder]:
     found: dict[str, Encoder] = {}
-    for name, dtype, quantize in (
-        ("torch float32", torch.float32, ""),
-        ("torch bfloat16", torch.bfloat16, ""),
-        ("torch int8 with bfloat16", torch.bfloat16, "int8"),
+    for name, dtype in (
+        ("torch float32", torch.float32),
+        ("torch bfloat16", torch.bfloat16),
     ):
         tower = loading.load(directory, device="cpu", dtype=dtype).tower
-        found[name] = WindowedEncoder(tower, linear.layers(quantize, "cpu").encoder)
+        found[name] = WindowedEncoder(tower)
     target = Target(torch.device("cpu"), torch.bfloat16, threads)
     for name, int8 in (("onnx float32", False), ("onnx int8", True)):
         file = directory.with_name(f"{directory.name}-{name.replace(' ', '-')}.onnx")

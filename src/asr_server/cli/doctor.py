@@ -251,7 +251,7 @@ def _products() -> Findings:
     from asr_server import demo
 
     try:
-        from asr_server.engine.torch import product_check
+        from asr_server.features.speech_output.engines.qwen_tts import product_check
     except ImportError:
         return  # without torch no model multiplies here
     used, rows = product_check.instruction_set(), len(product_check.FEW_ROWS)

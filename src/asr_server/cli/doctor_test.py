@@ -6,7 +6,7 @@ import pytest
 
 from asr_server.cli import doctor
 from asr_server.cli.doctor import Mark
-from asr_server.engine.torch import product_check
+from asr_server.features.speech_output.engines.qwen_tts import product_check
 
 pytestmark = pytest.mark.torch
 

@@ -117,8 +117,8 @@ def _cpu_bits(settings: Settings, capabilities: Capabilities, runtime: str) -> t
         return ("", "it is for OpenVINO") if runtime == TORCH else (Quantization.INT4.value, _INT4_REASON)
     if settings.quantize is Quantization.FP8:
         return "", "processors do not multiply in it"
-    if not flag and runtime == TORCH:
-        return "", f"the processor has none of the instructions for it ({', '.join(INT8_FLAGS)})"
+    if runtime == TORCH:
+        return "", "on a CPU 8 bits are OpenVINO's"
     if settings.quantize is Quantization.AUTO and settings.model_id == DEMO:
         return "", _DEMO_REASON
     if not flag:

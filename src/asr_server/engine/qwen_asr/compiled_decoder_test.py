@@ -131,6 +131,12 @@ def test_words_stay_and_probabilities_move(eight_bit_engine, make_engine, run, s
     assert 1e-5 < max(differences) < 0.3
 
 
+def test_silence_is_silence_in_eight_bits(eight_bit_engine, run, speech, clips):
+    """The probability of no speech is computed from the same logits."""
+    heard, silent = run(eight_bit_engine, [Utterance(speech), Utterance(clips[4])])
+    assert heard.no_speech_prob < 0.1 < 0.9 < silent.no_speech_prob
+
+
 def test_the_largest_difference_is_told(eight_bit_engine):
     """The figure covers four matrices a layer, the head, and three more of the encoder."""
     config = files.read(demo.checkpoint_path()).thinker

@@ -90,7 +90,7 @@ def _of_feature(plan: Plan, directory: Path) -> LoadedEncoder | None:
 
         dtype, _ = device.prepare(plan.device, Dtype.FLOAT32, threads=plan.cpu_threads)
         parts = loading.load(directory, device=plan.device, dtype=dtype)
-        return parts, linear.layers("", plan.device).encoder
+        return parts, linear.plain
 
     added = (feature.encoders for feature in plan.features if feature.encoders is not None)
     return next(filter(None, (encoders.load(plan, directory, load) for encoders in added)), None)

@@ -456,3 +456,13 @@ def test_on_a_gpu_the_first_passes_continue_a_session_verify_a_draft_and_draw(mo
     assert (True, True) in continued
     assert drawn
     assert len(runtime.prefix_cache) == 0
+
+
+def test_the_plans_number_of_threads_is_torchs():
+    """The planned number of threads computes, not one for each logical CPU of the machine."""
+    before = torch.get_num_threads()
+    try:
+        QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 0, (), cpu_threads=before + 1)).load()
+        assert torch.get_num_threads() == before + 1
+    finally:
+        torch.set_num_threads(before)

@@ -26,7 +26,7 @@ def load(directory: Path, plan: Plan) -> LoadedModel:
     """Load a checked checkpoint. Raises what loading raises."""
     dtype, options = device.prepare(plan.device, plan.dtype, plan.quantize, threads=plan.cpu_threads)
     parts = loading.load(directory, device=plan.device, dtype=dtype)
-    layers = linear.layers(plan.quantize, parts.device.type)
+    layers = linear.layers(plan.quantize)
     encoder = _encoder(plan, directory, parts, layers.encoder)
     if not encoder.uses_tower:
         parts = replace(parts, tower=nn.Identity())  # its weights are not kept
@@ -35,8 +35,7 @@ def load(directory: Path, plan: Plan) -> LoadedModel:
     text = LanguageModel(parts.text, layers.language_model, compiled=plan.is_active("use_torch_compile"))
     weights = memory.addresses(parts.tower, parts.text, parts.head)
     capacity = plan_capacity(plan.device, token_bytes, limits, weights)
-    head = layers.head(parts.head.weight) if layers.head else parts.head
-    decoder = SlotDecoder(text, head, parts.files.end_ids(), capacity, parts.files.no_speech_id)
+    decoder = SlotDecoder(text, parts.head, parts.files.end_ids(), capacity, parts.files.no_speech_id)
     return LoadedModel(
         parts.files,
         encoder,

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from asr_server.core.setting_types import Quantization
 from asr_server.core.settings import Settings
 from asr_server.engine import machine_options
 from asr_server.engine.capabilities import Capabilities
+from asr_server.engine.cpu import INT8_FLAGS
 from asr_server.engine.feature import TORCH, Asked, Placement, SharedModel
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr import checkpoint
@@ -95,6 +97,10 @@ def models(asked: Asked, placement: Placement) -> dict[str, SharedModel]:
     device, _ = machine_options.device(settings.device, capabilities, [])
     dtype, _ = machine_options.dtype(settings, device, capabilities)
     quantize = machine_options.quantize(settings, device, capabilities, [], runtime=TORCH)
+    if device == "cpu":
+        asked_for = settings.quantize in (Quantization.AUTO, Quantization.INT8)
+        bits = asked_for and not capabilities.cpu_flags.isdisjoint(INT8_FLAGS)
+        quantize = Option("quantize", bits, "int8" if bits else "", "")
     threads = machine_options.threads(settings.cpu_threads, capabilities, placement.share, torch=True)
     graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, [])
     return {

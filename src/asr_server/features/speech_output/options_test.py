@@ -13,7 +13,7 @@ from asr_server.features.speech_output.engines.espeak import package
 from asr_server.features.speech_output.engines.protocol import SpeechFeature
 
 MACHINE = Capabilities(gpu=False, torch_cuda=False)
-WITH_SDK = replace(MACHINE, packages=frozenset({"qwen-tts"}), cpu_flags=frozenset({"amx_int8", "amx_bf16"}))
+WITH_SDK = replace(MACHINE, packages=frozenset({"qwen-tts", "openvino"}), cpu_flags=frozenset({"amx_int8", "amx_bf16"}))
 
 
 def resolved(machine=MACHINE, features=(), **chosen):

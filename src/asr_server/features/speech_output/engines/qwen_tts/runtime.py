@@ -21,12 +21,13 @@ from asr_server.engine import faults
 from asr_server.engine.memory import MIB, Limits, plan_capacity
 from asr_server.engine.row_runtime import RowRuntime
 from asr_server.engine.rows import RowInput
-from asr_server.engine.torch import device, linear, memory
+from asr_server.engine.torch import device, memory
 from asr_server.engine.torch.passes import AttentionShape
 from asr_server.features.speech_output.engines.protocol import Sentence, VoiceSample
 from asr_server.features.speech_output.engines.qwen_tts import loading
 from asr_server.features.speech_output.engines.qwen_tts.checkpoint import SpeechCheckpoint
 from asr_server.features.speech_output.engines.qwen_tts.codec import StreamingDecoder, StreamState
+from asr_server.features.speech_output.engines.qwen_tts.eight_bits import layers_of
 from asr_server.features.speech_output.engines.qwen_tts.loading import SpeechModelParts
 from asr_server.features.speech_output.engines.qwen_tts.model import FRAME_SAMPLES, LANGUAGES, SpeechModel, frame_budget
 from asr_server.features.speech_output.engines.qwen_tts.prompt import PromptIds, SpeechPromptBuilder, VoicePrompt
@@ -138,7 +139,7 @@ class SpeechRuntime(RowRuntime[PreparedSentence, SpokenRow]):
         limits = Limits(model.slots, model.kv_budget_mb, _IMITATIONS_BYTES, model.shares)
         token_bytes = AttentionShape.of(parts.talker.model.config).token_bytes(parts.dtype)
         planned = plan_capacity(str(parts.device), token_bytes, limits, memory.addresses(parts.talker, parts.codec))
-        layers = linear.layers(model.quantize, parts.device.type)
+        layers = layers_of(model.quantize, parts.device.type)
         talker = Talker(parts.talker, SamplingPair.of_config(found.generation), planned, layers.language_model)
         self._codec = StreamingDecoder(parts.codec.decoder)
         self._prompts = SpeechPromptBuilder(parts, found.abilities, talker.frame_embeds)

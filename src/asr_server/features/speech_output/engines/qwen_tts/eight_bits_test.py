@@ -1,4 +1,4 @@
-"""Layers in 8 bits against the same layers in float32, on random numbers."""
+"""Layers in 8 bits on CPUs against the same layers in float32, on random numbers."""
 
 from types import SimpleNamespace
 
@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from asr_server.engine import cpu
 from asr_server.engine.cpu import INT8_FLAGS
-from asr_server.engine.torch import linear
+from asr_server.features.speech_output.engines.qwen_tts import eight_bits
 
 pytestmark = [
     pytest.mark.torch,
@@ -34,7 +34,7 @@ def test_eight_bits_are_off_by_about_a_hundredth(shape, biased, dtype):
     """The numbers are normally distributed, in any leading shape; the result has the dtype of the input."""
     weight, bias = torch.randn(shape[1], shape[0]) * 0.02, torch.randn(shape[1]) if biased else None
     x = (torch.randn(3, 5, shape[0]) * torch.rand(3, 5, 1) * 10).to(dtype)
-    made = linear.Int8Linear(weight.to(dtype), bias if bias is None else bias.to(dtype))
+    made = eight_bits.Int8Linear(weight.to(dtype), bias if bias is None else bias.to(dtype))
     found, expected = made(x), F.linear(x.float(), weight.to(dtype).float(), bias)
     assert found.dtype == dtype
     assert found.shape == expected.shape
@@ -48,12 +48,12 @@ def test_a_row_yields_the_same_bits_in_any_batch(shape, rows):
     weight, bias = torch.randn(shape[1], shape[0]), torch.randn(shape[1])
     x = torch.randn(rows, shape[0])
     x[-1] *= 1e6
-    found = [linear.Int8Linear(weight, bias, **{other: False}) for other in ("few", "many")]
+    found = [eight_bits.Int8Linear(weight, bias, **{other: False}) for other in ("few", "many")]
     for made in found:
         together = made(x)
         assert all(torch.equal(together[n], made(x[n : n + 1])[0]) for n in {0, 1, rows // 2, rows - 1})
     assert all(_relative_error(few, many) < 1e-6 for few, many in zip(found[0](x), found[1](x), strict=True))
-    assert torch.equal(linear.Int8Linear(weight, bias)(x), found[rows <= 16](x))
+    assert torch.equal(eight_bits.Int8Linear(weight, bias)(x), found[rows <= 16](x))
 
 
 def test_without_the_kernel_for_few_rows_the_other_serves_all(monkeypatch):
@@ -61,7 +61,7 @@ def test_without_the_kernel_for_few_rows_the_other_serves_all(monkeypatch):
     monkeypatch.setattr(torch.backends, "quantized", SimpleNamespace(supported_engines=["onednn"]))
     weight, x = torch.randn(64, 128), torch.randn(2, 128)
     for many in (True, False):
-        assert _relative_error(linear.Int8Linear(weight, many=many)(x), F.linear(x, weight)) < 0.02
+        assert _relative_error(eight_bits.Int8Linear(weight, many=many)(x), F.linear(x, weight)) < 0.02
 
 
 def test_one_large_value_costs_other_rows_nothing():
@@ -69,7 +69,7 @@ def test_one_large_value_costs_other_rows_nothing():
     weight = torch.randn(64, 128)
     x = torch.randn(2, 128)
     x[1, 0] = 1e5
-    assert _relative_error(linear.Int8Linear(weight)(x)[0], F.linear(x[0], weight)) < 0.02
+    assert _relative_error(eight_bits.Int8Linear(weight)(x)[0], F.linear(x[0], weight)) < 0.02
 
 
 def test_zeros_stay_zeros_and_what_is_no_number_stays_in_its_row():
@@ -78,56 +78,8 @@ def test_zeros_stay_zeros_and_what_is_no_number_stays_in_its_row():
     weight[3] = 0
     x = torch.randn(3, 128)
     x[0], x[1, 5] = 0, torch.nan
-    found = linear.Int8Linear(weight)(x)
+    found = eight_bits.Int8Linear(weight)(x)
     assert not found[0].any()
     assert found[1].isnan().all()
     assert found[2].isfinite().all()
     assert found[2, 3] == 0
-
-
-@pytest.fixture(scope="module")
-def near_ties():
-    """A head and hidden states whose two best words differ by less than eight bits can tell, the better one second."""
-    torch.manual_seed(0)
-    weight, hidden = torch.randn(2000, 256), torch.randn(64, 256)
-    weight[:64] = hidden / hidden.norm(dim=-1, keepdim=True) ** 2 * 80
-    weight[1000:1064] = weight[:64] + torch.randn(64, 256) * 0.008
-    logits = F.linear(hidden, weight)
-    first, second = logits.topk(2).values.T
-    assert (first - second).median() < 0.01 * logits.std()
-    return weight, hidden, logits
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_near_ties_are_those_of_the_heads_own_weights(near_ties, dtype):
-    """The near ties flip in 8 bits alone."""
-    weight, hidden, _ = near_ties
-    weight = weight.to(dtype)
-    best = F.linear(hidden, weight.float()).argmax(-1)
-    assert (linear.Int8Linear(weight)(hidden).argmax(-1) != best).sum() >= 5
-    assert torch.equal(linear.Int8Head(weight)(hidden).argmax(-1), best)
-
-
-def test_log_probabilities_are_nearly_those_of_the_heads_own_weights(near_ties):
-    """Probabilities are asked for the best word, and for one that is named; all together still add up to one."""
-    weight, hidden, logits = near_ties
-    found = linear.Int8Head(weight)(hidden).log_softmax(-1)
-    expected = logits.log_softmax(-1)
-    best = expected.argmax(-1, keepdim=True)
-    assert (found - expected).gather(-1, best).abs().max() < 0.01
-    assert found.exp().sum(-1).allclose(torch.ones(len(hidden)), atol=1e-5)
-
-
-@pytest.mark.parametrize("words", [33, 1000, 1024, 128 * 40])
-def test_the_largest_are_those_of_topk(words):
-    """The largest may be in any order, for vocabularies that are and are not whole groups."""
-    logits = torch.randn(9, words)
-    logits[0, 128:160] += 9  # all in one group, if there are groups
-    found = linear.largest(logits, 16)
-    assert torch.equal(found.sort().values, logits.topk(16).indices.sort().values)
-
-
-def test_a_head_of_few_words_computes_all_of_them_again():
-    """Fewer than are computed again otherwise."""
-    weight, hidden = torch.randn(5, 64), torch.randn(3, 64)
-    assert linear.Int8Head(weight)(hidden).allclose(F.linear(hidden, weight), atol=1e-5)

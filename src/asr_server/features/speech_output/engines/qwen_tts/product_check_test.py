@@ -7,8 +7,8 @@ from torch.nn import functional as F
 from asr_server import demo
 from asr_server.engine import cpu
 from asr_server.engine.cpu import BFLOAT16_FLAGS
-from asr_server.engine.torch import product_check
-from asr_server.engine.torch.product_check import Sizes
+from asr_server.features.speech_output.engines.qwen_tts import product_check
+from asr_server.features.speech_output.engines.qwen_tts.product_check import Sizes
 
 pytestmark = pytest.mark.torch
 

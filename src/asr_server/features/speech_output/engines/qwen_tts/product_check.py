@@ -1,4 +1,4 @@
-"""The matrix products of the models, compared with float32 on this machine: in 8 bits and bfloat16, by number of rows.
+"""The products of models in torch, compared with float32 on this machine: in 8 bits and bfloat16, by number of rows.
 
 Libraries choose another kernel for each processor and shape, so a fault of one shows on some machines alone, and at
 some shapes: a wrong kernel of oneDNN for AMX was found by these comparisons. Memory is filled with NaN beforehand, so
@@ -19,7 +19,8 @@ from torch.nn import functional as F
 
 from asr_server.engine import cpu
 from asr_server.engine.cpu import INT8_FLAGS
-from asr_server.engine.torch.linear import Int8Linear, strided
+from asr_server.engine.torch.linear import strided
+from asr_server.features.speech_output.engines.qwen_tts.eight_bits import Int8Linear
 
 MOST_ROWS = 600
 ALL_ROWS = range(1, MOST_ROWS + 1)
