@@ -295,11 +295,16 @@ def _own_imports():
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("sections", "models"),
-    [(["slim"], ["moonshine-tiny-en"]), (["slim", "qwen"], ["moonshine-tiny-en", "demo"])],
+    [
+        (["slim"], ["moonshine-tiny-en"]),
+        (["slim", "qwen"], ["moonshine-tiny-en", "demo"]),
+        (["slim", "qwen", "torch"], ["moonshine-tiny-en", "demo"]),
+    ],
 )
 def test_nothing_is_installed_that_is_never_imported(sections, models):
     """Of the lock file, for this platform: by the code itself, or by what it imports, with its engines loaded."""
-    heavy = () if "demo" in models else ("torch", "transformers", "qwen_asr", "safetensors")
+    heavy = () if "torch" in sections else ("torch", "transformers")
+    heavy += () if "qwen" in sections else ("qwen_asr", "safetensors", "tokenizers", "jinja2")
     names = [name for name in _own_imports() if not name.startswith(heavy)]
     done = subprocess.run(
         [sys.executable, "-c", _IMPORT_ALL, json.dumps(models), json.dumps(names)],

@@ -3,13 +3,16 @@
 import os
 import random
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from asr_server import demo
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.feature import OPENVINO, TORCH, Plan
 from asr_server.engine.openvino import few_bits
 from asr_server.engine.openvino.compiled_text import PAGE, PageSpan
@@ -229,3 +232,17 @@ def test_four_bits_are_those_of_the_language_models_layers(run, speech):
     halves = {name for name, (whole, _) in made.kept.matrices.items() if whole.dtype == np.uint8}
     layers = range(found.thinker["text_config"]["num_hidden_layers"])
     assert halves == {f"{n}.{name}" for n in layers for name in ("qkv", "out", "gate_up", "down")}
+
+
+@pytest.mark.parametrize("missing", ["layers.0.mlp.down_proj.weight", "layers.0.input_layernorm.weight", "whole file"])
+def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path, missing):
+    """Nothing is made up for them, whether they are a matrix of a graph or another part of it."""
+    copy = tmp_path / "checkpoint"
+    shutil.copytree(demo.checkpoint_path(), copy)
+    file = copy / "model.safetensors"
+    tensors = load_file(file)
+    save_file({name: tensor for name, tensor in tensors.items() if not name.endswith(missing)}, file)
+    if missing == "whole file":
+        file.write_bytes(file.read_bytes()[:-8])
+    with pytest.raises(ModelUnavailable, match=r"in checkpoint (lacks|cannot be loaded)"):
+        _loaded(copy)

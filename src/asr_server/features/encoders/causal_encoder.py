@@ -155,11 +155,11 @@ class Stream:
 class StreamWindow(Window):
     """The next frames of a stream, of whole tokens."""
 
-    stream: Stream
+    stream: Stream  # the clip that the frames belong to
 
 
 class CausalEncoder(WindowedEncoder):
-    """the clip that the frames belong to"""
+    """Hears the past alone: the state after some frames is all that the next ones need."""
 
     def __init__(self, tower: Any, make_linear: MakeLinear = plain) -> None:
         super().__init__(tower, make_linear)
