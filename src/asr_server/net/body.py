@@ -295,9 +295,10 @@ class BodyReader:
                 message = await self._receive()
         except TimeoutError:
             raise UploadStalled(f"Nothing of the upload came for {_STALLED_S:g} s.") from None
-        restore_directory()  # for every part: it may vanish during an upload, and is needed once memory is used up
         self._waited_s += time.monotonic() - began_s
         self.size += len(message.get("body", b""))
+        if self.size > SPOOL_BYTES:  # what is more than this may be on the disk, in a directory that may vanish
+            restore_directory()
         if self.size > self._max_bytes:
             raise too_large(self._max_bytes)
         if message.get("more_body"):
