@@ -44,6 +44,7 @@ _MAX_TEXT_BYTES = 256 * 1024
 _REFERENCES, _MAX_REFERENCES_BYTES = "known_speaker_references", 8 * 1024 * 1024
 _MAX_FIELDS = 200
 _MAX_FILES = 10
+_INDEX = re.compile(r"\[\d*\]")
 _EXTENDED_FILENAME = re.compile(rb";\s*filename\*", re.IGNORECASE)
 
 
@@ -373,8 +374,8 @@ def nested(form: FormData, name: str) -> Any:
 
 
 def _values(form: FormData, name: str) -> list[str]:
-    key = re.compile(rf"{re.escape(name)}(\[\d*\])?")
-    return [value for k, value in form.multi_items() if isinstance(value, str) and key.fullmatch(k)]
+    found = [(k, value) for k, value in form.multi_items() if isinstance(value, str) and k.startswith(name)]
+    return [value for k, value in found if k == name or _INDEX.fullmatch(k, len(name))]
 
 
 def _array(value: str) -> list[str] | None:
