@@ -136,7 +136,7 @@ _RECORDING_TYPES = ("audio/", "video/", "application/octet-stream", "application
 # Samples without a header: 16 bits, little-endian. The header of a WAV file is put before them.
 _PCM = "audio/pcm"
 _PCM_RATES_HZ, _PCM_CHANNELS = range(8_000, 192_001), range(1, 9)
-SPOOL_BYTES = 1024 * 1024
+SPOOL_BYTES = 1024 * 1024  # of a body that are held in memory; a longer one is written to a file
 # A string as a whole, also one without an end, or the beginning of another value. Nothing is read twice.
 _JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
 # 1,000 chapters, the most that makes sense, have 7,000.
