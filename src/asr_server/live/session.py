@@ -196,15 +196,15 @@ class LiveSession:
         if isinstance(event, Configure):
             self.rules = event.rules
         self._inbox.put(event)
-        self._account()
+        if len(self._inbox) > 1:  # otherwise the session's task processes it next, and accounts after that
+            self._account()
 
     def _account(self) -> None:
         """Tell the others what this session holds, and how much audio waits here for an answer."""
         backlog = self.machine.backlog_samples
         self._share.set(self._inbox.size_bytes + _SAMPLE_BYTES * backlog + self._outbox.waiting_bytes)
-        partial = self.machine.current_partial
-        since_start = self.machine.clock_samples - partial.start_samples if partial is not None else 0
-        self._ticket.seconds = self._inbox.audio_bytes / (2 * self.input_rate_hz) + samples_to_s(backlog + since_start)
+        unanswered_s = samples_to_s(backlog + self.machine.shown_samples)
+        self._ticket.seconds = self._inbox.audio_bytes / (2 * self.input_rate_hz) + unanswered_s
 
     def disconnect(self, *, clean: bool) -> None:
         """The connection is gone; what it had sent is processed first."""

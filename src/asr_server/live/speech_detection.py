@@ -16,10 +16,11 @@ from functools import partial
 import numpy as np
 from loguru import logger
 
-from asr_server.audio.vad import MOST_FRAMES, Probabilities, SpeechProbability
+from asr_server.audio.vad import MOST_FRAMES, SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.engine.feature import EndOfTurnModel
 from asr_server.live.machine.events import Event, Samples
+from asr_server.live.machine.framing import Block, to_samples
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.utterance import Frame
 from asr_server.live.session_stats import EstimateResult, LiveObserver
@@ -29,13 +30,17 @@ from asr_server.net.loop_time import SLICE_S, slice_queue
 _TICK_S = 0.005
 
 
+# The samples of a block, (n,), and the probability of each of their frames.
+_Scored = tuple[Samples, list[float]]
+
+
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """The frames of one session, which wait for their probabilities."""
+    """The audio of one session, which waits for its probabilities."""
 
     stream: SpeechProbability
-    frames: list[Samples]  # of 512 samples each
-    scored: asyncio.Future[Probabilities | Exception]
+    block: Block
+    scored: asyncio.Future[_Scored | Exception]
 
 
 class VoiceDetector:
@@ -56,19 +61,17 @@ class VoiceDetector:
 
         `stream`: the session's state. Returns when it is the session's turn to use the event loop.
         """
-        frames = machine.frames(event)
-        if not frames:
+        block = machine.block(event)
+        if block is None:
             return []
-        whole = frames
-        if missing := FRAME_SAMPLES - len(frames[-1]):  # of the last frame before a flush
-            whole = [*frames[:-1], np.pad(frames[-1], (0, missing))]
-        piece = _Piece(stream, whole, asyncio.get_running_loop().create_future())
+        piece = _Piece(stream, block, asyncio.get_running_loop().create_future())
         self._waiting.append(piece)
         self._begin_soon()
-        scores = await asyncio.shield(piece.scored)  # whose result is set in any case
-        if isinstance(scores, Exception):
-            raise scores
-        return [Frame(*each) for each in zip(frames, scores.tolist(), strict=True)]
+        found = await piece.scored
+        if isinstance(found, Exception):
+            raise found
+        samples, scores = found
+        return [Frame(samples[FRAME_SAMPLES * n : FRAME_SAMPLES * (n + 1)], score) for n, score in enumerate(scores)]
 
     def _begin_soon(self) -> None:
         if self._waiting and not self._is_busy:
@@ -79,28 +82,78 @@ class VoiceDetector:
         """Call the network with what waits, as far as it fits into a call."""
         batch: list[_Piece] = []
         loop, room = asyncio.get_running_loop(), MOST_FRAMES
-        while self._waiting and (not batch or len(self._waiting[0].frames) <= room):
-            room -= len(self._waiting[0].frames)
+        while self._waiting and (not batch or self._waiting[0].block.most_frames <= room):
+            room -= self._waiting[0].block.most_frames
             batch.append(self._waiting.popleft())
         # A session that is alone does not wait, and neither do those to whom this call has no room.
         self._next_s = 0.0 if len(batch) <= 1 or self._waiting else loop.time() + _TICK_S
-        running = loop.run_in_executor(self._thread, _scored, [(piece.stream, piece.frames) for piece in batch])
+        running = loop.run_in_executor(self._thread, _scored, [(piece.stream, piece.block) for piece in batch])
         running.add_done_callback(partial(self._on_scored, batch))
 
-    def _on_scored(self, batch: list[_Piece], running: asyncio.Future[list[Probabilities | Exception]]) -> None:
-        for piece, scores in zip(batch, running.result(), strict=True):
+    def _on_scored(self, batch: list[_Piece], running: asyncio.Future[list[_Scored | Exception]]) -> None:
+        for piece, found in zip(batch, running.result(), strict=True):
             # Each session goes on in its turn: all at once would keep the event loop for as long as all of them take.
-            slice_queue().soon(partial(piece.scored.set_result, scores), SLICE_S)
+            slice_queue().soon(partial(_set_result, piece.scored, found), SLICE_S)
         self._is_busy = False
         self._begin_soon()
 
 
-def _scored(pieces: list[tuple[SpeechProbability, list[Samples]]]) -> list[Probabilities | Exception]:
+def _set_result(scored: asyncio.Future[_Scored | Exception], found: _Scored | Exception) -> None:
+    if not scored.done():  # the session has ended meanwhile
+        scored.set_result(found)
+
+
+def _scored(blocks: list[tuple[SpeechProbability, Block]]) -> list[_Scored | Exception]:
+    """Return the samples of each block and the probabilities of its frames. Runs on the thread."""
+    found = _samples([block for _, block in blocks])
+    whole = [
+        (stream, _frames(samples))
+        for (stream, _), samples in zip(blocks, found, strict=True)
+        if not isinstance(samples, Exception) and len(samples)
+    ]
+    scores = iter(_probabilities(whole))
+    results: list[_Scored | Exception] = []
+    for samples in found:
+        if isinstance(samples, Exception):
+            results.append(samples)
+        else:
+            own = next(scores) if len(samples) else []
+            results.append(own if isinstance(own, Exception) else (samples, own))
+    return results
+
+
+def _samples(blocks: list[Block]) -> list[Samples | Exception]:
+    """Return the samples of each block, in memory of its own: a view would keep the memory of all of them."""
+    # In one operation for all that need no resampling. The thread waits for the interpreter after each of them.
+    whole = to_samples(b"".join(block.pcm for block in blocks if block.needs_no_resampling)).data.cast("B")
+    found: list[Samples | Exception] = []
+    at = 0
+    for block in blocks:
+        if block.needs_no_resampling:
+            end = at + 2 * len(block.pcm)  # float32 takes twice as much
+            found.append(np.frombuffer(whole[at:end].tobytes(), np.float32))
+            at = end
+            continue
+        try:
+            found.append(block.samples())
+        except Exception as error:
+            found.append(error)
+    return found
+
+
+def _frames(samples: Samples) -> Samples:
+    """Return the samples as (n, 512). The last frame before a flush is filled with silence."""
+    if missing := -len(samples) % FRAME_SAMPLES:
+        samples = np.pad(samples, (0, missing))
+    return samples.reshape(-1, FRAME_SAMPLES)
+
+
+def _probabilities(pieces: list[tuple[SpeechProbability, Samples]]) -> list[list[float] | Exception]:
     """Return the probabilities of each piece. After a failure each is tried alone, so that only one session fails."""
     try:
-        return [*SpeechProbability.push_together(pieces)]
+        return [scores.tolist() for scores in SpeechProbability.push_together(pieces)] if pieces else []
     except Exception as error:
-        return [error] if len(pieces) == 1 else [scores for piece in pieces for scores in _scored([piece])]
+        return [error] if len(pieces) == 1 else [scores for piece in pieces for scores in _probabilities([piece])]
 
 
 # Estimates that wait or run. One takes some 45 ms of a core, so the last of them comes after about 0.7 s, hardly later
