@@ -108,16 +108,16 @@ def _sessions(server: ServerProcess, count: int, pcm: np.ndarray) -> dict[str, f
     length_s = len(pcm) / SAMPLE_RATE
     apart_s = min(0.05, 2.0 / count)
     trace = Trace(length_s + 5, 0, [Speaker(apart_s * number, ()) for number in range(count)])
-    before = usage(server)
+    before = _usage(server)
 
     async def run() -> dict[str, float]:
         playing = asyncio.create_task(streams.play([server.base], trace, [pcm] * count, pcm[:SAMPLE_RATE]))
         await asyncio.sleep(apart_s * count + length_s / 2)
-        middle = usage(server)
+        middle = _usage(server)
         await playing
         return middle
 
-    middle, after = asyncio.run(run()), usage(server)
+    middle, after = asyncio.run(run()), _usage(server)
     whole_s = count * length_s
     return {
         "event_loop_s_per_s": round((after["main_s"] - before["main_s"]) / whole_s, 5),
@@ -132,9 +132,9 @@ def _files(server: ServerProcess) -> dict[str, float]:
     """Recordings one after the other, with the processes that decode them."""
     pcm = np.resize(recordings.samples(), int(UPLOAD_S * SAMPLE_RATE))
     trace = Trace(1e9, 0, uploads=[Upload(0.2 * number, (UPLOAD_S,)) for number in range(UPLOADS)])
-    before = usage(server)
+    before = _usage(server)
     played = asyncio.run(streams.play([server.base], trace, [], pcm))
-    after = usage(server)
+    after = _usage(server)
     return {
         "event_loop_s_per_s": round((after["main_s"] - before["main_s"]) / played.answered_s, 6),
         "all_processes_s_per_s": round((after["family_s"] - before["family_s"]) / played.answered_s, 6),
@@ -142,7 +142,7 @@ def _files(server: ServerProcess) -> dict[str, float]:
     }
 
 
-def usage(server: ServerProcess) -> dict[str, float]:
+def _usage(server: ServerProcess) -> dict[str, float]:
     pid = server.process.pid
     family = [pid, *_children(pid)]
     return {
