@@ -17,6 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,7 +32,7 @@ SESSIONS, SECONDS, WARM_UP_S = 400, 30.0, 10.0
 CHUNK_S = 0.1
 PARTIAL_S = 0.6
 _LAST_S = 20.0  # for the finals after the flush
-_TEXT, _BINARY, _CLOSE = 1, 2, 8
+_TEXT, _BINARY, _CLOSE, _PING, _PONG = 1, 2, 8, 9, 10
 
 
 @dataclass
@@ -186,6 +187,8 @@ def _messages(client: _Client) -> list[dict]:
             break
         if kind == _TEXT:
             found.append(json.loads(data[at + head : at + head + size]))
+        elif kind == _PING:
+            client.socket.send(bytes([0x80 | _PONG, 0x80 | size]) + bytes(4) + data[at + head : at + head + size])
         elif kind == _CLOSE:
             found.append({"error": "closed"})
         at += head + size
@@ -212,15 +215,18 @@ def _play(clients: list[_Client], audio: list[bytes], at_second) -> _Heard:
             at_s, number = heapq.heappop(due)
             client = clients[number]
             heard.late_ms.append(1000 * (now_s - at_s))
+            with suppress(ConnectionError):  # the session is lost
+                client.socket.send(audio[client.next_chunk % len(audio)] if client.left else flush)
             if client.left:
-                client.socket.send(audio[client.next_chunk % len(audio)])
                 client.next_chunk, client.left = client.next_chunk + 1, client.left - 1
                 heapq.heappush(due, (at_s + CHUNK_S, number))
-            else:
-                client.socket.send(flush)
         wait_s = max(0.0, due[0][0] - time.monotonic()) if due else 0.1
         for key, _ in chosen.select(min(wait_s, 0.1)):
-            _read(key.data, heard, counts=second >= WARM_UP_S)
+            try:
+                _read(key.data, heard, counts=second >= WARM_UP_S)
+            except ConnectionError:
+                chosen.unregister(key.fileobj)
+                key.data.left = 0
     return heard
 
 

@@ -509,7 +509,6 @@ def _fields(form: FormData, model: type[Form]) -> Form:
 
 @functools.cache
 def _lists(model: type[RecordingForm]) -> frozenset[str]:
-    """Return the names of the fields that are lists."""
     return frozenset(name for name, field in model.model_fields.items() if get_origin(field.annotation) is list)
 
 

@@ -36,10 +36,11 @@ def test_spans_are_the_samples_of_the_recording(recording):
 
 
 def test_the_end_may_come_with_the_last_samples_or_after_them(recording):
-    """A file that is one block has the spans that it has in many."""
-    audio = recording[:-100]  # the last frame is not full
+    """A file that is one block has the spans that it has in many, the last up to the end of the file."""
+    audio = recording[:30_000]  # in the middle of speech and of a frame
     in_blocks, at_once = _spans(audio), Segmenter(SegmentationConfig()).push(audio, is_last=True)
     assert [(span.start, span.end) for span in at_once] == [(span.start, span.end) for span in in_blocks]
+    assert at_once[-1].end == len(audio)
     assert at_once[-1].peak_probability == pytest.approx(in_blocks[-1].peak_probability, abs=1e-5)
 
 
