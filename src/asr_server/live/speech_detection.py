@@ -56,8 +56,10 @@ class VoiceDetector:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "voice-detection")
         self._waiting: deque[_Piece] = deque()
-        self._is_busy = False  # a call is under way, or will be begun
-        self._next_s = 0.0  # when it may begin, by the loop's clock
+        self._waiting_frames = 0  # a bound of theirs
+        self._is_due = False  # a call will be begun
+        self._calls = 0  # that the thread has
+        self._next_s = 0.0  # when one may begin, by the loop's clock
 
     async def frames(self, machine: LiveMachine, stream: SpeechProbability, event: Event) -> list[Frame]:
         """Return the frames of a session's machine that this event completes, with their speech probabilities.
@@ -69,6 +71,7 @@ class VoiceDetector:
             return []
         piece = _Piece(stream, block, asyncio.get_running_loop().create_future())
         self._waiting.append(piece)
+        self._waiting_frames += block.most_frames
         self._begin_soon()
         found = await piece.scored
         if isinstance(found, Exception):
@@ -77,8 +80,10 @@ class VoiceDetector:
         return [Frame(samples[FRAME_SAMPLES * n : FRAME_SAMPLES * (n + 1)], score) for n, score in enumerate(scores)]
 
     def _begin_soon(self) -> None:
-        if self._waiting and not self._is_busy:
-            self._is_busy = True
+        # The thread has a second call already if that is full: of 400 sessions it would otherwise wait half of the time
+        # for the event loop, which hands out what the first has found.
+        if self._waiting and not self._is_due and self._calls < (2 if self._waiting_frames >= MOST_FRAMES else 1):
+            self._is_due = True
             asyncio.get_running_loop().call_at(self._next_s, self._begin)
 
     def _begin(self) -> None:
@@ -88,16 +93,19 @@ class VoiceDetector:
         while self._waiting and (not batch or self._waiting[0].block.most_frames <= room):
             room -= self._waiting[0].block.most_frames
             batch.append(self._waiting.popleft())
+        self._waiting_frames -= MOST_FRAMES - room
+        self._is_due, self._calls = False, self._calls + 1
         # A session that is alone does not wait, and neither do those to whom this call has no room.
         self._next_s = 0.0 if len(batch) <= 1 or self._waiting else loop.time() + _TICK_S
         running = loop.run_in_executor(self._thread, _scored, [(piece.stream, piece.block) for piece in batch])
         running.add_done_callback(partial(self._on_scored, batch))
+        self._begin_soon()
 
     def _on_scored(self, batch: list[_Piece], running: asyncio.Future[list[_Scored | Exception]]) -> None:
         for piece, found in zip(batch, running.result(), strict=True):
             # Each session goes on in its turn: all at once would keep the event loop for as long as all of them take.
             slice_queue().soon(partial(_set_result, piece.scored, found), _GO_ON_S)
-        self._is_busy = False
+        self._calls -= 1
         self._begin_soon()
 
 
