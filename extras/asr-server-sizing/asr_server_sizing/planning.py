@@ -29,7 +29,7 @@ MOST_REPLICAS = 100_000
 
 # The costs of live sessions and recordings besides the engine. Sessions: `tools/bench/many_sessions.py`, 2026-11-26,
 # with 200 sessions in silence and of real speech; fewer cost more each, as they share less of voice detection's calls.
-# Recordings: `tools/bench/live_cost.py`, 2026-11-23, with WAV files of 30 s, on a machine that was busy with other work.
+# Recordings: `tools/bench/live_cost.py`, 2026-11-23, with WAV files of 30 s, on a busy machine.
 HOST = HostCosts(
     silent_s=0.0036,
     voiced_s=0.0048,
