@@ -24,6 +24,7 @@ from tools.bench import (
     live_step,
     long,
     many,
+    many_sessions,
     memory,
     metering,
     mixed,
@@ -72,6 +73,7 @@ BENCHMARKS = {
     "replicas": replicas.measure,
     "cluster": cluster.measure,
     "live_cost": live_cost.measure,
+    "many_sessions": many_sessions.measure,
     "sizing": sizing.measure,
 }
 

@@ -1,13 +1,15 @@
 """How much does the server add to the engine's own time, and how much did an older commit of it?
 
 One span of speech over HTTP to both and in a bare engine, in turn. Beside the difference to the bare engine, which has
-the noise of two processes, stands what of a request was not inference, by the server's own clocks.
+the noise of two processes, stands what of a request was not inference, by the server's own clocks. The client is a
+socket that sends bytes which were made before: a client's own work is none of the server's.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import socket
 import statistics
 import tempfile
 import time
@@ -24,7 +26,7 @@ from asr_server.engine import capabilities, registry
 from asr_server.engine.protocol import Engine, Utterance
 from asr_server.schedule.ports import RowDone
 from E2Etest import recordings
-from E2Etest.process import ServerProcess, ready
+from E2Etest.process import ready
 from tools.bench.engine_ab import OLD_REVISION, ROOT, old_source
 
 ROUNDS = 60
@@ -42,8 +44,13 @@ def measure() -> dict[str, object]:
             name: stack.enter_context(ready(Path(folder) / f"{name}.log", PYTHONPATH=str(source), LOG_LEVEL="INFO"))
             for name, source in sources.items()
         }
+        peers = {
+            name: stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            for name, server in servers.items()
+        }
+        request = _request(audio)
         rounds = [
-            (_engine_ms(engine, utterance), {name: _round_trip_ms(server, audio) for name, server in servers.items()})
+            (_engine_ms(engine, utterance), {name: _round_trip_ms(peer, request) for name, peer in peers.items()})
             for _ in range(ROUNDS + 5)
         ][5:]
     return {
@@ -51,7 +58,7 @@ def measure() -> dict[str, object]:
         "rounds": ROUNDS,
         "engine_ms_p50": round(statistics.median(alone for alone, _ in rounds), 2),
         **{name: _figures([(alone, *trips[name]) for alone, trips in rounds]) for name in servers},
-        "target": "at most 10 ms",
+        "target": "not_inference_ms_p50 at most 5 ms",
     }
 
 
@@ -89,12 +96,21 @@ def _engine_ms(engine: Engine, utterance: Utterance) -> float:
     return 1000 * (time.perf_counter() - began)
 
 
-def _round_trip_ms(server: ServerProcess, audio: bytes) -> tuple[float, float]:
+def _request(audio: bytes) -> bytes:
+    part = b'--part\r\nContent-Disposition: form-data; name="%b"\r\n\r\n%b\r\n'
+    body = part % (b"model", b"whisper-1") + part % (b'file"; filename="audio.wav', audio) + b"--part--\r\n"
+    head = b"POST /v1/audio/transcriptions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n" % len(body)
+    return head + b"Content-Type: multipart/form-data; boundary=part\r\n\r\n" + body
+
+
+def _round_trip_ms(peer: socket.socket, request: bytes) -> tuple[float, float]:
     """The whole, and of it the inference."""
-    began = time.perf_counter()
-    answer = server.transcribe(audio)
+    began, answer = time.perf_counter(), b""
+    peer.sendall(request)
+    while not answer.endswith(b"}"):
+        answer += peer.recv(65_536)
     took_ms = 1000 * (time.perf_counter() - began)
-    assert answer.status_code == 200
-    inference = re.search(r"infer;dur=([\d.]+)", answer.headers["server-timing"])
-    assert inference, answer.headers
+    assert answer.startswith(b"HTTP/1.1 200"), answer
+    inference = re.search(rb"infer;dur=([\d.]+)", answer)
+    assert inference, answer
     return took_ms, float(inference[1])

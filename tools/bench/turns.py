@@ -128,7 +128,9 @@ def _ended(audio: np.ndarray, rules: TurnConfig) -> tuple[list[tuple[float, floa
     found = []
     for number, score in enumerate(scores.tolist()):
         event = Audio(whole[number * _FRAME : (number + 1) * _FRAME].tobytes())
-        actions = machine.receive(event, [Frame(samples, score) for samples in machine.frames(event)])
+        block = machine.block(event)
+        assert block is not None, "an event is a frame"
+        actions = machine.receive(event, [Frame(block.samples(), score)])
         for action in actions:  # what follows from an answer comes behind
             match action:
                 case EstimateEndOfTurn(position_samples=position, audio=heard):

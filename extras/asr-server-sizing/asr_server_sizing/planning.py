@@ -27,16 +27,17 @@ _SPAN_S = 30.0
 MOST_REPLICAS = 100_000
 
 
-# The costs of live sessions and recordings besides the engine: `tools/bench/live_cost.py`, 2026-11-23, with 20
-# sessions and WAV files of 30 s, on a machine that was busy with other work, so that a quiet one needs less.
+# The costs of live sessions and recordings besides the engine. Sessions: `tools/bench/many_sessions.py`, 2026-11-26,
+# with 200 sessions in silence and of real speech; fewer cost more each, as they share less of voice detection's calls.
+# Recordings: `tools/bench/live_cost.py`, 2026-11-23, with WAV files of 30 s, on a busy machine.
 HOST = HostCosts(
-    silent_s=0.0074,
-    voiced_s=0.0109,
+    silent_s=0.0036,
+    voiced_s=0.0048,
     recording_s=0.0044,
-    silent_loop_s=0.0029,
-    voiced_loop_s=0.0050,
+    silent_loop_s=0.0021,
+    voiced_loop_s=0.0036,
     recording_loop_s=0.0014,
-    detection_s=0.0045,
+    detection_s=0.0014,
 )
 HOST_SOURCE = (
     "The shares of the event loop and of voice detection were measured on two busy AMD EPYC cores, without an engine; "

@@ -25,7 +25,7 @@ def _machine_asks(regions, length_s):
     pcm = np.zeros(FRAME_SAMPLES, "<i2").tobytes()
     for number in range(int(length_s / FRAME_S)):
         is_speech = any(begin <= number * FRAME_S < end for begin, end in regions)
-        (samples,) = machine.frames(Audio(pcm))
+        samples = machine.block(Audio(pcm)).samples()
         actions = machine.receive(Audio(pcm), [Frame(samples, 0.9 if is_speech else 0.0)])
         while actions:
             action = actions.pop(0)

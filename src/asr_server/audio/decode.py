@@ -40,7 +40,7 @@ from asr_server.audio.decoder_wire import (
     kept_channels,
 )
 from asr_server.audio.shares import FairShares
-from asr_server.core.audio import SAMPLE_RATE, samples_to_s
+from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import (
     AsrError,
     AudioTooLong,
@@ -60,6 +60,7 @@ from asr_server.processes.launcher import ForkServer, ForkServerLost, is_stopped
 # as they are. No library reads these bytes, every loop is bounded, and what is in any way unusual is left to the
 # decoder's child process: another format, a chunk that is not known here, a size that is wrong.
 MAX_PLAIN_BYTES = 1024 * 1024  # 32 s: what is read at once
+_PLAIN_BLOCK_SAMPLES = 128 * FRAME_SAMPLES  # 4.1 s: what voice detection takes in one call of its network
 _MAX_CHUNKS = 8
 _FORMAT = struct.pack("<HHIIHH", 1, 1, SAMPLE_RATE, 2 * SAMPLE_RATE, 2, 16)  # PCM, mono, 16 bits
 _FORMATS = (_FORMAT, _FORMAT + bytes(2))  # the size of an extension may follow, which PCM has not
@@ -233,6 +234,7 @@ class Progress:
     file_channels: int = 1  # known from the first block on, if `max_channels` is over 1
     max_channels: int = 1  # how many are kept at most
     rate_hz: int = SAMPLE_RATE  # of the decoded samples; a caller may choose it
+    is_complete: bool = False  # no block follows the present one; of most files only their end tells
 
     @property
     def decoded_s(self) -> float:
@@ -314,14 +316,14 @@ class Decoder:
     async def stream(
         self, source: Source, progress: Progress | None = None, caller: str = ""
     ) -> AsyncGenerator[Samples, None]:
-        """Decode a file in blocks of at most 2 s, in bounded memory; full scale is 1, louder is possible.
+        """Decode a file in blocks of at most 4.1 s, in bounded memory; full scale is 1, louder is possible.
 
         `progress` is kept up to date. At most a pipe's worth is decoded ahead of a slow reader, whose own time does not
         count against the limits. Close it (`aclosing`) to stop early. An error may come after some blocks.
         """
         async with aclosing(self._blocks(source, progress or Progress(), caller)) as blocks:
             async for block in blocks:
-                yield np.nan_to_num(np.frombuffer(block, np.float32))
+                yield _finite(block)
 
     async def stream_channels(
         self, source: Source, progress: Progress, caller: str = ""
@@ -334,8 +336,7 @@ class Decoder:
         progress.max_channels = MAX_CHANNELS
         async with aclosing(self._blocks(source, progress, caller)) as blocks:
             async for block in blocks:
-                samples = np.nan_to_num(np.frombuffer(block, np.float32))
-                yield np.ascontiguousarray(samples.reshape(-1, progress.channels).T)
+                yield np.ascontiguousarray(_finite(block).reshape(-1, progress.channels).T)
 
     async def close_idle(self) -> None:
         """End the fork server; the next file starts another."""
@@ -346,7 +347,9 @@ class Decoder:
         self._closed = True
         await self.fork_server.close()
 
-    async def _blocks(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
+    async def _blocks(
+        self, source: Source, progress: Progress, caller: str
+    ) -> AsyncGenerator[bytearray | memoryview, None]:
         """Yield the PCM of one file; counts its audio and its failure."""
         try:
             async with aclosing(self._decoded(source, progress, caller)) as blocks:
@@ -357,7 +360,9 @@ class Decoder:
             self.failures[error.code] += 1
             raise
 
-    async def _decoded(self, source: Source, progress: Progress, caller: str) -> AsyncGenerator[bytearray, None]:
+    async def _decoded(
+        self, source: Source, progress: Progress, caller: str
+    ) -> AsyncGenerator[bytearray | memoryview, None]:
         """Decode a file without counting it: in this process if that needs no decoder."""
         if self._closed:
             raise ShuttingDown("The server is stopping.")
@@ -365,10 +370,11 @@ class Decoder:
             samples = await self._plain(source) if progress.rate_hz == SAMPLE_RATE else None
             if samples is not None:
                 progress.claimed_s = samples_to_s(len(samples))
-                for at in range(0, len(samples), MAX_PCM_BYTES // 4):
-                    block = samples[at : at + MAX_PCM_BYTES // 4] / np.float32(32_768)
+                for at in range(0, len(samples), _PLAIN_BLOCK_SAMPLES):
+                    block = samples[at : at + _PLAIN_BLOCK_SAMPLES] / np.float32(32_768)
                     progress.decoded_samples += len(block)
-                    yield bytearray(block.data.cast("B"))
+                    progress.is_complete = progress.decoded_samples == len(samples)
+                    yield block.data.cast("B")
                 return
         async with aclosing(self._retried(self._file(source, caller), progress)) as blocks:
             async for pcm in blocks:
@@ -378,7 +384,10 @@ class Decoder:
         """Return the samples of a file that needs no decoder, None for others and for those whose length is not
         allowed."""
         try:
-            samples = await asyncio.to_thread(read_plain_wav, source)  # it may lie on a slow disk
+            if getattr(source, "_rolled", True):  # it is not a `SpooledTemporaryFile` in memory
+                samples = await asyncio.to_thread(read_plain_wav, source)  # it may lie on a slow disk
+            else:
+                samples = read_plain_wav(source)
         except OSError:
             return None
         is_allowed = samples is not None and MIN_DURATION_S <= samples_to_s(len(samples)) <= self._limits.max_audio_s
@@ -504,6 +513,14 @@ class Decoder:
         if kind is FrameType.AUDIO_TOO_LONG:
             return AudioTooLong(f"The audio is longer than {self._limits.max_audio_s:g} s.", param="file")
         return InvalidAudio("The file is not audio in a supported format, or it is damaged.", param="file")
+
+
+def _finite(pcm: bytearray | memoryview) -> Samples:
+    """Return the samples, in the same memory, with zeros for NaN and the largest numbers for infinity."""
+    samples = np.frombuffer(pcm, np.float32)
+    with np.errstate(over="ignore", invalid="ignore"):
+        is_finite = np.isfinite(samples.sum())  # only if each is; a look at each takes five times as long
+    return samples if is_finite else np.nan_to_num(samples, copy=False)
 
 
 def ffmpeg_version() -> str:

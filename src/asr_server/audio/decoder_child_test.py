@@ -37,7 +37,7 @@ def _tones(count: int, rate_hz: int, seconds: float = 3.0) -> NDArray[np.float32
     return np.concatenate([tone(seconds, rate_hz, hz=200.0 * (channel + 1)) for channel in range(count)])
 
 
-@pytest.mark.parametrize(("count", "rate_hz"), [(1, 16_000), (2, 16_000), (2, 44_100), (3, 8_000), (8, 48_000)])
+@pytest.mark.parametrize(("count", "rate_hz"), [(1, 24_000), (2, 16_000), (2, 44_100), (3, 8_000), (8, 48_000)])
 async def test_each_channel_is_what_it_is_alone(decoder: Decoder, count: int, rate_hz: int) -> None:
     """Whatever their number and rate, in blocks that take no more memory than those of one channel."""
     wave, progress = _tones(count, rate_hz), Progress()

@@ -55,18 +55,19 @@ class SpeechProbability:
     def push(self, audio: Samples) -> Probabilities:
         """The next samples, (n,) float32 -> (ceil(n / 512),) float32 in [0, 1]. Silence completes the last frame."""
         whole = np.pad(audio, (0, -len(audio) % FRAME_SAMPLES)).reshape(-1, FRAME_SAMPLES)
-        parts = [list(whole[at : at + MOST_FRAMES]) for at in range(0, len(whole), MOST_FRAMES)]
+        parts = [whole[at : at + MOST_FRAMES] for at in range(0, len(whole), MOST_FRAMES)]
         return np.concatenate([np.zeros(0, np.float32), *(self.push_together([(self, part)])[0] for part in parts)])
 
     @staticmethod
-    def push_together(pieces: Sequence[tuple[SpeechProbability, Sequence[Samples]]]) -> list[Probabilities]:
-        """Return the probabilities of the next frames, at least one, of each of several streams, by one call.
+    def push_together(pieces: Sequence[tuple[SpeechProbability, Samples]]) -> list[Probabilities]:
+        """Return the probabilities of the next frames, (n, 512) and at least one, of each of several streams, by one
+        call.
 
         If it raises, no stream has changed.
         """
         streams = [stream for stream, _ in pieces]
         counts = np.array([len(frames) for _, frames in pieces])
-        frames = np.concatenate([frame for _, frames in pieces for frame in frames]).reshape(-1, FRAME_SAMPLES)
+        frames = np.concatenate([frames for _, frames in pieces])
         ends, numbers = np.cumsum(counts), np.arange(len(frames))
         gains, peaks = _gains([stream._peak for stream in streams], counts.tolist(), np.abs(frames).max(axis=1))
         rows = np.repeat(np.arange(len(streams)), counts)  # of each frame: its stream

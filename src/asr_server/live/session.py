@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -143,7 +144,7 @@ class LiveSession:
         has = (received or 0) - self._begin.utterances
         self._outbox = Outbox([lacked for kept in self._finals if (lacked := missed(kept, has)) is not None])
         self.detached.clear()
-        self._ticket.left = False
+        self._ticket.left, self._ticket.heard_s = False, time.monotonic()
         if (partial := self.machine.current_partial) is not None:
             self._send(partial, self._arrivals.lag_ms(partial.end_samples))
         for part in self.parts:
@@ -189,20 +190,21 @@ class LiveSession:
             raise SessionTaken("The session goes on over another connection.")
         if isinstance(event, Audio):
             self.received_bytes += len(event.pcm)
+            self._ticket.heard_s = time.monotonic()
         elif not isinstance(event, Disconnected):
             self.received_actions += 1
         if isinstance(event, Configure):
             self.rules = event.rules
         self._inbox.put(event)
-        self._account()
+        if len(self._inbox) > 1:  # otherwise the session's task processes it next, and accounts after that
+            self._account()
 
     def _account(self) -> None:
         """Tell the others what this session holds, and how much audio waits here for an answer."""
         backlog = self.machine.backlog_samples
         self._share.set(self._inbox.size_bytes + _SAMPLE_BYTES * backlog + self._outbox.waiting_bytes)
-        partial = self.machine.current_partial
-        since_start = self.machine.clock_samples - partial.start_samples if partial is not None else 0
-        self._ticket.seconds = self._inbox.audio_bytes / (2 * self.input_rate_hz) + samples_to_s(backlog + since_start)
+        unanswered_s = samples_to_s(backlog + self.machine.shown_samples)
+        self._ticket.seconds = self._inbox.audio_bytes / (2 * self.input_rate_hz) + unanswered_s
 
     def disconnect(self, *, clean: bool) -> None:
         """The connection is gone; what it had sent is processed first."""
@@ -210,7 +212,8 @@ class LiveSession:
         # The end goes through the inbox and not to the machine: audio that arrived before would follow the flush.
         self._outbox.close()
         self._inbox.put(Disconnected(clean))
-        self._ticket.left = clean
+        # A client whose connection broke finds its stream free when it comes back.
+        self._ticket.left, self._ticket.heard_s = clean, math.inf
         self.detached.set()
 
     async def finish(self) -> None:

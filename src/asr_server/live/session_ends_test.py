@@ -241,3 +241,18 @@ async def test_the_final_of_a_speaker_goes_before_all_partials(make, speech):
     await until_flush(connection)
     assert set(asked) == {(ResultKind.PARTIAL, Priority.PARTIAL), (ResultKind.FINAL, Priority.FINAL)}
     session.end()
+
+
+async def test_a_session_takes_a_stream_while_audio_arrives(make):
+    """Not while its client is silent, unless the connection is broken: the client finds its stream when it is back."""
+    live = make(Scripted())
+    connection = await opened(live)
+    ticket, free = connection.session._ticket, []
+    for step in (lambda: None, lambda: connection.send(Audio(bytes(3_200)))):
+        await (step() or asyncio.sleep(0))
+        free.append(live._admission.capacity().free_streams)
+        ticket.heard_s -= 60.0
+        free.append(live._admission.capacity().free_streams)
+    live.disconnect(connection, clean=False)
+    free.append(live._admission.capacity().free_streams)
+    assert free == [1, 2, 1, 2, 1]

@@ -16,26 +16,34 @@ from functools import partial
 import numpy as np
 from loguru import logger
 
-from asr_server.audio.vad import MOST_FRAMES, Probabilities, SpeechProbability
+from asr_server.audio.vad import MOST_FRAMES, SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from asr_server.engine.feature import EndOfTurnModel
 from asr_server.live.machine.events import Event, Samples
+from asr_server.live.machine.framing import Block, to_samples
 from asr_server.live.machine.session import LiveMachine
 from asr_server.live.machine.utterance import Frame
 from asr_server.live.session_stats import EstimateResult, LiveObserver
-from asr_server.net.loop_time import SLICE_S, slice_queue
+from asr_server.net.loop_time import slice_queue
 
 # From the beginning of a call for several sessions to the next: 200 sessions cost a third less so than without a wait.
 _TICK_S = 0.005
+# What a session usually takes of the event loop when it goes on with its frames, of 128 ms at most. A whole slice would
+# let two of them go on in a round of the loop, and 200 sessions would wait for rounds.
+_GO_ON_S = 0.0001
+
+
+# The samples of a block, (n,), and the probability of each of their frames.
+_Scored = tuple[Samples, list[float]]
 
 
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """The frames of one session, which wait for their probabilities."""
+    """The audio of one session, which waits for its probabilities."""
 
     stream: SpeechProbability
-    frames: list[Samples]  # of 512 samples each
-    scored: asyncio.Future[Probabilities | Exception]
+    block: Block
+    scored: asyncio.Future[_Scored | Exception]
 
 
 class VoiceDetector:
@@ -48,59 +56,115 @@ class VoiceDetector:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "voice-detection")
         self._waiting: deque[_Piece] = deque()
-        self._is_busy = False  # a call is under way, or will be begun
-        self._next_s = 0.0  # when it may begin, by the loop's clock
+        self._waiting_frames = 0  # a bound of theirs
+        self._is_due = False  # a call will be begun
+        self._calls = 0  # that the thread has
+        self._next_s = 0.0  # when one may begin, by the loop's clock
 
     async def frames(self, machine: LiveMachine, stream: SpeechProbability, event: Event) -> list[Frame]:
         """Return the frames of a session's machine that this event completes, with their speech probabilities.
 
         `stream`: the session's state. Returns when it is the session's turn to use the event loop.
         """
-        frames = machine.frames(event)
-        if not frames:
+        block = machine.block(event)
+        if block is None:
             return []
-        whole = frames
-        if missing := FRAME_SAMPLES - len(frames[-1]):  # of the last frame before a flush
-            whole = [*frames[:-1], np.pad(frames[-1], (0, missing))]
-        piece = _Piece(stream, whole, asyncio.get_running_loop().create_future())
+        piece = _Piece(stream, block, asyncio.get_running_loop().create_future())
         self._waiting.append(piece)
+        self._waiting_frames += block.most_frames
         self._begin_soon()
-        scores = await asyncio.shield(piece.scored)  # whose result is set in any case
-        if isinstance(scores, Exception):
-            raise scores
-        return [Frame(*each) for each in zip(frames, scores.tolist(), strict=True)]
+        found = await piece.scored
+        if isinstance(found, Exception):
+            raise found
+        samples, scores = found
+        return [Frame(samples[FRAME_SAMPLES * n : FRAME_SAMPLES * (n + 1)], score) for n, score in enumerate(scores)]
 
     def _begin_soon(self) -> None:
-        if self._waiting and not self._is_busy:
-            self._is_busy = True
+        # The thread has a second call already if that is full: of 400 sessions it would otherwise wait half of the time
+        # for the event loop, which hands out what the first has found.
+        if self._waiting and not self._is_due and self._calls < (2 if self._waiting_frames >= MOST_FRAMES else 1):
+            self._is_due = True
             asyncio.get_running_loop().call_at(self._next_s, self._begin)
 
     def _begin(self) -> None:
         """Call the network with what waits, as far as it fits into a call."""
         batch: list[_Piece] = []
         loop, room = asyncio.get_running_loop(), MOST_FRAMES
-        while self._waiting and (not batch or len(self._waiting[0].frames) <= room):
-            room -= len(self._waiting[0].frames)
+        while self._waiting and (not batch or self._waiting[0].block.most_frames <= room):
+            room -= self._waiting[0].block.most_frames
             batch.append(self._waiting.popleft())
+        self._waiting_frames -= MOST_FRAMES - room
+        self._is_due, self._calls = False, self._calls + 1
         # A session that is alone does not wait, and neither do those to whom this call has no room.
         self._next_s = 0.0 if len(batch) <= 1 or self._waiting else loop.time() + _TICK_S
-        running = loop.run_in_executor(self._thread, _scored, [(piece.stream, piece.frames) for piece in batch])
+        running = loop.run_in_executor(self._thread, _scored, [(piece.stream, piece.block) for piece in batch])
         running.add_done_callback(partial(self._on_scored, batch))
+        self._begin_soon()
 
-    def _on_scored(self, batch: list[_Piece], running: asyncio.Future[list[Probabilities | Exception]]) -> None:
-        for piece, scores in zip(batch, running.result(), strict=True):
+    def _on_scored(self, batch: list[_Piece], running: asyncio.Future[list[_Scored | Exception]]) -> None:
+        for piece, found in zip(batch, running.result(), strict=True):
             # Each session goes on in its turn: all at once would keep the event loop for as long as all of them take.
-            slice_queue().soon(partial(piece.scored.set_result, scores), SLICE_S)
-        self._is_busy = False
+            slice_queue().soon(partial(_set_result, piece.scored, found), _GO_ON_S)
+        self._calls -= 1
         self._begin_soon()
 
 
-def _scored(pieces: list[tuple[SpeechProbability, list[Samples]]]) -> list[Probabilities | Exception]:
+def _set_result(scored: asyncio.Future[_Scored | Exception], found: _Scored | Exception) -> None:
+    if not scored.done():  # the session has ended meanwhile
+        scored.set_result(found)
+
+
+def _scored(blocks: list[tuple[SpeechProbability, Block]]) -> list[_Scored | Exception]:
+    """Return the samples of each block and the probabilities of its frames. Runs on the thread."""
+    found = _samples([block for _, block in blocks])
+    whole = [
+        (stream, _frames(samples))
+        for (stream, _), samples in zip(blocks, found, strict=True)
+        if not isinstance(samples, Exception) and len(samples)
+    ]
+    scores = iter(_probabilities(whole))
+    results: list[_Scored | Exception] = []
+    for samples in found:
+        if isinstance(samples, Exception):
+            results.append(samples)
+        else:
+            own = next(scores) if len(samples) else []
+            results.append(own if isinstance(own, Exception) else (samples, own))
+    return results
+
+
+def _samples(blocks: list[Block]) -> list[Samples | Exception]:
+    """Return the samples of each block, in memory of its own: a view would keep the memory of all of them."""
+    # In one operation for all that need no resampling. The thread waits for the interpreter after each of them.
+    whole = to_samples(b"".join(block.pcm for block in blocks if block.needs_no_resampling)).data.cast("B")
+    found: list[Samples | Exception] = []
+    at = 0
+    for block in blocks:
+        if block.needs_no_resampling:
+            end = at + 2 * len(block.pcm)  # float32 takes twice as much
+            found.append(np.frombuffer(whole[at:end].tobytes(), np.float32))
+            at = end
+            continue
+        try:
+            found.append(block.samples())
+        except Exception as error:
+            found.append(error)
+    return found
+
+
+def _frames(samples: Samples) -> Samples:
+    """Return the samples as (n, 512). The last frame before a flush is filled with silence."""
+    if missing := -len(samples) % FRAME_SAMPLES:
+        samples = np.pad(samples, (0, missing))
+    return samples.reshape(-1, FRAME_SAMPLES)
+
+
+def _probabilities(pieces: list[tuple[SpeechProbability, Samples]]) -> list[list[float] | Exception]:
     """Return the probabilities of each piece. After a failure each is tried alone, so that only one session fails."""
     try:
-        return [*SpeechProbability.push_together(pieces)]
+        return [scores.tolist() for scores in SpeechProbability.push_together(pieces)] if pieces else []
     except Exception as error:
-        return [error] if len(pieces) == 1 else [scores for piece in pieces for scores in _scored([piece])]
+        return [error] if len(pieces) == 1 else [scores for piece in pieces for scores in _probabilities([piece])]
 
 
 # Estimates that wait or run. One takes some 45 ms of a core, so the last of them comes after about 0.7 s, hardly later

@@ -44,6 +44,7 @@ _MAX_TEXT_BYTES = 256 * 1024
 _REFERENCES, _MAX_REFERENCES_BYTES = "known_speaker_references", 8 * 1024 * 1024
 _MAX_FIELDS = 200
 _MAX_FILES = 10
+_INDEX = re.compile(r"\[\d*\]")
 _EXTENDED_FILENAME = re.compile(rb";\s*filename\*", re.IGNORECASE)
 
 
@@ -135,7 +136,7 @@ _RECORDING_TYPES = ("audio/", "video/", "application/octet-stream", "application
 # Samples without a header: 16 bits, little-endian. The header of a WAV file is put before them.
 _PCM = "audio/pcm"
 _PCM_RATES_HZ, _PCM_CHANNELS = range(8_000, 192_001), range(1, 9)
-SPOOL_BYTES = 1024 * 1024
+SPOOL_BYTES = 1024 * 1024  # of a body that are held in memory; a longer one is written to a file
 # A string as a whole, also one without an end, or the beginning of another value. Nothing is read twice.
 _JSON_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?|[,\[{]', re.DOTALL)
 # 1,000 chapters, the most that makes sense, have 7,000.
@@ -295,9 +296,10 @@ class BodyReader:
                 message = await self._receive()
         except TimeoutError:
             raise UploadStalled(f"Nothing of the upload came for {_STALLED_S:g} s.") from None
-        restore_directory()  # for every part: it may vanish during an upload, and is needed once memory is used up
         self._waited_s += time.monotonic() - began_s
         self.size += len(message.get("body", b""))
+        if self.size > SPOOL_BYTES:  # what is more than this may be on the disk, in a directory that may vanish
+            restore_directory()
         if self.size > self._max_bytes:
             raise too_large(self._max_bytes)
         if message.get("more_body"):
@@ -372,8 +374,8 @@ def nested(form: FormData, name: str) -> Any:
 
 
 def _values(form: FormData, name: str) -> list[str]:
-    key = re.compile(rf"{re.escape(name)}(\[\d*\])?")
-    return [value for k, value in form.multi_items() if isinstance(value, str) and key.fullmatch(k)]
+    found = [(k, value) for k, value in form.multi_items() if isinstance(value, str) and k.startswith(name)]
+    return [value for k, value in found if k == name or _INDEX.fullmatch(k, len(name))]
 
 
 def _array(value: str) -> list[str] | None:

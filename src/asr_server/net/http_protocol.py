@@ -25,8 +25,8 @@ from asr_server.net.loop_time import SLICE_S, slice_queue
 _HEAD_BYTES, _HEADERS = 64 * 1024, 256
 # The time for which the rest of a body is read after an answer that closes the connection, and one that keeps it.
 _LINGER_S, _REST_S = 5.0, 30.0
-# Bytes that are parsed at a time, which can be 200 requests.
-_PART_BYTES = 4 * 1024
+# Bytes that are parsed at a time, which can be 200 requests; and those of a body of a known length, which cannot.
+_PART_BYTES, _BODY_PART_BYTES = 4 * 1024, 64 * 1024
 # The least time that a request counts for in a round of the event loop. Requests ahead of answers wait for turns.
 _REQUEST_S = 0.001
 # After a request that was sent ahead of answers, and after a slice of data that is parsed without end, the connection
@@ -134,6 +134,7 @@ class HttpProtocol(HttpToolsProtocol):
     flow: _Flow
     _unparsed = b""
     _behind_upgrade = b""  # what came with the handshake of a WebSocket
+    _body_left = 0  # bytes of the present body that are still to come; 0 where its length is not known
     _framing_bytes = 0  # received since the last head, chunk of a body, or end of a request
     _head_timer: asyncio.TimerHandle | None = None
     _has_head = _has_ignored_upgrade = False  # the present request
@@ -181,7 +182,7 @@ class HttpProtocol(HttpToolsProtocol):
             elif at and time.monotonic() > ends_s:
                 self._parse_soon()
             else:
-                part = data[at : at + _PART_BYTES]
+                part = data[at : at + max(_PART_BYTES, min(self._body_left, _BODY_PART_BYTES))]
                 at += len(part)
                 self._feed(part)
         self._unparsed = data[at:]
@@ -255,11 +256,13 @@ class HttpProtocol(HttpToolsProtocol):
         )
         if not self._has_ignored_upgrade:
             self._stop_timer()
+            self._body_left = int(dict(self.headers).get(b"content-length", 0))  # the parser has checked it
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         """Take a chunk of a body."""
         self._framing_bytes = 0
+        self._body_left -= len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:

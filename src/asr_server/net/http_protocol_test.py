@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import time
+from itertools import accumulate
 
 import pytest
 import uvicorn
@@ -157,6 +158,28 @@ def test_a_body_has_no_part_in_it(chunks, requests):
         return found
 
     assert asyncio.run(answered()) == (requests, False)
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "most_bytes"),
+    [
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 200000\r\n\r\n", bytes(200_000), 64 * 1024),
+        (POST, b"1\r\nx\r\n" * 40_000 + b"0\r\n\r\n", 4 * 1024),
+    ],
+)
+async def test_only_a_body_of_known_length_is_parsed_in_large_parts(monkeypatch, head, body, most_bytes):
+    """Such a part ends with the body: what comes after it may be hundreds of requests."""
+    sizes, feed = [], HttpProtocol._feed
+
+    def counted(self, part):
+        sizes.append(len(part))
+        feed(self, part)
+
+    monkeypatch.setattr(HttpProtocol, "_feed", counted)
+    answer, over, _ = await _fed([head + body + (GET + b"\r\n") * 3])
+    assert (answer.count(OK), over) == (4, False)
+    assert max(sizes) == most_bytes
+    assert most_bytes < 64 * 1024 or len(head + body) in accumulate(sizes)
 
 
 @pytest.mark.parametrize("before", [b"", GET + b"\r\n"])

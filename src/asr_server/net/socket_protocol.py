@@ -35,7 +35,8 @@ _AUDIO_EVENT, _EVENT_BYTES = b"input_audio_buffer.append", 256
 _MESSAGE_S = 20.0
 # Bytes of unfinished messages, of all connections of a caller: the largest message, and many of the usual size.
 _UNFINISHED_BYTES = 34 * 2**20
-# Bytes that are parsed between two looks at the clock: few, which may be 80 frames, or inside of a long frame more.
+# Bytes that are parsed between two looks at the clock: frames of so many bytes together, which may be 80, or one longer
+# frame, of which at most so many.
 _PART_BYTES, _MAX_PART_BYTES = 512, 4 * 1024
 # Frames of one message. Each takes some 100 bytes, also an empty one, which `ws_max_size` does not count.
 _MAX_FRAGMENTS = 16 * 1024
@@ -71,6 +72,18 @@ class _Unfinished:
         self._bytes = 0
 
 
+def _frame_bytes(data: bytearray, at: int) -> int:
+    """Return the length of the frame that begins there (RFC 6455, 5.2); 0 if that has not come yet."""
+    if len(data) < at + 2:
+        return 0
+    length, head = data[at + 1] & 127, 6 if data[at + 1] & 128 else 2
+    if more := {126: 2, 127: 8}.get(length, 0):
+        if len(data) < at + 2 + more:
+            return 0
+        length, head = int.from_bytes(data[at + 2 : at + 2 + more]), head + more
+    return head + length
+
+
 class SocketProtocol(WebSocketsSansIOProtocol):
     """Received data is parsed in slices of time, each in a turn of the event loop, and each part of it after the app
     has received all messages of the one before. Nothing is parsed before the handshake is complete, nor while the peer
@@ -87,7 +100,7 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         super().__init__(*args, **options)
         self.close_timeout = _REFUSED_CLOSE_S
         self._unparsed = bytearray()
-        self._part_bytes = _PART_BYTES
+        self._frame_left = 0  # bytes of a long frame whose beginning is parsed
         # True if there was more to parse at once than fits into a slice; from then on parsing waits for turns.
         self._is_greedy = self._is_turn_due = False
         self._frames_after_close = 0
@@ -138,21 +151,32 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self._loop_time.take(time.thread_time() - began_s)
 
     def _parse(self) -> None:
-        ends_s = time.monotonic() + SLICE_S
+        ends_s, has_part = time.monotonic() + SLICE_S, True
         while self._unparsed and self._may_parse():
             if time.monotonic() >= ends_s:
                 self._parse_soon()
                 break
-            part = self._unparsed[: self._part_bytes]
-            del self._unparsed[: len(part)]
+            part = self._next_part()
+            if not (has_part := bool(part)):
+                break
             super().data_received(part)  # type: ignore[arg-type]  # which only appends it
         if self.transport.is_closing():
             self._unparsed.clear()
             self._unfinished.end()
-        elif self._unparsed:
+        elif self._unparsed and has_part:
             self.transport.pause_reading()  # the kernel's buffer fills up, and TCP makes the peer wait
         elif not self.read_paused:
             self.transport.resume_reading()
+
+    def _next_part(self) -> bytearray:
+        """Take some whole frames, or a part of a long one; nothing if the head of the next has not come as a whole."""
+        at = self._frame_left
+        while at < _PART_BYTES and (frame := _frame_bytes(self._unparsed, at)):
+            at += frame
+        part = self._unparsed[: min(at, _MAX_PART_BYTES)]
+        del self._unparsed[: len(part)]
+        self._frame_left = at - len(part)
+        return part
 
     def _may_parse(self) -> bool:
         return (
@@ -201,7 +225,6 @@ class SocketProtocol(WebSocketsSansIOProtocol):
 
     def handle_events(self) -> None:
         """Handle what was parsed. A peer that sends without end after the close frame does not read it."""
-        self._part_bytes = _PART_BYTES if self.conn.events else min(2 * self._part_bytes, _MAX_PART_BYTES)
         if self.close_sent:
             self._frames_after_close += len(self.conn.events)
             if self._frames_after_close > _FRAMES_AFTER_CLOSE:

@@ -335,14 +335,48 @@ async def test_the_unfinished_messages_of_a_caller_have_a_bound(offered, monkeyp
     await offered.send({"type": "websocket.accept"})
     mine, other = Caller("key", share="key"), Caller("other", share="other")
     module._held["key"] = 2_500  # of another connection
-    for caller, is_closed in ((other, False), (mine, True)):
+    for caller, is_closed, begins in ((other, False, b"\x02"), (mine, True, b"\x00")):
         offered.scope["state"]["caller"] = caller
-        offered.data_received(b"\x02\xfe\x03\xe8\0\0\0\0" + bytes(1_000))
+        offered.data_received(begins + b"\xfe\x03\xe8\0\0\0\0" + bytes(1_000))
         assert offered.transport.closing is is_closed
         offered._forget()
     assert offered.transport.written.endswith(b"\x03\xf1too many bytes of unfinished messages")
     assert module._held == {"key": 2_500}
     module._held.clear()
+
+
+def _audio(size):
+    """A frame of audio: bytes."""
+    if size < 126:
+        length = bytes([0x80 | size])
+    else:
+        length = b"\xfe" + size.to_bytes(2) if size < 2**16 else b"\xff" + size.to_bytes(8)
+    return b"\x82" + length + bytes(4) + bytes(size)
+
+
+async def test_a_frame_of_audio_is_parsed_at_once_and_a_long_one_in_parts(protocol, monkeypatch):
+    """Short ones share a part. Between two parts others may have their turn."""
+    sizes, parse = [], protocol.conn.receive_data
+    monkeypatch.setattr(protocol.conn, "receive_data", lambda data: sizes.append(len(data)) or parse(data))
+    for frames, parts in (([3_200], [3_208]), ([70_000], [4_096] * 17 + [382]), ([10] * 40, [512, 128])):
+        protocol.data_received(b"".join(map(_audio, frames)))
+        assert [len((await protocol.receive())["bytes"]) for _ in frames] == frames
+        assert sizes == parts
+        sizes.clear()
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 5, 9, 13, 4_099])
+async def test_frames_may_be_cut_anywhere(protocol, step):
+    """Also inside of their heads, of each of the three kinds."""
+    sizes = [0, 125, 126, 5_000, 70_000, 3]
+    data, found = b"".join(map(_audio, sizes)), []
+    for at in range(0, len(data), step):
+        protocol.data_received(data[at : at + step])
+        while not protocol.queue.empty():
+            found.append(len((await protocol.receive())["bytes"]))
+    while len(found) < len(sizes):
+        found.append(len((await protocol.receive())["bytes"]))
+    assert found == sizes
 
 
 async def test_a_refused_peer_is_not_read_on(protocol):

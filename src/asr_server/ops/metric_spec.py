@@ -62,7 +62,7 @@ class WorkerEnd(StrEnum):
 
 READY = MetricSpec("asr_ready", MetricKind.GAUGE, "1 while `/readyz` answers 200.")
 FREE_STREAMS = MetricSpec(
-    "asr_free_streams", MetricKind.GAUGE, "Live sessions that fit beside those that are open; a guess at first."
+    "asr_free_streams", MetricKind.GAUGE, "Live sessions that fit beside those to which audio comes; a guess at first."
 )
 FREE_AUDIO = MetricSpec(
     "asr_free_audio_seconds_per_second",

@@ -33,7 +33,7 @@ class LiveBody(BaseModel):
 class CapacityBody(BaseModel):
     """The load that the server can take beside what it has. Where nothing was measured yet, the figures are guesses."""
 
-    free_streams: int = Field(description="Live sessions that fit beside those that are open.")
+    free_streams: int = Field(description="Live sessions that fit beside those to which audio comes.")
     streams: int = Field(description="Live sessions that fit in all.")
     streams_measured: bool = Field(description="Whether both follow from live sessions that this process had.")
     stream_cost: float = Field(description="Seconds of the engine for a second of live speech; 0: not measured.")

@@ -6,6 +6,7 @@ Unknown fields are ignored, as OpenAI's clients expect. Fields of OpenAI's that 
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import unicodedata
 from collections.abc import AsyncGenerator, Callable
@@ -495,7 +496,7 @@ def _check_translation(fields: TranslationForm) -> None:
 
 def _fields(form: FormData, model: type[Form]) -> Form:
     """Return the checked text fields."""
-    lists = frozenset(name for name, field in model.model_fields.items() if get_origin(field.annotation) is list)
+    lists = _lists(model)
     values: dict[str, Any] = dict(body.scalars(form, frozenset(model.model_fields) - lists))
     values |= {name: items for name in lists.difference(_WITH_COMMAS) if (items := body.listed(form, name))}
     values |= {name: items for name in _WITH_COMMAS if (items := body.repeated(form, name))}
@@ -504,6 +505,11 @@ def _fields(form: FormData, model: type[Form]) -> Form:
         return model.model_validate(values)
     except ValidationError as error:
         raise _field_error(error) from None
+
+
+@functools.cache
+def _lists(model: type[RecordingForm]) -> frozenset[str]:
+    return frozenset(name for name, field in model.model_fields.items() if get_origin(field.annotation) is list)
 
 
 def _field_error(error: ValidationError) -> InvalidInput:

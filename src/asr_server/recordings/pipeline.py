@@ -14,6 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 from loguru import logger
 
 from asr_server.audio.decode import Progress
@@ -50,6 +51,8 @@ if TYPE_CHECKING:
 _OUTLIER_MS = 3000
 # Longer recordings are bulk work: they give way to short ones, whose callers wait in front of a screen.
 _BULK_OVER_S = 60.0
+# A text of five minutes is rendered in less than a millisecond, unless it has cues.
+_SHORT_CHARS = 4_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,18 +278,20 @@ class _Producer:
         self.signal = signal = await self._resources.open_signal(decoder, source, request, self._caller)
         self.steps = [begin(signal, self._context.group) for begin in self._begins]
         segmenter = signal.segmenter(segmentation_config(request.chunking, self._context.engine.traits))
-        admission = self._resources.admission
+        admission, block = self._resources.admission, np.zeros(0, np.float32)
         async with aclosing(signal.stream(decoder, source, progress, self._caller)) as blocks:
             async for block in blocks:
                 length_s = signal.work * max(progress.claimed_s, progress.decoded_s)
                 admission.measure(self._ticket, length_s, bulk=length_s > _BULK_OVER_S)
                 for step in self.steps:
                     await step.push(block)
-                for span in await asyncio.to_thread(segmenter.push, block):
+                # A short file has one block: it is cut in one call on another thread.
+                for span in await asyncio.to_thread(segmenter.push, block, is_last=progress.is_complete):
                     await self._begin(span, length_s)
+        if not progress.is_complete:
             admission.measure(self._ticket, self.work_s, bulk=self.work_s > _BULK_OVER_S)
-        for span in await asyncio.to_thread(segmenter.finish):
-            await self._begin(span, self.work_s)
+            for span in await asyncio.to_thread(segmenter.push, block[..., :0], is_last=True):
+                await self._begin(span, self.work_s)
 
     async def _begin(self, span: SpeechSpan, length_s: float) -> None:
         is_bulk = self._priority is Priority.INTERACTIVE and length_s > _BULK_OVER_S
@@ -438,9 +443,12 @@ class RequestProcessor:
             left_s = max(0.0, deadline_s - self._clock.now_s())
             return await self.translator.answer(transcript, request, left_s), transcript
         make = render if isinstance(request, TranscriptionRequest) else _subtitles
+        output, config = request.output, cue_config(self._settings, request.output)
+        has_cues = output.cues or output.response_format.is_subtitles
+        if not has_cues and len(transcript.text) <= _SHORT_CHARS:
+            return make(transcript, output, config), transcript
         # In a thread: the cues of two hours take a second to compute, and live sessions share the event loop.
-        config = cue_config(self._settings, request.output)
-        return await asyncio.to_thread(make, transcript, request.output, config), transcript
+        return await asyncio.to_thread(make, transcript, output, config), transcript
 
 
 def _subtitles(transcript: Transcript, output: OutputOptions, config: CueConfig) -> Result:

@@ -74,19 +74,16 @@ class Segmenter:
         """The sample before which no later span begins."""
         return self._cutter.needed_from
 
-    def push(self, block: NDArray[np.float32]) -> list[SpeechSpan]:
-        """Add samples, float32 (n,) at 16 kHz, finite. Returns the spans that are now final, at most 30 s each."""
+    def push(self, block: NDArray[np.float32], *, is_last: bool = False) -> list[SpeechSpan]:
+        """Add samples, float32 (n,) at 16 kHz, finite. Returns the spans that are now final, at most 30 s each; with
+        the last samples of the recording, which may be none, all that are left."""
         whole = np.concatenate((self._rest, block))
-        frames, self._rest = np.split(whole, [len(whole) - len(whole) % FRAME_SAMPLES])
+        frames, self._rest = np.split(whole, [len(whole) if is_last else len(whole) - len(whole) % FRAME_SAMPLES])
         self._keep(frames)
-        return self._speech_spans(self._cutter.push(*self._scores(frames)))
-
-    def finish(self) -> list[SpeechSpan]:
-        """End the recording and return the last spans."""
-        total = self._kept_from + len(self._kept) + len(self._rest)
-        self._keep(self._rest)
-        ready = self._cutter.push(*self._scores(self._rest))
-        return self._speech_spans([*ready, *self._cutter.finish(total)])
+        ready = self._cutter.push(*self._scores(frames))
+        if is_last:
+            ready += self._cutter.finish(self._kept_from + len(self._kept))
+        return self._speech_spans(ready)
 
     def _scores(self, frames: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         # Float files may exceed full scale by any factor. The peak so far is the best guess of it.
@@ -117,11 +114,8 @@ class Segmenter:
 class SpanSegmenter(Protocol):
     """Cuts the blocks of a `RecordingSignal` into spans, in the order in which they begin."""
 
-    def push(self, block: NDArray[np.float32]) -> list[SpeechSpan]:
-        """Take the next samples and return the spans that are now final."""
-
-    def finish(self) -> list[SpeechSpan]:
-        """Return the last spans."""
+    def push(self, block: NDArray[np.float32], *, is_last: bool = False) -> list[SpeechSpan]:
+        """Take the next samples and return the spans that are now final; with the last samples, all that are left."""
 
 
 def _mixed(decoder: Decoder, source: Source, progress: Progress, caller: str) -> AsyncGenerator[Samples, None]:

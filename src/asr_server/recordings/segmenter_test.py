@@ -24,7 +24,7 @@ def recording():
 def _spans(audio, block=16_000, config=None):
     segmenter = Segmenter(config or SegmentationConfig())
     spans = [span for at in range(0, len(audio), block) for span in segmenter.push(audio[at : at + block])]
-    return [*spans, *segmenter.finish()]
+    return [*spans, *segmenter.push(audio[:0], is_last=True)]
 
 
 def test_spans_are_the_samples_of_the_recording(recording):
@@ -33,6 +33,15 @@ def test_spans_are_the_samples_of_the_recording(recording):
     assert len(spans) == 2
     for span in spans:
         assert np.array_equal(span.audio, recording[span.start : span.end])
+
+
+def test_the_end_may_come_with_the_last_samples_or_after_them(recording):
+    """A file that is one block has the spans that it has in many, the last up to the end of the file."""
+    audio = recording[:30_000]  # in the middle of speech and of a frame
+    in_blocks, at_once = _spans(audio), Segmenter(SegmentationConfig()).push(audio, is_last=True)
+    assert [(span.start, span.end) for span in at_once] == [(span.start, span.end) for span in in_blocks]
+    assert at_once[-1].end == len(audio)
+    assert at_once[-1].peak_probability == pytest.approx(in_blocks[-1].peak_probability, abs=1e-5)
 
 
 @pytest.mark.parametrize("gain", [3.0, 1_000.0])

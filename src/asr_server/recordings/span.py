@@ -117,6 +117,8 @@ class SpanTask:
     async def _run(self) -> list[SpanResult] | Exception:
         try:
             answers = await self._answers()
+            if len(answers) == 1:  # nearly always: no tasks are needed
+                return [await self._result(answers[0])]
             return list(await asyncio.gather(*map(self._result, answers)))
         except Exception as error:
             # Raised, it would end the whole group. It waits for its turn instead: what was said before is sent first.

@@ -4,6 +4,7 @@ audio."""
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ _MEMORY_S = 30.0
 # A measurement is of so much work at least.
 _SAMPLE_S = 0.2
 _LIVE_RETRY_S = 5  # sessions take minutes; some end at any time
+# A session without audio for this long takes no stream until audio comes again: longer than the pause of a speaker
+# whose client sends no silence. Many keep sockets open for those who may speak.
+_SILENT_S = 10.0
 # This many seconds of audio, three spans, are accepted whatever the time limit: over less the estimate says little.
 _LEAST_S = 90.0
 # A recording counts as one of usual length until its own is known. Long ones do not make that longer: they are few, and
@@ -44,6 +48,7 @@ class AdmissionTicket:
     bulk: bool = False  # others go before it
     live: bool = False  # it is a session
     left: bool = False  # the session's client has closed it, so it takes no stream, though it is kept for a while
+    heard_s: float = math.inf  # when audio came last, on the monotonic clock; infinite: it always takes a stream
     known: bool = False  # `seconds` is no estimate
     done_s: float = 0.0  # how much of `seconds` is answered
     share: str = ""  # the caller that it counts for, a key or an address; "" for none
@@ -117,18 +122,21 @@ class Admission:
             )
 
     def update(self) -> None:
-        """The number of sessions has changed. What was measured so far was with those before."""
+        """The number of sessions may have changed. What was measured so far was with those before."""
         self._streams.update(self._sessions, self._done_s)
 
     def capacity(self) -> FreeCapacity:
         """Return what can be taken now in addition to what is under way."""
         self.update()
         left_s = self.limit_s - self.held_s
-        return self._streams.free(room=int(max(0.0, left_s) / self._usual_s))
+        places = self._streams.rules.max_sessions - sum(ticket.live and not ticket.left for ticket in self._tickets)
+        return self._streams.free(room=max(0, min(int(left_s / self._usual_s), places)))
 
     @property
     def _sessions(self) -> int:
-        return sum(ticket.live and not ticket.left for ticket in self._tickets)
+        """Return the sessions that take a stream."""
+        since_s = time.monotonic() - _SILENT_S
+        return sum(ticket.live and not ticket.left and ticket.heard_s > since_s for ticket in self._tickets)
 
     @contextmanager
     def hold(

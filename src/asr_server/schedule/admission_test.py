@@ -1,5 +1,6 @@
 """Admission in seconds of audio."""
 
+import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -280,6 +281,24 @@ def test_a_session_that_its_client_has_closed_takes_no_stream():
         assert admission.capacity().free_streams == 0
         tickets[0].left = True
         assert admission.capacity().free_streams == 1
+
+
+def test_a_session_without_audio_takes_no_stream_but_its_place():
+    """Sockets may be kept open for those who will speak: they count again when audio comes, and as sessions always."""
+    streams, sessions = _Streams(cost_s=0.4, max_sessions=3), ExitStack()
+    admission = Admission(limit_s=1_000, streams=streams.capacity)
+    with sessions:
+        tickets = [sessions.enter_context(admission.hold_live()) for _ in range(2)]
+        streams.speak(admission, 30, sessions=2)
+        tickets[0].heard_s = time.monotonic() - 9
+        assert admission.capacity().free_streams == 0
+        tickets[0].heard_s = time.monotonic() - 11
+        assert admission.capacity().free_streams == 1
+        sessions.enter_context(admission.hold_live()).heard_s = 0.0
+        assert admission.capacity().free_streams == 0
+        tickets[0].heard_s = time.monotonic()
+        with pytest.raises(Overloaded):
+            admission.check_live()
 
 
 def test_waiting_audio_leaves_room_for_fewer_streams():

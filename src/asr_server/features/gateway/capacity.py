@@ -31,9 +31,9 @@ class KnownCapacity:
         for measured, names in _MEASURED.items():
             if told[measured]:
                 self._known.update({name: told[name] for name in (measured, *names)})
-        # A worker has no limit of sessions: that is the gateway's.
-        streams = min(self._known["streams"], self._max_sessions)
-        free = min(told["free_streams"], streams - sessions) if told["streams_measured"] else streams - sessions
+        # A worker has no limit of sessions: that is the gateway's. Some sessions may take no stream.
+        streams, places = min(self._known["streams"], self._max_sessions), self._max_sessions - sessions
+        free = min(told["free_streams"], places) if told["streams_measured"] else streams - sessions
         free_audio_s_per_s = told["free_audio_s_per_s"] if told["audio_measured"] else self._known["audio_s_per_s"]
         return self._known | {
             "streams": streams,

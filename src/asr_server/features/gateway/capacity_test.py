@@ -47,3 +47,10 @@ def test_the_limit_of_sessions_is_the_gateways():
 def test_what_a_worker_has_no_room_for_is_not_free():
     """It may have fewer free than its streams less its sessions: audio waits."""
     assert KnownCapacity(RULES).of_worker(_health(replace(MEASURED, free_streams=1), 3))["free_streams"] == 1
+
+
+def test_sessions_that_take_no_stream_take_places_of_the_gateway():
+    """Their sockets are open without audio."""
+    known = KnownCapacity(RULES)
+    found = [known.of_worker(_health(MEASURED, sessions))["free_streams"] for sessions in (10, 15)]
+    assert found == [9, 5]

@@ -18,12 +18,11 @@ from starlette.types import Receive, Scope, Send
 
 from asr_server.core.errors import AsrError, Cancelled, MalformedBody, WorkerLost
 from asr_server.features.gateway.worker import Worker, WorkerConnection
-from asr_server.net.body import BodyReader, map_disk_errors, too_large
+from asr_server.net.body import SPOOL_BYTES, BodyReader, map_disk_errors, too_large
 from asr_server.net.errors import error_body
 
 _ATTEMPTS = 2  # workers that may die over one request
 _TRIES = 5  # in all, with workers that were dead before the request reached them
-_IN_MEMORY_BYTES = 1024 * 1024  # of a body
 _PIECE_BYTES = 256 * 1024
 _WHOLE_BYTES = 4 * 1024 * 1024  # a response up to this size is passed on when it is complete
 # An answer takes as long as the worker lets a request take; a worker that hangs is killed, which ends the wait.
@@ -50,7 +49,7 @@ class Upload(httpx.AsyncByteStream):
         self._receive = receive
         self._body = BodyReader(receive, max_bytes)
         # A write goes to the page cache: faster than handing it to a thread.
-        self._file = tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY_BYTES)  # noqa: SIM115 - closed by `close`
+        self._file = tempfile.SpooledTemporaryFile(max_size=SPOOL_BYTES)  # noqa: SIM115 - closed by `close`
         self._complete = asyncio.Event()
         if empty:
             self._complete.set()

@@ -227,12 +227,14 @@ async def test_a_full_disk_is_reported_as_that(make, monkeypatch):
 async def test_a_directory_for_temporary_files_that_vanishes_meanwhile_is_made_again(tmp_path, monkeypatch):
     """The directory vanishes after the first part, before so much is there that a file is written."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
     parts = [bytes(1024), bytes(2 * 1024 * 1024)]
 
     async def receive():
         body = parts.pop(0)
-        (tmp_path / "temporary").rmdir()
+        if parts:
+            (tmp_path / "temporary").mkdir()
+        else:
+            (tmp_path / "temporary").rmdir()
         return {"type": "http.request", "body": body, "more_body": bool(parts)}
 
     upload = Upload(receive, 4 * 1024 * 1024)

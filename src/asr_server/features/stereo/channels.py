@@ -84,19 +84,16 @@ class ChannelSegmenter:
         self._ready: list[tuple[int, int, SpeechSpan]] = []
         self._numbers = count()
 
-    def push(self, block: NDArray[np.float32]) -> list[SpeechSpan]:
-        """Add samples, float32 (channels, n) at 16 kHz, finite. Returns the spans that are now final."""
+    def push(self, block: NDArray[np.float32], *, is_last: bool = False) -> list[SpeechSpan]:
+        """Add samples, float32 (channels, n) at 16 kHz, finite. Returns the spans that are now final; with the last
+        samples of the recording, which may be none, all that are left."""
         own = block[[channel.index for channel in self._channels]]
         self._rest = np.concatenate((self._rest, own), axis=1)
-        self._cut(max(0, self._rest.shape[1] // FRAME_SAMPLES - _AHEAD))
-        return list(self._released())
-
-    def finish(self) -> list[SpeechSpan]:
-        """End the recording and return the last spans."""
-        self._cut(self._rest.shape[1] // FRAME_SAMPLES)
-        for channel, rest in zip(self._channels, self._rest, strict=True):
-            channel.add([*channel.segmenter.push(rest), *channel.segmenter.finish()])
-            channel.has_ended = True
+        self._cut(max(0, self._rest.shape[1] // FRAME_SAMPLES - (0 if is_last else _AHEAD)))
+        if is_last:
+            for channel, rest in zip(self._channels, self._rest, strict=True):
+                channel.add(channel.segmenter.push(rest, is_last=True))
+                channel.has_ended = True
         return list(self._released())
 
     def _cut(self, frames: int) -> None:

@@ -51,13 +51,13 @@ def _spans(track, block=SAMPLE_RATE):
     comparison.push(track)
     segmenter = ChannelSegmenter(CONFIG, comparison.findings())
     pieces = [segmenter.push(track[:, at : at + block]) for at in range(0, track.shape[1], block)]
-    return [span for piece in [*pieces, segmenter.finish()] for span in piece]
+    return [span for piece in [*pieces, segmenter.push(track[:, :0], is_last=True)] for span in piece]
 
 
 def _alone(channel):
     """The speech of a channel by itself."""
     segmenter = Segmenter(CONFIG)
-    return [region for span in [*segmenter.push(channel), *segmenter.finish()] for region in span.speech_regions]
+    return [region for span in segmenter.push(channel, is_last=True) for region in span.speech_regions]
 
 
 def _regions(spans, speaker):

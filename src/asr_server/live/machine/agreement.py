@@ -8,6 +8,7 @@ ids are the forced prefix of every later hypothesis, so they are never taken bac
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import unicodedata
@@ -158,6 +159,7 @@ def _words(text: str) -> list[_Word]:
     return found
 
 
+@functools.lru_cache(4_096)  # each hypothesis has most of the words of the one before
 def _folded(text: str) -> str:
     return "".join(char for char in text.casefold() if unicodedata.category(char)[0] in "LMN")
 

@@ -45,9 +45,15 @@ def probability(frame):
     return float(np.mean(np.abs(frame) > _STEP / 2) > 0.5)
 
 
+def frames_of(block):
+    """The samples of the frames of a block, or of None."""
+    samples = block.samples() if block is not None else silence(0)
+    return [samples[at : at + FRAME_SAMPLES] for at in range(0, len(samples), FRAME_SAMPLES)]
+
+
 def receive(machine, event):
     """The actions after an event, its frames scored by `probability`."""
-    frames = machine.frames(event)
+    frames = frames_of(machine.block(event))
     whole = [np.pad(samples, (0, FRAME_SAMPLES - len(samples))) for samples in frames]
     return machine.receive(event, [Frame(*each) for each in zip(frames, map(probability, whole), strict=True)])
 

@@ -1,17 +1,18 @@
 """Bytes, however they are cut, to frames of 512 samples at 16 kHz.
 
 The input is cut into blocks of a fixed size before it is resampled, so that what comes out depends on the bytes alone
-and never on how the network had cut them.
+and never on how the network had cut them. The event loop cuts bytes, and the thread of voice detection makes samples
+of them: each operation of numpy gives the interpreter away, and waits until other threads give it back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
-from asr_server.live.machine.cutting import WholeSamples
 from asr_server.live.machine.events import Samples
 
 # One stream to 16 kHz: the next block (n,) and whether it is the last -> what is ready, (m,).
@@ -20,8 +21,40 @@ Resample = Callable[[Samples, bool], Samples]
 INPUT_RATES_HZ = (8_000, 16_000, 24_000, 44_100, 48_000)
 
 _BLOCKS_PER_S = 50  # 20 ms: a whole number of samples at every input rate
-_FULL_SCALE = 32_768.0
+_SCALE = np.float32(1 / 32_768)
 _NONE: Samples = np.zeros(0, np.float32)
+
+
+def to_samples(pcm: bytes) -> Samples:
+    """Return the samples of 16-bit little-endian bytes, float32 (n,) in [-1, 1)."""
+    samples: Samples = np.frombuffer(pcm, "<i2") * _SCALE
+    return samples
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Audio of one session as it came, for `samples`. Those of a session are made in order, on any thread."""
+
+    pcm: bytes  # 16-bit samples at the session's rate
+    framing: Framing
+    is_last: bool = False  # the stream ends with it
+
+    @property
+    def needs_no_resampling(self) -> bool:
+        """True if the samples are those of `pcm`."""
+        return self.framing.rate_hz == SAMPLE_RATE
+
+    @property
+    def most_frames(self) -> int:
+        """Return a bound of the frames that it may complete."""
+        samples = len(self.pcm) // 2 * SAMPLE_RATE // self.framing.rate_hz
+        # Besides what is held back of the frames before, and the resampler's delay.
+        return -(-samples // FRAME_SAMPLES) + (0 if self.needs_no_resampling else 2)
+
+    def samples(self) -> Samples:
+        """Return the samples at 16 kHz that are ready: whole frames of 512, and behind them the rest if it is the
+        last."""
+        return to_samples(self.pcm) if self.needs_no_resampling else self.framing.resampled(self)
 
 
 class Framing:
@@ -29,59 +62,39 @@ class Framing:
 
     def __init__(self, input_rate_hz: int, resampler: Callable[[int], Resample]) -> None:
         """`resampler` makes a fresh stream to 16 kHz, for input that has another rate."""
-        self._rate_hz = input_rate_hz
+        self.rate_hz = input_rate_hz
         self._resampler = resampler
-        self._block = input_rate_hz // _BLOCKS_PER_S
-        self._whole_samples = WholeSamples()
-        self._input: Samples = _NONE
-        self._ready: Samples = _NONE
+        self._samples = FRAME_SAMPLES if input_rate_hz == SAMPLE_RATE else input_rate_hz // _BLOCKS_PER_S  # of a block
+        self._rest = b""  # less than a block
+        self._ready: Samples = _NONE  # resampled, less than a frame
         self._resample: Resample | None = None
-        self._restart()
 
-    def clear(self) -> None:
-        """Forget what is buffered and start afresh; the next byte is the first of a sample."""
-        self._whole_samples.clear()
-        self._restart()
+    def push(self, pcm: bytes) -> Block | None:
+        """Return what is complete now of the bytes so far; None if nothing is."""
+        data = self._rest + pcm
+        whole = len(data) - len(data) % (2 * self._samples)
+        self._rest = data[whole:]
+        return Block(data[:whole], self) if whole else None
 
-    def push(self, pcm: bytes) -> list[Samples]:
-        """16-bit little-endian bytes -> the full frames that are ready, each (512,) float32."""
-        samples = np.frombuffer(self._whole_samples.push(pcm), "<i2").astype(np.float32) / _FULL_SCALE
-        self._input = np.concatenate((self._input, samples))
-        self._ready = np.concatenate((self._ready, self._resampled()))
-        return self._frames()
+    def flush(self) -> Block | None:
+        """Return all that is left, of which the last frame may be shorter. An odd byte waits for its other half."""
+        whole = len(self._rest) - len(self._rest) % 2
+        pcm, self._rest = self._rest[:whole], self._rest[whole:]
+        return Block(pcm, self, is_last=True) if pcm or self.rate_hz != SAMPLE_RATE else None
 
-    def flush(self) -> list[Samples]:
-        """All that is buffered, the last frame perhaps shorter. An odd byte waits for its other half."""
-        rest = self._input
-        if self._resample is not None:
-            rest = self._resample(rest, True)
-        self._ready = np.concatenate((self._ready, rest))
-        frames = self._frames()
-        if len(self._ready):
-            frames.append(self._ready)
-        self._restart()
-        return frames
+    def resampled(self, block: Block) -> Samples:
+        """Return the samples of a block at another rate, as `Block.samples` does."""
+        resample = self._resample or self._resampler(self.rate_hz)
+        samples, size = to_samples(block.pcm), self._samples
+        whole = len(samples) - len(samples) % size
+        parts = [resample(part, False) for part in samples[:whole].reshape(-1, size)]
+        parts += [resample(samples[whole:], True)] if block.is_last else []
+        ready = np.concatenate([self._ready, *parts])
+        ends = len(ready) if block.is_last else len(ready) - len(ready) % FRAME_SAMPLES
+        self._ready, self._resample = ready[ends:].copy(), None if block.is_last else resample
+        return ready[:ends]
 
     @property
     def buffered_samples(self) -> int:
         """Samples at 16 kHz (rounded down) that are in no frame yet; the resampler's own delay not counted."""
-        return len(self._ready) + len(self._input) * SAMPLE_RATE // self._rate_hz
-
-    def _restart(self) -> None:
-        self._input = self._ready = _NONE
-        self._resample = None if self._rate_hz == SAMPLE_RATE else self._resampler(self._rate_hz)
-
-    def _resampled(self) -> Samples:
-        if self._resample is None:
-            ready, self._input = self._input, _NONE
-            return ready
-        whole = len(self._input) // self._block * self._block
-        blocks = self._input[:whole].reshape(-1, self._block)
-        self._input = self._input[whole:].copy()
-        return np.concatenate([_NONE, *(self._resample(block, False) for block in blocks)])
-
-    def _frames(self) -> list[Samples]:
-        whole = len(self._ready) // FRAME_SAMPLES * FRAME_SAMPLES
-        frames = list(self._ready[:whole].reshape(-1, FRAME_SAMPLES))
-        self._ready = self._ready[whole:].copy()
-        return frames
+        return len(self._ready) + len(self._rest) // 2 * SAMPLE_RATE // self.rate_hz

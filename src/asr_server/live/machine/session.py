@@ -41,7 +41,7 @@ from asr_server.live.machine.events import (
     UtteranceEnded,
     UtteranceStarted,
 )
-from asr_server.live.machine.framing import Framing
+from asr_server.live.machine.framing import Block, Framing
 from asr_server.live.machine.table import ENDINGS, TABLE, Signal, State, TurnAction
 from asr_server.live.machine.utterance import (
     AudioAccount,
@@ -64,8 +64,8 @@ _SIGNALS = {Flush: Signal.FLUSH, Interrupted: Signal.INTERRUPTED, Close: Signal.
 class LiveMachine:
     """Decides what a live session does.
 
-    For each event the caller asks for the `frames` that it completes, finds out how likely each holds speech, gives
-    both to `receive`, and performs the actions that this returns, in order.
+    For each event the caller asks for the `block` that it completes, finds out how likely each of its frames holds
+    speech, gives both to `receive`, and performs the actions that this returns, in order.
     """
 
     def __init__(self, config: LiveMachineConfig) -> None:
@@ -111,15 +111,16 @@ class LiveMachine:
 
     # -- for the caller ----------------------------------------------------------------------------------------------
 
-    def frames(self, event: Event) -> list[Samples]:
-        """Return the frames that the event completes, of 512 samples each; the last of a stream may be shorter.
+    def block(self, event: Event) -> Block | None:
+        """Return the audio of the frames that the event may complete, of 512 samples each; the last of a stream may be
+        shorter.
 
-        `receive` must get them before the next are asked for; results of the engine may come in between.
+        `receive` must get these frames before the next are asked for; results of the engine may come in between.
         """
         if isinstance(event, Audio):
             return self._framing.push(event.pcm)
         ends = isinstance(event, Flush | Close) or (isinstance(event, Configure) and event.input_rate_hz is not None)
-        return self._framing.flush() if ends else []
+        return self._framing.flush() if ends else None
 
     def receive(self, event: Event, frames: Sequence[Frame] = ()) -> list[Action]:
         """Process one event and the frames that it completes. Events may come in any order."""
@@ -191,6 +192,16 @@ class LiveMachine:
         partial = part.partial() if part else utterance.partial()
         return partial if partial.text else None
 
+    @property
+    def shown_samples(self) -> int:
+        """The length of the open utterance, pauses included; 0 where `current_partial` is None."""
+        if (utterance := self._utterance) is None:
+            return 0
+        ended = self._requests.first_without_final
+        part = ended if ended and ended.utterance is utterance else self._part
+        has_text = (part is not None and part.text) or any(each.text for each in utterance.parts)
+        return self._clock - utterance.start_samples if has_text else 0
+
     # -- events ------------------------------------------------------------------------------------------------------
 
     def _process_frame(self, frame: Frame) -> None:
@@ -220,9 +231,10 @@ class LiveMachine:
     def _reset(self) -> None:
         discarded = self._utterance.number if self._utterance else None
         rest = self._framing.flush()
-        self._framing.clear()
+        self._framing = Framing(self._framing.rate_hz, self._config.resampler)  # which has no odd byte
         self._step(Signal.RESET)
-        for samples in rest:
+        if rest is not None:
+            samples = rest.samples()
             self._count(samples)
             self._discarded += len(samples)
         self._out.append(ResetDone(discarded))

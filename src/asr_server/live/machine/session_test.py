@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
-from asr_server.live.machine.conftest import WORDS, Run, config, play, recognize, result_for, silence, speech
+from asr_server.live.machine.conftest import (
+    WORDS,
+    Run,
+    config,
+    frames_of,
+    play,
+    receive,
+    recognize,
+    result_for,
+    silence,
+    speech,
+)
 from asr_server.live.machine.events import (
     Audio,
     CancelRequest,
@@ -76,10 +87,18 @@ def test_the_prefix_before_the_onset_belongs_to_the_utterance(talk):
     assert 900 - 300 - 64 <= first.start_samples / 16 <= 900 - 300
 
 
+def test_a_reset_forgets_half_a_sample():
+    """The next byte is the first of one."""
+    machine = LiveMachine(config())
+    for event in (Audio(b"\x00\x10\x7f"), Reset(), Audio(b"\x00\x40")):
+        receive(machine, event)
+    assert [frame.tolist() for frame in frames_of(machine.block(Flush()))] == [[0.5]]
+
+
 def _heard_late(late_frames, **changes):
     """A machine after 640 ms of speech, of which the first frames were not heard as such."""
     machine = LiveMachine(config(**changes))
-    frames = machine.frames(_pcm(speech([1, 2, 3], word_ms=320, gap_ms=0)[: 20 * FRAME_SAMPLES]))
+    frames = frames_of(machine.block(_pcm(speech([1, 2, 3], word_ms=320, gap_ms=0)[: 20 * FRAME_SAMPLES])))
     scored = [Frame(samples, float(place >= late_frames)) for place, samples in enumerate(frames)]
     return machine, machine.receive(Audio(b""), scored)
 

@@ -35,6 +35,8 @@ from asr_server.live.machine.framing import Resample
 from asr_server.text import scripts
 from asr_server.text.boundary import ends_sentence
 
+_SAMPLE_BYTES = 4
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LiveMachineConfig:
@@ -138,6 +140,7 @@ class Part:
         self._tokens: tuple[Token, ...] = ()  # one for each id of the last hypothesis
         self._frames: list[Frame] = []
         self._audio = np.zeros(0, np.float32)  # of the frames, and room for more
+        self._bytes = memoryview(b"")  # the same memory
         self._samples = 0
 
     # -- audio -------------------------------------------------------------------------------------------------------
@@ -154,16 +157,20 @@ class Part:
 
     def add(self, frame: Frame) -> None:
         """Add the next frame. Its samples move behind those before them, so that no request has to join them."""
-        added, begin = [frame], self._samples
+        begin, end = self._samples, self._samples + len(frame.samples)
+        if end > len(self._audio):
+            before, self._audio = self._bytes, np.empty(SAMPLE_RATE + 3 * end // 2, np.float32)
+            self._bytes = self._audio.data.cast("B")
+            self._bytes[: _SAMPLE_BYTES * begin] = before[: _SAMPLE_BYTES * begin]
+            at = 0
+            for each in self._frames:  # or they would keep the memory before
+                each.samples = self._audio[at : at + len(each.samples)]
+                at += len(each.samples)
+        # By bytes: numpy would give the interpreter away for each frame, and wait for other threads.
+        self._bytes[_SAMPLE_BYTES * begin : _SAMPLE_BYTES * end] = frame.samples.data.cast("B")
+        frame.samples = self._audio[begin:end]  # or the part would have its audio twice
         self._frames.append(frame)
-        self._samples += len(frame.samples)
-        if self._samples > len(self._audio):
-            added, begin, self._audio = self._frames, 0, np.empty(SAMPLE_RATE + 3 * self._samples // 2, np.float32)
-        for each in added:
-            end = begin + len(each.samples)
-            self._audio[begin:end] = each.samples
-            each.samples = self._audio[begin:end]  # or the part would have its audio twice
-            begin = end
+        self._samples = end
 
     @property
     def useful_samples(self) -> int:
