@@ -126,8 +126,8 @@ def _load(directory: Path, plan: Plan, on_progress: Callable[[float], None]) -> 
             from asr_server.engine.qwen_asr import compiled_aligner
 
             return AlignerRuntime(found, stamps, compiled_aligner.load(found, plan, on_progress))
-        from asr_server.engine.qwen_asr import torch_aligner
+        from asr_server.engine.qwen_asr import torch_model
 
-        return AlignerRuntime(found, stamps, torch_aligner.load(directory, plan))
+        return AlignerRuntime(found, stamps, torch_model.load_aligner(directory, plan))
     except Exception as error:
         raise faults.failure(error, "the aligner") from error

@@ -13,9 +13,9 @@ from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed, Unsup
 from asr_server.engine.conftest import aligned
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import AlignItem, Alignment
-from asr_server.engine.qwen_asr import files, torch_aligner
+from asr_server.engine.qwen_asr import files, torch_model
 from asr_server.engine.qwen_asr.aligner import QwenAligner
-from asr_server.engine.qwen_asr.torch_aligner import TorchAligner
+from asr_server.engine.qwen_asr.torch_model import TorchAligner
 
 pytestmark = pytest.mark.torch
 
@@ -131,7 +131,7 @@ def test_a_load_without_memory_says_so(monkeypatch):
     def full(*_, **__):
         raise MemoryError
 
-    monkeypatch.setattr(torch_aligner.loading, "load", full)
+    monkeypatch.setattr(torch_model.loading, "load", full)
     with pytest.raises(EngineOutOfMemory, match="KV_BUDGET_MB"):
         aligner.load()
     assert not aligner.loaded
