@@ -6,15 +6,12 @@ CUDA graphs, 8 bits on GPUs and TensorRT need a card: `make gpu` runs them.
 import pytest
 
 from asr_server import demo
-from asr_server.engine import cpu
-from asr_server.engine.cpu import INT8_FLAGS
 from E2Etest.live.session import data, finals, pcm_of, pieces, stream
 from E2Etest.process import ready
 
 pytestmark = [pytest.mark.integration, pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 ENGLISH = "moonshine-tiny-en"
-HAS_INT8 = not cpu.flags().isdisjoint(INT8_FLAGS)
 OPTIONS = {
     "MODELS": ENGLISH,
     "FAST_MODEL_ID": ENGLISH,
@@ -28,7 +25,7 @@ OPTIONS = {
 # Those of one library exclude those of the other.
 LIBRARIES = {
     "openvino": {"QUANTIZE": "int8"},
-    "torch": {"RUNTIME": "torch", "USE_TORCH_COMPILE": "true", **({"QUANTIZE": "int8"} if HAS_INT8 else {})},
+    "torch": {"RUNTIME": "torch", "USE_TORCH_COMPILE": "true"},
 }
 
 

@@ -125,7 +125,7 @@ def step(rig: Rig) -> dict[str, object]:
             for layer in layers
             for linear in (layer.qkv, layer.out, layer.gate_up, layer.down)
         ]
-        weights_bytes = runtime._parts.head.weight.nbytes + sum(matrix.nbytes for matrix in matrices)
+        weights_bytes = runtime.decoder._head.weight.nbytes + sum(matrix.nbytes for matrix in matrices)
         floor_ms = 1000 * weights_bytes / bytes_per_s
         found["weights_mb"], found["floor_ms"] = weights_bytes // 2**20, round(floor_ms, 3)
         timed = {}

@@ -78,7 +78,7 @@ def _causal_encoder():
     config = json.loads((directory / "config.json").read_text())
     config["thinker_config"]["audio_config"][CAUSAL_KEY] = 104
     (directory / "config.json").write_text(json.dumps(config))
-    return {"model_id": str(directory), "use_causal_encoder": True}
+    return {"model_id": str(directory), "use_causal_encoder": True, "quantize": "none"}
 
 
 KINDS = {
@@ -160,7 +160,7 @@ def _same(got, expected):
     assert got.ids == expected.ids
     # Passes of one token and of several round differently, most where embeddings are of an encoder that the model was
     # not trained with: 0.0051 in OpenVINO, at one of 40 tokens.
-    assert got.logprobs == pytest.approx(expected.logprobs, abs=1e-2)
+    assert got.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
 
 
 # -- rows ------------------------------------------------------------------------------------------------------------

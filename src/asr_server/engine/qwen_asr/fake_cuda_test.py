@@ -5,7 +5,6 @@ import json
 import math
 from contextlib import nullcontext
 from itertools import pairwise
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from asr_server import demo
 from asr_server.engine.memory import Capacity
 from asr_server.engine.qwen_asr.decoder import AnswerRow, Choice, SlotDecoder
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
-from asr_server.engine.qwen_asr.frontend import LogMel
+from asr_server.engine.qwen_asr.frontend import MelSettings
 from asr_server.engine.qwen_asr.sdk import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
 from asr_server.engine.row import Draft
 from asr_server.engine.rows import RowInput
@@ -132,7 +131,7 @@ def test_a_prefill_and_a_step_stay_on_the_gpu(parts, monkeypatch):
         proposal = row.proposal()
         windows = encoder.windows(torch.zeros(128, frames))
         embeds = model.embed(torch.zeros(9 + len(proposal), dtype=torch.long, device=DEVICE))
-        decoder.seat(row, RowInput(embeds[:6], windows, embeds[6:], tail=1 + len(proposal)), None)
+        decoder.seat(row, RowInput(torch.cat, embeds[:6], windows, embeds[6:], tail=1 + len(proposal)), None)
     while len(decoder.decoding) < 3:
         given = decoder.next_input(100)
         for row, count in given:
@@ -155,7 +154,7 @@ def test_a_step_has_few_operations_whatever_the_batch(parts, monkeypatch, rows):
     decoder = SlotDecoder(model, head, frozenset(), Capacity(8, 8 * 512 * 64, 0, 64))
     for key in range(rows):
         embeds = model.embed(torch.zeros(9, dtype=torch.long, device=DEVICE))
-        decoder.seat(AnswerRow(key=key, budget=50), RowInput(embeds, [], embeds[:0], tail=1), None)
+        decoder.seat(AnswerRow(key=key, budget=50), RowInput(torch.cat, embeds, [], embeds[:0], tail=1), None)
     decoder.prefill(decoder.next_input(100))
     with Ledger() as ledger:
         begins, model.on_layer = [], lambda: begins.append(len(ledger.calls))
@@ -171,8 +170,7 @@ def test_a_step_has_few_operations_whatever_the_batch(parts, monkeypatch, rows):
 def test_log_mel_and_the_pieces_of_an_encoder_are_made_on_the_gpu(parts):
     """From the samples on, nothing of the audio comes back to the processor, and windows need one conversion."""
     encoder, _, _ = parts
-    extractor = SimpleNamespace(n_fft=400, hop_length=160, mel_filters=np.ones((201, 128)))
-    found = LogMel(extractor, encoder.device).log10_mel(np.ones(48_000, np.float32))
+    found = encoder.log_mel(MelSettings()).log10_mel(np.ones(48_000, np.float32))
     assert (found.device, tuple(found.shape)) == (DEVICE, (128, 300))
     windows = [window for _ in range(8) for window in encoder.windows(torch.zeros(128, 2_400, device=DEVICE))]
     with Ledger() as ledger:

@@ -40,7 +40,7 @@ def test_recorded_frames_are_those_of_passes(make_checkpoint, speak, monkeypatch
 )
 def test_a_gpu_that_cannot_record_stops_the_load(make_checkpoint, monkeypatch, error, expected, message):
     """The error says what to set, and nothing is left loaded."""
-    monkeypatch.setattr("asr_server.engine.torch.row_runtime.CudaCapture", Mock(side_effect=error))
+    monkeypatch.setattr("asr_server.engine.torch.passes.CudaCapture", Mock(side_effect=error))
     engine = QwenSpeechEngine(SpeechModel(str(make_checkpoint()), cuda_graphs=True))
     with pytest.raises(expected, match=message):
         engine.load()
