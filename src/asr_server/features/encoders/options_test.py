@@ -69,7 +69,7 @@ def test_an_encoder_file_that_is_missing_refuses(name):
 )
 def test_encoders_compose_with_8_bits_and_cuda_graphs(file, name, machine):
     """These are options of the language model, which none of the encoders touches."""
-    machine = replace(machine, packages=frozenset(["tensorrt", "onnxruntime-gpu"]))
+    machine = replace(machine, packages=frozenset(["tensorrt", "onnxruntime-gpu", "openvino"]))
     value = True if name.startswith("use") else file
     resolved = _resolved(machine, model_id="o/model", **{name: value})
     assert resolved.value(name) == (file if value is not True else "true")
