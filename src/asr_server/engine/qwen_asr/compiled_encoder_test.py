@@ -47,6 +47,24 @@ def test_embeddings_are_those_of_torch(directory):
             np.testing.assert_allclose(got, own, atol=1e-3, rtol=1e-3)
 
 
+def test_pieces_of_a_growing_recording_are_convolved_once(monkeypatch):
+    """A partial convolves what is new, and its embeddings are those of all of it at once; what is kept is bounded."""
+    found = files.read(demo.checkpoint_path())
+    _, encoder, _ = compiled_model.graphs(found, NumberFormats(0, False, 0), None, lambda share: None)
+    _, fresh, _ = compiled_model.graphs(found, NumberFormats(0, False, 0), None, lambda share: None)
+    counts, convolve = [], encoder._convolve
+    monkeypatch.setattr(encoder, "_convolve", lambda pieces: counts.append(len(pieces)) or convolve(pieces))
+    frames = np.random.default_rng(1).standard_normal((128, 790), np.float32)
+    for end in (250, 340, 470, 790):
+        counts.clear()
+        (got,) = encoder(encoder.windows(frames[:, :end]))
+        np.testing.assert_allclose(got, fresh(fresh.windows(frames[:, :end]))[0], atol=1e-3, rtol=1e-3)
+        assert sum(counts) == {250: 3, 340: 2, 470: 2, 790: 4}[end]
+    monkeypatch.setattr("asr_server.engine.qwen_asr.compiled_encoder._KEPT_PIECES", 5)
+    encoder(encoder.windows(np.zeros((128, 640), np.float32)))
+    assert len(encoder._kept) == 5
+
+
 def _aligner(runtime=OPENVINO, **values):
     aligner = QwenAligner(Plan("qwen", "demo", "cpu", "float32", 4, 0, (), "demo", runtime=runtime, **values))
     aligner.locate()
