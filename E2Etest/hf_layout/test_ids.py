@@ -63,6 +63,7 @@ def test_the_aligner_places_words_where_the_original_does(converted):
         aligner = QwenAligner(plan.resolve(chosen, capabilities.probe()))
         aligner.locate()
         aligner.load()
-        found += aligner.align([AlignItem(audio, recordings.sample()[1], "English")])
+        *_, results = aligner.align([AlignItem(audio, recordings.sample()[1], "English")])
+        found.append(results)
         aligner.unload()
     assert found[0] == found[1]
