@@ -173,6 +173,8 @@ class AligningEngine:
         """Forget a row at once."""
         if self._under_way is not None and key in self._under_way.keys:
             self._under_way.dropped.add(key)
+            if self._under_way.dropped.issuperset(self._under_way.keys):
+                self._under_way = None  # no further step would come to end it, and the aligner would stay loaded
         elif self._pending.pop(key, None) is None:
             self._transcribing.discard(key)
             self._engine.drop(key)

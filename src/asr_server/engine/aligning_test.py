@@ -424,3 +424,18 @@ def test_who_leaves_during_a_pass_gets_nothing_and_the_others_theirs(clock):
     for _ in range(3):
         outcomes += engine.step()
     assert [(type(one), one.key) for one in outcomes] == [(RowDone, 2)]
+
+
+def test_a_pass_that_nobody_waits_for_ends(clock):
+    """Its other parts are not made, and the aligner is idle: who asks and leaves costs one part of the work."""
+    words = Words(clock)
+    words.parts = 100
+    engine = AligningEngine(Transcriber(clock), words, pass_tokens=100, idle_timeout_s=5, clock=clock)
+    engine.load()
+    words.loaded = True
+    engine.admit(1, AlignItem(AUDIO, "7", "English"))
+    assert list(engine.step()) == []
+    engine.drop(1)
+    clock.now_s += 6
+    assert engine.poll_idle() is None
+    assert not words.loaded
