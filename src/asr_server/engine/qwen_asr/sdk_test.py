@@ -11,9 +11,9 @@ pytestmark = [pytest.mark.torch, pytest.mark.nightly]  # 10 s to import what is 
 SPARED = ("librosa", "nagisa", "scipy", "soundfile")
 PROGRAM = f"""
 import json, sys
-from asr_server.engine.qwen_asr import aligner_runtime, runtime, sdk
+from asr_server.engine.qwen_asr import aligner_runtime, runtime, sdk, sdk_text
 unloaded = [name for name in {SPARED} if name not in sys.modules]
-words, _ = sdk.Qwen3ForceAlignProcessor().encode_timestamp("東京に行きます", "Japanese")
+words, _ = sdk_text.Qwen3ForceAlignProcessor().encode_timestamp("東京に行きます", "Japanese")
 import scipy, soundfile
 print(json.dumps([unloaded, "nagisa" in sys.modules, words]))
 """
