@@ -211,6 +211,17 @@ def test_requirements_txt_installs_the_server_with_qwen3_asr():
     assert lines[1:] == [".[qwen,torch,postgres]", "./extras/asr-server-sizing"]
 
 
+@pytest.mark.parametrize(
+    ("given", "installs"), [((), False), (("RUNTIME=torch",), True), (("GPU_DRIVER=/dev/kfd",), True)]
+)
+def test_serving_installs_torch_for_gpus_and_where_it_is_asked_for(tmp_path, given, installs):
+    """By what `make` would run in a new environment on a machine whose driver is given."""
+    command = ["make", "-n", "serve", f"VENV={tmp_path}", "GPU_DRIVER=", *given]
+    planned = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert ("'^torch=='" in planned) is installs
+    assert "section: torch/,$d" in planned
+
+
 def test_every_requirement_is_pinned_and_installed():
     """pyproject.toml names exact versions, and this environment has them."""
     extras = requirements.required(["qwen", "torch", "postgres", "export", "granian", "dev"])
@@ -259,10 +270,11 @@ for model_id in json.loads(sys.argv[1]):
     aligner.locate()
     aligner.load()
     if model_id == "demo":
-        from asr_server.engine.qwen_asr import sdk
+        from asr_server.engine.qwen_asr import sdk, sdk_text
 
+        assert sdk  # what is imported from the SDK below needs its stand-ins
         for text, language in (("東京に行きます", "Japanese"), ("서울에 가요", "Korean")):
-            sdk.Qwen3ForceAlignProcessor().encode_timestamp(text, language)
+            sdk_text.Qwen3ForceAlignProcessor().encode_timestamp(text, language)
 for name in json.loads(sys.argv[2]):
     importlib.import_module(name)
 for name in ("httpx", "httpx2"):

@@ -48,7 +48,7 @@ class _Client:
 
 @dataclass
 class _Heard:
-    """What the clients got."""
+    """Counts the messages that clients got, and how late they were."""
 
     messages: Counter[str] = field(default_factory=Counter)
     partials_ms: list[int] = field(default_factory=list)  # after the warm-up, as the server states them

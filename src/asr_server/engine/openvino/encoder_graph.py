@@ -57,7 +57,7 @@ class EncoderWeights:
         fall by equal factors to the 10,000th part."""
         count = self.width // 2
         frequencies = np.exp(-np.log(_TIMESCALE) / (count - 1) * np.arange(count, dtype=np.float32))
-        angles = np.arange(tokens, dtype=np.float32)[:, None] * frequencies.astype(np.float32)
+        angles = np.arange(tokens, dtype=np.float32)[:, None] * frequencies
         return np.concatenate([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 

@@ -72,7 +72,7 @@ def test_four_bits_are_off_by_half_a_step_of_their_group(monkeypatch):
 
 
 def test_bits_of_a_checkpoint_stand_beside_each_other(tmp_path, checkpoint, made):
-    """Who changes the setting back finds what was made before."""
+    """A setting that is changed back finds what was made before."""
     for bits in (8, 4, 8, 4):
         few_bits.kept(tmp_path, checkpoint, made, bits)
     assert made.calls == [1, 1]

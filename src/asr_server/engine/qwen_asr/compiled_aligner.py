@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from asr_server.engine.feature import Plan
 from asr_server.engine.memory import PrefillPolicy
 from asr_server.engine.openvino.compiled_text import PAGE, CompiledText, Pages, PageSpan, page_count
-from asr_server.engine.qwen_asr import compiled_model, files
+from asr_server.engine.qwen_asr import compiled_model
 from asr_server.engine.qwen_asr.aligner_runtime import AlignerRow, Scores
 from asr_server.engine.qwen_asr.compiled_encoder import CompiledEncoder
 from asr_server.engine.qwen_asr.files import CheckpointFiles
@@ -106,9 +106,6 @@ def load(found: CheckpointFiles, plan: Plan, on_progress: Callable[[float], None
     formats = compiled_model.formats_of(plan)
     if formats.bits:
         formats = replace(formats, bits=8)  # it says no words, and would move them
-    try:
-        text, encoder, _ = compiled_model.graphs(found, formats, plan.state_dir, on_progress)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:  # of files, shapes, and OpenVINO
-        raise files.damaged(found.directory, error) from error
+    text, encoder, _ = compiled_model.graphs(found, formats, plan.state_dir, on_progress)
     assert encoder is not None
     return CompiledAligner(text, encoder, text.vocabulary)

@@ -5,6 +5,7 @@ import random
 import re
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from asr_server import demo
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.errors import ModelUnavailable
+from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
 from asr_server.engine.feature import OPENVINO, TORCH, Plan
 from asr_server.engine.openvino import few_bits
 from asr_server.engine.openvino.compiled_text import PAGE, PageSpan
@@ -246,3 +247,11 @@ def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path, missing):
         file.write_bytes(file.read_bytes()[:-8])
     with pytest.raises(ModelUnavailable, match=r"in checkpoint (lacks|cannot be loaded)"):
         _loaded(copy)
+
+
+def test_a_load_that_runs_out_of_memory_does_not_call_the_checkpoint_damaged(monkeypatch):
+    """OpenVINO raises a RuntimeError then, as it does for damaged weights: what it says tells them apart."""
+    for text, kind in (("std::bad_alloc", EngineOutOfMemory), ("Check 'shapes' failed", ModelUnavailable)):
+        monkeypatch.setattr(NumberFormats, "compiled", Mock(side_effect=RuntimeError(text)))
+        with pytest.raises(kind):
+            _loaded()

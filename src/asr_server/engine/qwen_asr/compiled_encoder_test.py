@@ -78,7 +78,7 @@ def items(clips):
 
 
 def test_times_in_float32_are_those_of_torch(items):
-    """Of clips of several windows too, alone and together."""
+    """Clips of several windows have them too, alone and together."""
     ours, theirs = _aligner(), _aligner(TORCH)
     expected = aligned(theirs, items)
     assert aligned(ours, items) == expected

@@ -37,10 +37,7 @@ def load(directory: Path, plan: Plan, on_progress: Callable[[float], None]) -> L
     found = files.read(directory)
     formats = formats_of(plan)
     other = _of_feature(plan, directory)
-    try:
-        text, encoder, made = graphs(found, formats, plan.state_dir, on_progress, with_encoder=other is None)
-    except (OSError, ValueError, KeyError, RuntimeError) as error:  # of files, shapes, and OpenVINO
-        raise files.damaged(directory, error) from error
+    text, encoder, made = graphs(found, formats, plan.state_dir, on_progress, with_encoder=other is None)
     loaded = other if encoder is None else LoadedEncoder(encoder, partial(WindowedAudio, encoder))
     assert loaded is not None
     item_bytes = _EIGHT_BITS if formats.bits else _FLOAT32
@@ -64,7 +61,22 @@ def graphs(
     *,
     with_encoder: bool = True,
 ) -> tuple[CompiledText, CompiledEncoder | None, Matrices]:
-    """Compile the language model and the encoder of a checkpoint; see `library.matrices`."""
+    """Compile the language model and the encoder of a checkpoint; see `library.matrices`. Raises `ModelUnavailable`,
+    `EngineOutOfMemory`."""
+    try:
+        return _graphs(found, formats, state_dir, on_progress, with_encoder=with_encoder)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:  # of files, shapes, and OpenVINO
+        raise files.failure(found.directory, error) from error
+
+
+def _graphs(
+    found: CheckpointFiles,
+    formats: NumberFormats,
+    state_dir: Path | None,
+    on_progress: Callable[[float], None],
+    *,
+    with_encoder: bool,
+) -> tuple[CompiledText, CompiledEncoder | None, Matrices]:
     weights = found.weights()
     audio = found.thinker["audio_config"]
     head = _HEAD if _HEAD in weights else _TIED

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from asr_server.core.errors import ModelUnavailable
+from asr_server.core.errors import AsrError, EngineOutOfMemory, ModelUnavailable
+from asr_server.engine import faults
 from asr_server.engine.qwen_asr import hf_layout
 from asr_server.engine.qwen_asr.frontend import MelSettings
 from asr_server.engine.qwen_asr.tokenizer import ChatTemplate, TextTokenizer
@@ -106,11 +107,13 @@ def read(directory: Path) -> CheckpointFiles:
             config = hf_layout.sdk_config(config, processor)
         return CheckpointFiles(directory, config, is_hf, TextTokenizer.load(directory), MelSettings.load(directory))
     except Exception as error:  # json and tokenizers each raise their own kinds
-        raise damaged(directory, error) from error
+        raise failure(directory, error) from error
 
 
-def damaged(directory: Path, error: Exception) -> ModelUnavailable:
-    """Return the error of a checkpoint that cannot be read."""
+def failure(directory: Path, error: Exception) -> AsrError:
+    """Return the error of a checkpoint that cannot be loaded: it is damaged, unless memory has run out."""
+    if isinstance(no_memory := faults.failure(error, "the model"), EngineOutOfMemory):
+        return no_memory
     return ModelUnavailable(
         f"The checkpoint in {directory.name} cannot be loaded ({type(error).__name__}); it is damaged or of "
         "another version. Download it again."

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
-from asr_server.engine import faults
+from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.qwen_asr import hf_layout
-from asr_server.engine.qwen_asr.files import CheckpointFiles, damaged, read
+from asr_server.engine.qwen_asr.files import CheckpointFiles, failure, read
 from asr_server.engine.qwen_asr.sdk import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
 
 
@@ -53,9 +52,7 @@ def load(directory: Path, *, device: str, dtype: torch.dtype | str) -> Parts:
             local_files_only=True,
         )
     except Exception as error:  # safetensors, json and transformers each raise their own kinds
-        if isinstance(no_memory := faults.failure(error, "the model"), EngineOutOfMemory):
-            raise no_memory from error
-        raise damaged(directory, error) from error
+        raise failure(directory, error) from error
     missing = sorted(report["missing_keys"])
     if missing:
         # transformers fills missing weights with random numbers and only warns: that would transcribe noise.

@@ -47,7 +47,7 @@ def test_an_odd_byte_waits_over_a_flush():
 
 
 def test_a_block_has_no_more_frames_than_it_says():
-    """Of one session at least; the calls of voice detection have a bound on those of all."""
+    """The calls of voice detection are bounded by that number."""
     for rate in (8_000, 16_000, 24_000, 44_100, 48_000):
         framing = Framing(rate, resampler)
         for body in (bytes(2 * rate // 50), bytes(2 * rate // 10), bytes(70_000)):
