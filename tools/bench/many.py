@@ -17,14 +17,14 @@ def measure() -> dict[str, object]:
     """Throughput ratio and the latency of the slowest callers, on the 0.6B shape and on the demo model."""
     return {
         "question": f"{CALLERS} callers with {CLIP_S} s clips, together against one at a time",
-        "0.6b_random_bf16": _measure(str(random_checkpoint("0.6b")), "bfloat16", rounds=1),
-        "demo_float32": _measure("demo", "float32", rounds=ROUNDS),
+        "0.6b_random": _measure(str(random_checkpoint("0.6b")), rounds=1),
+        "demo": _measure("demo", rounds=ROUNDS),
         "target": "at least 4 times the throughput",
     }
 
 
-def _measure(model_id: str, dtype: str, rounds: int) -> dict[str, float]:
-    engine = engines.load(model_id, max_batch=CALLERS, dtype=dtype)
+def _measure(model_id: str, rounds: int) -> dict[str, float]:
+    engine = engines.load(model_id, max_batch=CALLERS)
     clips = [Utterance(engines.speech(CLIP_S)) for _ in range(CALLERS)]
     together, alone, latencies = [], [], []
     with engines.forced_answers():
