@@ -1,0 +1,126 @@
+"""`asr-server evaluate` on the bundled recordings, with the demonstration model."""
+
+import json
+import shutil
+import signal
+
+import pytest
+
+from asr_server import demo
+from asr_server.engine.fake_script import FakeScript, Rule
+from E2Etest import recordings
+from E2Etest.cli.commands import command, started
+
+pytestmark = pytest.mark.integration
+
+WRONG = "nobody said this again"
+
+
+@pytest.fixture(scope="module")
+def short_clips(tmp_path_factory):
+    """A folder of short clips by language, each with its text, and one that is broken."""
+    folder = tmp_path_factory.mktemp("clips")
+    for clip in (clip for clip in recordings.clips() if clip.kind in ("phrase", "mandarin") and clip.seconds < 6):
+        place = folder / clip.language
+        place.mkdir(exist_ok=True)
+        shutil.copy(clip.path, place)
+        (place / clip.path.name).with_suffix(".txt").write_text(clip.text)
+    (folder / "English" / "broken.wav").write_bytes(b"RIFF\x00\x01\x00\x00WAVEfmt " + b"\xff" * 300)
+    (folder / "English" / "broken.txt").write_text("words")
+    return folder
+
+
+@pytest.mark.accuracy
+def test_the_errors_of_a_folder_are_those_of_its_texts(server, short_clips, tmp_path):
+    """By language, with an interval; a recording that cannot be read is told and counted, and does not end the run."""
+    results, page = tmp_path / "out.json", tmp_path / "out.html"
+    options = ["--folders", "language", "--json", results, "--html", page]
+    done = command("evaluate", short_clips, "--server", server.base, *options)
+    assert done.returncode == 1
+    assert "broken.wav: invalid_audio:" in done.stderr
+    found = json.loads(results.read_text())
+    assert found["failed"] == {"English/broken.wav": "invalid_audio"}
+    assert set(found["languages"]) == {"English", "Chinese"}
+    words = found["total"]["words"]
+    said = 0
+    for one in found["recordings"]:
+        reference, text = one["reference"], server.transcribe((short_clips / one["name"]).read_bytes()).json()["text"]
+        assert one["text"] == text
+        if one["name"].startswith("Chinese"):
+            said += recordings.word_errors(list(reference.replace(" ", "")), list(text.replace(" ", "")))
+        elif not any(number in reference for number in ("one", "two", "three", "four", "five", "six", "seven")):
+            assert one["words"]["errors"] == recordings.word_errors(reference.split(), recordings.plain_words(text))
+    assert found["languages"]["Chinese"]["words"]["errors"] == said
+    low, high = words["interval"]
+    assert low < words["rate"] < high
+    assert "all " in done.stdout
+    assert f"{100 * words['rate']:.1f} %" in done.stdout
+    assert page.read_text().count("<section") == sum(bool(one["errors"]) for one in found["recordings"])
+    assert sorted(tmp_path.iterdir()) == [page, results]
+
+
+def test_a_time_of_an_error_is_that_of_its_word(server, tmp_path):
+    """The word that the reference has otherwise is where the server heard it."""
+    sample = demo.sample()
+    shutil.copy(sample.recording, tmp_path / "a.wav")
+    words = server.transcribe(
+        sample.recording.read_bytes(), response_format="verbose_json", timestamp_granularities="word"
+    )
+    third = words.json()["words"][2]
+    said = sample.text.split()
+    (tmp_path / "a.txt").write_text(" ".join([*said[:2], "xyz", *said[3:]]))
+    done = command("evaluate", tmp_path, "--server", server.base, "--json", tmp_path / "x.json", "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+    (error,) = json.loads((tmp_path / "x.json").read_text())["recordings"][0]["errors"]
+    assert error == {
+        "said": "xyz",
+        "heard": third["word"].strip(" .,").lower(),
+        "start_s": third["start"],
+        "end_s": third["end"],
+    }
+
+
+def test_two_servers_are_compared_on_the_same_recordings(start, server, tmp_path):
+    """One has the model, the other writes a wrong text; the comparison of two results says the same."""
+    for number in range(10):
+        shutil.copy(demo.sample().recording, tmp_path / f"{number}.wav")
+        # Not the same difference in each, which would have no interval.
+        (tmp_path / f"{number}.txt").write_text(demo.sample().text + " again" * (number % 2))
+    with start(script=FakeScript(rules=(Rule(text=WRONG),))) as other:
+        both = command(
+            "evaluate", tmp_path, "--server", server.base, "--compare", other.base, "--json", tmp_path / "both.json"
+        )
+        alone = command("evaluate", tmp_path, "--server", other.base, "--json", tmp_path / "other.json")
+    assert (both.returncode, alone.returncode) == (0, 0)
+    verdict = json.loads((tmp_path / "both.json").read_text())["comparison"]["verdict"]
+    assert verdict.startswith("This one is better by")
+    assert verdict in both.stdout
+    again = command(
+        *("evaluate", tmp_path, "--server", server.base, "--compare", tmp_path / "other.json"),
+        *("--json", tmp_path / "again.json"),
+    )
+    assert verdict in again.stdout
+
+
+def test_an_interrupted_run_goes_on(cli_server, tmp_path):
+    """Ctrl-C keeps the answers, and the second run asks for the rest alone."""
+    for number in range(12):
+        shutil.copy(demo.sample().recording, tmp_path / f"{number}.wav")
+        (tmp_path / f"{number}.txt").write_text(demo.sample().text)
+    results, part = tmp_path / "out.json", tmp_path / "out.json.part"
+    arguments = ("evaluate", tmp_path, "--server", cli_server.base, "--jobs", "1", "--json", results)
+    process = started(*arguments)
+    cli_server.wait_for(lambda _: part.exists() and part.read_bytes().count(b"\n") > 2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    kept = part.read_bytes().count(b"\n") - 1
+    assert process.returncode == 130
+    assert f"{kept} answers are kept" in errors
+    assert not results.exists()
+    before = cli_server.log().count("method=POST")
+    done = command(*arguments)
+    assert done.returncode == 0
+    assert f"{kept} of 12 answers are in" in done.stderr
+    assert cli_server.log().count("method=POST") == before + 12 - kept
+    assert json.loads(results.read_text())["total"]["recordings"] == 12
+    assert not part.exists()
