@@ -80,6 +80,7 @@ def test_a_time_of_an_error_is_that_of_its_word(server, tmp_path):
     }
 
 
+@pytest.mark.nightly
 def test_two_servers_are_compared_on_the_same_recordings(start, server, tmp_path):
     """One has the model, the other writes a wrong text; the comparison of two results says the same."""
     for number in range(10):
@@ -102,6 +103,7 @@ def test_two_servers_are_compared_on_the_same_recordings(start, server, tmp_path
     assert verdict in again.stdout
 
 
+@pytest.mark.nightly
 def test_an_interrupted_run_goes_on(cli_server, tmp_path):
     """Ctrl-C keeps the answers, and the second run asks for the rest alone."""
     for number in range(12):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from contextlib import AbstractAsyncContextManager, ExitStack
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -109,10 +109,9 @@ def run(parsed: argparse.Namespace) -> int:
     if not found:
         complain(COMMAND, "there is no recording with a text")
         return Exit.FAILED
-    with ExitStack() as stack:
-        files = [stack.enter_context(AnswerFile(target.answers, target.system)) for target in targets]
-        for target, file in zip(targets, files, strict=True):
-            _transcribe(target, found, file)
+    files = [AnswerFile(target.answers, target.system) for target in targets]
+    for target, file in zip(targets, files, strict=True):
+        _transcribe(target, found, file)
     answers, failures = files[0].answers, files[0].failures
     if len(files) > 1:
         texts = {name: answer.text for name, answer in files[1].answers.items()}

@@ -8,8 +8,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from asr_server.cli.evaluate.references import MAX_TEXT_CHARS
 from asr_server.cli.failure import Failure, UsageError, shown
@@ -45,7 +44,7 @@ class TimedWord:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class SystemAnswer:
     """The text of one recording."""
 
     text: str
@@ -55,43 +54,33 @@ class Answer:
 
 
 class AnswerFile:
-    """Implements `Sink`. A context that opens the file, with the answers of a run that was interrupted."""
+    """Implements `Sink`: appends each answer to a file. Begins with the answers of a run that was interrupted.
+
+    Raises `UsageError` where the file is another system's, is none of answers, or cannot be written.
+    """
 
     def __init__(self, path: Path, system: System) -> None:
         self.path = path
-        self.answers: dict[str, Answer] = {}  # by the name of the recording
+        self.answers: dict[str, SystemAnswer] = {}  # by the name of the recording
         self.failures: dict[str, Failure] = {}
         # As it comes back from the file.
         self._head = json.loads(json.dumps({"version": _VERSION, **asdict(system)}))
-
-    def __enter__(self) -> Self:
-        """Raises `UsageError` where the file is another system's, or cannot be written."""
         try:
-            self._file = self.path.open("a+b")
+            with path.open("a+b") as file:
+                file.seek(0)
+                content = file.read()
+                whole = content[: content.rfind(b"\n") + 1]
+                file.truncate(len(whole))  # a line that was cut off in the middle is asked for again
         except OSError as error:
-            raise UsageError(f"{shown(str(self.path))} cannot be written: {error.strerror}.") from None
-        try:
-            self._read()
-        except BaseException:
-            self._file.close()
-            raise
-        return self
+            raise UsageError(f"{shown(str(path))} cannot be written: {error.strerror}.") from None
+        if whole:
+            self._read(whole)
+        else:
+            self._append(self._head)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
-
-    def _read(self) -> None:
-        self._file.seek(0)
-        content = self._file.read()
-        whole = content[: content.rfind(b"\n") + 1]
-        self._file.truncate(len(whole))  # a line that was cut off in the middle is asked for again
-        if not whole:
-            self._write(self._head)
-            return
+    def _read(self, content: bytes) -> None:
         try:
-            head, *lines = map(json.loads, whole.splitlines())
+            head, *lines = map(json.loads, content.splitlines())
             known = {line["name"]: _answer(line) for line in lines}
         except (ValueError, KeyError, TypeError, AttributeError):
             raise UsageError(f"{shown(str(self.path))} is no file of answers; --force replaces it.") from None
@@ -101,12 +90,12 @@ class AnswerFile:
             )
         self.answers = known
 
-    def _write(self, line: dict[str, Any]) -> None:
-        self._file.write(json.dumps(line).encode() + b"\n")
-        self._file.flush()
+    def _append(self, line: dict[str, Any]) -> None:
+        with self.path.open("ab") as file:
+            file.write(json.dumps(line).encode() + b"\n")
 
     def check(self, source: RecordingSource) -> None:
-        """Do nothing: the file is open."""
+        """Do nothing: the file could be written when the run began."""
 
     def delta(self, source: RecordingSource, text: str) -> None:
         """Do nothing: answers are not streamed."""
@@ -125,7 +114,7 @@ class AnswerFile:
             answer = _answer(line)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise Failure("no_answer", "The server did not answer with verbose_json that can be measured.") from None
-        self._write(line)
+        self._append(line)
         self.answers[line["name"]] = answer
 
     def drop(self, source: RecordingSource, failure: Failure) -> None:
@@ -136,10 +125,10 @@ class AnswerFile:
         """Do nothing: each answer is in the file."""
 
 
-def _answer(line: dict[str, Any]) -> Answer:
+def _answer(line: dict[str, Any]) -> SystemAnswer:
     """Return the answer of a line. Raises ValueError, KeyError or TypeError for another form or too long a text."""
     if len(line["text"]) > MAX_TEXT_CHARS:
         raise ValueError
     words = tuple(TimedWord(str(text), float(start_s), float(end_s)) for text, start_s, end_s in line["words"])
     language = str(line["language"])
-    return Answer(str(line["text"]), "" if language == "auto" else language, float(line["duration_s"]), words)
+    return SystemAnswer(str(line["text"]), "" if language == "auto" else language, float(line["duration_s"]), words)

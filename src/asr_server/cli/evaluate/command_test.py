@@ -84,8 +84,7 @@ def test_answers_are_kept_where_the_server_is_gone(folder, capsys):
     (folder / "talks" / "b.wav").write_bytes((folder / "talks" / "a.wav").read_bytes())
     (folder / "talks" / "b.txt").write_text("words")
     part = folder / "evaluation.json.part"
-    with AnswerFile(part, System(SERVER, "", None, "", ())):
-        pass
+    AnswerFile(part, System(SERVER, "", None, "", ()))
     with part.open("a") as file:
         file.write('{"name": "a.wav", "text": "words", "language": "en", "duration_s": 1, "words": []}\n')
     kept = part.read_bytes()

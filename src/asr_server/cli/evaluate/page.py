@@ -17,8 +17,8 @@ from string import Template
 from urllib.parse import quote
 
 from asr_server.cli.evaluate import report
-from asr_server.cli.evaluate.results import Measured, Results
-from asr_server.cli.evaluate.scoring import Passage
+from asr_server.cli.evaluate.results import MeasuredRecording, Results
+from asr_server.cli.evaluate.scoring import ComparedPassage
 from asr_server.cli.progress import clock_text
 
 # A browser has to lay them all out.
@@ -68,7 +68,7 @@ def _row(cells: list[str]) -> str:
     return "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
 
 
-def _recording(one: Measured, folder: Path) -> str:
+def _recording(one: MeasuredRecording, folder: Path) -> str:
     path = one.reference.source.path
     assert path is not None, "standard input is not measured"
     address = quote(os.fsencode(os.path.relpath(path, folder)))
@@ -83,7 +83,7 @@ def _recording(one: Measured, folder: Path) -> str:
     )
 
 
-def _passage(passage: Passage) -> str:
+def _passage(passage: ComparedPassage) -> str:
     if not passage.is_error:
         text = passage.said
         if len(text) > 2 * _CONTEXT_CHARS:

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 from asr_server.cli.evaluate import page
-from asr_server.cli.evaluate.answers import Answer, System, TimedWord
+from asr_server.cli.evaluate.answers import System, SystemAnswer, TimedWord
 from asr_server.cli.evaluate.references import Reference
 from asr_server.cli.evaluate.results import results
 from asr_server.cli.recording_files import RecordingSource
@@ -40,7 +40,7 @@ def _page(folder, *recordings, server="http://a"):
     for path, reference, text in recordings:
         references.append(Reference(RecordingSource(path, Path(path.name)), reference, EVIL, EVIL))
         words = tuple(TimedWord(word, second, second + 1) for second, word in enumerate(text.split()))
-        answers[references[-1].name] = Answer(text, EVIL, 5, words)
+        answers[references[-1].name] = SystemAnswer(text, EVIL, 5, words)
     system = System(server, EVIL, None, EVIL, ())
     found = results(system, references, answers, {}, normalise=False, other=None)
     return page.render(found, folder).decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from asr_server.cli.evaluate.intervals import LEAST_UNITS, Interval
-from asr_server.cli.evaluate.results import Group, Measured, Results
+from asr_server.cli.evaluate.results import Group, MeasuredRecording, Results
 from asr_server.cli.evaluate.scoring import ErrorCount
 from asr_server.cli.failure import shown
 from asr_server.cli.progress import clock_text
@@ -93,7 +93,7 @@ def _bounds(interval: Interval | None) -> str:
     return f"{100 * interval.low:.1f} to {100 * interval.high:.1f}" if interval else "-"
 
 
-def _worst(one: Measured) -> list[str]:
+def _worst(one: MeasuredRecording) -> list[str]:
     words = one.score.words
     return [rate(words), f"{words.errors} in {words.units}", f" {shown(one.reference.name)}"]
 

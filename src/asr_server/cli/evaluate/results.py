@@ -11,10 +11,10 @@ from typing import Any
 
 from asr_server import __version__
 from asr_server.cli.evaluate import intervals
-from asr_server.cli.evaluate.answers import Answer, System
+from asr_server.cli.evaluate.answers import System, SystemAnswer
 from asr_server.cli.evaluate.intervals import Interval
 from asr_server.cli.evaluate.references import Reference, language_name
-from asr_server.cli.evaluate.scoring import ErrorCount, Passage, Score, score
+from asr_server.cli.evaluate.scoring import ComparedPassage, ErrorCount, Score, score
 from asr_server.cli.failure import Failure, UsageError, shown
 
 _VERSION = 1
@@ -23,11 +23,11 @@ _WORD_ERRORS, _WORDS, _CHARACTER_ERRORS, _CHARACTERS, _OTHER_ERRORS = range(5)
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRecording:
     """One recording."""
 
     reference: Reference
-    answer: Answer
+    answer: SystemAnswer
     score: Score
     other: Score | None  # of the system that is compared
     other_text: str = ""
@@ -60,7 +60,7 @@ class Measured:
         return fields | ({"compared_text": self.other_text} if self.other else {})
 
     @property
-    def errors(self) -> list[Passage]:
+    def errors(self) -> list[ComparedPassage]:
         """Return the places of the errors, in order."""
         return [passage for passage in self.score.passages if passage.is_error]
 
@@ -127,7 +127,7 @@ class Results:
 
     system: System
     normalise: bool
-    measured: list[Measured]  # the worst first
+    measured: list[MeasuredRecording]  # the worst first
     failures: Mapping[str, Failure]  # by the name of the recording
     by_speaker: bool  # speakers are drawn for the intervals, and not recordings
     total: Group
@@ -171,7 +171,7 @@ class OtherSystem:
 def results(
     system: System,
     references: Sequence[Reference],
-    answers: Mapping[str, Answer],
+    answers: Mapping[str, SystemAnswer],
     failures: Mapping[str, Failure],
     *,
     normalise: bool,
@@ -199,25 +199,27 @@ def results(
     )
 
 
-def _measured(reference: Reference, answer: Answer, normalise: bool, other: OtherSystem | None) -> Measured:
+def _measured(
+    reference: Reference, answer: SystemAnswer, normalise: bool, other: OtherSystem | None
+) -> MeasuredRecording:
     language = reference.language or answer.language
     found = score(reference.text, answer.text, language, normalise=normalise, timed=answer.words)
     text = other.texts.get(reference.name) if other else None
     if text is None or (other and other.references and other.references[reference.name] != reference.text):
-        return Measured(reference, answer, found, None)
-    return Measured(reference, answer, found, score(reference.text, text, language, normalise=normalise), text)
+        return MeasuredRecording(reference, answer, found, None)
+    return MeasuredRecording(reference, answer, found, score(reference.text, text, language, normalise=normalise), text)
 
 
-def _groups(measured: Iterable[Measured], title: Callable[[Measured], str]) -> list[Group]:
+def _groups(measured: Iterable[MeasuredRecording], title: Callable[[MeasuredRecording], str]) -> list[Group]:
     """Return a group for each title, the worst first."""
-    members: defaultdict[str, list[Measured]] = defaultdict(list)
+    members: defaultdict[str, list[MeasuredRecording]] = defaultdict(list)
     for one in measured:
         members[title(one)].append(one)
     groups = [_group(name, some) for name, some in members.items()]
     return sorted(groups, key=lambda group: (-group.words.rate, group.title))
 
 
-def _group(title: str, measured: Sequence[Measured]) -> Group:
+def _group(title: str, measured: Sequence[MeasuredRecording]) -> Group:
     draws = _draws(measured)
     return Group(
         title,
@@ -229,7 +231,7 @@ def _group(title: str, measured: Sequence[Measured]) -> Group:
     )
 
 
-def _draws(measured: Sequence[Measured]) -> intervals.Draws | None:
+def _draws(measured: Sequence[MeasuredRecording]) -> intervals.Draws | None:
     return intervals.draw([one.counts for one in measured], [one.reference.speaker for one in measured])
 
 
@@ -243,7 +245,7 @@ def _sum(counts: Iterable[ErrorCount]) -> ErrorCount:
     )
 
 
-def _comparison(measured: Sequence[Measured], other: OtherSystem) -> Comparison:
+def _comparison(measured: Sequence[MeasuredRecording], other: OtherSystem) -> Comparison:
     both = [one for one in measured if one.other]
     draws = _draws(both)
     sums = [sum(column) for column in zip(*(one.counts for one in both), strict=True)] or [0] * 5

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from asr_server.cli.evaluate import report
-from asr_server.cli.evaluate.answers import Answer, System
+from asr_server.cli.evaluate.answers import System, SystemAnswer
 from asr_server.cli.evaluate.references import Reference
 from asr_server.cli.evaluate.results import OtherSystem, previous, results
 from asr_server.cli.failure import Failure, UsageError
@@ -21,7 +21,9 @@ def _reference(name, text, language="en", speaker=""):
 
 def _results(references, texts, *, failures=None, other=None, normalise=True):
     answers = {
-        one.name: Answer(text, "en", 60.0) for one, text in zip(references, texts, strict=True) if text is not None
+        one.name: SystemAnswer(text, "en", 60.0)
+        for one, text in zip(references, texts, strict=True)
+        if text is not None
     }
     return results(SYSTEM, references, answers, failures or {}, normalise=normalise, other=other)
 

@@ -22,7 +22,7 @@ from asr_server.text import scripts
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class ComparedPassage:
     """Words of the two texts that are the same, or an error: words that are wrong, missing or too many."""
 
     said: str  # by the reference
@@ -62,7 +62,7 @@ class Score:
 
     words: ErrorCount
     characters: ErrorCount  # with the spaces between words
-    passages: tuple[Passage, ...]
+    passages: tuple[ComparedPassage, ...]
 
 
 def score(
@@ -128,12 +128,12 @@ def _characters(said: Sequence[str], heard: Sequence[str]) -> ErrorCount:
 
 def _passages(
     said: Sequence[str], heard: Sequence[str], steps: Opcodes, times: Sequence[tuple[float, float]]
-) -> Iterator[Passage]:
+) -> Iterator[ComparedPassage]:
     """Yield the passages in order. Errors next to each other are one: nobody listens to them one by one."""
     for block in _blocks(steps):
         start_s, end_s = _span(times, block.dest_start, block.dest_end)
         reference = scripts.join(said[block.src_start : block.src_end])
-        yield Passage(reference, scripts.join(heard[block.dest_start : block.dest_end]), start_s, end_s)
+        yield ComparedPassage(reference, scripts.join(heard[block.dest_start : block.dest_end]), start_s, end_s)
 
 
 def _blocks(steps: Opcodes) -> Iterator[Opcode]:
