@@ -13,7 +13,8 @@ from E2Etest.cli.commands import command, started
 
 pytestmark = pytest.mark.integration
 
-WRONG = "nobody said this again"
+RIGHT, WRONG = "turn the lights off", "nobody said this again"
+KEY = "sk-canary-first"
 
 
 @pytest.fixture(scope="module")
@@ -81,26 +82,33 @@ def test_a_time_of_an_error_is_that_of_its_word(server, tmp_path):
 
 
 @pytest.mark.nightly
-def test_two_servers_are_compared_on_the_same_recordings(start, server, tmp_path):
-    """One has the model, the other writes a wrong text; the comparison of two results says the same."""
+def test_two_servers_are_compared_on_the_same_recordings(start, tmp_path):
+    """One writes what was said, and the other something else. It gets no key but its own, though it would take the
+    first one's. The comparison with the results of a run says the same."""
     for number in range(10):
         shutil.copy(demo.sample().recording, tmp_path / f"{number}.wav")
         # Not the same difference in each, which would have no interval.
-        (tmp_path / f"{number}.txt").write_text(demo.sample().text + " again" * (number % 2))
-    with start(script=FakeScript(rules=(Rule(text=WRONG),))) as other:
-        both = command(
-            "evaluate", tmp_path, "--server", server.base, "--compare", other.base, "--json", tmp_path / "both.json"
-        )
-        alone = command("evaluate", tmp_path, "--server", other.base, "--json", tmp_path / "other.json")
-    assert (both.returncode, alone.returncode) == (0, 0)
-    verdict = json.loads((tmp_path / "both.json").read_text())["comparison"]["verdict"]
-    assert verdict.startswith("This one is better by")
-    assert verdict in both.stdout
-    again = command(
-        *("evaluate", tmp_path, "--server", server.base, "--compare", tmp_path / "other.json"),
-        *("--json", tmp_path / "again.json"),
-    )
-    assert verdict in again.stdout
+        (tmp_path / f"{number}.txt").write_text(RIGHT + " again" * (number % 2))
+    (tmp_path / "key").write_text(KEY)
+    right, wrong = (FakeScript(rules=(Rule(text=text),)) for text in (RIGHT, WRONG))
+    with start(script=right, API_KEYS=KEY) as one, start(script=wrong, API_KEYS=KEY) as other:
+
+        def compared(name, *arguments, server=one):
+            file = tmp_path / f"{name}.json"
+            options = ["--server", server.base, "--json", file, *arguments]
+            done = command("evaluate", tmp_path, *options, "--quiet", ASR_API_KEY=KEY)
+            return done, json.loads(file.read_text())["comparison"]
+
+        done, found = compared("both", "--compare", other.base, "--compare-api-key-file", tmp_path / "key")
+        assert done.returncode == 0
+        assert found["verdict"].startswith("This one is better by")
+        assert found["verdict"] in done.stdout
+        done, without_key = compared("without-key", "--compare", other.base)
+        assert (done.returncode, without_key["recordings"]) == (1, 0)
+        assert done.stderr.count("missing_api_key") == 10
+        compared("other", server=other)
+        _, again = compared("again", "--compare", tmp_path / "other.json")
+    assert again["verdict"] == found["verdict"]
 
 
 @pytest.mark.nightly

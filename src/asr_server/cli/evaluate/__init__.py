@@ -83,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--worst", type=arguments.count, default=10, metavar="N", help="worst recordings to list (default 10)"
     )
     output.add_argument("--force", action="store_true", help="replace files that exist, and start anew")
-    output.add_argument("--quiet", action="store_true", help="report failures only, and no progress")
+    output.add_argument("--quiet", action="store_true", help="no progress; on stderr failures only")
     arguments.add_workers(parser.add_argument_group("server"))
     parser.set_defaults(run=run, recursive=True)
 
