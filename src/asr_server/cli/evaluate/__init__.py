@@ -127,7 +127,7 @@ def run(parsed: argparse.Namespace) -> int:
             complain(COMMAND, f"cannot_write: {shown(str(error.filename or parsed.json))}: {error.strerror}.")
             return Exit.FAILED
     for file in files:
-        file.path.unlink()
+        file.path.unlink(missing_ok=True)
     for line in lines:
         print(line)
     return Exit.FAILED if any(file.failures for file in files) else Exit.DONE

@@ -6,6 +6,7 @@ The file has a line of JSON that says which system and options it is of, and a l
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -66,17 +67,17 @@ class AnswerFile:
         # As it comes back from the file.
         self._head = json.loads(json.dumps({"version": _VERSION, **asdict(system)}))
         try:
-            with path.open("a+b") as file:
-                file.seek(0)
-                content = file.read()
-                whole = content[: content.rfind(b"\n") + 1]
-                file.truncate(len(whole))  # a line that was cut off in the middle is asked for again
+            content = path.read_bytes() if path.exists() else b""
+            whole = content[: content.rfind(b"\n") + 1]
+            if content != whole:  # a line that was cut off in the middle is asked for again
+                os.truncate(path, len(whole))
         except OSError as error:
-            raise UsageError(f"{shown(str(path))} cannot be written: {error.strerror}.") from None
+            raise UsageError(f"{shown(str(path))} cannot be read: {error.strerror}.") from None
+        if not os.access(path if content else path.parent, os.W_OK):
+            raise UsageError(f"{shown(str(path))} cannot be written.")
+        self._begun = bool(whole)
         if whole:
             self._read(whole)
-        else:
-            self._append(self._head)
 
     def _read(self, content: bytes) -> None:
         try:
@@ -91,8 +92,11 @@ class AnswerFile:
         self.answers = known
 
     def _append(self, line: dict[str, Any]) -> None:
+        # A run without any answer leaves no file behind that the next one, with other options, would have to replace.
+        lines = [line] if self._begun else [self._head, line]
         with self.path.open("ab") as file:
-            file.write(json.dumps(line).encode() + b"\n")
+            file.write(b"".join(json.dumps(one).encode() + b"\n" for one in lines))
+        self._begun = True
 
     def check(self, source: RecordingSource) -> None:
         """Do nothing: the file could be written when the run began."""

@@ -1,11 +1,15 @@
 """The command, as far as it asks no server. E2Etest/cli/test_evaluate.py asks one."""
 
 import sys
+from pathlib import Path
 
 import pytest
 
+from asr_server.cli import evaluate
 from asr_server.cli.evaluate.answers import AnswerFile, System
-from asr_server.cli.main import main
+from asr_server.cli.formats import Format
+from asr_server.cli.main import build_parser, main
+from asr_server.cli.recording_files import RecordingSource
 
 SERVER = "http://127.0.0.1:9"
 
@@ -84,9 +88,8 @@ def test_answers_are_kept_where_the_server_is_gone(folder, capsys):
     (folder / "talks" / "b.wav").write_bytes((folder / "talks" / "a.wav").read_bytes())
     (folder / "talks" / "b.txt").write_text("words")
     part = folder / "evaluation.json.part"
-    AnswerFile(part, System(SERVER, "", None, "", ()))
-    with part.open("a") as file:
-        file.write('{"name": "a.wav", "text": "words", "language": "en", "duration_s": 1, "words": []}\n')
+    source = RecordingSource(folder / "talks" / "a.wav", Path("a.wav"))
+    AnswerFile(part, System(SERVER, "", None, "", ())).deliver(source, {Format.VERBOSE_JSON: '{"text": "words"}'})
     kept = part.read_bytes()
     assert main(["evaluate", "talks", "--server", SERVER]) == 3
     error = capsys.readouterr().err
@@ -96,4 +99,23 @@ def test_answers_are_kept_where_the_server_is_gone(folder, capsys):
     assert main(["evaluate", "talks", "--server", SERVER, "--prompt", "other"]) == 2
     assert "another server, model or options; --force starts anew" in capsys.readouterr().err
     assert main(["evaluate", "talks", "--server", SERVER, "--force"]) == 3
-    assert part.read_bytes().count(b"\n") == 1
+    assert not part.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "systems"),
+    [
+        ([], [(SERVER, "")]),
+        (["--compare", "old.json"], [(SERVER, "")]),
+        (["--compare-model", "b"], [(SERVER, ""), (SERVER, "b")]),
+        (["--model", "a", "--compare", ":10"], [(SERVER, "a"), ("http://127.0.0.1:10", "a")]),
+        (["--model", "a", "--compare", ":10", "--compare-model", "b"], [(SERVER, "a"), ("http://127.0.0.1:10", "b")]),
+    ],
+)
+def test_two_systems_are_asked_where_the_other_is_no_file(arguments, systems, monkeypatch):
+    """Each with its model, and its answers are kept in a file of their own."""
+    monkeypatch.setenv("ASR_SERVER_URL", SERVER)
+    targets = evaluate._targets(build_parser("evaluate").parse_args(["evaluate", "talks", *arguments]))
+    assert [(target.system.server, target.system.model) for target in targets] == systems
+    assert [target.run.request.model for target in targets] == [model or "whisper-1" for _, model in systems]
+    assert len({target.answers for target in targets}) == len(targets)
