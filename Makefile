@@ -93,7 +93,7 @@ $(VENV)/.cluster: $(VENV)/.runtime
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.speech
-	$(PY) -m tools.requirements dev export granian | $(PIP) --no-compile -r /dev/stdin
+	$(PY) -m tools.requirements dev export evaluate granian | $(PIP) --no-compile -r /dev/stdin
 	touch $@
 
 $(VENV)/.tools: pyproject.toml

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import av
 import numpy as np
+from rapidfuzz.distance.Levenshtein import distance as word_errors
 
 from asr_server import demo
 from asr_server.audio.g711 import Companding
-from tools.training.scoring import distance as word_errors
 
 __all__ = [
     "AUDIO",

@@ -224,7 +224,7 @@ def test_serving_installs_torch_for_gpus_and_where_it_is_asked_for(tmp_path, giv
 
 def test_every_requirement_is_pinned_and_installed():
     """pyproject.toml names exact versions, and this environment has them."""
-    extras = requirements.required(["qwen", "torch", "postgres", "export", "granian", "dev"])
+    extras = requirements.required(["qwen", "torch", "postgres", "export", "evaluate", "granian", "dev"])
     for package, pinned in _pinned(PROJECT["dependencies"] + extras).items():
         assert version(package).split("+")[0] == pinned
 

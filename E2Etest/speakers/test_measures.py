@@ -3,10 +3,10 @@
 import math
 
 import pytest
+from rapidfuzz.distance.Levenshtein import distance
 
 from E2Etest.speakers.conversations import Speech, SpokenWord
 from E2Etest.speakers.measures import DiarizationError, aligned, diarization_error, speaker_words
-from tools.training.scoring import distance
 
 
 def _speech(*parts):

@@ -76,6 +76,8 @@ ONLY_IN = {
     "sentencex": {"text.sentences"},
     "num2words": {"features.speech_output.spoken_form"},
     "rich": {"cli"},
+    "rapidfuzz": {"cli.evaluate"},
+    "whisper_normalizer": {"cli.evaluate"},
     "prometheus_client": {"ops", "features.gateway"},
 }
 VAGUE_NAMES = {"utils", "helpers", "helper", "manager", "common", "misc"}

@@ -10,10 +10,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rapidfuzz.distance.Levenshtein import distance
+
 from asr_server.core.audio import SAMPLE_RATE
 from tools.training.held_out import EvaluationItem, HeldOutSets
 from tools.training.manifest import Clip, read_manifest
-from tools.training.scoring import Pair, distance, error_rate
+from tools.training.scoring import Pair, error_rate
 from tools.training.speech import SynthesisUnavailable, Wave
 from tools.training.utterances import Utterance
 from tools.training.vocabulary import Language, joined, units

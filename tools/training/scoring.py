@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from rapidfuzz.distance.Levenshtein import distance
+
 from tools.training.vocabulary import Language, units
-
-
-def distance(said: Sequence[str], written: Sequence[str]) -> int:
-    """Levenshtein distance: substitutions, insertions and deletions between two sequences."""
-    row = list(range(len(written) + 1))
-    for i, left in enumerate(said, 1):
-        diagonal, row[0] = row[0], i
-        for j, right in enumerate(written, 1):
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (left != right))
-    return row[-1]
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ class Run:
             raise UsageError("--job is for a server; leave out --local.")
         found, skipped = recording_files.find(self.parsed.files, recursive=self.parsed.recursive, command=self.command)
         if not self.parsed.quiet:
-            self._report(skipped)
+            self.report(skipped)
         if not found:
             complain(self.command, "there is no recording among the files")
         return found
@@ -88,17 +88,21 @@ class Run:
         recording_files.check_distinct(chosen)
         return chosen
 
-    def process(self, found: Sequence[RecordingSource], sink: Sink) -> Exit:
-        """Process all recordings."""
-        return asyncio.run(self._process(found, sink))
+    def process(
+        self, found: Sequence[RecordingSource], sink: Sink, backend: AbstractAsyncContextManager[Backend] | None = None
+    ) -> Exit:
+        """Process all recordings, with the backend that the arguments name, or with another."""
+        return asyncio.run(self._process(found, sink, backend or self._backend()))
 
-    async def _process(self, found: Sequence[RecordingSource], sink: Sink) -> Exit:
+    async def _process(
+        self, found: Sequence[RecordingSource], sink: Sink, chosen: AbstractAsyncContextManager[Backend]
+    ) -> Exit:
         parsed, request = self.parsed, self.request
         stream = isinstance(request, TranscriptionRequest) and request.stream
         jobs = 1 if stream else parsed.jobs or arguments.DEFAULT_JOBS
         # Text that streams to a terminal shows the progress by itself.
         bars = ProgressBars(wanted=not (parsed.quiet or (stream and sys.stdout.isatty())))
-        async with self._backend() as backend:
+        async with chosen as backend:
             with bars:
                 return await RecordingBatch(self, backend, sink, bars).run(found, jobs)
 
@@ -111,7 +115,7 @@ class Run:
 
         return RemoteBackend(arguments.server(self.parsed), arguments.key(self.parsed), as_job=self.parsed.job)
 
-    def _report(self, skipped: Sequence[Skipped]) -> None:
+    def report(self, skipped: Sequence[Skipped]) -> None:
         """Report skipped files, one line for each reason."""
         by_reason: defaultdict[str, list[str]] = defaultdict(list)
         for item in skipped:
@@ -193,7 +197,7 @@ class RecordingBatch:
             except Failure as failure:
                 self.totals.failed += 1
                 with self.bars.paused():
-                    self.sink.drop(source)
+                    self.sink.drop(source, failure)
                 advice = f" Ask again: {self._job_command(source, '--wait')}" if failure.job_goes_on else ""
                 self._report(source, f"{failure.code}: {failure.message}{advice}")
             except (asyncio.CancelledError, OSError):  # OSError: standard output is closed or its disk is full

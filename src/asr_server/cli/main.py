@@ -27,6 +27,7 @@ COMMANDS = {
     "job": "show a job, fetch its result, remove it",
     "speakers": "list, add and delete the voices by which a server recognises people",
     "live": "stream a file or the microphone to a server and show the text",
+    "evaluate": "count word errors on recordings whose text is known, and compare servers and models",
     "bench": "measure a running server: speed, latency, lag of live text",
     "size": "plan how many replicas a load needs, from measured costs",
     "wyoming": "let Home Assistant use a server through the Wyoming protocol",

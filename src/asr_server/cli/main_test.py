@@ -77,7 +77,10 @@ EXCLUSIVE = [
 
 def test_help_loads_nothing_heavy():
     """Help is there at once."""
-    commands = [["--help"], *([name, "--help"] for name in ("transcribe", "subtitles", "speak", "bench", "job"))]
+    commands = [
+        ["--help"],
+        *([name, "--help"] for name in ("transcribe", "subtitles", "speak", "evaluate", "bench", "job")),
+    ]
     code = (
         f"import sys; from asr_server.cli.main import main\nfor arguments in {commands!r}:\n"
         "    try: main(arguments)\n    except SystemExit: pass\n"

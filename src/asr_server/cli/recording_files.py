@@ -203,7 +203,7 @@ class Sink(Protocol):
     def deliver(self, source: RecordingSource, contents: Contents) -> None:
         """Deliver the result in each format; after deltas, its end. Raises `Failure`."""
 
-    def drop(self, source: RecordingSource) -> None:
+    def drop(self, source: RecordingSource, failure: Failure) -> None:
         """Note that this source has failed."""
 
     def close(self) -> None:
@@ -240,7 +240,7 @@ class StdoutSink:
         self._ready[source] = content
         self._write_ready()
 
-    def drop(self, source: RecordingSource) -> None:
+    def drop(self, source: RecordingSource, failure: Failure) -> None:
         """Drop a source. The sources after it no longer wait for it."""
         if source in self._ready:
             self._write("\n")
@@ -318,7 +318,7 @@ class FileSink:
     def _keeps(self, source: RecordingSource) -> bool:
         return self._existing is Existing.KEEP or source.listed
 
-    def drop(self, source: RecordingSource) -> None:
+    def drop(self, source: RecordingSource, failure: Failure) -> None:
         """Do nothing: there is nothing to undo."""
 
     def close(self) -> None:

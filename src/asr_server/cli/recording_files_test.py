@@ -21,6 +21,7 @@ from asr_server.cli.formats import Format
 from asr_server.cli.recording_files import Existing, FileSink, RecordingSource, StdoutSink, check_distinct, targets
 
 RECORDING = demo.sample().recording
+FAILURE = Failure("invalid_audio", "No audio.")
 
 
 @pytest.fixture
@@ -186,7 +187,7 @@ def test_the_order_of_what_is_printed_is_that_of_the_sources(order, failed):
     printed = StdoutSink([A, B, C], out)
     for source in order:
         if source in failed:
-            printed.drop(source)
+            printed.drop(source, FAILURE)
         else:
             printed.deliver(source, _text(f"text of {source.name}\n"))
     expected = [f"==> {s.name} <==\ntext of {s.name}\n" for s in (A, B, C) if s not in failed]
@@ -213,7 +214,7 @@ def test_deltas_are_printed_at_once_and_their_line_is_ended():
     printed = StdoutSink([A, B], out)
     printed.delta(A, "turn")
     assert out.getvalue().endswith(b"turn")
-    printed.drop(A)
+    printed.drop(A, FAILURE)
     printed.delta(B, "turn")
     printed.delta(B, " on")
     printed.deliver(B, _text("\n"))

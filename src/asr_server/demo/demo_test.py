@@ -9,9 +9,9 @@ import wave
 from asr_server.demo import aligner_path, checkpoint_path, sample
 from tools.training.alignment.words import timestamp_slots
 from tools.training.phrases import phrase
-from tools.training.scoring import Pair, distance, error_rate
+from tools.training.scoring import Pair, error_rate
 from tools.training.speech import SpokenWord
-from tools.training.vocabulary import ENGLISH_WORDS, Language, header, is_known, joined, units
+from tools.training.vocabulary import Language, header, is_known, joined, units
 from tools.training.voices import DEVELOPMENT_VARIANTS, HELD_OUT_VARIANTS, TRAINING_VARIANTS, Role, voices
 
 MEGABYTE = 1_000_000
@@ -112,16 +112,6 @@ def test_headers_are_the_released_tags() -> None:
     """The response opens with the tags of the released models, "None" where nobody speaks."""
     assert header(Language.CHINESE) == "language Chinese<asr_text>"
     assert header(None) == "language None<asr_text>"
-
-
-def test_distance_is_a_metric() -> None:
-    """The edit distance is zero only for equals, symmetric, and obeys the triangle inequality."""
-    rng = random.Random(2)
-    for _ in range(50):
-        a, b, c = (rng.choices(ENGLISH_WORDS[:5], k=rng.randint(0, 6)) for _ in range(3))
-        assert (distance(a, b) == 0) == (a == b)
-        assert distance(a, b) == distance(b, a)
-        assert distance(a, c) <= distance(a, b) + distance(b, c)
 
 
 def test_error_rate_counts_characters_in_mandarin() -> None:

@@ -1,0 +1,60 @@
+"""The page of `asr-server evaluate` in Chromium, opened from disk: a click on an error plays the recording there."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from asr_server import demo
+from asr_server.cli.evaluate import page as evaluation_page
+from asr_server.cli.evaluate.answers import System, SystemAnswer, TimedWord
+from asr_server.cli.evaluate.references import Reference
+from asr_server.cli.evaluate.results import results
+from asr_server.cli.recording_files import RecordingSource
+from E2Etest import recordings
+from E2Etest.browser.storing import until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+EVIL = '"><img src=x onerror="document.title=1"><script>document.title = 1</script>'
+
+
+@pytest.fixture
+def opened_page(browser, tmp_path):
+    """The page about two recordings and one that is not there, and what its console says."""
+    (tmp_path / "talks").mkdir()
+    shutil.copy(demo.sample().recording, tmp_path / "talks" / "a #1.wav")
+    long = np.tile(recordings.samples(), 4)
+    (tmp_path / "talks" / "b.wav").write_bytes(recordings.wav(long))
+    references, answers = [], {}
+    for name, start_s in (("a #1.wav", 1.5), ("b.wav", 6.0), ("gone.wav", 1.0)):
+        source = RecordingSource(tmp_path / "talks" / name, Path(name))
+        references.append(Reference(source, f"said {name}", "", EVIL))
+        answers[name] = SystemAnswer(EVIL, "", 2, tuple(TimedWord(w, start_s, start_s + 1) for w in EVIL.split()))
+    found = results(System("http://a", EVIL, None, "", ()), references, answers, {}, normalise=False, other=None)
+    file = tmp_path / "errors.html"
+    file.write_bytes(evaluation_page.render(found, tmp_path))
+    with browser.new_context() as context:
+        page, said = context.new_page(), []
+        page.on("console", lambda message: said.append(message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.goto(file.as_uri())
+        yield page, said
+
+
+def test_a_click_on_an_error_plays_its_recording_from_there(opened_page):
+    """Half a second before the error, in one player for all recordings; texts of the recordings are no markup."""
+    page, said = opened_page
+    player = "document.getElementById('player')"
+    for name, before_s in (("a #1.wav", 1.0), ("b.wav", 5.5)):
+        page.locator("section", has_text=name).get_by_role("button").first.click()
+        until(page, f"before => {player}.currentTime >= before && !{player}.seeking", before_s)
+        first_s = page.evaluate(f"{player}.played.start(0)")
+        assert first_s == pytest.approx(before_s, abs=0.1)
+        assert page.locator("#playing").inner_text() == name
+    page.locator("section", has_text="gone.wav").get_by_role("button").first.click()
+    until(page, "() => document.getElementById('playing').textContent.includes('not found')")
+    assert page.title().startswith("Word errors: http://a, model ")
+    assert page.locator("img").count() == 0
+    assert [line for line in said if "gone.wav" not in line and "ERR_FILE_NOT_FOUND" not in line] == []

@@ -1,0 +1,136 @@
+"""`asr-server evaluate` on the bundled recordings, with the demonstration model."""
+
+import json
+import shutil
+import signal
+
+import pytest
+
+from asr_server import demo
+from asr_server.engine.fake_script import FakeScript, Rule
+from E2Etest import recordings
+from E2Etest.cli.commands import command, started
+
+pytestmark = pytest.mark.integration
+
+RIGHT, WRONG = "turn the lights off", "nobody said this again"
+KEY = "sk-canary-first"
+
+
+@pytest.fixture(scope="module")
+def short_clips(tmp_path_factory):
+    """A folder of short clips by language, each with its text, and one that is broken."""
+    folder = tmp_path_factory.mktemp("clips")
+    for clip in (clip for clip in recordings.clips() if clip.kind in ("phrase", "mandarin") and clip.seconds < 6):
+        place = folder / clip.language
+        place.mkdir(exist_ok=True)
+        shutil.copy(clip.path, place)
+        (place / clip.path.name).with_suffix(".txt").write_text(clip.text)
+    (folder / "English" / "broken.wav").write_bytes(b"RIFF\x00\x01\x00\x00WAVEfmt " + b"\xff" * 300)
+    (folder / "English" / "broken.txt").write_text("words")
+    return folder
+
+
+@pytest.mark.accuracy
+def test_the_errors_of_a_folder_are_those_of_its_texts(server, short_clips, tmp_path):
+    """By language, with an interval; a recording that cannot be read is told and counted, and does not end the run."""
+    results, page = tmp_path / "out.json", tmp_path / "out.html"
+    options = ["--folders", "language", "--json", results, "--html", page]
+    done = command("evaluate", short_clips, "--server", server.base, *options)
+    assert done.returncode == 1
+    assert "broken.wav: invalid_audio:" in done.stderr
+    found = json.loads(results.read_text())
+    assert found["failed"] == {"English/broken.wav": "invalid_audio"}
+    assert set(found["languages"]) == {"English", "Chinese"}
+    words = found["total"]["words"]
+    said = 0
+    for one in found["recordings"]:
+        reference, text = one["reference"], server.transcribe((short_clips / one["name"]).read_bytes()).json()["text"]
+        assert one["text"] == text
+        if one["name"].startswith("Chinese"):
+            said += recordings.word_errors(list(reference.replace(" ", "")), list(text.replace(" ", "")))
+        elif not any(number in reference for number in ("one", "two", "three", "four", "five", "six", "seven")):
+            assert one["words"]["errors"] == recordings.word_errors(reference.split(), recordings.plain_words(text))
+    assert found["languages"]["Chinese"]["words"]["errors"] == said
+    low, high = words["interval"]
+    assert low < words["rate"] < high
+    assert "all " in done.stdout
+    assert f"{100 * words['rate']:.1f} %" in done.stdout
+    assert page.read_text().count("<section") == sum(bool(one["errors"]) for one in found["recordings"])
+    assert sorted(tmp_path.iterdir()) == [page, results]
+
+
+def test_a_time_of_an_error_is_that_of_its_word(server, tmp_path):
+    """The word that the reference has otherwise is where the server heard it."""
+    sample = demo.sample()
+    shutil.copy(sample.recording, tmp_path / "a.wav")
+    words = server.transcribe(
+        sample.recording.read_bytes(), response_format="verbose_json", timestamp_granularities="word"
+    )
+    third = words.json()["words"][2]
+    said = sample.text.split()
+    (tmp_path / "a.txt").write_text(" ".join([*said[:2], "xyz", *said[3:]]))
+    done = command("evaluate", tmp_path, "--server", server.base, "--json", tmp_path / "x.json", "--quiet")
+    assert (done.returncode, done.stderr) == (0, "")
+    (error,) = json.loads((tmp_path / "x.json").read_text())["recordings"][0]["errors"]
+    assert error == {
+        "said": "xyz",
+        "heard": third["word"].strip(" .,").lower(),
+        "start_s": third["start"],
+        "end_s": third["end"],
+    }
+
+
+@pytest.mark.nightly
+def test_two_servers_are_compared_on_the_same_recordings(start, tmp_path):
+    """One writes what was said, and the other something else. It gets no key but its own, though it would take the
+    first one's. The comparison with the results of a run says the same."""
+    for number in range(10):
+        shutil.copy(demo.sample().recording, tmp_path / f"{number}.wav")
+        # Not the same difference in each, which would have no interval.
+        (tmp_path / f"{number}.txt").write_text(RIGHT + " again" * (number % 2))
+    (tmp_path / "key").write_text(KEY)
+    right, wrong = (FakeScript(rules=(Rule(text=text),)) for text in (RIGHT, WRONG))
+    with start(script=right, API_KEYS=KEY) as one, start(script=wrong, API_KEYS=KEY) as other:
+
+        def compared(name, *arguments, server=one):
+            file = tmp_path / f"{name}.json"
+            options = ["--server", server.base, "--json", file, *arguments]
+            done = command("evaluate", tmp_path, *options, "--quiet", ASR_API_KEY=KEY)
+            return done, json.loads(file.read_text())["comparison"]
+
+        done, found = compared("both", "--compare", other.base, "--compare-api-key-file", tmp_path / "key")
+        assert done.returncode == 0
+        assert found["verdict"].startswith("This one is better by")
+        assert found["verdict"] in done.stdout
+        done, without_key = compared("without-key", "--compare", other.base)
+        assert (done.returncode, without_key["recordings"]) == (1, 0)
+        assert done.stderr.count("missing_api_key") == 10
+        compared("other", server=other)
+        _, again = compared("again", "--compare", tmp_path / "other.json")
+    assert again["verdict"] == found["verdict"]
+
+
+@pytest.mark.nightly
+def test_an_interrupted_run_goes_on(cli_server, tmp_path):
+    """Ctrl-C keeps the answers, and the second run asks for the rest alone."""
+    for number in range(12):
+        shutil.copy(demo.sample().recording, tmp_path / f"{number}.wav")
+        (tmp_path / f"{number}.txt").write_text(demo.sample().text)
+    results, part = tmp_path / "out.json", tmp_path / "out.json.part"
+    arguments = ("evaluate", tmp_path, "--server", cli_server.base, "--jobs", "1", "--json", results)
+    process = started(*arguments)
+    cli_server.wait_for(lambda _: part.exists() and part.read_bytes().count(b"\n") > 2)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    kept = part.read_bytes().count(b"\n") - 1
+    assert process.returncode == 130
+    assert f"{kept} answers are kept" in errors
+    assert not results.exists()
+    before = cli_server.log().count("method=POST")
+    done = command(*arguments)
+    assert done.returncode == 0
+    assert f"{kept} of 12 answers are in" in done.stderr
+    assert cli_server.log().count("method=POST") == before + 12 - kept
+    assert json.loads(results.read_text())["total"]["recordings"] == 12
+    assert not part.exists()

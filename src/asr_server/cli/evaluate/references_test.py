@@ -1,0 +1,137 @@
+"""Recordings with their texts, from folders and manifests."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from asr_server.cli.evaluate import references
+from asr_server.cli.evaluate.references import in_folder, in_manifest
+from asr_server.cli.failure import UsageError
+from asr_server.cli.recording_files import RecordingSource
+
+
+def _sources(folder, *names):
+    """Recordings, which nothing here reads."""
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(b"")
+    return [RecordingSource(folder / name, Path(name), listed=True) for name in names]
+
+
+def _manifest(folder, name, content):
+    (folder / name).write_text(content, encoding="utf-8")
+    return folder / name
+
+
+def _facts(found):
+    return [(one.name, one.text, one.language, one.speaker) for one in found]
+
+
+def test_a_text_is_next_to_its_recording(tmp_path):
+    """By the name with or without its ending, or in the list of a folder of LibriSpeech. An empty text counts."""
+    sources = _sources(tmp_path, "a.wav", "b.mp3", "c/7-1.flac", "d.wav", "e.wav")
+    (tmp_path / "a.txt").write_text("\ufeffwörds of a\n", encoding="utf-8")
+    (tmp_path / "b.mp3.txt").write_text("words of b")
+    (tmp_path / "c" / "7.trans.txt").write_text("7-1 WORDS OF C\n7-2 MORE\n")
+    (tmp_path / "e.txt").write_text("")
+    found, skipped = in_folder(sources)
+    assert [(one.name, one.text.strip()) for one in found] == [
+        ("a.wav", "wörds of a"),
+        ("b.mp3", "words of b"),
+        ("c/7-1.flac", "WORDS OF C"),
+        ("e.wav", ""),
+    ]
+    assert [(item.path.name, item.reason) for item in skipped] == [("d.wav", "no text")]
+
+
+def test_folders_name_language_and_speaker_from_the_top(tmp_path):
+    """A folder further down names nothing, and one that is missing leaves its label empty."""
+    sources = _sources(tmp_path, "de/ann/x/1.wav", "de/2.wav")
+    for source in sources:
+        source.path.with_suffix(".txt").write_text("word")
+    found, _ = in_folder(sources, ("language", "speaker"))
+    assert _facts(found) == [("de/ann/x/1.wav", "word", "de", "ann"), ("de/2.wav", "word", "de", "")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", 'path,text,language,speaker\na.wav,"one, two",de,ann\nb.wav,three,,\n'),
+        ("a.TSV", "client_id\tPath\tsentence\tlocale\nann\ta.wav\tone, two\tde\n\tb.wav\tthree\t\n"),
+        (
+            "a.jsonl",
+            '{"audio_filepath": "a.wav", "text": "one, two", "lang": "de", "speaker": "ann"}\n'
+            '{"audio_filepath": "b.wav", "text": "three", "duration": 2}\n',
+        ),
+        (
+            "a.json",
+            '[{"file": "a.wav", "text": "one, two", "language": "de", "voice": "ann"}, '
+            '{"file": "b.wav", "text": "three", "language": null}]',
+        ),
+    ],
+)
+def test_manifests_have_the_columns_of_common_data_sets(tmp_path, name, content):
+    """CSV, Common Voice, NeMo, and a list."""
+    found, skipped = in_manifest(_manifest(tmp_path, name, content))
+    assert _facts(found) == [("a.wav", "one, two", "de", "ann"), ("b.wav", "three", "", "")]
+    assert skipped == []
+
+
+def test_quotes_in_tsv_are_characters(tmp_path):
+    """A sentence of Common Voice may begin with one and never end it."""
+    found, _ = in_manifest(_manifest(tmp_path, "a.tsv", 'path\tsentence\na.mp3\t"Go on\nb.mp3\tshe said.\n'))
+    assert [one.text for one in found] == ['"Go on', "she said."]
+
+
+def test_recordings_of_a_manifest_are_next_to_it_or_in_clips(tmp_path):
+    """Where it is in neither, the path is as the manifest has it, so that the error names it."""
+    _sources(tmp_path, "clips/a.mp3", "b.mp3")
+    found, _ = in_manifest(_manifest(tmp_path, "m.tsv", "path\ttext\na.mp3\tx\nb.mp3\ty\nc.mp3\tz\n"))
+    assert [one.source.path for one in found] == [tmp_path / "clips/a.mp3", tmp_path / "b.mp3", tmp_path / "c.mp3"]
+
+
+def test_a_recording_that_is_listed_twice_counts_once(tmp_path):
+    """With two texts it is not known which is right."""
+    twice = "path,text\na.wav,one\nb.wav,two\na.wav,one\n"
+    found, skipped = in_manifest(_manifest(tmp_path, "a.csv", twice))
+    assert [one.name for one in found] == ["a.wav", "b.wav"]
+    assert [item.reason for item in skipped] == ["listed twice"]
+    with pytest.raises(UsageError, match="row 4 gives"):
+        in_manifest(_manifest(tmp_path, "b.csv", f"{twice}b.wav,three\n"))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.csv", b"sound,words\na.wav,one\n", "row 1 has no path; the column is called path or file"),
+        ("a.jsonl", b'{"path": "a.wav", "text": "one"}\n{"path": \n', "row 2 cannot be read"),
+        ("a.json", b'["a.wav"]', "row 1 is no object"),
+        ("a.csv", b"path,text\na.wav,\xff\n", "not text in UTF-8"),
+        ("a.csv", b"path,text\na.wav," + 200_000 * b"x", "row 1 cannot be read: field larger than"),
+    ],
+)
+def test_a_manifest_that_cannot_be_used_is_refused_with_its_row(tmp_path, name, content, said):
+    """Nothing is transcribed before."""
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UsageError, match=said):
+        in_manifest(tmp_path / name)
+
+
+def test_rows_without_a_text_and_texts_without_end_are_left_out(tmp_path, monkeypatch):
+    """An empty text is a text: nobody speaks."""
+    monkeypatch.setattr(references, "MAX_TEXT_CHARS", 10)
+    rows = [{"path": "a"}, {"path": "b", "text": ""}, {"path": "c", "text": 11 * "x"}]
+    found, skipped = in_manifest(_manifest(tmp_path, "a.json", json.dumps(rows)))
+    assert [one.name for one in found] == ["b"]
+    assert [(item.path.name, item.reason) for item in skipped] == [
+        ("a", "no text"),
+        ("c", "a text of over 10 characters"),
+    ]
+
+
+def test_there_is_a_most_of_recordings(tmp_path, monkeypatch):
+    """So that memory and time have a bound."""
+    monkeypatch.setattr(references, "MAX_RECORDINGS", 1)
+    with pytest.raises(UsageError, match="more than 1 recordings"):
+        in_manifest(_manifest(tmp_path, "a.csv", "path,text\na,x\nb,y\n"))

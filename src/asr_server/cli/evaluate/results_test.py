@@ -1,0 +1,148 @@
+"""Results of recordings whose errors are known, and their report."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from asr_server.cli.evaluate import report
+from asr_server.cli.evaluate.answers import System, SystemAnswer
+from asr_server.cli.evaluate.references import Reference
+from asr_server.cli.evaluate.results import OtherSystem, previous, results
+from asr_server.cli.failure import Failure, UsageError
+from asr_server.cli.recording_files import RecordingSource
+
+SYSTEM = System("http://a", "m", None, "", ())
+
+
+def _reference(name, text, language="en", speaker=""):
+    return Reference(RecordingSource(Path("/talks") / name, Path(name)), text, language, speaker)
+
+
+def _results(references, texts, *, failures=None, other=None, normalise=True):
+    answers = {
+        one.name: SystemAnswer(text, "en", 60.0)
+        for one, text in zip(references, texts, strict=True)
+        if text is not None
+    }
+    return results(SYSTEM, references, answers, failures or {}, normalise=normalise, other=other)
+
+
+def _printed(found, worst=10):
+    return "\n".join(report.lines(found, worst))
+
+
+def _many(count, text="red green blue white"):
+    return [_reference(f"{number:02}.wav", text) for number in range(count)]
+
+
+def test_rates_are_of_all_words_together():
+    """A long recording weighs more than a short one. Groups have theirs, the worst first, also recordings."""
+    references = [
+        _reference("a.wav", "red green blue white black grey brown", "de", "ann"),
+        _reference("b.wav", "red", "de", "bob"),
+        _reference("c.wav", "red green", "en", "bob"),
+    ]
+    found = _results(references, ["red green blue white black grey brown", "green", "red"])
+    assert found.total.words.rate == 2 / 10
+    assert [(group.title, group.words.rate) for group in found.languages] == [("English", 0.5), ("German", 1 / 8)]
+    assert [(group.title, group.words.rate) for group in found.speakers] == [("bob", 2 / 3), ("ann", 0)]
+    assert [one.reference.name for one in found.measured] == ["b.wav", "c.wav", "a.wav"]
+    assert found.total.words_interval is None  # of three recordings
+
+
+def test_a_language_that_nobody_states_is_the_one_that_the_server_found():
+    """It decides about the normalisation grin."""
+    found = _results([_reference("a.wav", "don't", language="")], ["do not"])
+    assert found.measured[0].language == "English"
+    assert found.total.words.errors == 0
+
+
+def test_recordings_that_failed_are_told_and_not_counted():
+    """And references without words, whose text is extra words."""
+    references = [_reference("a.wav", "red green"), _reference("b.wav", "blue"), _reference("silence.wav", "")]
+    failures = {"b.wav": Failure("invalid_audio", "No audio.")}
+    found = _results(references, ["red green", None, "so"], failures=failures)
+    assert (found.total.recordings, found.total.words.units, found.total.words.errors) == (2, 2, 1)
+    assert json.loads(found.as_json())["failed"] == {"b.wav": "invalid_audio"}
+    printed = _printed(found)
+    assert "1 recordings failed and are not counted." in printed
+    assert "1 references have no words" in printed
+    assert "- " in next(line for line in printed.splitlines() if "silence.wav" in line)
+
+
+def test_references_without_any_words_have_no_rate():
+    """A rate of 0 would say that all was right."""
+    found = _results([_reference("a.wav", ""), _reference("b.wav", "...")], ["", ""])
+    assert json.loads(found.as_json())["total"]["words"]["rate"] is None
+    assert " 0.0 %" not in _printed(found)
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "verdict"),
+    [
+        ("red green blue white", "red green blue x", "This one is better by "),
+        ("red green blue x", "red green blue white", "The other is better by "),
+    ],
+)
+def test_a_difference_on_most_recordings_is_more_than_chance(mine, others, verdict):
+    """Of twenty, it is the same on two, so that it varies."""
+    references, same = _many(20), ["red green blue white"] * 2
+    other = OtherSystem("b", dict(zip((one.name for one in references), [*same, *[others] * 18], strict=True)))
+    found = _results(references, [*same, *[mine] * 18], other=other).comparison
+    assert found.verdict.startswith(verdict)
+    assert abs(found.difference) == 18 / 80
+
+
+def test_a_difference_on_one_recording_is_chance():
+    """The interval has 0 in it, and is printed."""
+    references = _many(20)
+    other = OtherSystem("b", {one.name: "red green blue white" for one in references})
+    found = _results(references, ["red green blue", *["red green blue white"] * 19], other=other)
+    assert "cannot be told from chance (95 % interval " in found.comparison.verdict
+    assert found.comparison.verdict in _printed(found)
+
+
+def test_few_recordings_and_differences_that_are_all_the_same_tell_nothing():
+    """No interval is printed that would claim to be certain."""
+    for count in (3, 20):
+        references = _many(count)
+        other = OtherSystem("b", {one.name: one.text for one in references})
+        found = _results(references, ["red green blue"] * count, other=other).comparison
+        assert found.verdict.startswith("Whether one is better cannot be told")
+
+
+def test_results_are_compared_where_both_have_the_same_recording_and_reference(tmp_path):
+    """They are measured again, by the normalisation of this run; the rest is told."""
+    before = [_reference("a.wav", "Red, green"), _reference("b.wav", "blue"), _reference("gone.wav", "white")]
+    file = tmp_path / "before.json"
+    file.write_bytes(_results(before, ["red green", "x", "x"], normalise=False).as_json())
+    now = [_reference("a.wav", "Red, green"), _reference("b.wav", "another text"), _reference("new.wav", "black")]
+    found = _results(now, ["red grin", "x", "x"], other=previous(file))
+    assert (found.comparison.recordings, found.comparison.errors, found.comparison.other_errors) == (1, 1, 0)
+    assert "on 1 recordings; 2 are not in both, or have another text there" in _printed(found)
+    assert f"http://a, model m ({file.name})" in _printed(found)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [("{}", "no result"), ("nothing", "no result"), ('{"version": 9}', "another version")]
+)
+def test_another_file_is_no_result(tmp_path, content, said):
+    """In one sentence, before anything is transcribed."""
+    (tmp_path / "x.json").write_text(content)
+    with pytest.raises(UsageError, match=said):
+        previous(tmp_path / "x.json")
+
+
+def test_the_report_lists_the_worst_and_hides_what_a_terminal_would_obey():
+    """As many as wanted; names keep their columns in any script."""
+    references = [
+        _reference("\x1b[2Jbad.wav", "red green", speaker="安"),
+        _reference("ok.wav", "red green", speaker="bob"),
+    ]
+    printed = _printed(_results(references, ["x y", "red x"]), worst=1)
+    assert "\x1b" not in printed
+    assert "100.0 %  2 in 2" in printed
+    assert "ok.wav" not in printed
+    rows = [line for line in printed.splitlines() if line.startswith(("  安", "  bob"))]
+    assert len({line.index("%") + line.count("安") for line in rows}) == 1
