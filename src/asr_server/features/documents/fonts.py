@@ -28,7 +28,7 @@ _SPECIAL = re.compile(
 )
 _FAMILIES = ("notosans", "dejavusans", "liberationsans", "arial", "notoserif")
 # Characters that show nothing by themselves: variation selectors, and those that format.
-_SELECTORS = frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0x180B, 0x180E))))
+_SELECTORS = frozenset(map(chr, (*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0), *range(0x180B, 0x180E))))
 _MOST_NAMES = 5
 
 

@@ -33,5 +33,5 @@ def test_documents_are_made_alone_and_among_other_formats():
 
 
 def test_a_font_that_is_missing_is_a_failure_with_a_reason(font_folder):
-    with pytest.raises(Failure, match="needs a font with .*THAI"):
+    with pytest.raises(Failure, match=r"needs a font with .*THAI"):
         _converted("สวัสดี", Format.PDF)
