@@ -139,11 +139,11 @@ def _content(content: dict[str, Any], cues: Sequence[Cue], wanted: Format) -> st
 
 def _document(content: dict[str, Any], wanted: Format) -> str | bytes:
     """Return a document, of the paragraphs of verbose_json. Raises `Failure`."""
-    from asr_server.features.documents.document import Document, Part, clean
+    from asr_server.features.documents.document import Document, DocumentPart, clean
     from asr_server.features.documents.writers import WRITERS
 
     parts = [
-        Part(round(1000 * one["start"]), clean(one.get("speaker", "")), clean(one["text"]))
+        DocumentPart(round(1000 * one["start"]), clean(one.get("speaker", "")), clean(one["text"]))
         for one in content["paragraphs"]
     ]
     try:

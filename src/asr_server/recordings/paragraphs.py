@@ -26,12 +26,12 @@ _MARK = re.compile(f"[{boundary.SENTENCE_MARKS}][^\\w\\s]*\\s*")
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of a text that no paragraph divides. `end_ms` may be before the end of an earlier piece."""
+class SpokenPiece:
+    """A part of a text that no paragraph divides."""
 
     text: str  # with the blanks around it
     start_ms: int
-    end_ms: int
+    end_ms: int  # which may be before the end of an earlier piece
     speaker: str | None
     segment: int  # the number of the text that it is a part of, from 0 on
     word: int | None = None  # the number of its word among those of all texts, None where they have no times
@@ -68,7 +68,7 @@ def paragraphs(segments: Sequence[Segment], language: str) -> list[Paragraph]:
     return grouped(list(_pieces(segments)), language)
 
 
-def grouped(pieces: Sequence[Piece], language: str) -> list[Paragraph]:
+def grouped(pieces: Sequence[SpokenPiece], language: str) -> list[Paragraph]:
     """Return the paragraphs of pieces in the order of time. None of them is divided."""
     breaks = [i for i, (one, other) in enumerate(pairwise(pieces), 1) if _breaks(one, other)]
     return [
@@ -79,11 +79,11 @@ def grouped(pieces: Sequence[Piece], language: str) -> list[Paragraph]:
     ]
 
 
-def _breaks(one: Piece, other: Piece) -> bool:
+def _breaks(one: SpokenPiece, other: SpokenPiece) -> bool:
     return other.speaker != one.speaker or other.start_ms - one.end_ms >= PAUSE_MS
 
 
-def _pieces(segments: Sequence[Segment]) -> Iterator[Piece]:
+def _pieces(segments: Sequence[Segment]) -> Iterator[SpokenPiece]:
     first_word = 0
     for number, segment in enumerate(segments):
         starts = _word_starts(segment)
@@ -95,7 +95,7 @@ def _pieces(segments: Sequence[Segment]) -> Iterator[Piece]:
                 times, number_of_word = (word.start_ms, word.end_ms), first_word + i
             else:
                 times, number_of_word = (_time(segment, start), _time(segment, end)), None
-            yield Piece(segment.text[start:end], *times, segment.speaker, number, number_of_word)
+            yield SpokenPiece(segment.text[start:end], *times, segment.speaker, number, number_of_word)
         first_word += len(segment.words)
 
 
@@ -117,7 +117,7 @@ def _time(segment: Segment, offset: int) -> int:
     return segment.start_ms + length_ms * offset // max(1, len(segment.text))
 
 
-def _divided(turn: Sequence[Piece], offset: int, language: str) -> Iterator[tuple[int, int]]:
+def _divided(turn: Sequence[SpokenPiece], offset: int, language: str) -> Iterator[tuple[int, int]]:
     """Yield the first piece of each paragraph and the one after its last, counted from `offset` on.
 
     `turn`: pieces of one speaker without a long pause.
@@ -145,17 +145,17 @@ def _ends_sentence(text: str, end: int, language: str) -> bool:
     return any(span.end == end - start for span in sentences(text[start : end + _CONTEXT_CHARS], language))
 
 
-def _longest_pause(turn: Sequence[Piece], ends: Sequence[int], first: int, last: int) -> int:
+def _longest_pause(turn: Sequence[SpokenPiece], ends: Sequence[int], first: int, last: int) -> int:
     """Return the piece from `first` to `last` that the longest pause follows, the last one of equal ones."""
     start = ends[first - 1] if first else 0
     full = [i for i in range(first, last + 1) if ends[i] - start >= FULL_CHARS]
     return max(full, key=lambda i: (turn[i + 1].start_ms - turn[i].end_ms, i))
 
 
-def _text(pieces: Sequence[Piece]) -> tuple[str, list[int]]:
+def _text(pieces: Sequence[SpokenPiece]) -> tuple[str, list[int]]:
     """Return the pieces as one text, and where each ends in it, without the blanks after it."""
     parts: list[str] = []
-    before: Piece | None = None
+    before: SpokenPiece | None = None
     for piece in pieces:
         if before is None:
             parts.append(piece.text.lstrip())
@@ -169,7 +169,7 @@ def _text(pieces: Sequence[Piece]) -> tuple[str, list[int]]:
     return "".join(parts).rstrip(), [start + len(part.rstrip()) for start, part in zip(offsets, parts, strict=False)]
 
 
-def _paragraph(pieces: Sequence[Piece]) -> Paragraph:
+def _paragraph(pieces: Sequence[SpokenPiece]) -> Paragraph:
     first, last = pieces[0], pieces[-1]
     return Paragraph(
         first.start_ms,

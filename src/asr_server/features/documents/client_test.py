@@ -9,7 +9,7 @@ import pytest
 from asr_server.core.errors import DocumentUnavailable, InvalidValue, UnsupportedValue
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.features.documents.client import MAX_CHARS, Documents
-from asr_server.features.documents.document import Document, Part
+from asr_server.features.documents.document import Document, DocumentPart
 from asr_server.recordings.requests import ResponseFormat
 
 # Letters of scripts that are new in Unicode, for which hardly any machine has a font.
@@ -44,10 +44,10 @@ def test_a_transcript_becomes_a_file_with_a_name():
 def test_a_text_without_a_font_is_refused_and_the_process_goes_on():
     async def use(documents):
         with pytest.raises(UnsupportedValue, match="needs a font") as refused:
-            await documents.written(Document([Part(0, "", UNDRAWN)]), ResponseFormat.PDF)
+            await documents.written(Document([DocumentPart(0, "", UNDRAWN)]), ResponseFormat.PDF)
         assert refused.value.param == "response_format"
         pid = documents.pid
-        pdf = await documents.written(Document([Part(0, "", "Yes.")]), ResponseFormat.PDF)
+        pdf = await documents.written(Document([DocumentPart(0, "", "Yes.")]), ResponseFormat.PDF)
         assert pdf.content.startswith(b"%PDF")
         assert documents.pid == pid
 
@@ -57,7 +57,7 @@ def test_a_text_without_a_font_is_refused_and_the_process_goes_on():
 def test_a_text_that_is_too_long_is_refused_before_a_process_is_started():
     async def use(documents):
         with pytest.raises(InvalidValue, match="1_000_000 characters"):
-            await documents.written(Document([Part(0, "", "a" * MAX_CHARS)]), ResponseFormat.PDF)
+            await documents.written(Document([DocumentPart(0, "", "a" * MAX_CHARS)]), ResponseFormat.PDF)
         assert documents.pid is None
 
     _run(use)
@@ -65,7 +65,7 @@ def test_a_text_that_is_too_long_is_refused_before_a_process_is_started():
 
 def test_a_process_that_is_killed_is_told_of_and_started_again():
     async def use(documents):
-        long = Document([Part(0, "", "one two three " * 20)] * 300)
+        long = Document([DocumentPart(0, "", "one two three " * 20)] * 300)
         writing = asyncio.create_task(documents.written(long, ResponseFormat.PDF))
         await documents._running()  # it has started, and is writing or about to
         await asyncio.sleep(0)

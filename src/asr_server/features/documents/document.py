@@ -18,7 +18,7 @@ _TURNING = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class DocumentPart:
     """One paragraph. Its texts are in one line and hold no control characters."""
 
     start_ms: int
@@ -38,7 +38,7 @@ class Part:
 class Document:
     """The content of a file. What is "" or empty is left out."""
 
-    parts: Sequence[Part]
+    parts: Sequence[DocumentPart]
     title: str = ""
     facts: str = ""  # in one line below the title
     note: str = ""  # at the end
@@ -53,7 +53,7 @@ class Document:
 
 def of(paragraphs: Iterable[Paragraph]) -> Document:
     """Return the document of a transcript that has no title."""
-    return Document([Part(one.start_ms, clean(one.speaker or ""), clean(one.text)) for one in paragraphs])
+    return Document([DocumentPart(one.start_ms, clean(one.speaker or ""), clean(one.text)) for one in paragraphs])
 
 
 def clean(text: str) -> str:

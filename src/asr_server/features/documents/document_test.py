@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.features.documents import markdown
-from asr_server.features.documents.document import Document, Part, clean, is_right_to_left
+from asr_server.features.documents.document import Document, DocumentPart, clean, is_right_to_left
+from asr_server.features.documents.writers import markdown
 
 
 @given(st.text())
@@ -27,7 +27,7 @@ def test_cleaning_keeps_what_scripts_need():
 
 @pytest.mark.parametrize(("ms", "shown"), [(0, "0:00"), (65_900, "1:05"), (3_723_000, "1:02:03")])
 def test_times_are_as_players_show_them(ms, shown):
-    assert Part(ms, "", "").clock == shown
+    assert DocumentPart(ms, "", "").clock == shown
 
 
 def test_the_first_letter_gives_the_direction():
@@ -38,12 +38,12 @@ def test_the_first_letter_gives_the_direction():
 
 
 def _markdown(*parts, **fields):
-    return markdown.write(Document(parts, **fields)).decode()
+    return markdown(Document(parts, **fields)).decode()
 
 
 def test_markdown_has_a_block_for_each_paragraph():
     """With the title, the facts and the note around them, and the translation as a quotation."""
-    parts = Part(5_000, "Ann", "Yes.", "Ja."), Part(70_000, "", "No.")
+    parts = DocumentPart(5_000, "Ann", "Yes.", "Ja."), DocumentPart(70_000, "", "No.")
     assert _markdown(*parts, title="Talk", facts="2026", note="Cut off.") == (
         "# Talk\n\n2026\n\n**0:05 Ann** Yes.\n\n> Ja.\n\n**1:10** No.\n\n*Cut off.*\n"
     )
@@ -56,7 +56,7 @@ def test_markdown_has_a_block_for_each_paragraph():
 )
 def test_no_text_is_markup(text):
     """Each of its marks has a backslash before it, and without these it is the text."""
-    written = _markdown(Part(0, text, text, text), title=text, facts=text, note=text)
+    written = _markdown(DocumentPart(0, text, text, text), title=text, facts=text, note=text)
     lines = [line for line in written.splitlines() if line]
     bare = [re.sub(r"\\(.)", "", line) for line in lines]
     assert not re.search(r"[\[\]<`~|&$]", "".join(bare).replace("> ", "", 1))

@@ -10,7 +10,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from asr_server.features.documents import fonts
-from asr_server.features.documents.document import Document, Part, is_right_to_left
+from asr_server.features.documents.document import Document, DocumentPart, is_right_to_left
 from asr_server.text import scripts, words
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def _page(text: str) -> FPDF:
     return page
 
 
-def _set_part(page: FPDF, part: Part) -> None:
+def _set_part(page: FPDF, part: DocumentPart) -> None:
     if page.will_page_break(_HEAD_MM):
         page.add_page()
     _set(page, f"{part.clock}   {part.speaker}".strip(), _NOTE_PT, _SOFT, gap=0)

@@ -11,12 +11,12 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from asr_server.features.documents.client import Documents
-from asr_server.features.documents.document import Document, Part, clean
+from asr_server.features.documents.document import Document, DocumentPart, clean
 from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody, content
 from asr_server.recordings import paragraphs
-from asr_server.recordings.paragraphs import Paragraph, Piece
+from asr_server.recordings.paragraphs import Paragraph, SpokenPiece
 from asr_server.recordings.requests import ResponseFormat
 from asr_server.recordings.route import ParagraphBody, headers_of
 from asr_server.server_feature import CoreParts, ServerFeature
@@ -115,7 +115,7 @@ async def create_document(request: Request, services: ServicesDep) -> Response:
 def _grouped(given: Any) -> tuple[DocumentRequest, list[Paragraph]]:
     wanted = body.validated(DocumentRequest, given)
     pieces = [
-        Piece(one.text, round(1000 * one.start), round(1000 * one.end), one.speaker, number)
+        SpokenPiece(one.text, round(1000 * one.start), round(1000 * one.end), one.speaker, number)
         for number, one in enumerate(wanted.segments)
     ]
     groups = [[piece] for piece in pieces] if wanted.joined else [pieces]
@@ -127,7 +127,7 @@ def _document(wanted: DocumentRequest, found: list[Paragraph]) -> Document:
     for one in found:
         translations = (part.translation for part in wanted.segments[one.first_segment : one.last_segment + 1])
         translation = clean(scripts.join(filter(None, translations)))
-        parts.append(Part(one.start_ms, clean(one.speaker or ""), clean(one.text), translation))
+        parts.append(DocumentPart(one.start_ms, clean(one.speaker or ""), clean(one.text), translation))
     return Document(parts, clean(wanted.title), clean(wanted.facts), clean(wanted.note))
 
 

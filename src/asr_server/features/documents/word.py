@@ -5,7 +5,7 @@ from __future__ import annotations
 from io import BytesIO
 from typing import TYPE_CHECKING
 
-from asr_server.features.documents.document import Document, Part, is_right_to_left
+from asr_server.features.documents.document import Document, DocumentPart, is_right_to_left
 
 if TYPE_CHECKING:
     from docx.document import Document as WordFile
@@ -49,7 +49,7 @@ def _add_table(file: WordFile, document: Document) -> None:
         _set_direction(translated, part.translation)
 
 
-def _add_part(paragraph: Paragraph, part: Part) -> None:
+def _add_part(paragraph: Paragraph, part: DocumentPart) -> None:
     _shade(paragraph.add_run(f"{part.clock}  "))
     if part.speaker:
         _add_run(paragraph, f"{part.speaker}: ").bold = True

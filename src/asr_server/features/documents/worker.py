@@ -13,7 +13,7 @@ import sys
 from typing import Any
 
 from asr_server.core.errors import UnsupportedValue
-from asr_server.features.documents.document import Document, Part
+from asr_server.features.documents.document import Document, DocumentPart
 from asr_server.features.documents.writers import WRITERS
 from asr_server.processes import messages, worker
 
@@ -32,7 +32,7 @@ def main() -> None:
 def answer(content: dict[str, Any], data: bytes, kept: dict[int, None]) -> bytes:
     """Answer a request with the file, or with the reason why this text cannot be written in this format."""
     fields = content["document"]
-    parts = [Part(**part) for part in fields.pop("parts")]
+    parts = [DocumentPart(**part) for part in fields.pop("parts")]
     try:
         return messages.packed({}, WRITERS[content["format"]](Document(parts, **fields)))
     except UnsupportedValue as error:
