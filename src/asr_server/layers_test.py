@@ -76,6 +76,9 @@ ONLY_IN = {
     "sentencex": {"text.sentences"},
     "num2words": {"features.speech_output.spoken_form"},
     "rich": {"cli"},
+    "docx": {"features.documents.word"},
+    "fpdf": {"features.documents.pdf"},
+    "fontTools": {"features.documents.fonts"},
     "prometheus_client": {"ops", "features.gateway"},
 }
 VAGUE_NAMES = {"utils", "helpers", "helper", "manager", "common", "misc"}
@@ -92,6 +95,9 @@ HEAVY = (
     "openai",
     "babel",
     "prometheus_client",
+    "docx",
+    "fpdf",
+    "fontTools",
 )
 MAX_MODULE_LINES, MAX_FUNCTION_LINES = 600, 50
 
