@@ -484,6 +484,7 @@ def _longest_tasks(page, segments):
     page.evaluate("segments => { window.segments = segments; }", segments)
     trace()
     made = page.evaluate(f"(seconds) => ({_STREAM})({{ segments, seconds }})", seconds)
+    until(page, "async id => (await (await pageModule('store.js')).store.get(id)).paragraphs", made)
     rows = page.evaluate("async id => (await (await pageModule('store.js')).store.rows(id)).length", made)
     until(page, _COUNT, rows)
     note("streaming")
