@@ -154,5 +154,5 @@ def test_what_is_no_transcript_is_refused(server, wrong, param):
 def test_a_pdf_of_a_text_without_a_font_is_refused_with_a_reason(server):
     answer = server.client.post(ROUTE, json={"format": "pdf", "segments": [SEGMENTS[0] | {"text": UNDRAWN}]})
     error = answer.json()["error"]
-    assert (answer.status_code, error["code"]) == (400, "unsupported_value")
+    assert (answer.status_code, error["code"], error["param"]) == (400, "unsupported_value", "format")
     assert "needs a font" in error["message"]

@@ -46,7 +46,7 @@ class Paragraph:
     text: str
     speaker: str | None  # a letter or a name, None where speakers are not distinguished
     first_segment: int
-    last_segment: int  # a segment that a paragraph ends in is also the first of the next one
+    last_segment: int  # which may also be the first one of the next paragraph
     first_word: int | None = None  # None where the first or the last word has no times
     last_word: int | None = None
 

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from asr_server.core.errors import UnsupportedValue
 from asr_server.features.documents.client import Documents
 from asr_server.features.documents.document import Document, DocumentPart, clean
 from asr_server.net import body
@@ -108,7 +109,11 @@ async def create_document(request: Request, services: ServicesDep) -> Response:
     if wanted.format is DocumentFormat.JSON:
         return JSONResponse({"paragraphs": [one.listed() for one in found]})
     written = services.of(Documents).written(_document(wanted, found), ResponseFormat(wanted.format.value))
-    result = await while_connected(request.receive, written)
+    try:
+        result = await while_connected(request.receive, written)
+    except UnsupportedValue as error:
+        error.param = "format"
+        raise
     return Response(result.content, media_type=result.media_type, headers=headers_of(result))
 
 
