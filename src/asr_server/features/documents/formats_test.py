@@ -6,8 +6,9 @@ import docx
 import pytest
 
 from asr_server.cli import formats
-from asr_server.cli.failure import Failure
+from asr_server.cli.failure import Exit, Failure
 from asr_server.cli.formats import Format
+from asr_server.cli.main import main
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.recordings.render import render
 from asr_server.recordings.requests import OutputOptions, ResponseFormat
@@ -35,3 +36,11 @@ def test_documents_are_made_alone_and_among_other_formats():
 def test_a_font_that_is_missing_is_a_failure_with_a_reason(font_folder):
     with pytest.raises(Failure, match=r"needs a font with .*THAI"):
         _converted("สวัสดี", Format.PDF)
+
+
+def test_a_format_that_is_no_text_needs_a_file(capsys, tmp_path):
+    """It is said before the recording is sent anywhere."""
+    recording = tmp_path / "a.wav"
+    recording.write_bytes(b"RIFF")
+    assert main(["transcribe", str(recording), "--format", "docx"]) == Exit.USAGE
+    assert "docx is no text: say --beside, or --output FILE." in capsys.readouterr().err
