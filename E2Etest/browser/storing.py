@@ -17,7 +17,9 @@ _STORE = """async ({ metadata, segments, sound }) => {
     const { store } = await pageModule("store.js");
     const { rowsOf } = await pageModule("transcript.js");
     await store.open();
-    const transcript = await store.create({ title: "A talk", state: "complete", language: "English", ...metadata });
+    // The rows stay as they are: they count as paragraphs.
+    const defaults = { title: "A talk", state: "complete", language: "English", paragraphs: true };
+    const transcript = await store.create({ ...defaults, ...metadata });
     let after = 0;
     for (const segment of segments) {
         const rows = rowsOf(segment, after);

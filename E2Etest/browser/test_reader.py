@@ -3,6 +3,7 @@
 import json
 import re
 
+import docx
 import pytest
 from playwright.sync_api import expect
 
@@ -373,6 +374,27 @@ def test_rows_appear_while_they_are_written(browser, page_server):
 
 
 @pytest.mark.nightly
+def test_lines_become_paragraphs_where_the_transcript_is_complete(browser, page_server, tmp_path):
+    """Up to a pause of 2 s, in the store too and with the times of all words; a document has the same."""
+    lines = [words_of(FIRST), words_of(SECOND, start_s=8), words_of(FIRST, start_s=20)]
+    with opened(browser, page_server.base, "transcripts", viewport=WIDE) as watched:
+        page = watched.page
+        made = stored(page, lines, paragraphs=False)
+        before = [word["start"] for row in rows_of(page, made) for word in row["words"]]
+        _open(page, made)
+        whole = [f"{FIRST} {SECOND}", FIRST]
+        _wait_stored(page, made, whole)
+        expect(page.locator("#reader-rows .line-text")).to_have_text(whole)
+        assert [word["start"] for row in rows_of(page, made) for word in row["words"]] == before
+        page.click("#reader-export")
+        with page.expect_download() as download:
+            page.get_by_role("button", name="Word (docx)").click()
+        download.value.save_as(tmp_path / "talk.docx")
+        shown = [one.text for one in docx.Document(tmp_path / "talk.docx").paragraphs]
+        assert shown[-2:] == [f"0:00  {whole[0]}", f"0:20  {whole[1]}"]
+
+
+@pytest.mark.nightly
 def test_a_transcription_that_was_cut_off_looks_so(browser, page_server):
     """The tab that transcribed is closed: another tab and a reload say that it was cut off, with what can be done."""
     with opened(browser, page_server.base, "transcripts") as watched:
@@ -462,6 +484,7 @@ def _longest_tasks(page, segments):
     page.evaluate("segments => { window.segments = segments; }", segments)
     trace()
     made = page.evaluate(f"(seconds) => ({_STREAM})({{ segments, seconds }})", seconds)
+    until(page, "async id => (await (await pageModule('store.js')).store.get(id)).paragraphs", made)
     rows = page.evaluate("async id => (await (await pageModule('store.js')).store.rows(id)).length", made)
     until(page, _COUNT, rows)
     note("streaming")

@@ -117,7 +117,7 @@ def test_lying_sizes_in_the_header(server, sample, size):
         ({"model": "nobody"}, (404, "model_not_found", "model")),
         ({"language": "tlh!"}, (400, "invalid_language_format", "language")),
         ({"language": "is"}, (400, "unsupported_language", "language")),
-        ({"response_format": "docx"}, (400, "invalid_value", "response_format")),
+        ({"response_format": "odt"}, (400, "invalid_value", "response_format")),
         ({"temperature": "warm"}, (400, "invalid_value", "temperature")),
         ({"temperature": "7"}, (400, "invalid_value", "temperature")),
         ({"temperature": "nan"}, (400, "invalid_value", "temperature")),

@@ -50,6 +50,7 @@ from asr_server.recordings.pipeline import (
     RecordingPipeline,
     RequestProcessor,
     TranscriptTranslator,
+    TranscriptWriter,
     mixed_signal,
 )
 from asr_server.schedule.admission import Admission
@@ -261,7 +262,8 @@ def machinery(
     pipeline = RecordingPipeline(resources)
     translators = (parts.translator for parts in features if parts.translator is not None)
     translator = next(translators, TranscriptTranslator())
-    processor = RequestProcessor(pipeline, settings, thread.request_clock, translator)
+    writer = next((parts.writer for parts in features if parts.writer is not None), TranscriptWriter())
+    processor = RequestProcessor(pipeline, settings, thread.request_clock, translator, writer)
     return Machinery(core.engines, thread, clients, drafting, admission, decoder, features, pipeline, processor)
 
 

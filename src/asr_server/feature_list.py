@@ -16,6 +16,7 @@ from asr_server.engine.qwen_asr.model_cache import Bundled
 from asr_server.features import (
     asr_webservice,
     deepgram,
+    documents,
     drafts,
     encoders,
     gateway,
@@ -48,6 +49,7 @@ FEATURES: tuple[Feature, ...] = (
     realtime.FEATURE,
     asr_webservice.FEATURE,
     deepgram.FEATURE,
+    documents.FEATURE,
     shared_jobs.FEATURE,
     drafts.FEATURE,
     remote_engine.FEATURE,

@@ -78,6 +78,9 @@ ONLY_IN = {
     "rich": {"cli"},
     "rapidfuzz": {"cli.evaluate"},
     "whisper_normalizer": {"cli.evaluate"},
+    "docx": {"features.documents.word"},
+    "fpdf": {"features.documents.pdf"},
+    "fontTools": {"features.documents.fonts"},
     "prometheus_client": {"ops", "features.gateway"},
 }
 VAGUE_NAMES = {"utils", "helpers", "helper", "manager", "common", "misc"}
@@ -94,6 +97,9 @@ HEAVY = (
     "openai",
     "babel",
     "prometheus_client",
+    "docx",
+    "fpdf",
+    "fontTools",
 )
 MAX_MODULE_LINES, MAX_FUNCTION_LINES = 600, 50
 

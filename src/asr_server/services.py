@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         RecordingPipeline,
         RequestProcessor,
         TranscriptTranslator,
+        TranscriptWriter,
     )
     from asr_server.schedule.admission import Admission
     from asr_server.schedule.thread import EngineThread
@@ -50,6 +51,7 @@ class FeatureParts:
     steps: Sequence[PrepareStep] = ()  # of recordings
     signal: OpenSignal | None = None  # opens a recording in place of the mix of its channels
     translator: TranscriptTranslator | None = None
+    writer: TranscriptWriter | None = None
     read_opening: OpeningReader | None = None  # reads the feature's options of a live session
     jobs: Sequence[JobKind] = ()
     idle_owners: Sequence[IdleOwner] = ()  # their processes are ended when they are idle

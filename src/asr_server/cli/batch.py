@@ -58,6 +58,8 @@ class Run:
             return recording_files.FileSink(targets, self.existing)
         if len(self.formats) > 1:
             raise UsageError("several formats are several files: say --beside, or --output DIRECTORY.")
+        if self.formats[0].is_binary:
+            raise UsageError(f"{self.formats[0]} is no text: say --beside, or --output FILE.")
         return recording_files.StdoutSink(found)
 
     @property
@@ -238,8 +240,8 @@ class RecordingBatch:
 
     async def _deliver(self, source: RecordingSource, result: BackendResult) -> None:
         """Write the result. Its job is removed only after that."""
-        contents = formats.convert(result.content, self.of.request.output, self.of.formats)
         try:
+            contents = formats.convert(result.content, self.of.request.output, self.of.formats)
             with self.bars.paused():
                 self.sink.deliver(source, contents)
         except Failure as failure:

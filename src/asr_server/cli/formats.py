@@ -10,8 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from asr_server.cli.failure import UsageError
+from asr_server.cli.failure import Failure, UsageError
 from asr_server.cli.parser import unknown_name
+from asr_server.core.errors import UnsupportedValue
 from asr_server.recordings.requests import OutputOptions, ResponseFormat
 from asr_server.subtitle import files
 from asr_server.subtitle.cues import Cue
@@ -30,14 +31,28 @@ class Format(StrEnum):
     TSV = "tsv"
     LRC = "lrc"
     ASS = "ass"
+    MARKDOWN = "markdown"
+    DOCX = "docx"
+    PDF = "pdf"
 
     @property
     def suffix(self) -> str:
         """Return the end of a file's name."""
         return _SUFFIXES.get(self, f".{self.value}")
 
+    @property
+    def is_binary(self) -> bool:
+        """True if a file of it is no text."""
+        return self in (Format.DOCX, Format.PDF)
 
-_SUFFIXES = {Format.TEXT: ".txt", Format.VERBOSE_JSON: ".json", Format.DIARIZED_JSON: ".json"}
+
+_SUFFIXES = {
+    Format.TEXT: ".txt",
+    Format.VERBOSE_JSON: ".json",
+    Format.DIARIZED_JSON: ".json",
+    Format.MARKDOWN: ".md",
+}
+DOCUMENTS = (Format.MARKDOWN, Format.DOCX, Format.PDF)
 _RENDER = {
     Format.SRT: files.render_srt,
     Format.VTT: files.render_vtt,
@@ -88,7 +103,7 @@ def _by_suffix(output: str | None, allowed: Sequence[Format]) -> list[Format]:
 def answer_options(wanted: Sequence[Format], layout: OutputOptions, *, speakers: bool = False) -> OutputOptions:
     """Return what to ask the server for, with that layout, so that `convert` can make all formats of one answer."""
     cues = [one for one in wanted if one in CUE_FORMATS]
-    if len(wanted) == 1 and wanted[0].value in set(ResponseFormat):
+    if len(wanted) == 1 and wanted[0].value in set(ResponseFormat) and wanted[0] not in DOCUMENTS:
         answer = ResponseFormat(wanted[0].value)
     else:
         # A name of a speaker is text in SRT, and has its place in VTT.
@@ -97,8 +112,11 @@ def answer_options(wanted: Sequence[Format], layout: OutputOptions, *, speakers:
     return replace(layout, response_format=answer, cues=answer is ResponseFormat.VERBOSE_JSON and bool(cues))
 
 
-def convert(answer: str, given: OutputOptions, wanted: Sequence[Format]) -> dict[Format, str]:
-    """Return the files' contents from an answer with the options that `answer_options` has chosen."""
+def convert(answer: str, given: OutputOptions, wanted: Sequence[Format]) -> dict[Format, str | bytes]:
+    """Return the files' contents from an answer with the options that `answer_options` has chosen.
+
+    Raises `Failure` where a PDF needs a font that this machine has not.
+    """
     if [given.response_format.value] == list(wanted):
         return {wanted[0]: _ended(answer)}
     if given.response_format.is_subtitles:
@@ -110,7 +128,29 @@ def convert(answer: str, given: OutputOptions, wanted: Sequence[Format]) -> dict
             Cue(round(1000 * cue["start"]), round(1000 * cue["end"]), cue["text"], speaker=cue.get("speaker", ""))
             for cue in content.pop("cues", [])
         ]
-    return {one: render(cues, one) if one in CUE_FORMATS else _ended(_text_format(content, one)) for one in wanted}
+    return {one: _content(content, cues, one) for one in wanted}
+
+
+def _content(content: dict[str, Any], cues: Sequence[Cue], wanted: Format) -> str | bytes:
+    if wanted in CUE_FORMATS:
+        return render(cues, wanted)
+    return _document(content, wanted) if wanted in DOCUMENTS else _ended(_text_format(content, wanted))
+
+
+def _document(content: dict[str, Any], wanted: Format) -> str | bytes:
+    """Return a document, of the paragraphs of verbose_json. Raises `Failure`."""
+    from asr_server.features.documents.document import Document, DocumentPart, clean
+    from asr_server.features.documents.writers import WRITERS
+
+    parts = [
+        DocumentPart(round(1000 * one["start"]), clean(one.get("speaker", "")), clean(one["text"]))
+        for one in content["paragraphs"]
+    ]
+    try:
+        written = WRITERS[wanted.value](Document(parts))
+    except UnsupportedValue as error:
+        raise Failure(error.code, error.message) from None
+    return written if wanted.is_binary else written.decode()
 
 
 def render(cues: Sequence[Cue], wanted: Format, first: int = 1) -> str:

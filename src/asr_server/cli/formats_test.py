@@ -32,9 +32,9 @@ DIALOGUE = replace(
     ),
 )
 SERVER_FORMATS = [Format(one.value) for one in ResponseFormat]
-# Without speakers there is no diarized_json, and with them json shows none of them.
-PLAIN_FORMATS = [one for one in SERVER_FORMATS if one is not Format.DIARIZED_JSON]
-SPEAKER_FORMATS = [one for one in SERVER_FORMATS if one is not Format.JSON]
+# Without speakers there is no diarized_json, and with them json shows none of them. Documents are made of paragraphs.
+PLAIN_FORMATS = [one for one in SERVER_FORMATS if one not in (Format.DIARIZED_JSON, *formats.DOCUMENTS)]
+SPEAKER_FORMATS = [one for one in SERVER_FORMATS if one not in (Format.JSON, *formats.DOCUMENTS)]
 
 
 def _answer(output, transcript=SPEECH):
@@ -93,7 +93,8 @@ def test_names_may_be_repeated_listed_and_short():
         ("talk.srt", tuple(Format), Format.SRT),
         ("a/talk.TXT", tuple(Format), Format.TEXT),
         ("talk.json", tuple(Format), Format.JSON),
-        ("talk.md", tuple(Format), Format.TEXT),
+        ("talk.md", tuple(Format), Format.MARKDOWN),
+        ("talk.rtf", tuple(Format), Format.TEXT),
         ("-", CUE_FORMATS, Format.SRT),
         (None, CUE_FORMATS, Format.SRT),
     ],

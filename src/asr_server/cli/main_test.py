@@ -21,7 +21,7 @@ WRONG_ARGUMENTS = [
     [],
     ["no-such-command"],
     ["transcribe"],
-    ["transcribe", "a.wav", "--format", "docx"],
+    ["transcribe", "a.wav", "--format", "odt"],
     ["transcribe", "a.wav", "--language", "klingon!"],
     ["transcribe", "a.wav", "--jobs", "0"],
     ["transcribe", "a.wav", "--server", "127.0.0.1"],

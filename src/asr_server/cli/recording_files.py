@@ -176,7 +176,7 @@ def _spool(stream: BinaryIO) -> BinaryIO:
 
 
 Targets = Mapping[RecordingSource, Mapping[Format, Path]]
-Contents = Mapping[Format, str]
+Contents = Mapping[Format, str | bytes]
 
 
 class Existing(Enum):
@@ -233,6 +233,7 @@ class StdoutSink:
     def deliver(self, source: RecordingSource, contents: Contents) -> None:
         """Written after all sources before it. There is one format."""
         (content,) = contents.values()
+        assert isinstance(content, str), "other formats have files"
         if source in self._ready:  # its deltas have been written
             self._write(content)
             self._next += 1
@@ -307,8 +308,9 @@ class FileSink:
         """Write each content to a temporary file in the same directory, then move it."""
         for one, target in self._targets[source].items():
             try:
+                content = contents[one]
                 with whole_file(target.resolve(), replace=self._existing is Existing.REPLACE) as file:
-                    file.write(contents[one].encode())
+                    file.write(content.encode() if isinstance(content, str) else content)
             except FileExistsError:
                 if not self._keeps(source):
                     raise _exists(target) from None

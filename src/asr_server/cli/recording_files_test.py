@@ -148,11 +148,11 @@ def test_names_cannot_steer_a_terminal():
 
 def test_results_of_an_earlier_run_are_not_reported(folder):
     """The files next to a recording with its name and an ending of ours are results; other texts are not."""
-    for name in ("b.txt", "b.de.srt", "b.wav.json", "c.txt", "b.md"):
+    for name in ("b.txt", "b.de.srt", "b.wav.json", "c.txt", "b.rst"):
         (folder / name).write_text("words")
     _, skipped = recording_files.find([str(folder)], recursive=False)
     named = {item.path.name for item in skipped}
-    assert {"c.txt", "b.md", "notes.wav"} <= named
+    assert {"c.txt", "b.rst", "notes.wav"} <= named
     assert named.isdisjoint({"b.txt", "b.de.srt", "b.wav.json"})
 
 

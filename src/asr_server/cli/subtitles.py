@@ -139,7 +139,9 @@ class ValidatingSink(FileSink):
         """Written first: files with violations are kept. All of them have the same cues."""
         super().deliver(source, contents)
         one = next(one for one in contents if one in _PARSERS)
-        self.violations += _prefixed(source.name, violations_of(_PARSERS[one](contents[one]), self._config))
+        content = contents[one]
+        assert isinstance(content, str)
+        self.violations += _prefixed(source.name, violations_of(_PARSERS[one](content), self._config))
 
 
 def is_subtitles(path: Path) -> bool:

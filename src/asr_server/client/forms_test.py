@@ -69,7 +69,8 @@ _VERBOSE = st.sampled_from(
         if segments or words or cues
     ]
 )
-_OTHER = st.sampled_from([OutputOptions(ResponseFormat(name)) for name in ("text", "srt", "vtt")])
+_OTHER = st.sampled_from([OutputOptions(ResponseFormat(name)) for name in ("text", "srt", "vtt", "docx")])
+_TRANSLATED = [one for one in ResponseFormat if one is not ResponseFormat.DIARIZED_JSON and not one.is_document]
 _TRANSCRIPTIONS = st.builds(TranscriptionRequest, **_RECORDING, output=_JSON | _VERBOSE | _OTHER) | st.builds(
     TranscriptionRequest, **_RECORDING, output=_JSON, stream=st.just(True)
 )
@@ -85,7 +86,7 @@ _SUBTITLES = st.builds(
 _TRANSLATIONS = st.builds(
     TranslationRequest,
     **_RECORDING,
-    output=st.builds(OutputOptions, st.sampled_from(ResponseFormat).filter(lambda f: f != "diarized_json"), **_LAYOUT),
+    output=st.builds(OutputOptions, st.sampled_from(_TRANSLATED), **_LAYOUT),
     target_language=st.sampled_from(["en", "de", "pt-BR", "zh-Hant"]),
     glossary=st.dictionaries(_TERMS, _TERMS, max_size=3),
     bilingual=st.booleans(),

@@ -316,6 +316,12 @@ class EncoderUnavailable(EngineError):
     code = "encoder_unavailable"
 
 
+class DocumentUnavailable(EngineError):
+    """The process that writes documents was lost, or the document cannot be written; try again."""
+
+    code = "document_unavailable"
+
+
 class SpeakersUnavailable(EngineError):
     """The process that tells speakers apart was lost, or the voices in `STATE_DIR` cannot be used; try again."""
 

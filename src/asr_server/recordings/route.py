@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import UploadFile
 
 from asr_server.core.errors import UnsupportedValue
-from asr_server.core.transcript import Segment, Transcript
+from asr_server.core.transcript import Segment
 from asr_server.net import event_stream
 from asr_server.net.body import while_connected
 from asr_server.net.errors import content
@@ -115,6 +115,20 @@ class CueBody(BaseModel):
     speaker: str | None = Field(None, description="A letter or a name. Only where speakers are told apart.")
 
 
+class ParagraphBody(BaseModel):
+    """Whole sentences of one speaker without a pause of 2 s; a new speaker, such a pause, and the first sentence after
+    600 characters begin a paragraph."""
+
+    start: float = Field(description="Seconds.")
+    end: float = Field(description="Seconds.")
+    text: str
+    speaker: str | None = Field(None, description="A letter or a name. Only where speakers are told apart.")
+    first_segment: int = Field(description="The `id` of the segment that it begins in.")
+    last_segment: int = Field(description="The `id` of the segment that it ends in.")
+    first_word: int | None = Field(None, description="Its first word in `words`, from 0 on. Where these are listed.")
+    last_word: int | None = Field(None, description="Its last word.")
+
+
 class VerboseTranscriptionBody(BaseModel):
     """`response_format=verbose_json`."""
 
@@ -125,6 +139,7 @@ class VerboseTranscriptionBody(BaseModel):
     duration: float = Field(description="Seconds.")
     text: str
     segments: list[SegmentBody] | None = Field(None, description="Unless only words are asked for.")
+    paragraphs: list[ParagraphBody] | None = Field(None, description="Unless only words are asked for.")
     words: list[WordBody] | None = Field(None, description="Where words are asked for.")
     cues: list[CueBody] | None = Field(None, description="Where cues are asked for.")
     usage: Usage
@@ -178,7 +193,8 @@ async def create_transcription(request: Request, services: ServicesDep, caller: 
     """Transcribe a recording: WAV, FLAC, MP3, OGG, M4A, MP4, MOV, MKV, WebM, AIFF and more."""
     async with forms.received(request, services, forms.transcription_request) as (wanted, file):
         if wanted.stream:
-            options = RunOptions(deltas=True, caller=caller.share, owner=caller.owner)
+            is_verbose = wanted.output.response_format is ResponseFormat.VERBOSE_JSON
+            options = RunOptions(deltas=True, paragraphs=is_verbose, caller=caller.share, owner=caller.owner)
             work: Work[Event] = partial(services.pipeline.transcribe, file.file, wanted, options)
             if wanted.output.response_format.is_subtitles:
                 work = partial(_subtitle_events, services, file, wanted, replace(options, deltas=False))
@@ -222,9 +238,8 @@ async def stream_transcription(request: Request, services: ServicesDep, caller: 
             raise UnsupportedValue("Only json and text can be streamed here.", param="response_format")
         if wanted.output.logprobs:
             raise UnsupportedValue("'include' is not served in this stream.", param="include")
-        work = partial(
-            services.pipeline.transcribe, file.file, wanted, RunOptions(caller=caller.share, owner=caller.owner)
-        )
+        options = RunOptions(paragraphs=True, caller=caller.share, owner=caller.owner)
+        work = partial(services.pipeline.transcribe, file.file, wanted, options)
         return await _stream(request, work, SegmentFrames(wanted.output))
 
 
@@ -307,15 +322,19 @@ class OpenAiFrames:
             case SegmentLabelled(segment=segment) if self._output.response_format is ResponseFormat.DIARIZED_JSON:
                 self._segments += 1
                 return [frame(diarized_segment(self._segments - 1, segment))]
-            case Finished(transcript=transcript):
-                return [frame(_done(transcript, self._output)), "data: [DONE]\n\n"]
+            case Finished() as finished:
+                return [frame(_done(finished, self._output)), "data: [DONE]\n\n"]
             case _:
                 return []
 
 
-def _done(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
+def _done(finished: Finished, output: OutputOptions) -> dict[str, Any]:
+    transcript = finished.transcript
     if output.response_format is ResponseFormat.VERBOSE_JSON:
-        return {"type": "transcript.text.done", **verbose(transcript, output), "usage": token_usage(transcript)}
+        content = verbose(transcript, output)
+        if output.segments:
+            content["paragraphs"] = [one.listed(words=output.words) for one in finished.paragraphs]
+        return {"type": "transcript.text.done", **content, "usage": token_usage(transcript)}
     body: dict[str, Any] = {"type": "transcript.text.done", "text": transcript.text}
     body |= {"languages": language_codes(transcript), "usage": token_usage(transcript)}
     body |= {"logprobs": logprobs(transcript.segments)} if output.logprobs else {}
@@ -349,9 +368,12 @@ class SegmentFrames:
                 if not self._is_labelled:
                     self._is_labelled, self._index, self._text = True, 0, ""
                 return [frame(self._segment(segment) | {"speaker": segment.speaker})]
-            case Finished(transcript=whole):
+            case Finished(transcript=whole, paragraphs=found):
                 chunk = self._chunk(whole.text, whole.language or "auto", 0, whole.duration_ms)
-                return [frame(chunk | {"is_final": True, "complete": self._complete}), frame({"done": True})]
+                # Without the numbers of segments: spans without text are chunks, too.
+                listed = [one.listed(segments=False) for one in found]
+                chunk |= {"is_final": True, "complete": self._complete, "paragraphs": listed}
+                return [frame(chunk), frame({"done": True})]
             case _:
                 return []
 

@@ -16,7 +16,7 @@ _TITLES = re.compile(r"mr|mrs|ms|dr|prof|st|sr|jr|vs|hr|fr|nr|bzw|sra|srta|mme|m
 # Ordinals as in dates, "am 3. Mai". "at 10." at the end of a sentence looks the same; years and sums are longer.
 _ORDINAL = re.compile(r"\W*\d{1,2}")
 # A sentence end in any script that the model writes, and perhaps closing quotes and brackets.
-_SENTENCE_END = re.compile(r"[.!?…؟۔।。！？｡][\"'”’»」』)\]）]*\s*\Z")
+_SENTENCE_END = re.compile(f"[{SENTENCE_MARKS}][\"'”’»」』)\\]）]*\\s*\\Z")
 
 
 class Boundary(IntEnum):

@@ -46,21 +46,27 @@ export function authorization() {
 
 /** The JSON body of a GET. Throws a `Problem`. */
 export function get(path) {
-  return asked(path, { headers: authorization(), cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) });
+  return asked(path, { headers: authorization(), cache: "no-store", signal: AbortSignal.timeout(ANSWER_MS) }, jsonOf);
 }
 
 /** The JSON body of the answer to a POST of `body` as JSON. Throws a `Problem`. */
-export function postJson(path, body) {
+export function postJson(path, body, read = jsonOf) {
   const headers = { ...authorization(), "Content-Type": "application/json" };
-  return asked(path, { method: "POST", headers, body: JSON.stringify(body), signal: AbortSignal.timeout(LONG_ANSWER_MS) });
+  return asked(path, { method: "POST", headers, body: JSON.stringify(body), signal: AbortSignal.timeout(LONG_ANSWER_MS) }, read);
 }
 
-async function asked(path, options) {
+/** The bytes of the answer to such a POST. Throws a `Problem`. */
+export function postForFile(path, body) {
+  return postJson(path, body, async (answer) => new Uint8Array(await answer.arrayBuffer()));
+}
+
+const jsonOf = (answer) => answer.json();
+
+async function asked(path, options, read) {
   try {
     const answer = await fetch(url(path), options);
-    const body = await answer.text();
-    if (!answer.ok) throw Problem.ofAnswer(answer.status, body);
-    return JSON.parse(body);
+    if (!answer.ok) throw Problem.ofAnswer(answer.status, await answer.text());
+    return await read(answer);
   } catch (problem) {
     throw problem instanceof Problem ? problem : new Problem("unreachable");
   }

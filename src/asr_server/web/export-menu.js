@@ -10,6 +10,7 @@ import { hasOption } from "./health.js";
 import { i18n, t } from "./i18n.js";
 import { namedIn } from "./languages.js";
 import { moveIn, place } from "./menu.js";
+import { inParagraphs } from "./paragraphs.js";
 import { speakerName } from "./speakers.js";
 import * as speech from "./speech.js";
 import { store } from "./store.js";
@@ -42,14 +43,16 @@ export function exportMenu(button, getTranscript) {
   menu.onkeydown = (event) => moveIn(menu, event);
 }
 
-async function fill(menu, { transcript, rows }) {
+async function fill(menu, { transcript, rows: given }) {
   // With what makes zip files it is a quarter of the scripts, and most visits do without.
   const { exported, fileName, formats, zipOf } = await import("./export.js");
+  const rows = await inParagraphs(transcript, given);
   menu.setAttribute("aria-label", t("export.menu"));
   const kind = choice("export.text", Object.entries(TRANSLATIONS).map(([name, label]) => [name, t(label)]));
   kind.field.hidden = !rows.some((row) => row.translation);
   kind.select.value = kind.field.hidden ? "none" : "both";
-  const options = () => ({ translation: kind.select.value, words: wordings() });
+  const failed = ({ text }) => toast(text);
+  const options = () => ({ translation: kind.select.value, words: wordings(), failed });
   const command = (label, run) => {
     const item = make("button", { type: "button", textContent: label });
     item.onclick = () => {
@@ -59,27 +62,24 @@ async function fill(menu, { transcript, rows }) {
     return item;
   };
   const file = (id) => exported(id, transcript, rows, options());
-  const download = (id) => {
-    const { name, type, text, bytes } = file(id);
-    save(name, type, text ?? bytes);
-  };
+  const download = (id) => file(id).then(({ name, type, text, bytes }) => save(name, type, text ?? bytes), failed);
   menu.replaceChildren(
     kind.field,
-    command(t("export.copy"), () => copy(file("txt").text)),
-    command(t("export.copy_times"), () => copy(file("txt-times").text)),
+    command(t("export.copy"), async () => copy((await file("txt")).text)),
+    command(t("export.copy_times"), async () => copy((await file("txt-times")).text)),
     make("hr"),
     ...formats.map(({ id, label }) => command(t(label), () => download(id))),
     command(t("export.zip"), async () =>
       save(`${fileName(transcript.title)}.zip`, "application/zip", await zipOf([{ transcript, rows }], options(), formats.map(({ id }) => id))),
     ),
-    ...(await further(menu, transcript, command, () => file("txt").text)),
+    ...(await further(menu, transcript, command, async () => (await file("txt")).text)),
   );
 }
 
 /** What not every server can do. */
 async function further(menu, transcript, command, getText) {
   const health = await get("health").catch(() => null);
-  const reading = hasOption(health, "speech") ? [make("hr"), command(t("export.read_aloud"), () => speech.take(getText()))] : [];
+  const reading = hasOption(health, "speech") ? [make("hr"), command(t("export.read_aloud"), async () => speech.take(await getText()))] : [];
   return hasOption(health, "translation") ? [...reading, ...translator(menu, transcript)] : reading;
 }
 

@@ -1,18 +1,15 @@
-// Transcripts as files: text, subtitles, Markdown, Word, tables, JSON, and all of them in a zip.
+// Transcripts as files: text, subtitles, Markdown, Word, PDF, tables, JSON, and all of them in a zip.
 //
-// `exported(format, transcript, rows, options)` returns {name, type, bytes} or {name, type, text}. `options`:
-// {translation: "none" | "both" | "only", words: {speaker(id), cut}}: which text of rows with a translation is written,
-// and texts in the language of the page.
+// `exported(format, transcript, rows, options)` resolves to {name, type, bytes} or {name, type, text}, and rejects with a `Problem` where the
+// server writes the file and cannot. `rows` are paragraphs. `options`: {translation: "none" | "both" | "only", words: {speaker(id), cut}}: which
+// text of rows with a translation is written, and texts in the language of the page.
 
-import { docx } from "./docx.js";
+import { postForFile } from "./api.js";
 import { clock } from "./dom.js";
 import { cuesOf, pieces, srt, vtt } from "./subtitles.js";
 import { together } from "./transcript.js";
 import { Zip, ZipDeflate, strToU8 } from "./vendor/fflate.js";
 
-const PARAGRAPH_PAUSE_S = 2;
-const PARAGRAPH_LENGTH = 700; // characters, from which a paragraph ends with its sentence
-const SENTENCE_END = /[.!?…。！？؟।]["'”’»)\]」』]*$/u;
 const NAME_LENGTH = 100;
 const DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document";
 
@@ -22,21 +19,22 @@ export const formats = [
   { id: "txt-times", ending: "times.txt", type: "text/plain", label: "export.txt_times", write: (t) => paragraphsAsText(t, true) },
   { id: "srt", ending: "srt", type: "application/x-subrip", label: "export.srt", write: (t) => srt(subtitles(t)) },
   { id: "vtt", ending: "vtt", type: "text/vtt", label: "export.vtt", write: (t) => vtt(subtitles(t, { voices: true })) },
-  { id: "docx", ending: "docx", type: DOCX, label: "export.docx", write: (t) => docx(t.transcript.title, facts(t), paragraphs(t), cutNote(t)) },
-  { id: "md", ending: "md", type: "text/markdown", label: "export.md", write: markdown },
+  { id: "docx", ending: "docx", type: DOCX, label: "export.docx", write: (t) => written("docx", t) },
+  { id: "pdf", ending: "pdf", type: "application/pdf", label: "export.pdf", write: (t) => written("pdf", t) },
+  { id: "md", ending: "md", type: "text/markdown", label: "export.md", write: (t) => written("markdown", t) },
   { id: "csv", ending: "csv", type: "text/csv", label: "export.csv", write: csv },
   { id: "json", ending: "json", type: "application/json", label: "export.json", write: json },
 ];
 
-export function exported(format, transcript, rows, options = {}) {
+export async function exported(format, transcript, rows, options = {}) {
   const { ending, type, write } = formats.find(({ id }) => id === format);
-  const content = write({ transcript, rows: chosen(rows, options.translation ?? "none"), words: wordings(options) });
+  const content = await write({ transcript, rows: chosen(rows, options.translation ?? "none"), words: wordings(options) });
   const file = { name: `${fileName(transcript.title)}.${ending}`, type };
   return typeof content === "string" ? { ...file, text: content } : { ...file, bytes: content };
 }
 
 /** A zip with the files of several transcripts: [{transcript, rows}]. `ids` are formats. Several formats of several
- * transcripts have a folder for each transcript. */
+ * transcripts have a folder for each transcript. A file that the server cannot write is left out, and `options.failed(problem)` told. */
 export async function zipOf(transcripts, options = {}, ids = ["txt", "srt", "docx", "json"]) {
   const parts = [];
   const zip = new Zip((error, part) => {
@@ -47,7 +45,8 @@ export async function zipOf(transcripts, options = {}, ids = ["txt", "srt", "doc
   for (const { transcript, rows } of transcripts) {
     const folder = unique(fileName(transcript.title), taken);
     for (const id of ids) {
-      const file = exported(id, { ...transcript, title: folder }, rows, options);
+      const file = await exported(id, { ...transcript, title: folder }, rows, options).catch((problem) => options.failed?.(problem));
+      if (!file) continue;
       const entry = new ZipDeflate(transcripts.length > 1 && ids.length > 1 ? `${folder}/${file.name}` : file.name, { level: 6 });
       entry.mtime = new Date(Math.max(transcript.changedAt, Date.UTC(1980, 0, 2)));
       zip.add(entry);
@@ -87,24 +86,6 @@ function speakerOf({ transcript, words }, id) {
   return id === undefined ? "" : transcript.speakers?.[id] || words.speaker(id);
 }
 
-/** Rows together up to a pause, another speaker, or the end of a sentence in a long text. */
-function paragraphs(t) {
-  const found = [];
-  for (const row of t.rows) {
-    const open = found.at(-1);
-    const joins = open && open.speakerId === row.speaker && row.start - open.end < PARAGRAPH_PAUSE_S;
-    if (joins && !(open.text.length > PARAGRAPH_LENGTH && SENTENCE_END.test(open.text))) {
-      open.text = together(open.text, row.text);
-      open.translation = together(open.translation, row.translation ?? "");
-      open.end = row.end;
-    } else {
-      const { start, end, text, translation = "", speaker } = row;
-      found.push({ start, end, text, translation, speakerId: speaker, speaker: speakerOf(t, speaker) });
-    }
-  }
-  return found;
-}
-
 /** Date, length and language. */
 function facts({ transcript }) {
   const { createdAt, durationS, language } = transcript;
@@ -118,27 +99,20 @@ function cutNote({ transcript, rows, words }) {
 }
 
 function paragraphsAsText(t, times) {
-  const parts = paragraphs(t).map(({ start, speaker, text, translation }) => {
-    const lead = `${times ? `[${clock(start)}] ` : ""}${speaker ? `${speaker}: ` : ""}`;
+  const parts = t.rows.map(({ start, speaker, text, translation }) => {
+    const name = speakerOf(t, speaker);
+    const lead = `${times ? `[${clock(start)}] ` : ""}${name ? `${name}: ` : ""}`;
     return [lead + text, translation].filter(Boolean).join("\n");
   });
   if (cutNote(t)) parts.push(`[${cutNote(t)}]`);
   return parts.length ? `${parts.join("\n\n")}\n` : "";
 }
 
-function markdown(t) {
-  const parts = [`# ${escapedMarkdown(t.transcript.title)}`, facts(t).map(escapedMarkdown).join(" · ")];
-  for (const { start, speaker, text, translation } of paragraphs(t)) {
-    parts.push(`**${clock(start)}${speaker ? ` ${escapedMarkdown(speaker)}` : ""}** ${escapedMarkdown(text)}`);
-    if (translation) parts.push(`> ${escapedMarkdown(translation)}`);
-  }
-  if (cutNote(t)) parts.push(`*${escapedMarkdown(cutNote(t))}*`);
-  return `${parts.join("\n\n")}\n`;
-}
-
-function escapedMarkdown(text) {
-  const line = text.replaceAll(/\s+/g, " ").replaceAll(/[\\`*_[\]<>~|&]/g, "\\$&");
-  return line.replace(/^(\s*)([#+-]|\d+[.)])/, (_, blank, mark) => `${blank}${mark.slice(0, -1)}\\${mark.at(-1)}`);
+/** A file that the server writes. */
+function written(format, t) {
+  const { title } = t.transcript;
+  const segments = t.rows.map(({ start, end, text, translation, speaker }) => ({ start, end, text, translation, speaker: speakerOf(t, speaker) || undefined }));
+  return postForFile("v1/text/documents", { format, title, facts: facts(t).join(" · "), note: cutNote(t), segments, joined: true });
 }
 
 /** The cues of all rows. `voices`: each has its speaker as `voice`; otherwise the name stands before the text where the speaker

@@ -13,6 +13,7 @@ import { i18n, t, text } from "./i18n.js";
 import { fill } from "./languages.js";
 import * as library from "./library.js";
 import { notice } from "./notice.js";
+import { inParagraphs } from "./paragraphs.js";
 import { MOST_ITEMS, Queue, isOver } from "./queue.js";
 import * as reader from "./reader.js";
 import * as speech from "./speech.js";
@@ -261,8 +262,8 @@ function showLimits() {
 
 async function saveZip(transcripts) {
   const { zipOf } = await import("./export.js");
-  const all = await Promise.all(transcripts.map(async (transcript) => ({ transcript, rows: await store.rows(transcript.id) })));
-  save(`${t("files.zip_name")}.zip`, "application/zip", await zipOf(all, { words: wordings() }));
+  const all = await Promise.all(transcripts.map(async (transcript) => ({ transcript, rows: await inParagraphs(transcript, await store.rows(transcript.id)) })));
+  save(`${t("files.zip_name")}.zip`, "application/zip", await zipOf(all, { words: wordings(), failed: ({ text }) => toast(text) }));
 }
 
 async function zipFinished({ target: button }) {

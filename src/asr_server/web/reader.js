@@ -14,6 +14,7 @@ import { i18n, t } from "./i18n.js";
 import { editInline } from "./inline-edit.js";
 import { nameOf } from "./languages.js";
 import { mayGoOn } from "./live-recovery.js";
+import { keepParagraphs } from "./paragraphs.js";
 import { Player } from "./player.js";
 import { Problem } from "./problem.js";
 import { Finder } from "./reader-find.js";
@@ -104,6 +105,7 @@ export async function open(id) {
   await shown;
   if (mine === turn && wanted) finder.open(wanted);
   wanted = "";
+  if (mine === turn && !editor.open) await keepParagraphs(store, found);
 }
 
 export function close() {
@@ -267,6 +269,7 @@ async function changed({ type, id, here, removed, put: keys, rows }) {
     if (ended && found.kind === "live" && player.paused) openSound(await store.sound(id), mine);
     showTranscript();
     if (found.state !== "open") showRows();
+    if (ended && !editor.open) await keepParagraphs(store, found);
     return;
   }
   await rowsRead;

@@ -7,6 +7,8 @@
 const COLUMNS = 42; // of a line
 const LINES = 2;
 const LONGEST_S = 7;
+const PAUSE_S = 1; // ends a cue anywhere
+const SHORT_PAUSE_S = 0.5; // ends a cue behind a sentence
 const JOINER = "\u2060";
 const WORDS = new Intl.Segmenter(undefined, { granularity: "word" });
 const SENTENCE_END = /[.!?…。！？]["'”’)\]]*$/u;
@@ -35,7 +37,7 @@ function cutUp(segment) {
     open = [];
   };
   for (const piece of pieces(segment)) {
-    if (open.length && !fits(open, piece)) close();
+    if (open.length && (pauses(open, piece) || !fits(open, piece))) close();
     open.push(piece);
     if (SENTENCE_END.test(piece.text.trim()) && width(textOf(open)) > COLUMNS / 2) close();
   }
@@ -130,6 +132,11 @@ function begins(before, segment, isWord, afterWord) {
   if (/\s$/u.test(before)) return true;
   const wide = WIDE.test(segment);
   return isWord ? wide || afterWord : wide && /^[\p{Ps}\p{Pi}]/u.test(segment);
+}
+
+function pauses(open, piece) {
+  const pause = piece.start - open.at(-1).end;
+  return pause >= PAUSE_S || (pause >= SHORT_PAUSE_S && SENTENCE_END.test(open.at(-1).text.trim()));
 }
 
 function fits(open, piece) {

@@ -125,3 +125,9 @@ test("with a segment more only that one is cut into cues", () => {
   assert.deepEqual(cuesOf(segments).slice(0, 2), before);
   assert.equal(read, 1.5 * once);
 });
+
+test("cues end at pauses, behind a sentence also at short ones", () => {
+  const words = [["Yes.", 0, 1], ["No,", 1.5, 2], ["well", 2.9, 3.2], ["then", 4.2, 5]].map(([word, start, end]) => ({ word, start, end }));
+  const cues = cuesOf([{ start: 0, end: 5, text: "Yes. No, well then", words }]);
+  assert.deepEqual(cues.map(({ text }) => text), ["Yes.", "No, well", "then"]);
+});

@@ -264,6 +264,7 @@ def render_transcript(found: TranslatedTranscript, request: TranslationRequest) 
     is_verbose = request.output.response_format is ResponseFormat.VERBOSE_JSON
     content = (render.verbose if is_verbose else render.plain)(found.transcript, request.output) | _facts(found)
     if is_verbose:
+        content["paragraphs"] = [one.listed() for one in render.paragraphs_of(found.transcript)]
         content |= {"task": "translate", "language": content["language"].lower()}
         for segment, line, source in zip(content["segments"], found.lines, found.source.segments, strict=True):
             segment |= {"translated": line.translated, "reason": line.reason.value}

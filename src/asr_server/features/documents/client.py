@@ -1,0 +1,77 @@
+"""Documents are written in a process that is started when it is needed: a PDF of an hour takes seconds of a core, in
+which live sessions must not wait for the interpreter."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+
+from loguru import logger
+
+from asr_server.core.errors import DocumentUnavailable, InvalidValue, UnsupportedValue
+from asr_server.core.transcript import Transcript
+from asr_server.features.documents import document
+from asr_server.features.documents.document import Document
+from asr_server.processes.worker_process import WorkerClient, WorkerProcess
+from asr_server.recordings.pipeline import TranscriptWriter
+from asr_server.recordings.render import paragraphs_of
+from asr_server.recordings.requests import RecordingRequest, ResponseFormat, Result, TranscriptionRequest
+
+# A day of speech. A PDF takes up to 0.1 ms for each character, on a slow machine several times that.
+MAX_CHARS = 1_000_000
+_CHAR_S = 0.0005
+MEDIA_TYPES = {
+    ResponseFormat.MARKDOWN: "text/markdown; charset=utf-8",
+    ResponseFormat.DOCX: "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    ResponseFormat.PDF: "application/pdf",
+}
+_SUFFIXES = {ResponseFormat.MARKDOWN: "md"}
+
+
+class _DocumentProcess(WorkerProcess):
+    module = "asr_server.features.documents.worker"
+    purpose = "writes documents"
+    unavailable = DocumentUnavailable
+
+
+class Documents(WorkerClient[_DocumentProcess], TranscriptWriter):
+    """Writes the documents of all requests, one at a time. For one event loop."""
+
+    def check(self, request: RecordingRequest) -> None:
+        """Raise `UnsupportedValue` for a stream: a document is written as a whole."""
+        is_stream = isinstance(request, TranscriptionRequest) and request.stream
+        if is_stream and request.output.response_format.is_document:
+            raise UnsupportedValue(f"'{request.output.response_format}' is not streamed.", param="stream")
+
+    async def answer(self, transcript: Transcript, response_format: ResponseFormat) -> Result:
+        """Return the document of a transcript. Raises as `written` does."""
+        # In a thread: a long text takes a tenth of a second, and live sessions share the event loop.
+        paragraphs = await asyncio.to_thread(paragraphs_of, transcript)
+        return await self.written(document.of(paragraphs), response_format)
+
+    async def written(self, content: Document, response_format: ResponseFormat) -> Result:
+        """Return the file.
+
+        Raises `InvalidValue` for more than `MAX_CHARS`, `UnsupportedValue` where a PDF needs a font that this machine
+        has not, and `DocumentUnavailable`.
+        """
+        chars = sum(map(len, content.texts))
+        if chars > MAX_CHARS:
+            raise InvalidValue(f"The text is longer than the {MAX_CHARS:_} characters of a document.")
+        self.idle.hold()
+        try:
+            process = await self._running()
+            request = {"format": response_format.value, "document": asdict(content)}
+            answer = await process.request(request, work_s=chars * _CHAR_S)
+        finally:
+            self.idle.release()
+        if "refused" in answer.content:
+            raise UnsupportedValue(answer.content["refused"], param="response_format")
+        if "error" in answer.content:
+            logger.error("a document cannot be written", error=answer.content["error"])
+            raise DocumentUnavailable("The document cannot be written.")
+        suffix = _SUFFIXES.get(response_format, response_format.value)
+        return Result(answer.data, MEDIA_TYPES[response_format], file_name=f"transcript.{suffix}")
+
+    async def _start(self) -> _DocumentProcess:
+        return await _DocumentProcess.start()

@@ -1,0 +1,77 @@
+"""The process that writes documents."""
+
+import asyncio
+import io
+
+import docx
+import pytest
+
+from asr_server.core.errors import DocumentUnavailable, InvalidValue, UnsupportedValue
+from asr_server.core.transcript import Segment, Transcript
+from asr_server.features.documents.client import MAX_CHARS, Documents
+from asr_server.features.documents.document import Document, DocumentPart
+from asr_server.recordings.requests import ResponseFormat
+
+# Letters of scripts that are new in Unicode, for which hardly any machine has a font.
+UNDRAWN = "\U0001aff0\U00012f90\U0001cf50"
+
+
+def _run(use):
+    async def run():
+        documents = Documents(0.0)
+        try:
+            return await use(documents)
+        finally:
+            await documents.close()
+
+    return asyncio.run(run())
+
+
+def test_a_transcript_becomes_a_file_with_a_name():
+    """In paragraphs, each format with its type."""
+    spoken = Segment(0, 1_000, "Yes.", "English", (), 0.0, 0.0), Segment(4_000, 5_000, "No.", "English", (), 0.0, 0.0)
+    transcript = Transcript("Yes. No.", "English", 5_000, spoken)
+
+    async def use(documents):
+        return [await documents.answer(transcript, one) for one in (ResponseFormat.MARKDOWN, ResponseFormat.DOCX)]
+
+    plain, file = _run(use)
+    assert (plain.content, plain.file_name) == (b"**0:00** Yes.\n\n**0:04** No.\n", "transcript.md")
+    assert [one.text for one in docx.Document(io.BytesIO(file.content)).paragraphs] == ["0:00  Yes.", "0:04  No."]
+    assert (file.file_name, file.media_type.rpartition(".")[2]) == ("transcript.docx", "document")
+
+
+def test_a_text_without_a_font_is_refused_and_the_process_goes_on():
+    async def use(documents):
+        with pytest.raises(UnsupportedValue, match="needs a font") as refused:
+            await documents.written(Document([DocumentPart(0, "", UNDRAWN)]), ResponseFormat.PDF)
+        assert refused.value.param == "response_format"
+        pid = documents.pid
+        pdf = await documents.written(Document([DocumentPart(0, "", "Yes.")]), ResponseFormat.PDF)
+        assert pdf.content.startswith(b"%PDF")
+        assert documents.pid == pid
+
+    _run(use)
+
+
+def test_a_text_that_is_too_long_is_refused_before_a_process_is_started():
+    async def use(documents):
+        with pytest.raises(InvalidValue, match="1_000_000 characters"):
+            await documents.written(Document([DocumentPart(0, "", "a" * MAX_CHARS)]), ResponseFormat.PDF)
+        assert documents.pid is None
+
+    _run(use)
+
+
+def test_a_process_that_is_killed_is_told_of_and_started_again():
+    async def use(documents):
+        long = Document([DocumentPart(0, "", "one two three " * 20)] * 300)
+        writing = asyncio.create_task(documents.written(long, ResponseFormat.PDF))
+        await documents._running()  # it has started, and is writing or about to
+        await asyncio.sleep(0)
+        await documents.close_idle()
+        with pytest.raises(DocumentUnavailable):
+            await writing
+        assert (await documents.written(Document([]), ResponseFormat.MARKDOWN)).content == b""
+
+    _run(use)

@@ -1,0 +1,46 @@
+"""Documents that the command line makes of an answer."""
+
+import io
+
+import docx
+import pytest
+
+from asr_server.cli import formats
+from asr_server.cli.failure import Exit, Failure
+from asr_server.cli.formats import Format
+from asr_server.cli.main import main
+from asr_server.core.transcript import Segment, Transcript
+from asr_server.recordings.render import render
+from asr_server.recordings.requests import OutputOptions, ResponseFormat
+from asr_server.subtitle.cues import CueConfig
+
+
+def _converted(text, *wanted):
+    """The contents that the command writes for an answer about one segment of Ann's."""
+    segment = Segment(65_000, 66_000, text, "English", (), 0.0, 0.0, speaker="Ann")
+    output = formats.answer_options(wanted, OutputOptions(), speakers=True)
+    assert output.response_format is ResponseFormat.VERBOSE_JSON
+    answer = render(Transcript(text, "English", 66_000, (segment,)), output, CueConfig()).content.decode()
+    return formats.convert(answer, output, wanted)
+
+
+def test_documents_are_made_alone_and_among_other_formats():
+    """Markdown is a text, the others are bytes."""
+    assert _converted("Yes.", Format.MARKDOWN) == {Format.MARKDOWN: "**1:05 Ann** Yes.\n"}
+    found = _converted("Yes.", Format.TEXT, Format.DOCX, Format.PDF)
+    assert found[Format.TEXT] == "Ann: Yes.\n"
+    assert [one.text for one in docx.Document(io.BytesIO(found[Format.DOCX])).paragraphs] == ["1:05  Ann: Yes."]
+    assert found[Format.PDF].startswith(b"%PDF")
+
+
+def test_a_font_that_is_missing_is_a_failure_with_a_reason(font_folder):
+    with pytest.raises(Failure, match=r"needs a font with .*THAI"):
+        _converted("สวัสดี", Format.PDF)
+
+
+def test_a_format_that_is_no_text_needs_a_file(capsys, tmp_path):
+    """It is said before the recording is sent anywhere."""
+    recording = tmp_path / "a.wav"
+    recording.write_bytes(b"RIFF")
+    assert main(["transcribe", str(recording), "--format", "docx"]) == Exit.USAGE
+    assert "docx is no text: say --beside, or --output FILE." in capsys.readouterr().err

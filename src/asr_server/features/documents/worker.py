@@ -1,0 +1,43 @@
+"""The process that writes documents, one at a time.
+
+Run as `python -m asr_server.features.documents.worker` with pipes as standard input and output. It opens the fonts of
+the machine, so that it is not confined like the processes that read a caller's files: a text has no format that a
+library could stumble over.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from typing import Any
+
+from asr_server.core.errors import UnsupportedValue
+from asr_server.features.documents.document import Document, DocumentPart
+from asr_server.features.documents.writers import WRITERS
+from asr_server.processes import messages, worker
+
+_MEMORY_BYTES = 2 * 2**30
+_REQUEST_CPU_S = 600.0
+
+
+def main() -> None:
+    """Answer requests until the server closes the pipe."""
+    worker.prepare()
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
+    worker.serve(sys.stdin.buffer, sys.stdout.buffer, answer, _REQUEST_CPU_S)
+    os._exit(0)
+
+
+def answer(content: dict[str, Any], data: bytes, kept: dict[int, None]) -> bytes:
+    """Answer a request with the file, or with the reason why this text cannot be written in this format."""
+    fields = content["document"]
+    parts = [DocumentPart(**part) for part in fields.pop("parts")]
+    try:
+        return messages.packed({}, WRITERS[content["format"]](Document(parts, **fields)))
+    except UnsupportedValue as error:
+        return messages.packed({"refused": error.message})
+
+
+if __name__ == "__main__":
+    main()

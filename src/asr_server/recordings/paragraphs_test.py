@@ -1,0 +1,159 @@
+"""Paragraphs of transcripts."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from asr_server.core.transcript import Segment, TimeSource, Word
+from asr_server.recordings.paragraphs import FULL_CHARS, MOST_CHARS, PAUSE_MS, paragraphs
+from asr_server.text import scripts, words
+
+# 60 characters.
+SENTENCE = "The kitchen faces the garden, so that there is light inside."
+
+
+def _segment(text, start_ms, *, speaker=None, timed=True, word_ms=200):
+    """A segment of words that follow each other."""
+    found = words.split(text)
+    listed = [
+        Word(word, start_ms + i * word_ms, start_ms + (i + 1) * word_ms, TimeSource.ALIGNED)
+        for i, word in enumerate(found)
+    ]
+    end_ms = start_ms + max(1, len(found)) * word_ms
+    timed_words = tuple(listed) if timed else ()
+    return Segment(start_ms, end_ms, text, "", (), 0.0, 0.0, words=timed_words, speaker=speaker)
+
+
+def _chain(*texts, pause_ms=500, **more):
+    """Segments with pauses between them."""
+    found, start_ms = [], 0
+    for text in texts:
+        found.append(_segment(text, start_ms, **more))
+        start_ms = found[-1].end_ms + pause_ms
+    return found
+
+
+def _texts(segments, language="en"):
+    return [one.text for one in paragraphs(segments, language)]
+
+
+def test_short_pauses_begin_no_paragraph():
+    """Spans that end within a sentence read as one."""
+    (found,) = paragraphs(_chain("And so my fellow Americans", "ask not", "what your country can do for you."), "en")
+    assert found.text == "And so my fellow Americans ask not what your country can do for you."
+    assert (found.first_segment, found.last_segment, found.first_word, found.last_word) == (0, 2, 0, 13)
+
+
+def test_a_long_pause_begins_a_paragraph_also_within_a_sentence():
+    assert _texts(_chain("And so", "ask not", pause_ms=PAUSE_MS)) == ["And so", "ask not"]
+    assert len(_texts(_chain("And so", "ask not", pause_ms=PAUSE_MS - 1))) == 1
+
+
+def test_a_long_pause_between_two_words_of_a_segment_divides_it():
+    """Its number is in both, and the words are counted on."""
+    early, late = _segment("one two", 0), _segment("three four.", 5_000)
+    whole = Segment(0, late.end_ms, "one two three four.", "", (), 0.0, 0.0, words=early.words + late.words)
+    first, second = paragraphs([whole], "en")
+    assert [first.text, second.text] == ["one two", "three four."]
+    assert [first.last_segment, second.first_segment] == [0, 0]
+    assert [first.last_word, second.first_word, second.last_word] == [1, 2, 3]
+
+
+def test_a_new_speaker_begins_a_paragraph():
+    segments = [_segment("Yes.", 0, speaker="A"), _segment("No.", 300, speaker="B"), _segment("Oh.", 600, speaker="B")]
+    assert [(one.speaker, one.text) for one in paragraphs(segments, "en")] == [("A", "Yes."), ("B", "No. Oh.")]
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_full_paragraph_ends_with_its_sentence(timed):
+    """Inside a segment too; without times of words, the time of that end is estimated."""
+    found = paragraphs(_chain(" ".join([SENTENCE] * 30), timed=timed), "en")
+    assert [one.text for one in found] == [" ".join([SENTENCE] * 10)] * 3
+    assert [one.start_ms // 100 for one in found] == pytest.approx([0, 220, 440], abs=2)
+
+
+def test_the_stop_of_an_abbreviation_ends_no_paragraph():
+    text = f"{SENTENCE} " * 10 + "It was Dr. Smith who said so. Then he left."
+    assert _texts(_chain(text.replace(SENTENCE, SENTENCE[:-1] + ",")))[0].endswith("said so.")
+
+
+@pytest.mark.parametrize(
+    ("sentence", "language", "times"),
+    [
+        ("今天天气很好，我们去公园散步。", "zh", 40),
+        ("今日は天気がとても良いです。", "ja", 43),
+        ("كان الطقس جميلا اليوم فخرجنا إلى الحديقة؟", "ar", 15),
+    ],
+)
+def test_sentences_of_other_scripts_end_paragraphs(sentence, language, times):
+    """Chinese and Japanese are joined without blanks."""
+    found = _texts(_chain(*[sentence] * 3 * times), language)
+    assert len(found) >= 2
+    assert all(text.endswith(sentence) for text in found)
+    assert all(len(text) < FULL_CHARS + len(sentence) + 1 for text in found)
+    assert (" " in found[0]) == (language == "ar")
+
+
+def test_a_text_without_end_marks_ends_at_its_longest_pause():
+    """As Thai has none."""
+    segments = _chain(*["วันนี้อากาศดีมากเราไปเดินเล่นกัน"] * 60, pause_ms=300)
+    first = paragraphs(segments, "th")[0]
+    assert FULL_CHARS <= len(first.text) < MOST_CHARS
+    later = [s for s in segments if s.start_ms > segments[24].start_ms]
+    moved = [*segments[:25], *(_segment(s.text, s.start_ms + 700) for s in later)]
+    assert paragraphs(moved, "th")[0].last_segment == 24
+
+
+def test_words_that_are_not_those_of_the_text_have_no_numbers():
+    """The text is that of the segment."""
+    other = _segment("hello there", 0)
+    (found,) = paragraphs([Segment(0, 400, "Hello, there!", "", (), 0.0, 0.0, words=other.words)], "en")
+    assert (found.text, found.first_word, found.last_word) == ("Hello, there!", None, None)
+
+
+def test_what_is_not_asked_for_is_not_listed():
+    (found,) = paragraphs([_segment("Yes.", 250)], "en")
+    assert found.listed() == {"start": 0.25, "end": 0.45, "text": "Yes.", "first_segment": 0, "last_segment": 0}
+    assert found.listed(segments=False, words=True) == {
+        "start": 0.25,
+        "end": 0.45,
+        "text": "Yes.",
+        "first_word": 0,
+        "last_word": 0,
+    }
+
+
+_WORDS = st.sampled_from(["one", "two.", "Dr.", "three?", "天气。", "好", "ไปเดินเล่น", "مرحبا؟", "(x)", "3.5", "«ja»"])
+_SEGMENTS = st.lists(
+    st.tuples(
+        st.lists(_WORDS, min_size=1, max_size=120).map(" ".join),
+        st.integers(0, 3_000),
+        st.sampled_from([None, "A", "B"]),
+        st.booleans(),
+    ),
+    max_size=12,
+)
+
+
+@given(_SEGMENTS)
+def test_paragraphs_hold_the_whole_text_in_order_and_within_its_times(drawn):
+    """Each has one speaker, no long pause, and a length within the bound."""
+    segments, start_ms = [], 0
+    for text, pause_ms, speaker, timed in drawn:
+        segments.append(_segment(text, start_ms + pause_ms, speaker=speaker, timed=timed))
+        start_ms = segments[-1].end_ms
+    found = paragraphs(segments, "en")
+    assert scripts.join(one.text for one in found) == scripts.join(one.text for one in segments)
+    for one in found:
+        own = segments[one.first_segment : one.last_segment + 1]
+        assert {segment.speaker for segment in own} == {one.speaker}
+        assert own[0].start_ms <= one.start_ms <= one.end_ms <= own[-1].end_ms
+        assert all(b.start_ms - a.end_ms < PAUSE_MS for a, b in pairwise(own))
+        assert len(one.text) < MOST_CHARS + max(map(len, (segment.text for segment in own)))
+    for one, other in pairwise(found):
+        assert other.first_segment in (one.last_segment, one.last_segment + 1)
+        assert other.start_ms >= one.end_ms
