@@ -98,18 +98,9 @@ class Run:
         jobs = 1 if stream else parsed.jobs or arguments.DEFAULT_JOBS
         # Text that streams to a terminal shows the progress by itself.
         bars = ProgressBars(wanted=not (parsed.quiet or (stream and sys.stdout.isatty())))
-        async with self._backend() as backend:
+        async with backend_of(parsed) as backend:
             with bars:
                 return await RecordingBatch(self, backend, sink, bars).run(found, jobs)
-
-    def _backend(self) -> AbstractAsyncContextManager[Backend]:
-        if self.parsed.local:
-            from asr_server.cli.backends import LocalBackend, local_settings
-
-            return LocalBackend(local_settings(self.parsed.model))
-        from asr_server.cli.backends import RemoteBackend
-
-        return RemoteBackend(arguments.server(self.parsed), arguments.key(self.parsed), as_job=self.parsed.job)
 
     def _report(self, skipped: Sequence[Skipped]) -> None:
         """Report skipped files, one line for each reason."""
@@ -120,6 +111,17 @@ class Run:
             more = len(names) - _MAX_SKIPPED_SHOWN
             listed = ", ".join(names[:_MAX_SKIPPED_SHOWN]) + (f" and {more} more" if more > 0 else "")
             complain(self.command, f"skipped ({reason}): {listed}")
+
+
+def backend_of(parsed: argparse.Namespace) -> AbstractAsyncContextManager[Backend]:
+    """Return what processes recordings: a worker with `--local`, or a server. Raises `UsageError`."""
+    if parsed.local:
+        from asr_server.cli.backends import LocalBackend, local_settings
+
+        return LocalBackend(local_settings(parsed.model))
+    from asr_server.cli.backends import RemoteBackend
+
+    return RemoteBackend(arguments.server(parsed), arguments.key(parsed), as_job=parsed.job)
 
 
 @dataclass(slots=True)
