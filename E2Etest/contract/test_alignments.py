@@ -136,11 +136,11 @@ def test_silence_has_no_words(server):
     assert _align(server, recordings.wav(PAUSE), "Good morning.", response_format="srt").text == ""
 
 
-def test_a_file_may_have_more_text_than_a_field(server, talk, sample):
+def test_a_file_may_have_more_text_than_a_field(server, sample):
     """A book, with a mark of its encoding, and the recording's words in the middle of it."""
     book = "Ça, c'est le reste du livre. " * 5_000
-    assert _align(server, talk, book * 2).json()["error"]["code"] == "malformed_body"
-    words = _align(server, talk, f"\ufeff{book}{sample[1]}\n{book}".encode()).json()["words"]
+    assert _align(server, sample[0], book * 2).json()["error"]["code"] == "malformed_body"
+    words = _align(server, sample[0], f"\ufeff{book}{sample[1]}\n{book}".encode()).json()["words"]
     assert " ".join(word["word"] for word in words if word["score"] > 0.9) == sample[1]
     assert len(words) > 50_000
 

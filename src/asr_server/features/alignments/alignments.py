@@ -18,8 +18,9 @@ import numpy as np
 from asr_server.audio.decode import Progress
 from asr_server.core.audio import samples_to_ms
 from asr_server.core.transcript import TimeSource, Transcript
-from asr_server.features.alignments.matching import HeardWord, SpanText, divided, match
+from asr_server.features.alignments.matching import HeardWord, Match, SpanText, divided, match
 from asr_server.features.alignments.requests import AlignedWord, AlignmentRequest, WordTime
+from asr_server.features.alignments.unheard import joined, runs, said
 from asr_server.recordings.pipeline import BULK_OVER_S, RecordingPipeline, RecordingStep, RunOptions
 from asr_server.recordings.requests import WordTimes
 from asr_server.recordings.span import time_words
@@ -71,8 +72,8 @@ class Alignments:
     ) -> AlignedText:
         """Return the text with the times of its words, which do not fall. Raises as `RecordingPipeline.transcribe`.
         Cancelling cancels all work."""
-        lines = [(line.strip(), divided(line)) for line in request.text.splitlines()]
-        lines = [(line, words) for line, words in lines if words]
+        # In threads: a book takes a second, and live sessions share the event loop.
+        lines = await asyncio.to_thread(_divided_lines, request.text)
         engine = self._engines.get(request.model, self._engines[""])
         step = _AlignmentStep([word for _, words in lines for word in words], engine, self._decoder, source, options)
         transcript = await pipeline.transcribe(source, request, replace(options, steps=[step.prepare]))
@@ -91,6 +92,8 @@ class _AlignmentStep(RecordingStep):
         self.aligned: list[AlignedWord] = []
         self._given, self._engine, self._decoder, self._source, self._options = given, engine, decoder, source, options
         self._spans: list[SpeechSpan] = []  # without their audio
+        self._times: dict[int, WordTime] = {}  # by the numbers of the given words
+        self._room = asyncio.Semaphore(_AT_ONCE)
 
     async def prepare(self, request: RecordingRequest, options: RunOptions) -> BeginStep:
         """Return how the step begins."""
@@ -106,35 +109,43 @@ class _AlignmentStep(RecordingStep):
 
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         """Align the given words with the segments, which stay as they are."""
-        spoken = _by_span(segments, self._spans)
-        heard = [
-            HeardWord(word, number)
-            for number, own in spoken.items()
-            for word in divided(scripts.join(segment.text for segment in own))
-        ]
-        # In a thread: two hours take seconds.
-        found = await asyncio.to_thread(match, self._given, heard)
-        times: dict[int, WordTime] = {}
-        room = asyncio.Semaphore(_AT_ONCE)
-
-        async def place(text: SpanText, span: SpeechSpan) -> None:
-            try:
-                times.update(await self._times(text, span, spoken[text.span][0].language))
-            finally:
-                room.release()
-
+        self._spoken = _by_span(segments, self._spans)
+        found = await asyncio.to_thread(_matched, self._given, self._spoken)
+        self._unheard = runs(len(self._given), found.texts)
+        task: asyncio.Task[None] | None = None
         tasks = []
         async with aclosing(self._cut(found.texts)) as spans:
             async for text, span in spans:
-                await room.acquire()
+                await self._room.acquire()
                 # The group of the recording ends the others where one fails.
-                tasks.append(self._group.create_task(place(text, span)))
+                task = self._group.create_task(self._place(text, span, task))
+                tasks.append(task)
         await asyncio.gather(*tasks)
         self.aligned = [
-            AlignedWord(word, score, times.get(number))
+            AlignedWord(word, score, self._times.get(number))
             for number, (word, score) in enumerate(zip(self._given, found.scores, strict=True))
         ]
         return segments
+
+    async def _place(self, text: SpanText, span: SpeechSpan, before: asyncio.Task[None] | None) -> None:
+        """Find the times of the given words of a span. `before`: does the same for the span before it."""
+        try:
+            if before is not None and text.span in self._unheard:
+                await before  # words between two spans may be placed in that
+            for number, time in await self._said(text, span):
+                self._times[number] = time
+        finally:
+            self._room.release()
+
+    async def _said(self, text: SpanText, span: SpeechSpan) -> list[tuple[int, WordTime]]:
+        """Return the times of the given words of a span, and of those next to them that were not heard but said."""
+        language = self._spoken[text.span][0].language
+        speech = [(samples_to_ms(a), samples_to_ms(b)) for a, b in span.speech_regions or ((span.start, span.end),)]
+        left = [run for run in self._unheard.get(text.span, ()) if run.start not in self._times]
+        times = await self._timed(joined(text, self._given, left), span, language)
+        kept = said(left, {n: (time.start_ms, time.end_ms) for n, time in times}, self._given, speech, language)
+        # Words that were not said have taken time from their neighbours.
+        return times if kept == left else await self._timed(joined(text, self._given, kept), span, language)
 
     async def _cut(self, texts: Sequence[SpanText]) -> AsyncGenerator[tuple[SpanText, SpeechSpan], None]:
         """Yield the texts in order, each with its span, while the recording is decoded again."""
@@ -152,12 +163,25 @@ class _AlignmentStep(RecordingStep):
                 needed = min(max(0, waiting[0][1].start - kept_from), len(kept))
                 kept, kept_from = kept[needed:], kept_from + needed
 
-    async def _times(self, text: SpanText, span: SpeechSpan, language: str) -> dict[int, WordTime]:
+    async def _timed(self, text: SpanText, span: SpeechSpan, language: str) -> list[tuple[int, WordTime]]:
+        """Return the number and the time of each given word of a text that is aligned with the span."""
         is_bulk = samples_to_ms(self._spans[-1].end) > 1000 * BULK_OVER_S
         priority = Priority.BULK if is_bulk else self._options.priority
         written = scripts.join(word for word, _ in text.words)
         timed = await time_words(self._engine, span, written, language, WordTimes.ALIGNED, priority=priority)
-        return dict(_given_times(text, timed))
+        return list(_given_times(text, timed))
+
+
+def _divided_lines(text: str) -> list[tuple[str, list[str]]]:
+    """Return the lines that have words, and these."""
+    lines = ((line.strip(), divided(line)) for line in text.splitlines())
+    return [(line, words) for line, words in lines if words]
+
+
+def _matched(given: Sequence[str], spoken: Mapping[int, Sequence[Segment]]) -> Match:
+    """Match the given words with the segments of each span."""
+    texts = {number: scripts.join(segment.text for segment in own) for number, own in spoken.items()}
+    return match(given, [HeardWord(word, number) for number, text in texts.items() for word in divided(text)])
 
 
 def _by_span(segments: Sequence[Segment], spans: Sequence[SpeechSpan]) -> dict[int, list[Segment]]:
@@ -179,7 +203,8 @@ def _scaled(audio: Samples) -> Samples:
 
 
 def _given_times(text: SpanText, timed: Sequence[Word]) -> Iterator[tuple[int, WordTime]]:
-    """Yield the number and the time of each given word of a span, whose text may have been divided in another way."""
+    """Yield the number and the time of each given word of a text, which may have been divided in another way to be
+    timed."""
     found = [
         (time, word.source) for word in timed for _, time in timed_letters((word.text, word.start_ms, word.end_ms))
     ]

@@ -4,13 +4,12 @@ Both are compared letter by letter, without case, accents, spaces and punctuatio
 "every body" was heard for "everybody", or where a script without spaces is divided. Runs of letters that occur once in
 each of them are anchors. Between two anchors the letters are aligned at least cost (Gotoh, "An improved algorithm for
 matching biological sequences", J. Mol. Biol. 162, 1982): another letter costs 3, a missing or extra letter 1, and a
-gap of those 1 more at an end that is between words, and 2 more at one inside a word, so that a passage that was not
-read is one gap.
+gap of those 2 more at an end that is between words, and 3 more at one inside a word, so that a passage that was not
+read is one gap, and not scattered over others that it resembles here and there.
 
 Words of which at least half was heard are where it was heard. Words between two of those take the place of what was
 heard between them, if that has about as many letters: a recogniser mishears names, and whole passages of bad sound.
-Where it has much less or more, the words were not said, unless they are so few that a recogniser may have left them
-out: then they go to the word before them.
+Where it has much less or more, they have no place.
 """
 
 from __future__ import annotations
@@ -33,9 +32,8 @@ _ANCHOR = 16
 _MOST_PAIRS = 25_000_000
 _HEARD = 0.5  # the least score of a word that counts as heard
 _ABOUT = 2  # one passage has about as many letters as another if it has at most so many times as many
-_LEFT_OUT = 3  # so many words in a row a recogniser may leave out
 
-_OTHER, _MORE, _BETWEEN, _INSIDE = 3, 1, 1, 2  # the costs
+_OTHER, _MORE, _BETWEEN, _INSIDE = 3, 1, 2, 3  # the costs
 _FREE, _DELETED, _INSERTED = 0, 1, 2  # states of the way through the table
 _DELETES_ON, _INSERTS_ON = 4, 8  # the gap had begun before
 _NEVER = 1 << 29
@@ -66,7 +64,7 @@ class Match:
     # For each given word 1 - e / max(n, m), at least 0: of its n letters and the m letters that were heard in its
     # place, e differ, are missing or are too many. 0 where none was heard.
     scores: tuple[float, ...]
-    # Ordered by span. Words that are in none of them were not said.
+    # Ordered by span. Words that are in none of them have no place.
     texts: tuple[SpanText, ...]
 
 
@@ -120,12 +118,12 @@ def _places(
 ) -> tuple[list[int | None], list[int]]:
     """Return for each given word the number of the heard word in whose place it is, rising, None for none; and the
     heard words in whose place none is."""
-    count, heard_count = len(ours.starts) - 1, len(theirs.starts) - 1
+    count = len(ours.starts) - 1
     at: list[int | None] = [None] * count
     others: list[int] = []
     before, last = -1, -1  # the last word that was heard so far, and the last heard word that has letters of it
     for number in [*np.flatnonzero(scores >= _HEARD).tolist(), count]:
-        first, end = heard_count, heard_count
+        first = end = len(theirs.starts) - 1
         if number < count:
             own = pairs[ours.starts[number] : ours.starts[number + 1]]
             own = theirs.words[own[own >= 0]]
@@ -136,8 +134,6 @@ def _places(
             at[before + 1 : number] = places
         else:
             others += between
-            if len(run) <= _LEFT_OUT and heard_count and (before >= 0 or number < count):
-                at[before + 1 : number] = [last if before >= 0 else first] * len(run)
         before, last = number, max(last, end)
     return at, others
 
