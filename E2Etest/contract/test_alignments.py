@@ -1,11 +1,14 @@
 """`POST /v1/audio/alignments`: the words of a text with times, on the fake engine."""
 
+import io
+import json
 import re
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
+from asr_server.client.files import AlignmentFormat, AlignmentRequest, AsyncFileClient, FileClient
 from asr_server.engine.fake_script import FakeScript
 from E2Etest import recordings
 
@@ -176,3 +179,22 @@ def test_times_are_estimated_where_no_aligner_helps(start, sample):
         answer = _align(server, sample[0], sample[1])
         assert {word["source"] for word in answer.json()["words"]} == {"estimated"}
         assert answer.headers["x-subtitle-timing"] == "estimated"
+
+
+async def test_the_clients_have_the_words(server, sample):
+    """Blocking and not, a text that no field takes, in the language that is asked for."""
+    text = "\n".join([sample[1], "and this is not said. " * 13_000])
+    asked = AlignmentRequest(text=text, language="German", answer=AlignmentFormat.SRT)
+    with FileClient(server.base) as client:
+        words = client.align(io.BytesIO(sample[0]), asked)
+        assert client.process(io.BytesIO(sample[0]), asked).content.startswith(b"1\n00:00:00")
+        content = client.process(io.BytesIO(sample[0]), AlignmentRequest(text="hello", language="German")).content
+    assert json.loads(content)["language_code"] == "de"
+    assert [word.text for word in words] == text.split()
+    listed = _align(server, sample[0], text.encode()).json()["words"]
+    assert [(word.score, word.time is None) for word in words] == [(w["score"], w["start"] is None) for w in listed]
+    assert [(word.time.start_ms, word.time.end_ms, word.time.source.value) for word in words[:10]] == [
+        (round(1000 * word["start"]), round(1000 * word["end"]), word["source"]) for word in listed[:10]
+    ]
+    async with AsyncFileClient(server.base) as client:
+        assert await client.align(io.BytesIO(sample[0]), asked) == words

@@ -90,7 +90,8 @@ def _align(parsed: argparse.Namespace, source: RecordingSource, request: Alignme
     # A file that cannot be written is known before the recording is processed.
     if target is None:
         result = asyncio.run(_answer(parsed, source, request))
-        sys.stdout.buffer.write(result.content.encode())
+        end = "" if result.content.endswith("\n") else "\n"
+        sys.stdout.buffer.write(f"{result.content}{end}".encode())
         sys.stdout.buffer.flush()
     else:
         with recording_files.new_file(target, replace=parsed.force) as file:

@@ -105,9 +105,7 @@ class RemoteBackend:
         else:
             yield _backend_result(request, await self._files.process(recording, request))
 
-    async def _follow_job(
-        self, recording: BinaryIO, request: Request | AlignmentRequest
-    ) -> AsyncGenerator[Event, None]:
+    async def _follow_job(self, recording: BinaryIO, request: Request) -> AsyncGenerator[Event, None]:
         job = await self._jobs.submit(recording, request)
         yield JobAccepted(job.id)
         duration_s = None

@@ -96,8 +96,10 @@ def match(given: Sequence[str], heard: Sequence[HeardWord]) -> Match:
 
 
 def _scores(ours: _Letters, theirs: _Letters, pairs: Ints) -> NDArray[np.float64]:
-    edits = np.bincount(ours.words, (pairs < 0) | (ours.codes != _taken(theirs.codes, pairs)), len(ours.starts) - 1)
+    """Return the score of each given word, as `Match` has it."""
     sizes = np.diff(ours.starts)
+    found = theirs.codes[np.maximum(pairs, 0)] if len(theirs.codes) else pairs
+    edits = np.bincount(ours.words, (pairs < 0) | (ours.codes != found), len(sizes))
     places = np.bincount(ours.words, pairs >= 0, len(sizes))
     owners = np.full(len(theirs.text), -1, np.int32)
     owners[pairs[pairs >= 0]] = ours.words[pairs >= 0]
@@ -176,13 +178,10 @@ class _Letters:
     def edges(self, first: int, last: int) -> Ints:
         """Return what a gap costs more that begins or ends before each of the letters [first, last], the last end
         included."""
-        between = np.full(last - first + 1, _INSIDE, np.int32)
-        between[self.starts[(self.starts >= first) & (self.starts <= last)] - first] = _BETWEEN
-        return between
-
-
-def _taken(codes: Ints, pairs: Ints) -> Ints:
-    return codes[np.maximum(pairs, 0)] if len(codes) else np.full(len(pairs), -1, np.int32)
+        found = np.full(last - first + 1, _INSIDE, np.int32)
+        low, high = np.searchsorted(self.starts, (first, last + 1))
+        found[self.starts[low:high] - first] = _BETWEEN
+        return found
 
 
 def _pairs(ours: _Letters, theirs: _Letters) -> Ints:
