@@ -51,13 +51,14 @@ def test_what_fails_leaves_no_file(cli_server, talks, text):
         assert (done.returncode, done.stdout, done.stderr.split(":")[1]) == (1, "", f" {code}")
     assert not (talks / "a.json").exists()
     assert command("align", talks / "hello.wav", text, "--server", ":1").returncode == 3
+    assert command("align", "-", "-").returncode == 2
 
 
 @pytest.mark.nightly
 def test_a_worker_does_the_same(talks, text):
     """Without a server, for Praat."""
     target = talks / "hello.TextGrid"
-    done = command("align", talks / "hello.wav", text, "-o", target, "--local", "--model", "demo")
+    done = command("align", talks / "hello.wav", text, "-o", target, "--quiet", "--local", "--model", "demo")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert [line.split('"')[1] for line in target.read_text().splitlines() if "text = " in line and '""' not in line][
         :2

@@ -18,9 +18,8 @@ import numpy as np
 from asr_server.audio.decode import Progress
 from asr_server.core.audio import samples_to_ms
 from asr_server.core.transcript import TimeSource, Transcript
-from asr_server.features.alignments.matching import HeardWord, Match, SpanText, divided, match
+from asr_server.features.alignments.matching import HeardWord, Match, SpanText, divided, joined, left_out, match, said
 from asr_server.features.alignments.requests import AlignedWord, AlignmentRequest, WordTime
-from asr_server.features.alignments.unheard import joined, runs, said
 from asr_server.recordings.pipeline import BULK_OVER_S, RecordingPipeline, RecordingStep, RunOptions
 from asr_server.recordings.requests import WordTimes
 from asr_server.recordings.span import time_words
@@ -111,7 +110,7 @@ class _AlignmentStep(RecordingStep):
         """Align the given words with the segments, which stay as they are."""
         self._spoken = _by_span(segments, self._spans)
         found = await asyncio.to_thread(_matched, self._given, self._spoken)
-        self._unheard = runs(len(self._given), found.texts)
+        self._unheard = left_out(len(self._given), found.texts)
         task: asyncio.Task[None] | None = None
         tasks = []
         async with aclosing(self._cut(found.texts)) as spans:

@@ -9,7 +9,8 @@ read is one gap, and not scattered over others that it resembles here and there.
 
 Words of which at least half was heard are where it was heard. Words between two of those take the place of what was
 heard between them, if that has about as many letters: a recogniser mishears names, and whole passages of bad sound.
-Where it has much less or more, they have no place.
+Where it has much less or more, they have no place. A few of those may have been said all the same, which their times
+tell once they are aligned.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from asr_server.subtitle.alignment import letters, longest_rising
 from asr_server.text import scripts, words
+from asr_server.text.syllables import syllables
 
 # About three words. Shorter runs occur by chance at other places of a long text, and longer ones less often in what was
 # heard with errors.
@@ -33,12 +35,18 @@ _MOST_PAIRS = 25_000_000
 _HEARD = 0.5  # the least score of a word that counts as heard
 _ABOUT = 2  # one passage has about as many letters as another if it has at most so many times as many
 
+# So many words in a row a recogniser may leave out. To a longer passage an aligner gives the sound of others.
+_FEW = 3
+# A second. The fastest of seven languages has 7.8 on average (see `text.syllables`).
+_MOST_SYLLABLES = 8
+
 _OTHER, _MORE, _BETWEEN, _INSIDE = 3, 1, 2, 3  # the costs
 _FREE, _DELETED, _INSERTED = 0, 1, 2  # states of the way through the table
 _DELETES_ON, _INSERTS_ON = 4, 8  # the gap had begun before
 _NEVER = 1 << 29
 
 Ints = NDArray[np.int32]
+Interval = tuple[int, int]  # start and end in milliseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +101,54 @@ def match(given: Sequence[str], heard: Sequence[HeardWord]) -> Match:
         texts.setdefault(heard[place].span, []).append((word, number))
     own = {span: tuple(words) for span, words in texts.items() if any(number is not None for _, number in words)}
     return Match(tuple(scores.tolist()), tuple(SpanText(span, words) for span, words in own.items()))
+
+
+def left_out(count: int, texts: Sequence[SpanText]) -> dict[int, list[range]]:
+    """Return the runs of a few given words that are in no span, for each span that has the word before or after them: a
+    recogniser may have left them out.
+
+    `count`: how many words are given.
+    """
+    spans = {number: text.span for text in texts for _, number in text.words if number is not None}
+    found: dict[int, list[range]] = {}
+    known = sorted(spans)
+    for before, after in zip([-1, *known], [*known, count], strict=True):
+        if 1 < after - before <= _FEW + 1:
+            for span in {spans[number] for number in (before, after) if number in spans}:
+                found.setdefault(span, []).append(range(before + 1, after))
+    return found
+
+
+def joined(text: SpanText, given: Sequence[str], added: Sequence[range]) -> SpanText:
+    """Return the text with runs of `given` that are next to words of it."""
+    places = {number: place for place, (_, number) in enumerate(text.words) if number is not None}
+    at = {places[run.start - 1] + 1 if run.start - 1 in places else places[run.stop]: run for run in added}
+    return SpanText(text.span, tuple(_joined(text.words, given, at)))
+
+
+def _joined(
+    words: Sequence[tuple[str, int | None]], given: Sequence[str], at: dict[int, range]
+) -> Iterator[tuple[str, int | None]]:
+    for place in range(len(words) + 1):
+        yield from ((given[number], number) for number in at.get(place, ()))
+        yield from words[place : place + 1]
+
+
+def said(
+    added: Sequence[range], times: dict[int, Interval], given: Sequence[str], speech: Sequence[Interval], language: str
+) -> list[range]:
+    """Return those runs of given words that have the time that it takes to say them: an aligner has no sound for
+    others.
+
+    `times`: those of given words by their numbers; `speech`: where the span has sound.
+    """
+    found = []
+    for run in (run for run in added if run.start in times and run.stop - 1 in times):
+        first, last = times[run.start][0], times[run.stop - 1][1]
+        own_ms = sum(max(0, min(end, last) - max(start, first)) for start, end in speech)
+        if _MOST_SYLLABLES * own_ms >= 1000 * sum(syllables(given[number], language) for number in run):
+            found.append(run)
+    return found
 
 
 def _scores(ours: _Letters, theirs: _Letters, pairs: Ints) -> NDArray[np.float64]:

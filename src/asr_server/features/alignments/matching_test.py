@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.features.alignments import matching
-from asr_server.features.alignments.matching import HeardWord, divided, match
+from asr_server.features.alignments.matching import HeardWord, SpanText, divided, joined, left_out, match, said
 from asr_server.subtitle.alignment import letters
 
 _WORDS = st.text("ab", min_size=1, max_size=4)
@@ -72,9 +72,12 @@ def _codes(text):
     return np.array([ord(letter.lower()) for letter in text], np.int32)
 
 
-@given(st.text("abAB", min_size=1, max_size=9), st.text("abAB", min_size=1, max_size=9))
-def test_no_alignment_costs_less(one, two):
-    """The table finds the least cost that there is, whichever text is longer."""
+@given(st.text("abAB", min_size=1, max_size=16), st.text("abAB", max_size=5), st.data())
+def test_no_alignment_costs_less(one, put_in, data):
+    """The table finds the least cost that there is, where something is missing, added or other, in either text."""
+    start, end = sorted(data.draw(st.tuples(*[st.integers(0, len(one))] * 2)))
+    two = one[:start] + put_in + one[end:] or "A"
+    one, two = data.draw(st.permutations((one, two)))
     edges = [np.array(_edges(text), np.int32) for text in (one, two)]
     pairs = matching._least_cost(_codes(one), _codes(two), *edges).tolist()
     assert _cost(one, two, pairs) == _least(one, two)
@@ -119,6 +122,7 @@ def test_a_passage_that_was_not_read_has_no_place_and_leaves_its_neighbours_alon
     text = "we came at the big old house at the blue door and knocked"
     assert _placed(text, "we came at the blue door", "and knocked") == {0: "we came at the blue door", 1: "and knocked"}
     assert _scores(text, "we came at the blue door and knocked")["big"] == 0
+    assert _scores("cat scat", "cat") == {"cat": 1, "scat": 0}
 
 
 def test_what_was_heard_and_not_given_stays_in_the_text_of_the_span():
@@ -168,3 +172,38 @@ def test_letters_are_those_of_the_words():
     """Of any script: what divides words must not change what is compared."""
     for text in ("Здравствуй, мир!", "สวัสดีครับ", "こんにちは、世界。", "안녕 하세요", "नमस्ते दुनिया"):
         assert [letter for word in divided(text) for letter in letters(word)] == letters(text)
+
+
+GIVEN = ["a", "one", "two", "b", "c", "three", "four", "five", "d"]
+FIRST, SECOND = (
+    SpanText(0, (("one", 1), ("two", 2))),
+    SpanText(2, (("so", None), ("three", 5), ("four", 6), ("five", 7))),
+)
+
+
+def test_runs_belong_to_the_spans_next_to_them():
+    """Those between two spans to both: either may have them. A passage of more than three words belongs to none."""
+    assert left_out(len(GIVEN), [FIRST, SECOND]) == {
+        0: [range(0, 1), range(3, 5)],
+        2: [range(3, 5), range(8, 9)],
+    }
+    assert left_out(len(GIVEN) + 3, [FIRST]) == {0: [range(0, 1)]}
+
+
+def test_words_join_the_text_after_the_word_before_them():
+    """Or before the first, where the text has none before them; what else was heard stays where it is."""
+    whole = joined(FIRST, GIVEN, [range(0, 1), range(3, 5)])
+    assert " ".join(word for word, _ in whole.words) == "a one two b c"
+    whole = joined(SECOND, GIVEN, [range(3, 5), range(8, 9)])
+    assert " ".join(word for word, _ in whole.words) == "so b c three four five d"
+    assert [number for _, number in whole.words] == [None, 3, 4, 5, 6, 7, 8]
+    assert joined(FIRST, GIVEN, []) == FIRST
+
+
+def test_words_have_been_said_if_they_have_time_to_be_said():
+    """Only sound counts: in a pause nothing is said."""
+    added = [range(0, 1), range(3, 5)]
+    times = {0: (0, 300), 3: (2_000, 2_040), 4: (2_040, 2_100)}
+    assert said(added, times, GIVEN, [(0, 3_000)], "English") == [range(0, 1)]
+    assert said(added, {**times, 4: (2_040, 2_400)}, GIVEN, [(0, 3_000)], "English") == added
+    assert said(added, {**times, 4: (2_040, 2_400)}, GIVEN, [(0, 300), (2_350, 3_000)], "English") == [range(0, 1)]

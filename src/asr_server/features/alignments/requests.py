@@ -34,7 +34,7 @@ class AlignmentRequest(RecordingRequest):
 
 @dataclass(frozen=True, slots=True)
 class WordTime:
-    """When a word was said, in milliseconds of the recording."""
+    """The time of a word, in milliseconds of the recording."""
 
     start_ms: int
     end_ms: int
