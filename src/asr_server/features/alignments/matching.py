@@ -8,9 +8,9 @@ gap of those 2 more at an end that is between words, and 3 more at one inside a 
 read is one gap, and not scattered over others that it resembles here and there.
 
 Words of which at least half was heard are where it was heard. Words between two of those take the place of what was
-heard between them, if that has about as many letters: a recogniser mishears names, and whole passages of bad sound.
-Where it has much less or more, they have no place. A few of those may have been said all the same, which their times
-tell once they are aligned.
+heard between them, if that has about as many syllables: a recogniser mishears names, and whole passages of bad sound,
+and writes numbers in digits. Where it has much less or more, they have no place. A few of those may have been said all
+the same, which their times tell once they are aligned.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _ANCHOR = 16
 # text, nothing counts as heard.
 _MOST_PAIRS = 25_000_000
 _HEARD = 0.5  # the least score of a word that counts as heard
-_ABOUT = 2  # one passage has about as many letters as another if it has at most so many times as many
+_ABOUT = 2  # one passage has about as many syllables as another if it has at most so many times as many
 
 # So many words in a row a recogniser may leave out. To a longer passage an aligner gives the sound of others.
 _FEW = 3
@@ -198,13 +198,12 @@ def _places(
 
 def _replaced(ours: _Letters, theirs: _Letters, run: range, between: range) -> list[int | None]:
     """Return the places of given words in heard ones, in proportion to their letters; none unless both have about as
-    many."""
-    if not (run and between):
+    many syllables. (Numbers in digits have few letters.)"""
+    spoken, known = (float(text.syllables[at.start : at.stop].sum()) for text, at in ((ours, run), (theirs, between)))
+    if not (run and between and spoken <= _ABOUT * known and known <= _ABOUT * spoken):
         return []
     first, start = int(ours.starts[run.start]), int(theirs.starts[between.start])
     size, room = int(ours.starts[run.stop]) - first, int(theirs.starts[between.stop]) - start
-    if not (size <= _ABOUT * room and room <= _ABOUT * size):
-        return []
     middles = (ours.starts[run.start : run.stop] + ours.starts[run.start + 1 : run.stop + 1]) / 2 - first
     found: list[int | None] = theirs.words[start + (middles * room / size).astype(np.int32)].tolist()
     return found
@@ -218,6 +217,7 @@ class _Letters:
     codes: Ints  # code points of `text`
     words: Ints  # for each letter the number of its word
     starts: Ints  # for each word the number of its first letter, and at the end the number of all letters
+    syllables: NDArray[np.float64]  # of each word, about
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> _Letters:
@@ -229,6 +229,7 @@ class _Letters:
             np.frombuffer(text.encode("utf-32-le"), np.int32),
             np.repeat(np.arange(len(own), dtype=np.int32), lengths),
             np.concatenate(([0], np.cumsum(lengths))).astype(np.int32),
+            np.array([syllables(text, "") for text in texts]),
         )
 
     def edges(self, first: int, last: int) -> Ints:

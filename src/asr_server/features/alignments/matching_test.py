@@ -154,7 +154,8 @@ def test_a_long_text_is_matched_between_anchors():
 
 
 def test_other_words_take_the_place_of_what_was_heard_there():
-    """If it has about as many letters: names, and another text from end to end, which is spread over the spans."""
+    """If it is about as long: names, numbers, and another text from end to end, which is spread over the spans."""
+    assert _placed("call eight six five two now", "call 8652 now") == {0: "call eight six five two now"}
     assert _placed("he met Nietzsche today", "he met peter today") == {0: "he met Nietzsche today"}
     assert _placed("zwei und drei sind fünf", "two plus three", "makes five") == {0: "zwei und drei", 1: "sind fünf"}
     assert _placed("he met Xi today", "he met somebody that nobody knows today") == {
