@@ -23,7 +23,7 @@ from asr_server.features.alignments.requests import AlignedWord, AlignmentReques
 from asr_server.recordings.pipeline import BULK_OVER_S, RecordingPipeline, RecordingStep, RunOptions
 from asr_server.recordings.requests import WordTimes
 from asr_server.recordings.span import time_words
-from asr_server.schedule.job import Priority
+from asr_server.schedule.job import DEFAULT, Priority
 from asr_server.subtitle.alignment import letters, timed_letters
 from asr_server.text import scripts
 
@@ -60,7 +60,7 @@ class AlignedText:
 
 
 class Alignments:
-    """Aligns the texts of recordings. `engines`: the clients of the models by their names, "" for the default."""
+    """Aligns the texts of recordings. `engines`: the clients of the models by their names, with the default's."""
 
     def __init__(self, decoder: Decoder, engines: Mapping[str, EngineClient]) -> None:
         self._decoder = decoder
@@ -73,7 +73,7 @@ class Alignments:
         Cancelling cancels all work."""
         # In threads: a book takes a second, and live sessions share the event loop.
         lines = await asyncio.to_thread(_divided_lines, request.text)
-        engine = self._engines.get(request.model, self._engines[""])
+        engine = self._engines.get(request.model, self._engines[DEFAULT])
         step = _AlignmentStep([word for _, words in lines for word in words], engine, self._decoder, source, options)
         transcript = await pipeline.transcribe(source, request, replace(options, steps=[step.prepare]))
         found = iter(step.aligned)
@@ -147,9 +147,11 @@ class _AlignmentStep(RecordingStep):
         return times if kept == left else await self._timed(joined(text, self._given, kept), span, language)
 
     async def _cut(self, texts: Sequence[SpanText]) -> AsyncGenerator[tuple[SpanText, SpeechSpan], None]:
-        """Yield the texts in order, each with its span, while the recording is decoded again."""
+        """Yield the texts in order, each with its span, while the recording is decoded again as far as it is needed."""
         waiting = deque((text, self._spans[text.span]) for text in texts)
         kept, kept_from = np.zeros(0, np.float32), 0
+        if not waiting:
+            return
         stream = self._signal.stream(self._decoder, self._source, Progress(), self._options.caller)
         async with aclosing(stream) as blocks:
             async for block in blocks:
