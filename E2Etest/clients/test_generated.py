@@ -23,6 +23,7 @@ TYPES = {
     "retrieve_model": "ModelBody",
     "create_transcription": "VerboseTranscriptionBody",
     "json": "TranscriptionBody",
+    "create_alignment": "AlignmentBody",
     "create_translation": "VerboseTranslationBody",
     "detect_language": "DetectedLanguageBody",
     "translate_texts": "TextTranslationBody",
@@ -94,6 +95,7 @@ def test_the_content_is_there(record, sample):
     assert answers["json"]["text"] == answers["transcribe"].strip() == sample[1]
     assert sample[1] in answers["stream_transcription"]
     assert " --> " in answers["create_subtitles"]
+    assert [one["word"] for one in answers["create_alignment"]["words"]] == ["Turn", "on", "the", "lights."]
     assert answers["create_translation"]["segments"][0]["text"] == answers["create_translation"]["text"] != sample[1]
     assert answers["translate_texts"]["translations"] != []
     assert answers["retrieve_job"]["status"] == "succeeded"

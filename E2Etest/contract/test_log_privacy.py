@@ -45,6 +45,8 @@ def _translated(server, audio):
     for path, fields in (("subtitles", {"hotwords": "canary"}), ("translations", translation)):
         answer = server.client.post(f"/v1/audio/{path}", files={"file": ("canary.wav", audio)}, data=fields)
         assert answer.status_code == 200, answer.text
+    aligned = {"files": {"file": ("canary.wav", audio), "text": ("canary.txt", b"canary")}, "data": {"language": "en"}}
+    assert server.client.post("/v1/audio/alignments", **aligned).status_code == 200
     return answer.json()["text"]
 
 

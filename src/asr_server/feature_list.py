@@ -14,6 +14,7 @@ from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.feature import Feature, Plan
 from asr_server.engine.qwen_asr.model_cache import Bundled
 from asr_server.features import (
+    alignments,
     asr_webservice,
     deepgram,
     documents,
@@ -47,6 +48,7 @@ FEATURES: tuple[Feature, ...] = (
     live_opus.FEATURE,
     speech_output.FEATURE,
     realtime.FEATURE,
+    alignments.FEATURE,
     asr_webservice.FEATURE,
     deepgram.FEATURE,
     documents.FEATURE,

@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import BinaryIO, Protocol
 
+from asr_server.features.alignments.requests import AlignmentRequest
 from asr_server.recordings.requests import Request
 
 
@@ -52,7 +53,7 @@ Event = JobAccepted | RecordingDuration | RecordingProgress | AnswerText | Backe
 class Backend(Protocol):
     """`process` may run for many recordings at once."""
 
-    def process(self, recording: BinaryIO, request: Request) -> AsyncGenerator[Event, None]:
+    def process(self, recording: BinaryIO, request: Request | AlignmentRequest) -> AsyncGenerator[Event, None]:
         """Return the events of one recording, which is a file on disk. Raises `Failure`, `NoServer` and
         `UsageError`."""
 

@@ -25,6 +25,7 @@ from asr_server.cli.failure import Failure, NoServer, UsageError, no_server
 from asr_server.client import files
 from asr_server.client.jobs import AsyncJobClient, JobStatus
 from asr_server.core.errors import ModelUnavailable, TranslationUnavailable
+from asr_server.features.alignments.requests import AlignmentRequest
 from asr_server.processes.unix_sockets import unnamed_socket
 from asr_server.recordings.requests import Request, ResponseFormat, Result, TranscriptionRequest, WordTimes
 
@@ -62,7 +63,7 @@ class RemoteBackend:
         await self._files.close()
         await self._jobs.close()
 
-    async def process(self, recording: BinaryIO, request: Request) -> AsyncGenerator[Event, None]:
+    async def process(self, recording: BinaryIO, request: Request | AlignmentRequest) -> AsyncGenerator[Event, None]:
         """Yield the events of one recording. Waits and tries again while the server is full."""
         left_s = MAX_WAIT_S
         while True:
@@ -84,8 +85,10 @@ class RemoteBackend:
         with suppress(files.FileError):
             await self._jobs.delete(job)
 
-    async def _process_once(self, recording: BinaryIO, request: Request) -> AsyncGenerator[Event, None]:
-        if self._as_job:
+    async def _process_once(
+        self, recording: BinaryIO, request: Request | AlignmentRequest
+    ) -> AsyncGenerator[Event, None]:
+        if self._as_job and not isinstance(request, AlignmentRequest):
             async with aclosing(self._follow_job(recording, request)) as events:
                 async for event in events:
                     yield event
@@ -135,7 +138,7 @@ async def watch_job(jobs: AsyncJobClient, identity: str) -> AsyncGenerator[JobSt
             await asyncio.sleep(_RETRY_S)
 
 
-def notes(request: Request, result: Result) -> tuple[str, ...]:
+def notes(request: Request | AlignmentRequest, result: Result) -> tuple[str, ...]:
     """Return what the user should know about the quality of subtitles and translations."""
     found = []
     if request.word_times is WordTimes.ALIGNED and result.time_source in _TIME_NOTES:
@@ -145,7 +148,7 @@ def notes(request: Request, result: Result) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _backend_result(request: Request, result: Result) -> BackendResult:
+def _backend_result(request: Request | AlignmentRequest, result: Result) -> BackendResult:
     return BackendResult(result.content.decode(), notes(request, result), result.duration_s)
 
 
@@ -240,7 +243,7 @@ class LocalBackend:
     ) -> bool | None:
         return await self._stack.__aexit__(kind, error, trace)
 
-    async def process(self, recording: BinaryIO, request: Request) -> AsyncGenerator[Event, None]:
+    async def process(self, recording: BinaryIO, request: Request | AlignmentRequest) -> AsyncGenerator[Event, None]:
         """Yield the events of one recording."""
         try:
             async with aclosing(self._remote.process(recording, request)) as events:

@@ -94,7 +94,7 @@ class Run:
         self, found: Sequence[RecordingSource], sink: Sink, backend: AbstractAsyncContextManager[Backend] | None = None
     ) -> Exit:
         """Process all recordings, with the backend that the arguments name, or with another."""
-        return asyncio.run(self._process(found, sink, backend or self._backend()))
+        return asyncio.run(self._process(found, sink, backend or backend_of(self.parsed)))
 
     async def _process(
         self, found: Sequence[RecordingSource], sink: Sink, chosen: AbstractAsyncContextManager[Backend]
@@ -108,15 +108,6 @@ class Run:
             with bars:
                 return await RecordingBatch(self, backend, sink, bars).run(found, jobs)
 
-    def _backend(self) -> AbstractAsyncContextManager[Backend]:
-        if self.parsed.local:
-            from asr_server.cli.backends import LocalBackend, local_settings
-
-            return LocalBackend(local_settings(self.parsed.model))
-        from asr_server.cli.backends import RemoteBackend
-
-        return RemoteBackend(arguments.server(self.parsed), arguments.key(self.parsed), as_job=self.parsed.job)
-
     def report(self, skipped: Sequence[Skipped]) -> None:
         """Report skipped files, one line for each reason."""
         by_reason: defaultdict[str, list[str]] = defaultdict(list)
@@ -126,6 +117,17 @@ class Run:
             more = len(names) - _MAX_SKIPPED_SHOWN
             listed = ", ".join(names[:_MAX_SKIPPED_SHOWN]) + (f" and {more} more" if more > 0 else "")
             complain(self.command, f"skipped ({reason}): {listed}")
+
+
+def backend_of(parsed: argparse.Namespace) -> AbstractAsyncContextManager[Backend]:
+    """Return what processes recordings: a worker with `--local`, or a server. Raises `UsageError`."""
+    if parsed.local:
+        from asr_server.cli.backends import LocalBackend, local_settings
+
+        return LocalBackend(local_settings(parsed.model))
+    from asr_server.cli.backends import RemoteBackend
+
+    return RemoteBackend(arguments.server(parsed), arguments.key(parsed), as_job=parsed.job)
 
 
 @dataclass(slots=True)

@@ -23,6 +23,7 @@ COMMANDS = {
     "transcribe": "turn recordings into text",
     "subtitles": "make subtitle files of recordings, also translated, and check subtitle files",
     "translate": "turn recordings into text in another language",
+    "align": "find when each word of a text is said in a recording",
     "speak": "turn a text into speech",
     "job": "show a job, fetch its result, remove it",
     "speakers": "list, add and delete the voices by which a server recognises people",

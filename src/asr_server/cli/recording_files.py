@@ -385,6 +385,25 @@ def whole_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
         part.unlink(missing_ok=True)
 
 
+@contextmanager
+def new_file(target: Path, *, replace: bool) -> Iterator[BinaryIO]:
+    """Open a file as `whole_file` does, and make its directory. Raises `Failure`."""
+    if target.is_dir():
+        raise Failure("cannot_write", f"{shown(str(target))} is not a file.")
+    exists = Failure("output_exists", f"{shown(str(target))} exists; --force replaces it.")
+    if target.exists() and not replace:
+        raise exists
+    try:
+        if not target.parent.is_dir():
+            target.parent.mkdir(parents=True)
+        with whole_file(target.resolve(), replace=replace) as file:
+            yield file
+    except OSError as error:
+        if isinstance(error, FileExistsError) and target.exists():  # since a moment ago
+            raise exists from None
+        raise _unwritable(target, error) from None
+
+
 def _move_to_new(part: Path, target: Path) -> None:
     """A link, unlike a rename, fails where the target exists, even if it was created a moment ago."""
     try:

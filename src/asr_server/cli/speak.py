@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from asr_server.cli import arguments, recording_files
 from asr_server.cli.failure import Exit, Failure, UsageError, complain, no_server, shown
+from asr_server.cli.given_text import STANDARD, given_text
 from asr_server.cli.progress import ProgressBars
 from asr_server.core.audio import SPEECH_RATE, WAV_HEADER_BYTES, wav_header
 from asr_server.features.speech_output.encoding.formats import MAX_SPEED, MIN_SPEED, STREAMED_FORMATS, SpeechFormat
@@ -34,12 +34,8 @@ EXAMPLES = (
     'asr-server speak "No server is needed." --local -o speech.flac',
 )
 _CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments or settings; 3 no server; 130 interrupted"
-STANDARD = "-"
 # Endings of files that mean a format, in addition to the names of the formats.
 _ENDINGS = {**{f".{one}": one for one in STREAMED_FORMATS}, ".ogg": SpeechFormat.OPUS, ".raw": SpeechFormat.PCM}
-_TEXT_ENDINGS = (".txt", ".md")
-# More than any server speaks in one request.
-_MAX_TEXT_BYTES = 8 * 2**20
 
 Write = Callable[[bytes], int]
 
@@ -106,7 +102,7 @@ def _run(parsed: argparse.Namespace) -> int:
 def _speak(parsed: argparse.Namespace) -> None:
     target = _target(parsed.output)
     wanted = _format(parsed.format, target)
-    text, fields = _text(parsed.text), _fields(parsed, wanted)
+    text, fields = given_text(parsed.text), _fields(parsed, wanted)
     # On a terminal a bar would write into what a player shows.
     bars = ProgressBars(wanted=target is not None and not parsed.quiet)
     with _opened(target, wanted, replace=parsed.force) as write, bars, bars.bar("speaking"):
@@ -194,57 +190,18 @@ def _format(given: str | None, target: Path | None) -> SpeechFormat:
     return found
 
 
-def _text(given: str | None) -> str:
-    """Return the text to be spoken. Raises `UsageError` and `Failure`."""
-    if given == STANDARD or given is None:
-        if sys.stdin is None or sys.stdin.isatty():
-            raise UsageError("there is no text. Say asr-server speak TEXT, name a file, or pipe a text in.")
-        return _read(sys.stdin.buffer, "(standard input)")
-    if os.path.isfile(given):
-        try:
-            with open(given, "rb") as file:
-                return _read(file, shown(given))
-        except OSError as error:
-            raise Failure("cannot_read", f"{shown(given)}: {error.strerror}.") from None
-    if given.endswith(_TEXT_ENDINGS) and not any(map(str.isspace, given)):
-        raise Failure("no_such_file", f"{shown(given)}: There is no such file.")
-    return given
-
-
-def _read(file: BinaryIO, name: str) -> str:
-    content = file.read(_MAX_TEXT_BYTES + 1)
-    if len(content) > _MAX_TEXT_BYTES:
-        raise Failure("cannot_read", f"{name}: It has more than {_MAX_TEXT_BYTES // 2**20} MiB.")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise Failure("cannot_read", f"{name}: It is not text in UTF-8.") from None
-
-
 @contextmanager
 def _opened(target: Path | None, wanted: SpeechFormat, *, replace: bool) -> Iterator[Write]:
     """Standard output, or a file that is there when all of it is. Raises `Failure`."""
     if target is None:
         yield _write_out
         return
-    if target.is_dir():
-        raise Failure("cannot_write", f"{shown(str(target))} is not a file.")
-    exists = Failure("output_exists", f"{shown(str(target))} exists; --force replaces it.")
-    if target.exists() and not replace:
-        raise exists
-    try:
-        if not target.parent.is_dir():
-            target.parent.mkdir(parents=True)
-        with recording_files.whole_file(target.resolve(), replace=replace) as file:
-            yield file.write
-            if wanted is SpeechFormat.WAV:  # the header of a stream does not state its length
-                size = file.tell() - WAV_HEADER_BYTES
-                file.seek(0)
-                file.write(wav_header(size, SPEECH_RATE))
-    except OSError as error:
-        if isinstance(error, FileExistsError) and target.exists():  # since a moment ago
-            raise exists from None
-        raise Failure("cannot_write", f"{shown(str(target))}: {error.strerror}.") from None
+    with recording_files.new_file(target, replace=replace) as file:
+        yield file.write
+        if wanted is SpeechFormat.WAV:  # the header of a stream does not state its length
+            size = file.tell() - WAV_HEADER_BYTES
+            file.seek(0)
+            file.write(wav_header(size, SPEECH_RATE))
 
 
 def _write_out(data: bytes) -> int:

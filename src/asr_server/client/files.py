@@ -5,12 +5,15 @@ with FileClient("http://127.0.0.1:8100") as client:
     print(client.process("talk.mp3", SubtitleRequest(language="German")).content.decode())
     for delta in client.deltas("talk.mp3"):
         print(delta, end="", flush=True)
+    for word in client.align("talk.mp3", AlignmentRequest(text="Good morning.")):
+        print(word.text, word.score, word.time)
 
 `AsyncFileClient` has the same methods for `await` and `async for`; cancelling one cancels the request on the server.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -21,6 +24,9 @@ import httpx
 from asr_server.client import connection
 from asr_server.client.connection import EventStream, FileError, Recording, ServerUnreachable, T
 from asr_server.client.forms import ROUTES, Form, form
+from asr_server.core.audio import s_to_ms
+from asr_server.core.transcript import TimeSource
+from asr_server.features.alignments.requests import AlignedWord, AlignmentFormat, AlignmentRequest, WordTime
 from asr_server.recordings.requests import (
     ChannelMode,
     KnownSpeaker,
@@ -35,6 +41,9 @@ from asr_server.recordings.requests import (
 )
 
 __all__ = [
+    "AlignedWord",
+    "AlignmentFormat",
+    "AlignmentRequest",
     "AsyncFileClient",
     "ChannelMode",
     "Duration",
@@ -50,6 +59,7 @@ __all__ = [
     "SubtitleRequest",
     "TranscriptionRequest",
     "TranslationRequest",
+    "WordTime",
 ]
 PLAIN_TEXT = TranscriptionRequest(output=OutputOptions(ResponseFormat.TEXT))
 _SPANS_ROUTE = "/v1/audio/transcriptions/stream"
@@ -85,8 +95,12 @@ class FileClient(connection.Connection):
         """Return the text of the answer, in the format of the request: plain text by default."""
         return self.process(recording, request).content.decode()
 
-    def process(self, recording: Recording, request: Request) -> Result:
-        """Return the answer to any request: a transcript, subtitles or a translation."""
+    def align(self, recording: Recording, request: AlignmentRequest) -> list[AlignedWord]:
+        """Return the words of the text, in order, with their times. The format of the request has no effect."""
+        return _words(self.process(recording, replace(request, answer=AlignmentFormat.JSON)))
+
+    def process(self, recording: Recording, request: Request | AlignmentRequest) -> Result:
+        """Return the answer to any request: a transcript, subtitles, a translation or an alignment."""
         with self._post(ROUTES[request.task], recording, form(request)) as answer:
             return connection.result(answer.read(), answer.headers)
 
@@ -115,7 +129,7 @@ class FileClient(connection.Connection):
         with (
             connection.map_errors(),
             connection.upload(recording) as file,
-            self._http.stream("POST", route, data=fields, files={"file": file}) as answer,
+            self._http.stream("POST", route, data=fields, files=_parts(file, fields)) as answer,
         ):
             if not answer.is_success:
                 answer.read()
@@ -130,8 +144,12 @@ class AsyncFileClient(connection.AsyncConnection):
         """Return the text of the answer, in the format of the request: plain text by default."""
         return (await self.process(recording, request)).content.decode()
 
-    async def process(self, recording: Recording, request: Request) -> Result:
-        """Return the answer to any request: a transcript, subtitles or a translation."""
+    async def align(self, recording: Recording, request: AlignmentRequest) -> list[AlignedWord]:
+        """Return the words of the text, in order, with their times. The format of the request has no effect."""
+        return _words(await self.process(recording, replace(request, answer=AlignmentFormat.JSON)))
+
+    async def process(self, recording: Recording, request: Request | AlignmentRequest) -> Result:
+        """Return the answer to any request: a transcript, subtitles, a translation or an alignment."""
         async with self._post(ROUTES[request.task], recording, form(request)) as answer:
             return connection.result(await answer.aread(), answer.headers)
 
@@ -160,11 +178,31 @@ class AsyncFileClient(connection.AsyncConnection):
     @asynccontextmanager
     async def _post(self, route: str, recording: Recording, fields: Form) -> AsyncIterator[httpx.Response]:
         with connection.map_errors(), connection.upload(recording) as file:
-            async with self._http.stream("POST", route, data=fields, files={"file": file}) as answer:
+            async with self._http.stream("POST", route, data=fields, files=_parts(file, fields)) as answer:
                 if not answer.is_success:
                     await answer.aread()
                     raise connection.error_of(answer)
                 yield answer
+
+
+def _parts(file: tuple[str, Any], fields: Form) -> dict[str, tuple[str, Any]]:
+    """Return the parts that are files: the recording and, taken out of the fields, a text, which may be longer than
+    they."""
+    text = fields.pop("text", None)
+    return {"file": file} if text is None else {"file": file, "text": ("text", str(text).encode())}
+
+
+def _words(result: Result) -> list[AlignedWord]:
+    return [
+        AlignedWord(
+            word["word"],
+            word["score"],
+            None
+            if word["source"] is None
+            else WordTime(s_to_ms(word["start"]), s_to_ms(word["end"]), TimeSource(word["source"])),
+        )
+        for word in json.loads(result.content)["words"]
+    ]
 
 
 def _delta(event: dict[str, Any]) -> str | None:

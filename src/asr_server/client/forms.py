@@ -6,6 +6,7 @@ import base64
 import json
 from dataclasses import asdict
 
+from asr_server.features.alignments.requests import AlignmentRequest
 from asr_server.recordings.requests import (
     ChannelMode,
     Request,
@@ -24,18 +25,27 @@ ROUTES = {
     "transcription": "/v1/audio/transcriptions",
     "subtitles": "/v1/audio/subtitles",
     "translation": "/v1/audio/translations",
+    "alignment": "/v1/audio/alignments",
 }
 # The field `mode`. NONE is no choice of the caller's: it is what answers without times of words need.
 MODES = {"accurate": WordTimes.ALIGNED, "fast": WordTimes.ESTIMATED}
 
 
-def form(request: Request) -> Form:
+def form(request: Request | AlignmentRequest) -> Form:
     """Return the fields, without the file. No field is empty: to some servers an empty field is a value.
 
     Raises `ValueError` for what no form can state: verbose_json without segments, words and cues, word times that are
     neither aligned nor estimated, and options of speakers where none are wanted.
     """
-    fields: Form = {
+    if isinstance(request, AlignmentRequest):
+        fields: Form = {
+            "model": request.model,
+            "language": request.language or "",
+            "response_format": request.answer,
+            "text": request.text,
+        }
+        return {name: value for name, value in fields.items() if value}
+    fields = {
         "model": request.model,
         "mode": _mode(request.word_times),
         "temperature": repr(request.temperature),

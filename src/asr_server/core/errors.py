@@ -226,7 +226,7 @@ class SpeakerNotFound(InvalidInput):
 
 
 class TextTooLong(InvalidInput):
-    """The text to speak is longer than `MAX_SPEECH_CHARS`; longer ones are jobs."""
+    """The text is longer than the route takes; a text to speak over `MAX_SPEECH_CHARS` can be a job."""
 
     code = "string_above_max_length"
 

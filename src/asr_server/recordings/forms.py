@@ -382,7 +382,7 @@ def translation_request(form: FormData) -> TranslationRequest:
     )
 
 
-def request_schema(model: type[RecordingForm]) -> dict[str, Any]:
+def request_schema(model: type[BaseModel]) -> dict[str, Any]:
     """Return the schema of the form, as `/docs` shows it: a file and the fields."""
     schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
     definitions = schema.pop("$defs", {})

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 # "Okay" and "ja" are words of many languages. A longer segment tells which one it is in.
 _OUTLIER_MS = 3000
 # Longer recordings are bulk work: they give way to short ones, whose callers wait in front of a screen.
-_BULK_OVER_S = 60.0
+BULK_OVER_S = 60.0
 # A text of a minute is rendered in less than a millisecond, unless it has cues.
 _SHORT_CHARS = 800
 
@@ -112,6 +112,7 @@ class RunOptions:
     paragraphs: bool = False  # whether `Finished` has them
     caller: str = ""  # who shares the decoders with others, "" where callers are not distinguished
     owner: str = ""  # whose stored voices are recognised
+    steps: Sequence[PrepareStep] = ()  # of this recording alone, after those of all recordings
 
 
 class RecordingStep:
@@ -196,7 +197,7 @@ class RecordingPipeline:
         engine = resources.others.get(request.model, resources.engine)
         is_bulk, limit_s = options.priority is Priority.BULK, options.timeout_s or resources.timeout_s
         with engine.lease(), resources.admission.hold(time_limit_s=limit_s, bulk=is_bulk) as ticket:
-            prepared = [await prepare(request, options) for prepare in resources.steps]
+            prepared = [await prepare(request, options) for prepare in (*resources.steps, *options.steps)]
             begins = [begin for begin in prepared if begin is not None]
             try:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
@@ -288,19 +289,19 @@ class _Producer:
         async with aclosing(signal.stream(decoder, source, progress, self._caller)) as blocks:
             async for block in blocks:
                 length_s = signal.work * max(progress.claimed_s, progress.decoded_s)
-                admission.measure(self._ticket, length_s, bulk=length_s > _BULK_OVER_S)
+                admission.measure(self._ticket, length_s, bulk=length_s > BULK_OVER_S)
                 for step in self.steps:
                     await step.push(block)
                 # A short file has one block: it is cut in one call on another thread.
                 for span in await asyncio.to_thread(segmenter.push, block, is_last=progress.is_complete):
                     await self._begin(span, length_s)
         if not progress.is_complete:
-            admission.measure(self._ticket, self.work_s, bulk=self.work_s > _BULK_OVER_S)
+            admission.measure(self._ticket, self.work_s, bulk=self.work_s > BULK_OVER_S)
             for span in await asyncio.to_thread(segmenter.push, block[..., :0], is_last=True):
                 await self._begin(span, self.work_s)
 
     async def _begin(self, span: SpeechSpan, length_s: float) -> None:
-        is_bulk = self._priority is Priority.INTERACTIVE and length_s > _BULK_OVER_S
+        is_bulk = self._priority is Priority.INTERACTIVE and length_s > BULK_OVER_S
         for step in self.steps:
             step.hear(span)
         task = SpanTask(self._context, span, Priority.BULK if is_bulk else self._priority)

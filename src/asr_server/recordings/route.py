@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -265,7 +265,11 @@ async def create_subtitles(request: Request, services: ServicesDep) -> Response:
 async def respond(request: Request, services: Services, wanted: AnyRequest, file: UploadFile) -> Response:
     """Process the request while the client is connected. Raises `Cancelled` when it leaves before the answer."""
     options = RunOptions(caller=request.state.caller.share, owner=request.state.caller.owner)
-    work = services.processor.process(file.file, wanted, options)
+    return await answered(request, services.processor.process(file.file, wanted, options))
+
+
+async def answered(request: Request, work: Coroutine[Any, Any, tuple[Result, Transcript]]) -> Response:
+    """Return the response with a result and what its transcript tells. Raises as `respond`."""
     result, transcript = await while_connected(request.receive, work)
     request.state.log.update(log_fields(transcript))
     if result.untranslated is not None:

@@ -148,25 +148,26 @@ class _Block:
 
 def _measured(written: Sequence[str], aligned: Sequence[Piece]) -> list[Time | None]:
     """Return for each word the time of the pieces that have its characters, unchecked; None for too few of them."""
-    ours = [(char, i) for i, word in enumerate(written) for char in _characters(word)]
-    theirs = [timed for piece in aligned for timed in _timed(piece)]
+    ours = [(char, i) for i, word in enumerate(written) for char in letters(word)]
+    theirs = [timed for piece in aligned for timed in timed_letters(piece)]
     found: list[list[Time]] = [[] for _ in written]
     for i, j in _matches([char for char, _ in ours], [char for char, _ in theirs]):
         found[ours[i][1]].append(theirs[j][1])
     return [
-        (times[0][0], times[-1][1]) if times and len(times) >= _KNOWN_SHARE * len(_characters(word)) else None
+        (times[0][0], times[-1][1]) if times and len(times) >= _KNOWN_SHARE * len(letters(word)) else None
         for word, times in zip(written, found, strict=True)
     ]
 
 
-def _characters(text: str) -> list[str]:
+def letters(text: str) -> list[str]:
     """Return the letters and digits of a text, without case, accents and width."""
     return [char for char in unicodedata.normalize("NFKD", text.casefold()) if char.isalnum()]
 
 
-def _timed(piece: Piece) -> Iterator[tuple[str, Time]]:
+def timed_letters(piece: Piece) -> Iterator[tuple[str, Time]]:
+    """Yield the letters and digits of a piece, each with its share of the time."""
     text, start, end = piece
-    chars = _characters(text)
+    chars = letters(text)
     for i, char in enumerate(chars):
         yield char, (start + (end - start) * i // len(chars), start + (end - start) * (i + 1) // len(chars))
 
@@ -189,7 +190,7 @@ def _in_order(times: Sequence[Time | None]) -> list[Time | None]:
 
     Times outside the subsequence, and times that become empty, are None.
     """
-    kept = _longest_rising([(i, time[0]) for i, time in enumerate(times) if time])
+    kept = longest_rising([(i, time[0]) for i, time in enumerate(times) if time])
     result: list[Time | None] = [None] * len(times)
     limit: int | None = None
     for i in reversed(kept):
@@ -200,7 +201,7 @@ def _in_order(times: Sequence[Time | None]) -> list[Time | None]:
     return result
 
 
-def _longest_rising(starts: Sequence[tuple[int, int]]) -> list[int]:
+def longest_rising(starts: Sequence[tuple[int, int]]) -> list[int]:
     """Return the keys of the longest subsequence of (key, start) whose starts do not fall."""
     tails: list[int] = []  # the least start at which a subsequence of each length can end,
     ends: list[int] = []  # and its position

@@ -48,6 +48,7 @@ await call("create_transcription", made.createTranscription({ client, body: verb
 await call("json", made.createTranscription({ client, body: { file } }));
 await read("stream_transcription", made.streamTranscription({ client, body: { file } }));
 await call("create_subtitles", made.createSubtitles({ client, body: { file } }));
+await call("create_alignment", made.createAlignment({ client, body: { file, text } }));
 const german = { file, language: "de", response_format: "verbose_json" as const };
 await call("create_translation", made.createTranslation({ client, body: german }));
 await call("transcribe", made.transcribe({ client, body: { audio_file: file } }));

@@ -59,6 +59,7 @@ await call("create_transcription", audio.createTranscriptionRaw(verbose));
 await call("json", audio.createTranscriptionRaw({ file }));
 await call("stream_transcription", audio.streamTranscriptionRaw({ file }));
 await call("create_subtitles", audio.createSubtitlesRaw({ file }));
+await call("create_alignment", audio.createAlignmentRaw({ file, text }));
 await call("create_translation", audio.createTranslationRaw({ file, language: "de", responseFormat: "verbose_json" }));
 await call("transcribe", audio.transcribeRaw({ audioFile: file }));
 await call("detect_language", audio.detectLanguageRaw({ audioFile: file }));

@@ -1,0 +1,65 @@
+"""`asr-server align`, with a server and without one."""
+
+import json
+
+import pytest
+
+from E2Etest.cli.commands import command
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def text(talks, words):
+    """The words of hello.wav in two lines."""
+    first, second = words.split(" and ")
+    path = talks / "hello.txt"
+    path.write_text(f"{first.capitalize()}\nand {second}.\n", encoding="utf-8")
+    return path
+
+
+def test_a_text_in_a_file_is_aligned_into_a_file(cli_server, talks, text):
+    """The name of the file says the format, here subtitles with a cue for each line."""
+    arguments = [talks / "hello.wav", text, "-o", talks / "new" / "hello.srt", "--quiet"]
+    done = command("align", *arguments, "--server", cli_server.base)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    numbers = (talks / "new" / "hello.srt").read_text().splitlines()[::4]
+    assert numbers == ["1", "2"]
+    again = command("align", *arguments, "--server", cli_server.base)
+    assert (again.returncode, again.stderr.split(":")[1]) == (1, " output_exists")
+
+
+def test_a_recording_or_a_text_may_be_piped_in(cli_server, talks, text, words):
+    """Without a file the answer goes to standard output: json, or what is asked for."""
+    server = ("--server", cli_server.base)
+    body = json.loads(command("align", "-", words, *server, stdin=(talks / "hello.wav").read_bytes()).stdout)
+    assert [word["word"] for word in body["words"]] == words.split()
+    table = command("align", talks / "hello.wav", "-", "-f", "tsv", *server, stdin=text.read_bytes()).stdout
+    assert [row.split("\t")[3] for row in table.splitlines()[1:]] == text.read_text().split()
+
+
+def test_what_fails_leaves_no_file(cli_server, talks, text):
+    """Each with its code: a recording that is none, files that are not there, a text without words."""
+    server = ("-o", talks / "a.json", "--server", cli_server.base)
+    for recording, given, code in (
+        (talks / "broken.wav", text, "invalid_audio"),
+        (talks / "gone.wav", text, "no_such_file"),
+        (talks / "hello.wav", "gone.txt", "no_such_file"),
+        (talks / "hello.wav", "...", "invalid_value"),
+    ):
+        done = command("align", recording, given, *server)
+        assert (done.returncode, done.stdout, done.stderr.split(":")[1]) == (1, "", f" {code}")
+    assert not (talks / "a.json").exists()
+    assert command("align", talks / "hello.wav", text, "--server", ":1").returncode == 3
+    assert command("align", "-", "-").returncode == 2
+
+
+@pytest.mark.nightly
+def test_a_worker_does_the_same(talks, text):
+    """Without a server, for Praat."""
+    target = talks / "hello.TextGrid"
+    done = command("align", talks / "hello.wav", text, "-o", target, "--quiet", "--local", "--model", "demo")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert [line.split('"')[1] for line in target.read_text().splitlines() if "text = " in line and '""' not in line][
+        :2
+    ] == ["Hello", "turn"]

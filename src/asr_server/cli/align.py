@@ -1,0 +1,112 @@
+"""`asr-server align`: when each word of a text is said in a recording, by a server or by a worker of this command."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from contextlib import aclosing
+from pathlib import Path
+
+from asr_server.cli import arguments, recording_files
+from asr_server.cli.backend import BackendResult
+from asr_server.cli.batch import STANDARD_OUTPUT, backend_of
+from asr_server.cli.failure import Exit, Failure, UsageError, complain, shown
+from asr_server.cli.given_text import STANDARD, given_text
+from asr_server.cli.progress import ProgressBars
+from asr_server.cli.recording_files import RecordingSource
+from asr_server.features.alignments.requests import AlignmentFormat, AlignmentRequest
+from asr_server.recordings.requests import DEFAULT_MODEL
+
+EXAMPLES = (
+    "asr-server align chapter.mp3 chapter.txt -o chapter.json",
+    "asr-server align song.mp3 lyrics.txt -o song.srt",
+    "asr-server align interview.wav interview.txt -o interview.TextGrid --local",
+    'asr-server align hello.wav "Good morning to all of you." -f tsv',
+)
+_CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments or settings; 3 no server; 130 interrupted"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    arguments.explain(parser, EXAMPLES, _CODES)
+    parser.add_argument("recording", metavar="RECORDING", help="in any container, or - for standard input")
+    parser.add_argument(
+        "text", metavar="TEXT", help="the text, or the name of a file that holds it, or - for standard input"
+    )
+    arguments.add_language(parser)
+    output = parser.add_argument_group("output")
+    output.add_argument("-o", "--output", metavar="FILE", help="a file such as talk.srt (default: standard output)")
+    output.add_argument(
+        "-f",
+        "--format",
+        choices=[one.value for one in AlignmentFormat],
+        help="json: words and lines with scores; srt, vtt: subtitles; tsv: a line for each word; textgrid: for Praat "
+        "(default: by the name of --output, or json)",
+    )
+    output.add_argument("--force", action="store_true", help="replace the file if it exists")
+    output.add_argument("--quiet", action="store_true", help="report failures only")
+    where = parser.add_argument_group("server")
+    who = where.add_mutually_exclusive_group()
+    arguments.add_server(who)
+    who.add_argument("--local", action="store_true", help="no server: start a worker with the environment's settings")
+    where.add_argument("--model", default="", help="a model of the server; with --local: MODEL_ID")
+    arguments.add_key(where)
+    parser.set_defaults(run=_run, job=False)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    if parsed.recording == parsed.text == STANDARD:
+        raise UsageError("the recording and the text cannot both be standard input.")
+    target = None if parsed.output in (None, STANDARD_OUTPUT) else Path(parsed.output)
+    try:
+        request = AlignmentRequest(
+            text=given_text(parsed.text),
+            language=parsed.language,
+            # With --local the model is one of the settings, and the worker has no other.
+            model=DEFAULT_MODEL if parsed.local or not parsed.model else parsed.model,
+            answer=_format(parsed.format, target),
+        )
+        (source,), _ = recording_files.find([parsed.recording], recursive=False, command="align")
+        _align(parsed, source, request, target)
+    except Failure as failure:
+        complain("align", f"{failure.code}: {failure.message}")
+        return Exit.FAILED
+    return Exit.DONE
+
+
+def _format(given: str | None, target: Path | None) -> AlignmentFormat:
+    if given is not None:
+        return AlignmentFormat(given)
+    if target is None:
+        return AlignmentFormat.JSON
+    ending = target.suffix.lower().removeprefix(".")
+    if ending not in set(AlignmentFormat):
+        raise UsageError(f"--output {shown(str(target))} ends like no format; say --format.")
+    return AlignmentFormat(ending)
+
+
+def _align(parsed: argparse.Namespace, source: RecordingSource, request: AlignmentRequest, target: Path | None) -> None:
+    # A file that cannot be written is known before the recording is processed.
+    if target is None:
+        result = asyncio.run(_answer(parsed, source, request))
+        end = "" if result.content.endswith("\n") else "\n"
+        sys.stdout.buffer.write(f"{result.content}{end}".encode())
+        sys.stdout.buffer.flush()
+    else:
+        with recording_files.new_file(target, replace=parsed.force) as file:
+            result = asyncio.run(_answer(parsed, source, request))
+            file.write(result.content.encode())
+    for note in () if parsed.quiet else result.notes:
+        complain("align", note)
+
+
+async def _answer(parsed: argparse.Namespace, source: RecordingSource, request: AlignmentRequest) -> BackendResult:
+    bars = ProgressBars(wanted=not parsed.quiet)
+    async with backend_of(parsed) as backend:
+        with source.open() as recording, bars, bars.bar(shown(source.below.name)):
+            async with aclosing(backend.process(recording, request)) as events:
+                async for event in events:
+                    if isinstance(event, BackendResult):
+                        return event
+    raise Failure("no_answer", "The alignment ended without a result.")

@@ -1,0 +1,154 @@
+"""`POST /v1/audio/alignments`: a recording and its text in, the words with times and scores out."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Literal
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.datastructures import FormData, UploadFile
+
+from asr_server.core.errors import InvalidValue, MissingParameter, TextTooLong
+from asr_server.core.transcript import Transcript
+from asr_server.engine.client import EngineClient
+from asr_server.engine_core import by_name
+from asr_server.features.alignments.alignments import Alignments
+from asr_server.features.alignments.files import render
+from asr_server.features.alignments.requests import MAX_CHARS, AlignmentFormat, AlignmentRequest
+from asr_server.net import body
+from asr_server.net.errors import content
+from asr_server.recordings import forms
+from asr_server.recordings.pipeline import RunOptions
+from asr_server.recordings.render import cue_config
+from asr_server.recordings.requests import DEFAULT_MODEL, Result
+from asr_server.recordings.route import Usage, answered
+from asr_server.server_feature import CoreParts, ServerFeature
+from asr_server.services import CallerDep, FeatureParts, Services, ServicesDep
+from asr_server.subtitle.alignment import letters
+from asr_server.text import languages
+
+
+class AlignmentForm(BaseModel):
+    """The fields of the form, besides the recording."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    text: str = Field(description="What is said, as a field or as a file in UTF-8. A line of it is a segment.")
+    model: str = Field("", description="A name from /v1/models; empty: the model that is loaded.")
+    language: str = Field("", description="Of the recording: ISO code, locale, English name, `auto` or empty (detect).")
+    response_format: AlignmentFormat = Field(AlignmentFormat.JSON, description="Format of the answer.")
+
+
+class AlignedWordBody(BaseModel):
+    """A word of the text, with its punctuation. Times are null if it was not heard."""
+
+    word: str
+    start: float | None = Field(description="Seconds.")
+    end: float | None = Field(description="Seconds.")
+    score: float = Field(description="How well the letters that were heard in its place agree with it, 0 to 1.")
+    source: Literal["aligned", "estimated"] | None = Field(
+        description="Measured, or spread over the speech it lies in."
+    )
+
+
+class AlignedSegmentBody(BaseModel):
+    """A line of the text. Times are null if nothing of it was heard."""
+
+    text: str
+    start: float | None = Field(description="Seconds.")
+    end: float | None = Field(description="Seconds.")
+    score: float = Field(description="Mean of its words.")
+
+
+class AlignmentBody(BaseModel):
+    """`response_format=json`."""
+
+    task: Literal["align"]
+    language: str = Field(description="What was heard: the English name in lower case, or `auto` for no speech.")
+    language_code: str
+    duration: float = Field(description="Seconds.")
+    score: float = Field(description="Mean of all words.")
+    segments: list[AlignedSegmentBody]
+    words: list[AlignedWordBody]
+    usage: Usage
+
+
+router = APIRouter(tags=["audio"])
+
+# UTF-8 has at most four bytes for a character, and a mark at its beginning.
+_MAX_BYTES = 4 * MAX_CHARS + 3
+
+
+@router.post(
+    "/v1/audio/alignments",
+    response_model=AlignmentBody,
+    responses={
+        200: {
+            "description": "The words in the format asked for.",
+            **content({"text/plain": "start\tend\tscore\ttext\n320\t610\t1\tturn\n"}),
+        },
+        **forms.ERRORS,
+    },
+    openapi_extra=forms.request_schema(AlignmentForm),
+)
+async def create_alignment(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
+    """Find when each word of a text is said in a recording, and how well it was heard."""
+    services.admission.check()
+    run = RunOptions(caller=caller.share, owner=caller.owner)
+    async with forms.read(request, services) as form:
+        text = await _text(form)
+        wanted, file = forms.parse(form, services, partial(_request, text))
+        return await answered(request, _align(services, file, wanted, run))
+
+
+async def _align(
+    services: Services, file: UploadFile, wanted: AlignmentRequest, run: RunOptions
+) -> tuple[Result, Transcript]:
+    aligned = await services.of(Alignments).align(services.pipeline, file.file, wanted, run)
+    config = cue_config(services.settings, wanted.output)
+    return await asyncio.to_thread(render, aligned, wanted.answer, config), aligned.transcript
+
+
+async def _text(form: FormData) -> str:
+    """Return the text, of a field or of a file in UTF-8. Raises the leaves of `InvalidInput`."""
+    file = body.upload(form, "text")
+    too_long = TextTooLong(f"The text has more than {MAX_CHARS} characters.", param="text")
+    if file is None:
+        text = body.scalars(form, frozenset({"text"})).get("text", "")
+    else:
+        if (file.size or 0) > _MAX_BYTES:
+            raise too_long
+        try:
+            text = (await file.read()).decode("utf-8-sig")
+        except UnicodeDecodeError:
+            raise InvalidValue("The file of the text is not UTF-8.", param="text") from None
+    if len(text) > MAX_CHARS:
+        raise too_long
+    if not text.strip():
+        raise MissingParameter("The field 'text' is required, and has what is said in the recording.", param="text")
+    if not any(map(letters, text.splitlines())):
+        raise InvalidValue("The text has no letters and no digits.", param="text")
+    return text
+
+
+def _request(text: str, form: FormData) -> AlignmentRequest:
+    """Return the request of a form without its text. Raises the leaves of `InvalidInput`."""
+    names = frozenset(AlignmentForm.model_fields) - {"text"}
+    fields = body.validated(AlignmentForm, {"text": text, **body.scalars(form, names)})
+    return AlignmentRequest(
+        text=text,
+        model=fields.model or DEFAULT_MODEL,
+        language=languages.normalize(fields.language),
+        answer=fields.response_format,
+    )
+
+
+def _build(core: CoreParts) -> FeatureParts:
+    engines = {name: EngineClient(core.thread, model.traits, name) for name, model in by_name(core.plan).items()}
+    return FeatureParts([Alignments(core.decoder, engines)])
+
+
+SERVER = ServerFeature(routers=[router], build=_build)
