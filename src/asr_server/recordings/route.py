@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import UploadFile
 
 from asr_server.core.errors import UnsupportedValue
-from asr_server.core.transcript import Segment
+from asr_server.core.transcript import Segment, Transcript
 from asr_server.net import event_stream
 from asr_server.net.body import while_connected
 from asr_server.net.errors import content
