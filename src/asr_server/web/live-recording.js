@@ -29,6 +29,7 @@ export class LiveRecording {
   #socket;
   #keeper = null;
   #translator;
+  #isTranslated = false;
   #early = []; // sound from before there was a keeper
   #behind = []; // sound that waits until kept sound has been sent again
   #sentAgain = Promise.resolve();
@@ -268,6 +269,10 @@ export class LiveRecording {
 
   /** Once the words of a line have their times, its rows are cut anew only where their speakers change. */
   #translate(key) {
+    if (this.#translator.target && !this.#isTranslated) {
+      this.#isTranslated = true;
+      this.#keeper.update({ translated: true }); // its rows are not joined before their translations have come
+    }
     for (const { n, text, translation } of this.#keeper.rows(key)) if (!translation) this.#translator.add(n, text);
   }
 

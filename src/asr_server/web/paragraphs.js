@@ -22,7 +22,7 @@ export async function keepParagraphs(store, transcript) {
   const groups = await grouped(transcript, rows);
   if (!groups) return;
   // Translations that are still missing are on their way to their rows.
-  const translated = rows.some((row) => row.translation);
+  const translated = transcript.translated || rows.some((row) => row.translation);
   const whole = groups.filter((group) => !translated || group.every((row) => row.translation));
   const several = whole.filter((group) => group.length > 1);
   for (let at = 0; at < several.length; at += WRITTEN) await write(store, id, several.slice(at, at + WRITTEN));

@@ -71,9 +71,11 @@ test("rows of a recording that may go on, and of one that is open, are not joine
 });
 
 test("rows whose translations are on their way are joined when these are there", async () => {
-  const rows = [row(1, "And so", { translation: "Und so" }), row(2, "ask not.")];
-  const { store, id, join, texts } = await kept(rows);
+  const rows = [row(1, "And so"), row(2, "ask not.")];
+  const { store, id, join, texts } = await kept(rows, { translated: true });
   answering([[0, 1]]);
+  await join(); // none has come yet
+  await store.putRows(id, [{ ...rows[0], translation: "Und so" }]);
   await join();
   assert.equal((await texts()).length, 2);
   await store.putRows(id, [{ ...rows[1], translation: "fragt nicht." }]);
