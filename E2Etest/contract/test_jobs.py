@@ -75,6 +75,28 @@ def test_what_is_wrong_is_said_at_once_or_in_the_job(server):
     assert (result.status_code, result.json()["error"]["code"]) == (409, "job_not_finished")
 
 
+def test_a_request_with_a_key_that_is_sent_again_makes_no_second_job(server, sample):
+    """A recording, or a text to speak."""
+    audio, key = recordings.wav(recordings.samples()), {"Idempotency-Key": "5c0f6d1a-recording"}
+
+    def send(data, **headers):
+        return server.client.post(
+            "/v1/jobs", files={"file": ("a.wav", data)}, data={"model": "whisper-1"}, headers=headers
+        )
+
+    answers = [send(audio, **key) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [202, 202]
+    assert answers[0].json()["id"] == answers[1].json()["id"] != send(audio).json()["id"]
+    reused = send(long_recording(1), **key)
+    assert (reused.status_code, reused.json()["error"]["code"]) == (422, "idempotency_key_reused")
+    assert send(audio, **{"Idempotency-Key": "k" * 256}).status_code == 400
+    text = {"model": "tts-1", "input": "One two three.", "voice": "alloy"}
+    spoken = [
+        server.client.post("/v1/audio/speech/jobs", json=text, headers={"Idempotency-Key": "t"}) for _ in range(2)
+    ]
+    assert spoken[0].json()["id"] == spoken[1].json()["id"]
+
+
 def test_a_job_can_be_stopped_and_removed(server):
     """What runs is freed, and the id is forgotten."""
     job = submit(server, long_recording(60))

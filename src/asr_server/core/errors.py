@@ -213,6 +213,12 @@ class JobNotFinished(InvalidInput):
     code = "job_not_finished"
 
 
+class IdempotencyKeyReused(InvalidInput):
+    """A job with this `Idempotency-Key` has another recording or other options."""
+
+    code = "idempotency_key_reused"
+
+
 class InvalidReference(InvalidInput):
     """A recording of a voice is too short or long, has less than 1 s of speech or, to be stored, several voices."""
 

@@ -6,6 +6,8 @@ versions are brought into the layout of this one.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 import secrets
 from collections.abc import Iterable
@@ -38,8 +40,14 @@ def new_id() -> str:
     return f"job_{secrets.token_urlsafe(18)}"
 
 
+def id_of(owner: str, key: str) -> str:
+    """Return the id of the owner's job with this `Idempotency-Key`: a store cannot have two of them."""
+    digest = hashlib.sha256(f"{owner}\0{key}".encode()).digest()
+    return f"job_{base64.urlsafe_b64encode(digest[:18]).decode()}"
+
+
 def is_id(name: str) -> bool:
-    """True if `new_id` may have made it."""
+    """True if it may be the id of a job."""
     return _ID.fullmatch(name) is not None
 
 
@@ -102,6 +110,7 @@ class JobRecord:
     characters: int = 0  # of a text
     done_characters: int = 0
     expected_bytes: int = 0  # that the result of a text will take on the disk, about
+    digest: str = ""  # of the request and the recording, where the caller gave an `Idempotency-Key`
 
     def queued_again(self) -> JobRecord:
         """Return the job as it was before it ran. For jobs that were running when an earlier server ended."""

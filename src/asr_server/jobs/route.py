@@ -65,6 +65,13 @@ class JobDeletedBody(BaseModel):
 
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+_MAX_KEY_CHARS = 255
+KEY_PARAMETER = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "description": "Sent again with the same recording and options, it answers with the job that was accepted before.",
+    "schema": {"type": "string", "maxLength": _MAX_KEY_CHARS},
+}
 _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
 
 
@@ -72,17 +79,26 @@ _MISSING: dict[int | str, dict[str, Any]] = {404: {"model": ErrorBody}}
     "",
     status_code=202,
     response_model=JobBody,
-    responses=forms.ERRORS,
-    openapi_extra=forms.request_schema(JobForm),
+    responses={**forms.ERRORS, 422: {"model": ErrorBody}},
+    openapi_extra=forms.request_schema(JobForm) | {"parameters": [KEY_PARAMETER]},
 )
 async def create_job(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Accept a recording that is processed when there is time. The form is that of `/v1/audio/transcriptions`, or, with
     `task` subtitles or translation, that of those routes."""
-    await services.jobs.check_room(caller.owner)
+    key = idempotency_key(request)
+    await services.jobs.check_room(caller.owner, key)
     async with forms.read(request, services) as form:
         wanted, file = _parse(form, services)
-        record = await services.jobs.add(wanted, file.file, caller.owner)
+        record = await services.jobs.add(wanted, file.file, caller.owner, key=key)
     return accepted(record)
+
+
+def idempotency_key(request: Request) -> str:
+    """Return the `Idempotency-Key` of a request that creates a job, "" for none. Raises `InvalidValue`."""
+    key = request.headers.get("Idempotency-Key", "")
+    if len(key) > _MAX_KEY_CHARS:
+        raise InvalidValue(f"An Idempotency-Key has at most {_MAX_KEY_CHARS} characters.", param="Idempotency-Key")
+    return key
 
 
 _RESULT: dict[str, Any] = {

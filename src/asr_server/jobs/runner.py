@@ -6,6 +6,7 @@ It runs those whose turn it is in a store, a few at a time, and answers for all 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -15,11 +16,13 @@ from io import SEEK_END
 from itertools import repeat
 from typing import BinaryIO, ClassVar, Protocol, TypeVar, get_args
 
+import pydantic_core
 from loguru import logger
 
 from asr_server.core.errors import (
     AsrError,
     EngineFailed,
+    IdempotencyKeyReused,
     JobNotFinished,
     JobNotFound,
     JobsUnavailable,
@@ -27,13 +30,14 @@ from asr_server.core.errors import (
     ShuttingDown,
     TranscriptionFailed,
 )
-from asr_server.jobs.record import JobRecord, JobRequest, RecordState, clips, new_id, with_clips
+from asr_server.jobs.record import JobRecord, JobRequest, RecordState, clips, id_of, new_id, with_clips
 from asr_server.jobs.store import AT_ONCE, ArrivingTexts, Claim, ClaimLost, Content, JobFiles, JobLimits, JobStore
 from asr_server.recordings.pipeline import Emit, Event, RequestProcessor, RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import Request, Result
 from asr_server.schedule.job import Priority
 
 _RETRY_S = 1.0
+_BLOCK_BYTES = 1024 * 1024
 
 T = TypeVar("T")
 
@@ -149,6 +153,15 @@ def new_job(
     return record, recording.seek(0, SEEK_END) + sum(map(len, clips(request))) + record.expected_bytes
 
 
+def _digest(request: JobRequest, recording: BinaryIO) -> str:
+    """Return what tells this request and recording from others."""
+    digest = hashlib.sha256(pydantic_core.to_json(request, bytes_mode="base64", inf_nan_mode="constants"))
+    recording.seek(0)
+    while block := recording.read(_BLOCK_BYTES):
+        digest.update(block)
+    return digest.hexdigest()
+
+
 async def when_there_is_room(work: Callable[[], Awaitable[T]]) -> T:
     """Return what `work` returns, when it is not refused as too much any more: a job has been accepted already, and
     waits for callers who wait for an answer."""
@@ -198,6 +211,7 @@ class JobRunner:
     def __init__(self, kinds: tuple[JobKind, ...], limits: JobLimits, store: JobStore) -> None:
         self._kinds, self._limits, self._store = kinds, limits, store
         self._arriving_texts = ArrivingTexts()
+        self._arriving: set[str] = set()  # the ids of jobs with an `Idempotency-Key` that are being stored
         self._running: dict[str, _Running] = {}
         self._look = asyncio.Event()
         self._reported = asyncio.Event()
@@ -242,26 +256,45 @@ class JobRunner:
                 await asyncio.gather(*released, return_exceptions=True)
         await self._store.close()
 
-    async def check_room(self, owner: str = "") -> None:
-        """Raise `Overloaded` if the owner or all together have too many jobs. For callers whose recording has not
-        arrived yet."""
+    async def check_room(self, owner: str = "", key: str = "") -> None:
+        """Raise `Overloaded` if the owner or all together have too many jobs, unless there is a job with this `key`.
+        For callers whose recording has not arrived yet."""
+        if key and await self._store.get(id_of(owner, key), owner) is not None:
+            return
         self._limits.check_jobs(await self._store.unfinished(), owner)
 
     @asynccontextmanager
-    async def room_for_text(self, owner: str = "", caller: str = "") -> AsyncIterator[None]:
+    async def room_for_text(self, owner: str = "", caller: str = "", key: str = "") -> AsyncIterator[None]:
         """Hold room in the memory for a text that has not arrived yet, until the block ends. `caller`: the owner, or an
         address. Raises as `check_room`."""
-        await self.check_room(owner)
+        await self.check_room(owner, key)
         with self._arriving_texts.one(caller or owner):
             yield
 
     async def add(
-        self, request: JobRequest, recording: BinaryIO, owner: str = "", *, text: TextSize | None = None
+        self, request: JobRequest, recording: BinaryIO, owner: str = "", *, text: TextSize | None = None, key: str = ""
     ) -> JobRecord:
-        """Accept a job. `recording`: or the text, of that size. Raises `Overloaded` if too many wait or take too much
-        space."""
+        """Accept a job, or return the owner's job with this `key` if it is there. `recording`: or the text, of that
+        size.
+
+        Raises `Overloaded` if too many wait or take too much space, or if the job of the key is just being stored, and
+        `IdempotencyKeyReused` if that has another request.
+        """
         record, size_bytes = new_job(request, recording, owner, text)
-        await self._store.add(record, recording, size_bytes)
+        if key:
+            digest = await asyncio.to_thread(_digest, request, recording)
+            record = replace(record, id=id_of(owner, key), digest=digest)
+        if record.id in self._arriving:
+            raise Overloaded("The job with this Idempotency-Key is being stored; try again.", retry_after_s=1)
+        self._arriving.add(record.id)
+        try:
+            if key and (known := await self._store.get(record.id, owner)) is not None:
+                if known.digest != record.digest:
+                    raise IdempotencyKeyReused("The job with this Idempotency-Key is another one: use a new key.")
+                return known
+            await self._store.add(record, recording, size_bytes)
+        finally:
+            self._arriving.remove(record.id)
         self._look.set()
         return replace(record, request=with_clips(request, repeat(b"")))
 

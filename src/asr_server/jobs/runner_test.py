@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import threading
 import time
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, closing
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ import pytest
 
 from asr_server.core.errors import (
     EngineFailed,
+    IdempotencyKeyReused,
     InvalidAudio,
     JobNotFinished,
     JobNotFound,
@@ -22,7 +24,7 @@ from asr_server.core.errors import (
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.jobs import disk_store, runner
 from asr_server.jobs.disk_store import DiskStore, JobFolders
-from asr_server.jobs.record import JobRecord, RecordFormat, RecordState, new_id
+from asr_server.jobs.record import JobRecord, RecordFormat, RecordState, is_id, new_id
 from asr_server.jobs.runner import JobOutcome, JobRunner, RecordingJobs, TextSize
 from asr_server.jobs.store import JobLimits
 from asr_server.recordings.pipeline import RunOptions, SegmentDone, Started
@@ -132,6 +134,47 @@ async def test_a_job_runs_as_bulk_work_and_keeps_its_result(tmp_path):
         assert began_s <= done.created_at <= done.started_at <= done.ended_at <= time.time()
         assert await fetched(jobs, taken.id) == RESULT
     assert processor.calls == [(REQUEST, RunOptions(Priority.BULK, timeout_s=50))]
+
+
+async def test_a_key_has_one_job(tmp_path):
+    """A request that is sent again gets the job that was accepted, also where no more are, and after a restart; another
+    recording or other options under its key are refused. Owners have keys of their own."""
+    processor = Scripted(None)
+    async with running(tmp_path, processor, max_jobs=1) as jobs:
+        first = await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", key="k")
+        assert is_id(first.id)
+        await jobs.check_room("ann", "k")
+        with pytest.raises(Overloaded):
+            await jobs.check_room("ann", "l")
+        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", key="k")).id == first.id
+        for request, audio in ((REQUEST, b"other"), (replace(REQUEST, language="German"), b"audio")):
+            with pytest.raises(IdempotencyKeyReused):
+                await jobs.add(request, io.BytesIO(audio), "ann", key="k")
+        with pytest.raises(Overloaded):
+            await jobs.add(REQUEST, io.BytesIO(b"audio"), "bob", key="k")
+    async with running(tmp_path, processor) as jobs:
+        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", key="k")).id == first.id
+        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "bob", key="k")).id != first.id
+
+
+async def test_of_two_requests_with_a_key_at_once_one_is_told_to_try_again(tmp_path, monkeypatch):
+    """It then gets the job of the other."""
+    goes_on = threading.Event()
+    stored = JobFolders.add
+
+    def add(folders, *job):
+        assert goes_on.wait(10)
+        stored(folders, *job)
+
+    monkeypatch.setattr(JobFolders, "add", add)
+    async with running(tmp_path, Scripted()) as jobs:
+        first = asyncio.create_task(jobs.add(REQUEST, io.BytesIO(b"audio"), key="k"))
+        await until(lambda: jobs._arriving)
+        with pytest.raises(Overloaded):
+            await jobs.add(REQUEST, io.BytesIO(b"audio"), key="k")
+        goes_on.set()
+        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), key="other")).id != (await first).id
+        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), key="k")).id == (await first).id
 
 
 async def test_a_job_runs_with_the_voices_that_it_names(tmp_path):

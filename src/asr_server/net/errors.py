@@ -71,6 +71,7 @@ TABLE: dict[str, ErrorMapping] = {
     errors.SessionTaken.code: ErrorMapping(409, "invalid_request_error", 4009),
     errors.JobNotFound.code: ErrorMapping(404, "invalid_request_error", 4000),
     errors.JobNotFinished.code: ErrorMapping(409, "invalid_request_error", 4000),
+    errors.IdempotencyKeyReused.code: ErrorMapping(422, "invalid_request_error", 4000),
     errors.InvalidReference.code: _INVALID,
     errors.SpeakerNotFound.code: ErrorMapping(404, "invalid_request_error", 4000),
     errors.TextTooLong.code: _INVALID,

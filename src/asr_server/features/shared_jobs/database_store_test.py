@@ -8,7 +8,7 @@ import pytest
 from asr_server.core.errors import JobsUnavailable, Overloaded
 from asr_server.features.shared_jobs import database_store
 from asr_server.features.shared_jobs.database_store import DatabaseStore
-from asr_server.jobs.record import JobRecord, RecordFormat, RecordState, new_id
+from asr_server.jobs.record import JobRecord, RecordFormat, RecordState, id_of, new_id
 from asr_server.jobs.runner import RecordingJobs
 from asr_server.jobs.store import ClaimLost
 from asr_server.recordings.requests import Result, TranscriptionRequest
@@ -43,6 +43,19 @@ async def accepted(store, owner="", recording=b"audio"):
 
 async def content(store, identity, file):
     return b"".join([chunk async for chunk in store.read(identity, file)])
+
+
+async def test_an_id_that_follows_from_a_key_has_one_job(store):
+    """Whichever server is second, while the job arrives and afterwards."""
+    record = JobRecord(id_of("", "k"), REQUEST, 1.0)
+    taken = await store.add(record, 5, lambda shares: None)
+    with pytest.raises(Overloaded):
+        await store.add(record, 5, lambda shares: None)
+    await store.write(taken, "recording", io.BytesIO(b"audio"))
+    await store.accept(taken)
+    with pytest.raises(Overloaded):
+        await store.add(record, 5, lambda shares: None)
+    assert (await store.get(record.id, "")).id == record.id
 
 
 async def test_who_lost_the_claim_writes_nothing(store):

@@ -36,7 +36,7 @@ from asr_server.features.speech_output.script import SpeechScript, script_of, sp
 from asr_server.features.speech_output.synthesis import SpeechProcessor, SpeechRun
 from asr_server.features.speech_output.text_parts import TextPart, dumped, loaded, text_parts
 from asr_server.jobs.record import JobRequest
-from asr_server.jobs.route import JobBody, accepted
+from asr_server.jobs.route import KEY_PARAMETER, JobBody, accepted, idempotency_key
 from asr_server.jobs.runner import JobOutcome, JobProgress, JobRun, TextSize, when_there_is_room
 from asr_server.jobs.store import SAMPLE_BYTES, JobPart, JobParts
 from asr_server.net import body
@@ -229,23 +229,25 @@ _MAX_BYTES = 12 * MAX_JOB_CHARS + 2**20
     "",
     status_code=202,
     response_model=JobBody,
-    responses={status: {"model": ErrorBody} for status in (400, 404, 413, 429, 501, 503)},
+    responses={status: {"model": ErrorBody} for status in (400, 404, 413, 422, 429, 501, 503)},
     openapi_extra={
+        "parameters": [KEY_PARAMETER],
         "requestBody": {
             "required": True,
             "content": {"application/json": {"schema": body.schema_of(SpeechJobBody)}},
-        }
+        },
     },
 )
 async def create_speech_job(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Accept a text of up to 2,000,000 characters that is spoken when there is time. Its state, its progress and its
     audio are those of the job, below `/v1/jobs`."""
     services.of(SpeechProcessor).check()
-    async with services.jobs.room_for_text(caller.owner, caller.share):
+    key = idempotency_key(request)
+    async with services.jobs.room_for_text(caller.owner, caller.share, key):
         values = await body.read_json(request, _MAX_BYTES)
         sent = await asyncio.to_thread(body.validated, SpeechJobBody, values)
         wanted, chapters = speech_job_request(sent, services.catalog), await asyncio.to_thread(chapters_of, sent)
         services.of(SpeechProcessor).delivery(beginning(wanted, chapters))
         size = await asyncio.to_thread(text_size, wanted, chapters)
         stored = BytesIO(await asyncio.to_thread(dumped, chapters))
-        return accepted(await services.jobs.add(wanted, stored, caller.owner, text=size))
+        return accepted(await services.jobs.add(wanted, stored, caller.owner, text=size, key=key))
