@@ -36,7 +36,7 @@ FROM asr_jobs GROUP BY owner
 _ADD = """
 INSERT INTO asr_jobs (id, owner, state, version, record, size_bytes, lease_until)
 VALUES ($1, $2, 'arriving', $3, $4, $5, now() + $6)
-ON CONFLICT (id) DO NOTHING
+ON CONFLICT (id) DO NOTHING RETURNING id
 """
 # Owners take turns, and who has fewer jobs under way is first. Several servers may do this at the same time.
 _NEXT = """
@@ -81,7 +81,6 @@ DELETE FROM asr_jobs WHERE id IN (
     LIMIT 1 FOR UPDATE SKIP LOCKED
 )
 """
-_NOT_ADDED = "INSERT 0 0"
 _NOTHING = ("UPDATE 0", "DELETE 0")
 
 
@@ -116,8 +115,8 @@ class DatabaseStore:
         async with self.database.transaction() as connection:
             await connection.execute("SELECT pg_advisory_xact_lock($1)", ROOM_LOCK)  # or two would see the same room
             check(await _shares(connection))
-            found = await connection.execute(_ADD, record.id, record.owner, version, stored, size_bytes, self._lease)
-            if found == _NOT_ADDED:
+            values = record.id, record.owner, version, stored, size_bytes, self._lease
+            if await connection.fetchval(_ADD, *values) is None:
                 raise Overloaded("Another server is storing the job with this Idempotency-Key.", retry_after_s=1)
         return Claim(record, 0)
 
