@@ -26,8 +26,10 @@ from tools.training.released_layout import random_checkpoint
 pytestmark = pytest.mark.torch
 
 
-def _loaded(model_id="demo", runtime=OPENVINO, rows=4, **values):
-    engine = QwenEngine(Plan("qwen", str(model_id), "cpu", "float32", rows, 0, (), runtime=runtime, **values))
+def _loaded(model_id="demo", runtime=OPENVINO, rows=4, kv_budget_mb=0, **values):
+    engine = QwenEngine(
+        Plan("qwen", str(model_id), "cpu", "float32", rows, kv_budget_mb, (), runtime=runtime, **values)
+    )
     engine.load()
     return engine
 
@@ -92,7 +94,7 @@ def test_who_finds_no_page_to_grow_begins_again_later(run, clips, monkeypatch):
 
 def test_numbers_that_are_none_leave_no_trace_in_a_page(run, clips, alone):
     """A row with damaged keys and values leaves zeros in its pages, and the next row gets the ids that it has alone."""
-    engine = _loaded(rows=1)
+    engine = _loaded(rows=1, kv_budget_mb=32)  # all pages are written below, and without a budget they are gigabytes
     engine.admit(0, Utterance(clips[3]))
     while not engine._runtime.decoder.decoding:
         list(engine.step())
