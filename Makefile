@@ -123,7 +123,7 @@ check: $(VENV)/.dev
 	$(VENV)/bin/mypy
 
 # What is not compiled to bytecode yet would be compiled by each worker, at the same time. Whether everything can be
-# imported is for the tests to say.
+# imported is for the tests to say. Every part but `check` waits for it, or `make test` would begin with the short parts.
 $(VENV)/.compiled: $(VENV)/.dev
 	-@$(PYTEST) src tools extras -p no:schemathesis --collect-only -m "not torch and not nightly" >/dev/null 2>&1
 	touch $@
@@ -141,7 +141,7 @@ unit-torch: $(VENV)/.compiled
 	OMP_NUM_THREADS=1 $(PYTEST) $$(grep --recursive --files-with-matches --include="*_test.py" "mark\.torch" src tools extras) \
 		-p no:schemathesis $(LIMIT) $(REPEAT) -m "torch and not nightly"
 
-contract: $(VENV)/.dev
+contract: $(VENV)/.compiled
 	$(PYTEST) E2Etest/contract --numprocesses $(WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT)
 
 e2e:
@@ -149,7 +149,7 @@ e2e:
 	@$(MAKE) --no-print-directory e2e-alone
 
 .PHONY: e2e-together e2e-alone
-e2e-together: $(VENV)/.dev browser
+e2e-together: $(VENV)/.compiled browser
 	$(PYTEST) E2Etest --ignore E2Etest/contract --numprocesses $(WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT) -m "not nightly and not performance"
 
 # Tests that measure time or memory run by themselves, after the others. To import all modules takes longer than these tests.
