@@ -42,10 +42,8 @@ DEMO := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -sm | tr " " -)),
 # What the server computes in: torch on a GPU, whose driver leaves one of these, and where it is asked for.
 GPU_DRIVER := $(wildcard /proc/driver/nvidia/version /dev/dxg /dev/kfd)
 ENGINE := $(if $(GPU_DRIVER)$(filter torch,$(RUNTIME)),torch,runtime)
-# As many tests at once, each module on one worker. The plugin is for the fuzzing, and takes 2 s to import.
+# As many tests at once in each part, each module on one worker. The plugin is for the fuzzing, and takes 2 s to import.
 WORKERS ?= 2
-# Tests of running servers wait for timers and processes, so more of them keep two cores busy.
-MANY_WORKERS ?= 3
 PARALLEL = --dist loadfile --no-loadscope-reorder -p no:schemathesis
 # A fault that lets many tests run into their time limit ends a part of `make test` after this many seconds.
 LIMIT = --session-timeout 1500
@@ -112,11 +110,11 @@ serve: $(VENV)/.$(ENGINE)
 cluster: $(VENV)/.cluster
 	@MODEL_ID=$${MODEL_ID:-demo} PORT=$(PORT) $(PY) -m asr_server cluster $(CLUSTER)
 
-# Tests wait for timers and for processes that start, and the type checker keeps one core busy, so two of these at once
-# keep both cores busy. Each prints what it has to say at its end.
+# Tests wait for timers and for processes that start, so three of these at once keep two cores busy. Each prints what it
+# has to say at its end.
 test: $(VENV)/.dev
-	@echo "Checks and tests, two parts at a time; each prints its output when it has ended."
-	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target check unit e2e-together contract
+	@echo "Checks and tests, three parts at a time; each prints its output when it has ended."
+	@$(MAKE) --no-print-directory --jobs 3 --output-sync=target unit-torch unit-plain check e2e-together contract
 	@$(MAKE) --no-print-directory e2e-alone
 
 check: $(VENV)/.dev
@@ -124,26 +122,35 @@ check: $(VENV)/.dev
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
-# What is not compiled to bytecode yet would be compiled by each worker, at the same time: 15 s of a core for each. Whether
-# everything can be imported is for the tests to say.
+# What is not compiled to bytecode yet would be compiled by each worker, at the same time. Whether everything can be
+# imported is for the tests to say. Every part but `check` waits for it, or `make test` would begin with the short parts.
 $(VENV)/.compiled: $(VENV)/.dev
-	-@$(PYTEST) src tools extras -p no:schemathesis --collect-only >/dev/null 2>&1
+	-@$(PYTEST) src tools extras -p no:schemathesis --collect-only -m "not torch and not nightly" >/dev/null 2>&1
 	touch $@
 
-# One thread of torch for each worker: more would wait for each other. Each worker imports everything, for 22 s.
 unit: $(VENV)/.compiled
-	OMP_NUM_THREADS=1 $(PYTEST) src tools extras --numprocesses $(WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT)
+	@$(MAKE) --no-print-directory --jobs 2 --output-sync=target unit-plain unit-torch
 
-contract: $(VENV)/.dev
-	$(PYTEST) E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT)
+# One process imports torch, for 10 s, and the tests that use it share their models there.
+.PHONY: unit-plain unit-torch
+unit-plain: $(VENV)/.compiled
+	OMP_NUM_THREADS=1 $(PYTEST) src tools extras --numprocesses $(WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT) -m "not torch and not nightly"
+
+# One thread for each worker: more would wait for each other.
+unit-torch: $(VENV)/.compiled
+	OMP_NUM_THREADS=1 $(PYTEST) $$(grep --recursive --files-with-matches --include="*_test.py" "mark\.torch" src tools extras) \
+		-p no:schemathesis $(LIMIT) $(REPEAT) -m "torch and not nightly"
+
+contract: $(VENV)/.compiled
+	$(PYTEST) E2Etest/contract --numprocesses $(WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT)
 
 e2e:
 	@$(MAKE) --no-print-directory e2e-together
 	@$(MAKE) --no-print-directory e2e-alone
 
 .PHONY: e2e-together e2e-alone
-e2e-together: $(VENV)/.dev browser
-	$(PYTEST) E2Etest --ignore E2Etest/contract --numprocesses $(MANY_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT) -m "not nightly and not performance"
+e2e-together: $(VENV)/.compiled browser
+	$(PYTEST) E2Etest --ignore E2Etest/contract --numprocesses $(WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT) -m "not nightly and not performance"
 
 # Tests that measure time or memory run by themselves, after the others. To import all modules takes longer than these tests.
 e2e-alone: $(VENV)/.dev

@@ -5,6 +5,8 @@ import os
 import re
 import signal
 import sys
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
 
 import pytest
 from hypothesis import is_hypothesis_test, settings
@@ -26,24 +28,28 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 _MARKED = re.compile(r"^pytestmark = (?:\[[^]]*|.*)\bpytest\.mark\.torch\b", re.MULTILINE)
 
 
-def _without_torch(config):
-    return "not torch" in (config.getoption("markexpr") or "")
-
-
-class _NoTorch:
-    """A finder of modules that finds no torch."""
+class _NoTorch(Loader):
+    """A finder whose torch cannot be imported, and a plugin that leaves out modules of which every test needs it."""
 
     def find_spec(self, name, path=None, target=None):
-        if name == "torch":
-            raise ImportError("a test without the marker `torch` imports torch")
-        return
+        return ModuleSpec(name, self) if name == "torch" else None
+
+    def exec_module(self, module):
+        raise ImportError("a test without the marker `torch` imports torch")
+
+    def pytest_ignore_collect(self, collection_path):
+        if collection_path.suffix == ".py" and _MARKED.search(collection_path.read_text()):
+            return True
+        return None
 
 
 def pytest_configure(config):
     """`-m "not torch"` means that torch is not imported: a test that tries fails, and needs the marker."""
-    if _without_torch(config):
+    if "not torch" in (config.getoption("markexpr") or ""):
         assert "torch" not in sys.modules
-        sys.meta_path.insert(0, _NoTorch())
+        no_torch = _NoTorch()
+        sys.meta_path.insert(0, no_torch)
+        config.pluginmanager.register(no_torch)  # a hook of this file would not be asked about tools/ and extras/
 
 
 @pytest.hookimpl(wrapper=True)
@@ -54,13 +60,6 @@ def pytest_runtest_teardown():
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
-
-
-def pytest_ignore_collect(collection_path, config):
-    """A module of which every test needs torch is not even imported without it."""
-    if _without_torch(config) and collection_path.suffix == ".py" and _MARKED.search(collection_path.read_text()):
-        return True
-    return None
 
 
 def pytest_collection_modifyitems(items):

@@ -105,7 +105,7 @@ def test_a_stop_answers_what_was_accepted(start, sample):
 
 def test_a_server_that_is_to_stop_accepts_work_until_load_balancers_have_noticed(start, sample, speech):
     """Unready at once; for DRAIN_DELAY_S a new request and a new live session are served, over new connections."""
-    with start(DRAIN_DELAY_S="1.5") as server:
+    with start(DRAIN_DELAY_S="5") as server:
         server.begin_to_stop()
         while (ready := server.client.get("/readyz", headers={"Connection": "close"})).status_code == 200:
             time.sleep(0.02)

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from asr_server.cli.failure import UsageError
 from asr_server.core import settings as settings_module
+from asr_server.core.environment import prefer
 from asr_server.core.settings import SettingsError
 from asr_server_ray.options import ClusterOptions, conflicts
 
@@ -53,16 +54,16 @@ def _run(parsed: argparse.Namespace) -> int:
     if importlib.util.find_spec("ray") is None:
         raise UsageError("Ray is not installed: run `make cluster`, or pip install ./extras/asr-server-ray.")
     # Read by Ray when it is imported, and by the processes that it starts.
-    settings_module.prefer("RAY_USAGE_STATS_ENABLED", "0")
-    settings_module.prefer("RAY_SERVE_USE_GRPC_BY_DEFAULT", "1")
+    prefer("RAY_USAGE_STATS_ENABLED", "0")
+    prefer("RAY_SERVE_USE_GRPC_BY_DEFAULT", "1")
     # Ray's proxy forwards a request without another thread.
-    settings_module.prefer("RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP", "0")
+    prefer("RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP", "0")
     # Ray's default of 15 leaves the engines what any other process of the machine does not want.
-    settings_module.prefer("RAY_worker_niceness", "0")
+    prefer("RAY_worker_niceness", "0")
     # A proxy that has ended is started again after three failed checks.
-    settings_module.prefer("RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S", "1")
+    prefer("RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S", "1")
     # Ray's default of 5 s is too little for a machine that is busy, and the start then fails.
-    settings_module.prefer("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
+    prefer("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "60")
     from asr_server_ray import local
 
     return local.run(settings, options, max(1.0, options.most_replicas * options.cpus))

@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES
+from asr_server.core.environment import prefer
 from asr_server.core.errors import ModelUnavailable
-from asr_server.core.settings import prefer
 
 if TYPE_CHECKING:
     import onnxruntime

@@ -14,6 +14,7 @@ from asr_server.cli.failure import UsageError, shown
 from asr_server.cli.formats import Format
 from asr_server.cli.parser import did_you_mean
 from asr_server.client.forms import MODES
+from asr_server.core.environment import client_variable
 from asr_server.core.errors import InvalidInput
 from asr_server.recordings.requests import ChannelMode
 from asr_server.subtitle.cues import SpeakerStyle
@@ -212,8 +213,6 @@ def add_log_level(group: argparse._ActionsContainer) -> None:
 
 def server(parsed: argparse.Namespace) -> str:
     """Return the address of the server: `--server`, the environment's, or the default. Raises `UsageError`."""
-    from asr_server.core.settings import client_variable
-
     if parsed.server or not (address := client_variable("ASR_SERVER_URL")):
         return parsed.server or DEFAULT_SERVER
     try:
@@ -231,8 +230,6 @@ def job_command(parsed: argparse.Namespace, job: str, action: str) -> str:
 
 def key(parsed: argparse.Namespace) -> str:
     """Return the key for the server; "" for none. Raises `UsageError`, which does not show the key."""
-    from asr_server.core.settings import client_variable
-
     file: Path | None = parsed.api_key_file
     if file is not None:
         return word_of(file, "--api-key-file")

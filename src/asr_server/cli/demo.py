@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from asr_server.cli import arguments
+from asr_server.core.environment import process_environment
 from asr_server.demo import Sample, sample, speech
 from asr_server.features.moonshine import package
 from asr_server.features.speech_output.engines.espeak import package as espeak
@@ -101,8 +102,6 @@ def _is_used(port: int) -> bool:
 
 
 def _start(port: int, model: _DemoModel) -> subprocess.Popen[bytes]:
-    from asr_server.core.settings import process_environment
-
     command = [
         sys.executable,
         "-m",

@@ -7,8 +7,9 @@ import ipaddress
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -30,6 +31,7 @@ _CODES = (
 _LOCAL = "127.0.0.1"
 _PORT, _AUDIOSOCKET_PORT = 8_200, 9_092
 _MAX_CALLS = 500
+_LOOK_S = 1.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -148,7 +150,11 @@ def _run(parsed: argparse.Namespace) -> int:
             file=sys.stderr,
             flush=True,
         )
-        end = ends.get()
+        end: Exit | None = None
+        while end is None:
+            # A signal that comes just before the wait does not interrupt it.
+            with suppress(Empty):
+                end = ends.get(timeout=_LOOK_S)
     finally:
         bridge.close()
         for queue in queues:

@@ -1,4 +1,4 @@
-"""Settings from the environment (and a `.env` file), checked once at start. The only reader of the environment.
+"""Settings from the environment (and a `.env` file), checked once at start.
 
 Every field is an environment variable with the same name in upper case; `docs/run/configuration.md` is generated from
 this class and its bases. No setting is silently ignored: one that this machine cannot do stops the start with the
@@ -20,6 +20,7 @@ from dotenv import dotenv_values
 from pydantic import AnyHttpUrl, BaseModel, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from asr_server.core.environment import process_environment
 from asr_server.core.setting_types import Dtype, Endpointing, LogLevel, ModelLibrary, Quantization
 
 
@@ -501,22 +502,6 @@ def superseded() -> dict[str, str]:
     """Variables of other servers that are set here and have no effect, and what to use instead."""
     present = {name.upper() for name in (*os.environ, *dotenv_values(".env"))}
     return {name: advice for name, advice in _SUPERSEDED.items() if name in present}
-
-
-def client_variable(name: str) -> str:
-    """Return a variable of client commands, "" for none, from the environment of the process alone: a `.env` file in
-    the working directory, or an invalid setting in it, concerns a server and must not affect a client."""
-    return os.environ.get(name, "").strip()
-
-
-def prefer(name: str, value: str) -> None:
-    """Set an environment variable for libraries that are loaded later, unless the operator has set it."""
-    os.environ.setdefault(name, value)
-
-
-def process_environment(**changes: str) -> dict[str, str]:
-    """Return the environment for a child process: this one's with `changes`."""
-    return {**os.environ, **changes}
 
 
 def environment_of(settings: Settings, **changes: Any) -> dict[str, str]:

@@ -77,15 +77,6 @@ def test_a_certificate_in_a_closed_directory_is_reported(monkeypatch):
         settings.load(_env_file=None, ssl_certfile="/etc/ssl/private/asr.pem")
 
 
-def test_a_clients_key_is_the_environments_alone(monkeypatch, tmp_path):
-    """A server's `.env` gives no key away, and a bad value in it stops no client."""
-    monkeypatch.delenv("ASR_API_KEY", raising=False)
-    (tmp_path / ".env").write_text("ASR_API_KEY=theirs\nPORT=nowhere\n")
-    assert settings.client_variable("ASR_API_KEY") == ""
-    monkeypatch.setenv("ASR_API_KEY", " mine\n")
-    assert settings.client_variable("ASR_API_KEY") == "mine"
-
-
 def test_a_child_process_gets_the_same_settings_and_secrets():
     """Wherever they came from; asterisks in place of a key would be a wrong key."""
     given = settings.load(

@@ -196,6 +196,7 @@ def test_a_row_that_leaves_in_the_middle_of_its_prompt_leaves_nothing_behind(mak
     assert run(engine, [Utterance(speech)])[0].ids == alone.ids
 
 
+@pytest.mark.nightly
 def test_a_model_that_leaves_the_range_of_float16_is_loaded_in_float32(speech):
     """After three rows in sequence, once the row beside them has ended, and not where DTYPE says float16."""
     lost = Utterance(np.full(16_000, np.nan, np.float32))

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from asr_server.core import idle, settings
+from asr_server.core import idle
+from asr_server.core.environment import prefer
 from asr_server.core.errors import AsrError, EngineFailed, ModelUnavailable
 from asr_server.engine import faults, memory
 from asr_server.schedule.ports import Outcome, RowFailed
@@ -144,13 +145,13 @@ class RowEngine(ABC, Generic[T, W]):
 
         Raises `ModelUnavailable`, `EngineOutOfMemory`, `EngineFailed`.
         """
-        settings.prefer("HF_HUB_DISABLE_TELEMETRY", "1")  # the hub is asked for weights and told nothing else
+        prefer("HF_HUB_DISABLE_TELEMETRY", "1")  # the hub is asked for weights and told nothing else
         # OpenMP threads spin at every barrier by default. A decode step has hundreds of barriers: with another busy
         # process on the same cores that made a 7 s clip take 2.6 s instead of 40 ms (2 cores, 2026-11). Read at the
         # first import of torch.
-        settings.prefer("OMP_WAIT_POLICY", "PASSIVE")
+        prefer("OMP_WAIT_POLICY", "PASSIVE")
         # Passes and what is kept of sessions vary in size for hours: without it, freed memory of a GPU falls to pieces.
-        settings.prefer("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+        prefer("PYTORCH_ALLOC_CONF", "expandable_segments:True")
         load = self._loader()
         self._on_load_progress()  # the libraries are in memory: on a slow disk they take as long as the weights
         idle.share_heaps()

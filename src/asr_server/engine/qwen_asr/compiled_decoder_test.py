@@ -26,21 +26,24 @@ from tools.training.released_layout import random_checkpoint
 pytestmark = pytest.mark.torch
 
 
-def _loaded(model_id="demo", runtime=OPENVINO, rows=4, **values):
-    engine = QwenEngine(Plan("qwen", str(model_id), "cpu", "float32", rows, 0, (), runtime=runtime, **values))
+def _loaded(model_id="demo", runtime=OPENVINO, rows=4, kv_budget_mb=0, **values):
+    engine = QwenEngine(
+        Plan("qwen", str(model_id), "cpu", "float32", rows, kv_budget_mb, (), runtime=runtime, **values)
+    )
     engine.load()
     return engine
 
 
-@pytest.mark.parametrize("rows", [1, 8])
-def test_ids_in_float32_are_those_of_torch(run, clips, rows):
-    """Both libraries find the same ids, and log-probabilities that rounding alone tells apart."""
+def test_ids_in_float32_are_those_of_torch(run, make_engine, clips):
+    """Both find the same ids for one row and many, and log-probabilities that rounding alone tells apart."""
     utterances = [Utterance(clip) for clip in clips]
     expected = run(_loaded(runtime=TORCH, rows=1), utterances)
-    for got, own in zip(run(_loaded(rows=rows), utterances), expected, strict=True):
-        assert got.ids == own.ids
-        assert got.logprobs == pytest.approx(own.logprobs, abs=1e-4)
-        assert got.no_speech_prob == pytest.approx(own.no_speech_prob, abs=1e-4)
+    for engine in (make_engine(1), make_engine(8)):
+        assert engine._plan.runtime == OPENVINO
+        for got, own in zip(run(engine, utterances), expected, strict=True):
+            assert got.ids == own.ids
+            assert got.logprobs == pytest.approx(own.logprobs, abs=1e-4)
+            assert got.no_speech_prob == pytest.approx(own.no_speech_prob, abs=1e-4)
 
 
 def test_the_released_layout_computes_what_torch_does(run, speech, monkeypatch):
@@ -52,10 +55,10 @@ def test_the_released_layout_computes_what_torch_does(run, speech, monkeypatch):
     assert found[0].logprobs == pytest.approx(found[1].logprobs, abs=1e-3)
 
 
-def test_rows_that_grow_take_pages_and_give_them_back(run, clips, alone, monkeypatch):
+def test_rows_that_grow_take_pages_and_give_them_back(run, make_engine, clips, alone, monkeypatch):
     """A row that is expected to say one token gets the ids that it has alone; afterwards all pages are free."""
     monkeypatch.setattr("asr_server.engine.qwen_asr.runtime.expected_tokens", lambda samples: 1)
-    engine = _loaded(rows=8)
+    engine = make_engine(8)
     pages = engine._runtime.decoder.pages
     free, least = len(pages.free), []
 
@@ -91,7 +94,7 @@ def test_who_finds_no_page_to_grow_begins_again_later(run, clips, monkeypatch):
 
 def test_numbers_that_are_none_leave_no_trace_in_a_page(run, clips, alone):
     """A row with damaged keys and values leaves zeros in its pages, and the next row gets the ids that it has alone."""
-    engine = _loaded(rows=1)
+    engine = _loaded(rows=1, kv_budget_mb=32)  # all pages are written below, and without a budget they are gigabytes
     engine.admit(0, Utterance(clips[3]))
     while not engine._runtime.decoder.decoding:
         list(engine.step())
@@ -107,9 +110,9 @@ def test_numbers_that_are_none_leave_no_trace_in_a_page(run, clips, alone):
     assert row.ids == alone[0].ids
 
 
-def test_sampling_repeats_by_its_seed(run, speech):
+def test_sampling_repeats_by_its_seed(run, make_engine, speech):
     """A seed repeats its answer, another one has another."""
-    engine = _loaded()
+    engine = make_engine(8)
     sampled = [run(engine, [Utterance(speech, temperature=1.5, seed=seed)])[0].ids for seed in (1, 1, 2)]
     assert sampled[0] == sampled[1] != sampled[2]
 
@@ -120,10 +123,25 @@ def state_dir(tmp_path_factory):
     return tmp_path_factory.mktemp("state")
 
 
+def _telling(state_dir):
+    """Return an engine with matrices in 8 bits, and the shares of them that it told while it was loaded."""
+    plan = Plan("qwen", "demo", "cpu", "float32", 4, 0, (), runtime=OPENVINO, quantize="int8", state_dir=state_dir)
+    engine, told = QwenEngine(plan), list[float]()
+    engine._on_load_progress = lambda: told.append(engine.info.converted)
+    engine.load()
+    return engine, told
+
+
 @pytest.fixture(scope="module")
-def eight_bit_engine(state_dir):
+def first_load(state_dir):
+    """Return what `_telling` does of the load that makes the matrices."""
+    return _telling(state_dir)
+
+
+@pytest.fixture(scope="module")
+def eight_bit_engine(first_load):
     """Return an engine with matrices in 8 bits."""
-    return _loaded(quantize="int8", state_dir=state_dir)
+    return first_load[0]
 
 
 def test_words_stay_and_probabilities_move(eight_bit_engine, make_engine, run, speech):
@@ -205,19 +223,13 @@ def test_a_load_without_a_state_directory_keeps_nothing(tmp_path, monkeypatch):
     assert _loaded(quantize="int8").loaded
 
 
-def test_a_first_load_tells_how_far_it_is(tmp_path):
+def test_a_first_load_tells_how_far_it_is(first_load, state_dir):
     """`converted` rises to 1 and is 0 once the model is loaded; the next load converts nothing."""
-    shares = []
-    for _ in range(2):
-        plan = Plan("qwen", "demo", "cpu", "float32", 4, 0, (), runtime=OPENVINO, quantize="int8", state_dir=tmp_path)
-        engine, told = QwenEngine(plan), list[float]()
-        engine._on_load_progress = lambda engine=engine, told=told: told.append(engine.info.converted)
-        engine.load()
-        shares.append(told)
-        assert engine.info.converted == 0
-    assert len({share for share in shares[0] if 0 < share < 1}) > 10
-    assert sorted(shares[0][: shares[0].index(1.0)]) == shares[0][: shares[0].index(1.0)]
-    assert not {share for share in shares[1] if 0 < share < 1}
+    (engine, told), (again, told_again) = first_load, _telling(state_dir)
+    assert engine.info.converted == again.info.converted == 0
+    assert len({share for share in told if 0 < share < 1}) > 10
+    assert sorted(told[: told.index(1.0)]) == told[: told.index(1.0)]
+    assert not {share for share in told_again if 0 < share < 1}
 
 
 def test_four_bits_are_those_of_the_language_models_layers(run, speech):

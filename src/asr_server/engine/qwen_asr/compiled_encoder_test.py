@@ -73,36 +73,41 @@ def _aligner(runtime=OPENVINO, **values):
 
 
 @pytest.fixture(scope="module")
+def compiled():
+    """Return an aligner as compiled graphs, in float32."""
+    return _aligner()
+
+
+@pytest.fixture(scope="module")
 def items(clips):
     return [AlignItem(clip, demo.sample().text, "English") for clip in clips[:4]]
 
 
-def test_times_in_float32_are_those_of_torch(items):
+def test_times_in_float32_are_those_of_torch(compiled, items):
     """Clips of several windows have them too, alone and together."""
-    ours, theirs = _aligner(), _aligner(TORCH)
-    expected = aligned(theirs, items)
-    assert aligned(ours, items) == expected
-    assert aligned(ours, items[2:3]) == expected[2:3]
+    expected = aligned(_aligner(TORCH), items)
+    assert aligned(compiled, items) == expected
+    assert aligned(compiled, items[2:3]) == expected[2:3]
 
 
-def test_times_in_eight_bits_are_near(items):
+def test_times_in_eight_bits_are_near(compiled, items):
     """No word of a recording that says the text moves by more than two slots."""
-    (found,), (exact,) = (aligned(_aligner(quantize=bits), items[:1]) for bits in ("int8", ""))
+    (found,), (exact,) = (aligned(aligner, items[:1]) for aligner in (_aligner(quantize="int8"), compiled))
     off = [abs(a.start_ms - b.start_ms) for a, b in zip(found.pieces, exact.pieces, strict=True)]
     assert max(off) <= 160
 
 
-def test_a_long_item_is_aligned_in_parts(items, monkeypatch):
+def test_a_long_item_is_aligned_in_parts(compiled, items, monkeypatch):
     """A part is as many tokens as take 0.2 s; other passes of the same aligner may be made between two parts."""
-    aligner = _aligner()
-    monkeypatch.setattr(aligner._runtime._model._policy, "tokens", lambda limit_s: 16)
-    together, results = aligned(aligner, items), []
-    passes = [aligner.align(items[:1]), aligner.align(items[1:2])]
+    at_once = aligned(compiled, items)
+    monkeypatch.setattr(compiled._runtime._model._policy, "tokens", lambda limit_s: 16)
+    together, results = aligned(compiled, items), []
+    passes = [compiled.align(items[:1]), compiled.align(items[1:2])]
     for _ in range(40):
         results += [next(part, None) for part in passes]
     whole, half = results.index(together[:1]), results.index(together[1:2])
     assert whole > half > 8
-    assert together == aligned(_aligner(), items)
+    assert together == at_once
 
 
 PROGRAM = """
@@ -139,7 +144,7 @@ print(json.dumps([found.text, [piece.text for piece in alignment.pieces]]))
 """
 
 
-@pytest.mark.parametrize("quantize", ["", "int8"])
+@pytest.mark.parametrize("quantize", ["", pytest.param("int8", marks=pytest.mark.nightly)])
 def test_nothing_needs_torch(quantize):
     """A process without torch and transformers loads, transcribes, aligns and unloads."""
     done = subprocess.run(

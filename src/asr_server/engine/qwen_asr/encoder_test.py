@@ -19,7 +19,7 @@ sdk = sys.modules[Qwen3ASRForConditionalGeneration.__module__]
 LENGTHS = [50, 99, 100, 101, 250, 800, 801, 1000, 2150]
 
 
-@pytest.fixture(scope="module", params=["sdpa", "eager"])
+@pytest.fixture(scope="module", params=["sdpa", pytest.param("eager", marks=pytest.mark.nightly)])
 def tower(request):
     model = sdk.Qwen3ASRForConditionalGeneration.from_pretrained(
         demo.checkpoint_path(), dtype=torch.float32, attn_implementation=request.param

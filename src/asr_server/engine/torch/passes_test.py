@@ -152,6 +152,7 @@ def test_recorded_steps_answer_as_others_do(engine, run, clips, alone, monkeypat
     assert not [shape for shape in eager if shape.width <= 256]
 
 
+@pytest.mark.nightly
 def test_proposals_and_prompts_are_replayed_too(engine, run, clips, alone, monkeypatch):
     """With 50 speakers nearly every step has a proposal, and every partial a prompt."""
     clip, expected = clips[0], alone[0]
@@ -167,6 +168,7 @@ def test_proposals_and_prompts_are_replayed_too(engine, run, clips, alone, monke
     assert not eager
 
 
+@pytest.mark.nightly
 def test_a_sampled_row_reads_what_was_replayed(engine, run, clips, monkeypatch):
     """The row's token is drawn from the hidden states of the recorded step."""
     works = [Utterance(clips[0], temperature=0.8, seed=3), Utterance(clips[1])]
@@ -176,6 +178,7 @@ def test_a_sampled_row_reads_what_was_replayed(engine, run, clips, monkeypatch):
     assert not eager
 
 
+@pytest.mark.nightly
 def test_steps_over_another_division_are_made_until_the_long_row_has_left(clips, monkeypatch):
     """A row that may become long has a longer slot than those in which steps were recorded, although it is short yet.
     The row beside it is replayed once that one has left."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from asr_server.core.settings import prefer
+from asr_server.core.environment import prefer
 from asr_server.engine.qwen_asr.windows import Window
 from asr_server.engine.torch import memory
 from asr_server.features.encoders import exported_encoder

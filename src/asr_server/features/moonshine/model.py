@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from asr_server.core.settings import prefer
+from asr_server.core.environment import prefer
 from asr_server.features.moonshine import weights
 from asr_server.features.moonshine.decoder import RowCache, TokenDecoder
 

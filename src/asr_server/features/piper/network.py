@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from asr_server.core.environment import prefer
 from asr_server.core.errors import ModelUnavailable
-from asr_server.core.settings import prefer
 from asr_server.features.piper import graph
 from asr_server.features.piper.voice import END, PAD, START, PiperVoice
 

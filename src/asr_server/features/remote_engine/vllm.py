@@ -18,8 +18,8 @@ from pathlib import Path
 
 from loguru import logger
 
+from asr_server.core.environment import process_environment
 from asr_server.core.errors import ModelUnavailable
-from asr_server.core.settings import process_environment
 
 # To download a model and to compile for its shapes; to end by itself when it is told to.
 _START_S, _END_S = 3600.0, 20.0

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.bundled_package import DamagedPackage, checked_files
+from asr_server.core.environment import prefer
 from asr_server.core.errors import ModelUnavailable
-from asr_server.core.settings import prefer
 
 if TYPE_CHECKING:
     import onnxruntime
