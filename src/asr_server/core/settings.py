@@ -286,6 +286,10 @@ class Settings(JobSettings, SpeechSettings, EngineSettings, BaseSettings):
         "balancers notice before it refuses any.",
     )
 
+    engine_process: bool | Literal["auto"] = Field(
+        "auto",
+        description="Run the engine in a process of its own, which starts again after a crash; `auto`: on a GPU.",
+    )
     gateway_mode: bool = Field(False, description="Run the model in a worker process behind a gateway process.")
     worker_start_s: float = Field(
         60.0, gt=0, description="Gateway: seconds within which a new worker must accept requests, without its model."

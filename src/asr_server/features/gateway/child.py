@@ -10,6 +10,8 @@ import socket
 import threading
 import time
 from asyncio.subprocess import PIPE
+from collections.abc import Mapping
+from typing import Any
 
 from asr_server.core.settings import Settings, environment_of
 from asr_server.features.gateway.worker import Process, Spawn
@@ -28,14 +30,18 @@ def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
     # The gateway applies the quotas: the worker sees no addresses, and would count a request that is sent again twice.
     # It also waits for load balancers before it ends the worker, and asks its clients to move.
     limits = {"key_max_requests": 0, "key_rate": 0, "max_live_sessions": _NO_LIMIT, "drain_delay_s": 0, "handover_s": 0}
-    environment = environment_of(settings, **limits)
-    environment["PYTHONPATH"] = python_path()
+    environment = child_environment(settings, **limits)
+    return starter(("asr_server", "worker"), environment, output=output)
+
+
+def starter(module: tuple[str, ...], environment: Mapping[str, str], *, output: int | None = None) -> Spawn:
+    """Return a function that starts a module with these arguments, and `--socket` with the descriptor of its socket."""
 
     async def spawn(listener: socket.socket) -> Process:
         fd = listener.fileno()
         # In a process session of its own: Ctrl-C reaches only the parent, which shuts the worker down.
         return await asyncio.create_subprocess_exec(
-            *python_command("asr_server", "worker", "--socket", str(fd)),
+            *python_command(*module, "--socket", str(fd)),
             stdin=PIPE,
             stdout=output,
             stderr=output,
@@ -45,6 +51,11 @@ def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
         )
 
     return spawn
+
+
+def child_environment(settings: Settings, **changes: Any) -> dict[str, str]:
+    """Return the environment of a process that runs this package with the same settings, except for `changes`."""
+    return {**environment_of(settings, **changes), "PYTHONPATH": python_path()}
 
 
 def end_with_gateway() -> None:
