@@ -3,17 +3,21 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
 from E2Etest import recordings
+from E2Etest.cluster.test_conformance import FILES, READS_LOG
 from E2Etest.gateway.workers import kill_worker, wait_until_gone, worker_of
 from E2Etest.live.interrupted import kept, laws, spoken, times
 from E2Etest.live.session import data
-from E2Etest.process import fake_model, running
+from E2Etest.process import fake_model, ready, running
 
 pytestmark = pytest.mark.integration
 URL = "/v1/audio/transcriptions"
@@ -109,3 +113,23 @@ def test_the_server_ends_in_order_with_its_engine_process(tmp_path):
         assert answers[0].status_code == 200
         assert server.process.wait(timeout=60) == 0
         wait_until_gone(pid)
+
+
+@pytest.mark.nightly
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+def test_the_tests_of_one_server_pass(tmp_path):
+    """Every surface, and in detail bad input, formats, jobs, live and realtime sessions, and the page."""
+    unlike = " and ".join(f"not {name}" for name in READS_LOG)
+    limits = {"MAX_UPLOAD_MB": "4", "MAX_AUDIO_S": "120"}
+    with ready(tmp_path / "log", ENGINE_PROCESS="true", **limits) as server:
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-p", "no:schemathesis", "-k", unlike, *FILES],
+            cwd=Path(__file__).parents[1],
+            env={**os.environ, "E2E_BASE_URL": server.base, "E2E_DEMO_SERVER": "true"},
+            capture_output=True,
+            text=True,
+            timeout=1_000,
+            check=False,
+        )
+    assert done.returncode == 0, done.stdout + done.stderr

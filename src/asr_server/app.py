@@ -62,8 +62,6 @@ from asr_server.services import FeatureParts, Services
 
 # Spans that one recording may have under way, in batches: enough that the next batch never waits for the decoder.
 _LOOK_AHEAD = 2
-_TRIM_EVERY_S = 60.0
-_KEPT_FREE_BYTES = 64 * 1024 * 1024
 # Characters; a random key of this length has 96 bits even in hex digits.
 _LEAST_KEY_LENGTH = 24
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
@@ -105,7 +103,7 @@ def create_app(
         tasks = [
             asyncio.create_task(_make_ready(services)),
             asyncio.create_task(end_when_idle(built.idle_owners, settings.idle_timeout)),
-            asyncio.create_task(_trim_heap()),
+            asyncio.create_task(idle.keep_heap_trimmed()),
         ]
         try:
             yield
@@ -352,15 +350,6 @@ async def _make_ready(services: Services) -> None:
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
     services.ready = True
-
-
-async def _trim_heap() -> None:
-    """Under load the C library's heaps hold ever more that nobody uses: 40 MiB in 20 minutes. Some of it is wanted
-    again with the next batch, so it stays."""
-    while True:
-        await asyncio.sleep(_TRIM_EVERY_S)
-        if await asyncio.to_thread(idle.free_heap_bytes) > _KEPT_FREE_BYTES:
-            await asyncio.to_thread(idle.trim_heap)
 
 
 def _log_safety(settings: Settings) -> None:

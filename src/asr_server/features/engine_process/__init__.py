@@ -51,7 +51,11 @@ def _conflicts(asked: Asked) -> Iterator[str]:
 def _server() -> ServerFeature:
     from asr_server.features.engine_process import client
 
-    return ServerFeature(engine=lambda plan: client.build if plan.is_active(NAME) else None)
+    return ServerFeature(
+        metrics=(client.ENDS,),
+        gauges=client.gauges,
+        engine=lambda plan: client.build if plan.is_active(NAME) else None,
+    )
 
 
 FEATURE = Feature(NAME, options=_options, conflicts=_conflicts, extends=(ServerHook(_server),))

@@ -8,6 +8,7 @@ import socket
 
 import uvloop
 
+from asr_server import feature_list
 from asr_server.core import logger
 from asr_server.core import settings as settings_module
 from asr_server.features.engine_process.server import serve
@@ -23,7 +24,7 @@ def main() -> None:
     logger.configure(settings.log_level, as_json=settings.log_json)
     end_with_gateway()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(serve(settings, listener))
+        runner.run(serve(settings, feature_list.resolve(settings), listener))
 
 
 if __name__ == "__main__":

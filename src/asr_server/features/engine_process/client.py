@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
@@ -29,29 +29,31 @@ from asr_server.engine.handed_out import HandedOut
 from asr_server.engine.protocol import AlignerState, AlignItem, EngineInfo, Tokens, Utterance
 from asr_server.engine_core import EngineCore, Watch, by_name
 from asr_server.features.engine_process.messages import (
+    PUBLISH_S,
     Began,
-    Cancel,
+    CancelMessage,
     Ended,
     EngineState,
     Frames,
     Lease,
     Message,
-    Row,
     RowError,
+    RowMessage,
     Samples,
     Told,
     WorkDone,
     fields_of,
 )
-from asr_server.features.engine_process.server import PUBLISH_S
 from asr_server.features.gateway.child import child_environment, starter
 from asr_server.features.gateway.hang_detector import HangConfig, ProbeResult
 from asr_server.features.gateway.worker import PROBE_PAUSE_S, Worker, WorkerConfig, WorkerConnection
 from asr_server.live.options import stream_rules
+from asr_server.ops.metric_spec import MetricKind, MetricSample, MetricSpec, WorkerEnd
 from asr_server.schedule.capacity import EngineWork, StreamCapacity
 from asr_server.schedule.job import DEFAULT, AnyJob, Job, Priority, R, RequestClock
 from asr_server.schedule.model import EngineSnapshot, ModelState, ModelStatus
 from asr_server.schedule.ports import JobEnd
+from asr_server.services import Services
 
 _PROGRAM = ("asr_server.features.engine_process",)
 # A row that was in the batch of this many processes when they ended may be what ends them.
@@ -62,6 +64,13 @@ _STOP_S = 8.0  # for the process to end; `EngineThread.close` waits for 10
 _RETRY_S = 1.0  # between two looks whether a process that did not stay up may be started again
 _ERRORS = {leaf.code: leaf for leaf in leaves()}
 
+ENDS = MetricSpec(
+    "asr_engine_process_ends_total",
+    MetricKind.COUNTER,
+    "With an engine process only: ended ones, by cause as `asr_worker_ends_total`.",
+    ("cause",),
+)
+
 
 def build(settings: Settings, resolved: Plan, watch: Watch) -> EngineCore:
     """Return engines whose rows are computed in a process of their own, which is started now. Called on the event loop
@@ -71,6 +80,12 @@ def build(settings: Settings, resolved: Plan, watch: Watch) -> EngineCore:
     rules = stream_rules(settings, resolved)
     streams = StreamCapacity(process.work, rules, slots=lambda: engines[DEFAULT].info.slots)
     return EngineCore(engines, {}, process, streams)
+
+
+def gauges(services: Services) -> Iterable[MetricSample]:
+    """Yield what `/metrics` says about the engine process, if there is one."""
+    if isinstance(services.thread, EngineProcess):
+        yield MetricSample(ENDS, {(cause,): count for cause, count in services.thread.ends.items()})
 
 
 class _Facts:
@@ -118,7 +133,7 @@ class EngineProcess:
         self._leases: Counter[tuple[str, bool]] = Counter()
         self._connection: Frames | None = None
         self._state: EngineState | None = None  # None while no process answers
-        self._state_s = 0.0  # when it came
+        self._state_s = 0.0  # when it came, or when the process was connected to
         self._closing = False
         self._unavailable = ""  # why no process runs, "" while one does or is started
         self._load: ExitStack | None = None  # open while the clock of requests stands still
@@ -187,6 +202,11 @@ class EngineProcess:
             failure=self._unavailable,
         )
 
+    @property
+    def ends(self) -> Mapping[WorkerEnd, int]:
+        """Return how many processes have ended, by the cause."""
+        return self._worker.ends
+
     def close(self, timeout_s: float = 10.0) -> None:
         """Take no more work, fail all jobs with `ShuttingDown`, and end the process. Not called on the event loop."""
         asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(timeout_s)
@@ -227,6 +247,7 @@ class EngineProcess:
             await self._worker.lost(worker)
             return
         self._connection = connection
+        self._state_s = self.clock()  # the first state is to come soon
         for model, live in self._leases:
             self._send(Lease(model, live, held=True))
         for row in list(self._rows.values()):
@@ -259,8 +280,7 @@ class EngineProcess:
 
     async def _probe(self, _: WorkerConnection) -> ProbeResult:
         """Return the state of the process for a `HangDetector`."""
-        state = self._state
-        if state is None:
+        if self._connection is None:
             return ProbeResult.LOADING  # it starts
         if self.clock() - self._state_s > _SILENT_S:
             return ProbeResult.SILENT
@@ -285,7 +305,9 @@ class EngineProcess:
         span = fields_of(item) if isinstance(item, AlignItem) else None
         assert item is None or utterance is not None or span is not None, type(item)
         left_s = None if job.deadline_s is None else job.deadline_s - self.request_clock.now_s()
-        message = Row(job.key, job.priority, job.cost_s, left_s, job.model, job.session, job.queued_s, utterance, span)
+        message = RowMessage(
+            job.key, job.priority, job.cost_s, left_s, job.model, job.session, job.queued_s, utterance, span
+        )
         self._send(message, item.audio if isinstance(item, Utterance | AlignItem) else None)
 
     def _take(self, message: Message, _: Samples) -> None:
@@ -337,7 +359,7 @@ class EngineProcess:
     def _leave(self, job: AnyJob) -> None:
         """Forget a job that its caller has cancelled."""
         if self._rows.pop(job.key, None) is not None:
-            self._send(Cancel(job.key))
+            self._send(CancelMessage(job.key))
             self._observe_failure(job, JobEnd.CANCELLED)
 
     def _end(self, row: _SentRow, error: AsrError) -> None:
@@ -387,5 +409,9 @@ def _error(error: RowError) -> AsrError:
 
 def _deliver(job: AnyJob, tokens: Tokens) -> None:
     # Read once: what receives takes it away when the caller cancels.
-    if (receive := job.on_delta) is not None:
+    if (receive := job.on_delta) is None:
+        return
+    try:
         receive(tokens)
+    except Exception:  # the receiver is at fault, and not the connection that the tokens came over
+        job.future.cancel()

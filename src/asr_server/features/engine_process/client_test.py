@@ -123,7 +123,7 @@ async def test_answers_alignments_and_times_are_those_of_the_process(start):
     assert process.core.engines[DEFAULT].info.slots == 8
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("end", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 async def test_rows_go_on_in_the_next_process(start, end):
     """Those in the batch with the words that were handed out, those that wait as they are: no word is lost, doubled or
     another one. So they do where an operator ends the process."""
@@ -146,6 +146,7 @@ async def test_rows_go_on_in_the_next_process(start, end):
     assert len(process.seen.begun) == 10
 
 
+@pytest.mark.nightly
 async def test_models_and_leases_are_in_the_next_process_too(start):
     """A model that was loaded is loaded again, before anybody asks, and stays while it is leased."""
     process = start(QUICK, idle_timeout=0.2)
@@ -158,6 +159,7 @@ async def test_models_and_leases_are_in_the_next_process_too(start):
     await process.until(lambda snapshot: snapshot.state is ModelState.UNLOADED)
 
 
+@pytest.mark.nightly
 async def test_a_row_that_ends_every_process_fails_and_no_other(start):
     """It is tried in three. Those that never were in a batch with it are answered."""
     fatal = {"context": "fatal", "fault": "fatal", "after_tokens": 1}
@@ -170,6 +172,7 @@ async def test_a_row_that_ends_every_process_fails_and_no_other(start):
     assert {(await stream.result()).hypothesis.text for stream in good} == {WORDS}
 
 
+@pytest.mark.nightly
 async def test_a_process_that_does_not_stay_up_is_given_up_for_a_while(start):
     """All who wait get the reason, and so does who comes then; the state names it, for `/livez`."""
     process = start("no script")
@@ -180,6 +183,7 @@ async def test_a_process_that_does_not_stay_up_is_given_up_for_a_while(start):
         process.ask()
 
 
+@pytest.mark.nightly
 async def test_a_process_that_a_signal_has_stopped_is_replaced(start):
     """Nothing of it moves, so nothing of it can say so. Its row goes on."""
     process = start(SLOW, engine_hang_s=0.5)
@@ -192,6 +196,7 @@ async def test_a_process_that_a_signal_has_stopped_is_replaced(start):
     assert _process() != pid
 
 
+@pytest.mark.nightly
 async def test_a_process_whose_engine_hangs_is_replaced(start, tmp_path):
     """Its event loop goes on, and publishes that the engine does not."""
     hang = {"fault": "hang", "hang_s": 1_000, "after_tokens": 3, "once_file": str(tmp_path / "once")}

@@ -25,6 +25,8 @@ _HEAD = struct.Struct("!BII")
 MOST_SAMPLE_BYTES = 32 * 1024 * 1024
 # A thousand tokens take some 50 kB.
 MOST_JSON_BYTES = 8 * 1024 * 1024
+# The engine process publishes its state this often.
+PUBLISH_S = 1.0
 # What is read of a socket at once while no frame is begun.
 _STAGE_BYTES = 64 * 1024
 
@@ -42,7 +44,7 @@ _UtteranceFields, _AlignItemFields = _without_audio(Utterance), _without_audio(A
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RowMessage:
     """A job for the engine. Its item is an utterance, or a span whose words are to be placed; with neither, its model
     is loaded."""
 
@@ -58,7 +60,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Cancel:
+class CancelMessage:
     """A row has lost its caller."""
 
     number: int
@@ -131,7 +133,7 @@ class WorkDone:
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """What the engine process publishes: about once a second, and soon after each change."""
+    """The state that the engine process publishes: about every `PUBLISH_S`, and soon after each change."""
 
     snapshot: EngineSnapshot
     infos: dict[str, EngineInfo]  # by the names of the models
@@ -141,7 +143,7 @@ class EngineState:
     changes: tuple[tuple[str, ModelState, float], ...]  # of the states of models since then, with their seconds
 
 
-Message = Row | Cancel | Lease | Began | Told | Ended | EngineState
+Message = RowMessage | CancelMessage | Lease | Began | Told | Ended | EngineState
 
 
 def _adapter(kind: type) -> TypeAdapter[Any]:
@@ -152,13 +154,13 @@ def _adapter(kind: type) -> TypeAdapter[Any]:
 
 
 # The kind of a message is its place here.
-_KINDS: tuple[type, ...] = (Row, Cancel, Lease, Began, Told, Ended, EngineState)
+_KINDS: tuple[type, ...] = (RowMessage, CancelMessage, Lease, Began, Told, Ended, EngineState)
 _ADAPTERS = tuple(map(_adapter, _KINDS))
 _NUMBERS = {kind: number for number, kind in enumerate(_KINDS)}
 
 
 class BadFrame(ValueError):
-    """What came is no message, or a longer one than there are."""
+    """The bytes are no message, or a longer one than there are."""
 
 
 def fields_of(item: Utterance | AlignItem) -> Any:
@@ -167,7 +169,7 @@ def fields_of(item: Utterance | AlignItem) -> Any:
     return kind(**{one.name: getattr(item, one.name) for one in fields(kind)})
 
 
-def item_of(row: Row, samples: Samples) -> Utterance | AlignItem | None:
+def item_of(row: RowMessage, samples: Samples) -> Utterance | AlignItem | None:
     """Return the item of a row: mono float32 (n,) at 16 kHz with its fields. None for a row that loads a model."""
     found: Any = row.utterance if row.utterance is not None else row.align
     if found is None:

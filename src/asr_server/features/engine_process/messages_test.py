@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from asr_server.engine.protocol import AlignItem, Finish, Hypothesis, Utterance, Written
 from asr_server.features.engine_process import messages
-from asr_server.features.engine_process.messages import Ended, Frames, Row, Told, fields_of, frame, item_of
+from asr_server.features.engine_process.messages import Ended, Frames, RowMessage, Told, fields_of, frame, item_of
+from asr_server.schedule.capacity import EngineWork
 
 AUDIO = np.linspace(-1, 1, 30_001, dtype=np.float32)
 UTTERANCE = Utterance(
@@ -42,7 +43,7 @@ class _Transport:
 
 def _row(item, number=1):
     kind = {"utterance" if isinstance(item, Utterance) else "align": fields_of(item)}
-    return Row(number, 1, 2.0, None, "", "", 3.0, **kind)
+    return RowMessage(number, 1, 2.0, None, "", "", 3.0, **kind)
 
 
 def _received(data, cuts=()):
@@ -88,7 +89,7 @@ def test_messages_arrive_whole_however_the_socket_divides_them(cuts):
 
 def test_a_row_of_no_item_loads_a_model():
     """It has no samples."""
-    told, _ = _received(b"".join(map(bytes, frame(Row(1, 0, 0.0, None, "", "", 1.0)))))
+    told, _ = _received(b"".join(map(bytes, frame(RowMessage(1, 0, 0.0, None, "", "", 1.0)))))
     assert item_of(*told[0]) is None
 
 
@@ -107,6 +108,12 @@ def test_what_is_no_message_ends_the_connection(data):
     """No memory is taken for a length that no message has."""
     told, transport = _received(data)
     assert (told, transport.aborted) == ([], True)
+
+
+def test_all_that_an_engine_counts_is_published():
+    """Admission and free streams are computed of it."""
+    counted = {name for name in vars(EngineWork()) if not name.startswith("_")}
+    assert {one.name for one in dataclasses.fields(messages.WorkDone)} == counted
 
 
 def test_audio_that_no_row_has_is_not_sent():

@@ -21,23 +21,26 @@ from typing import Any
 
 from loguru import logger
 
-from asr_server import engine_core, feature_list
+from asr_server import engine_core
 from asr_server.core.errors import AsrError, EngineFailed, Overloaded
+from asr_server.core.idle import keep_heap_trimmed
 from asr_server.core.settings import Settings
+from asr_server.engine.feature import Plan
 from asr_server.engine.handed_out import joined
 from asr_server.engine.protocol import Alignment, Hypothesis, Tokens, Utterance
 from asr_server.engine_core import EngineCore, Watch
 from asr_server.features.engine_process.messages import (
+    PUBLISH_S,
     BadFrame,
     Began,
-    Cancel,
+    CancelMessage,
     Ended,
     EngineState,
     Frames,
     Lease,
     Message,
-    Row,
     RowError,
+    RowMessage,
     Samples,
     Told,
     WorkDone,
@@ -47,8 +50,8 @@ from asr_server.schedule.job import AnyJob, Job, Priority
 from asr_server.schedule.model import ModelState
 from asr_server.schedule.ports import SchedulerObserver
 
-# The state is published this often, and this long after a change at the earliest.
-PUBLISH_S, _SOON_S = 1.0, 0.05
+# From one publication of the state to the next at least.
+_SOON_S = 0.05
 # Steps and changes of models that are reported at most; more come only while no server is connected.
 _MOST_REPORTS = 4_096
 # Rows of one connection. Servers refuse work long before.
@@ -59,22 +62,22 @@ _PEER = struct.Struct("3i")  # process, user and group; see SO_PEERCRED in unix(
 _FAILED = 70  # EX_SOFTWARE of sysexits.h, as a server ends whose engine has failed
 
 
-async def serve(settings: Settings, listener: socket.socket) -> None:
-    """Take rows at this socket, which is bound, until SIGTERM. Raises `PlanError`."""
+async def serve(settings: Settings, resolved: Plan, listener: socket.socket) -> None:
+    """Take rows at this socket, which is bound, until SIGTERM."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, ended.set)
-    resolved = feature_list.resolve(settings)
     server = EngineServer(lambda watch: engine_core.build(settings, resolved, watch))
-    listening = await loop.create_unix_server(server.connection, sock=listener)
-    publishing = asyncio.create_task(server.publish())
+    listening = await loop.create_unix_server(lambda: ServerConnection(server), sock=listener)
+    tasks = [asyncio.create_task(server.publish()), asyncio.create_task(keep_heap_trimmed())]
     await ended.wait()
     listening.close()
-    publishing.cancel()
+    for task in tasks:
+        task.cancel()
     await asyncio.to_thread(server.core.thread.close)
 
 
-class EngineServer:
+class EngineServer(SchedulerObserver):
     """The connections of servers to one engine, which `build` makes. Used on one event loop."""
 
     def __init__(self, build: Callable[[Watch], EngineCore]) -> None:
@@ -84,13 +87,9 @@ class EngineServer:
         self.rows: dict[int, tuple[ServerConnection, int]] = {}  # by the keys of jobs: whose each is, and its number
         self._steps: deque[tuple[int, float]] = deque(maxlen=_MOST_REPORTS)
         self._changes: deque[tuple[str, ModelState, float]] = deque(maxlen=_MOST_REPORTS)
-        self._connections: list[ServerConnection] = []
-        self._changed = asyncio.Event()
-        self.core = build(Watch(_Reports(self), self._on_state, _end_process))
-
-    def connection(self) -> ServerConnection:
-        """Return the protocol of a new connection."""
-        return ServerConnection(self)
+        self.connections: list[ServerConnection] = []
+        self.changed = asyncio.Event()  # set where the state has changed, so that it is published soon
+        self.core = build(Watch(self, self._on_state, _end_process))
 
     # -- called on the engine thread ---------------------------------------------------------------------------------
 
@@ -104,8 +103,13 @@ class EngineServer:
             self._scheduled = True
             self._loop.call_soon_threadsafe(self._take_events)
 
+    def started(self, job: AnyJob) -> None:
+        # The event loop adds and removes entries meanwhile: to read one is atomic.
+        if (row := self.rows.get(job.key)) is not None:
+            connection, number = row
+            self.post(connection.began, number)
+
     def stepped(self, rows: int, took_s: float) -> None:
-        """Note a step, for the next message with the state."""
         self._steps.append((rows, took_s))
 
     def _on_state(self, model: str, state: ModelState, took_s: float) -> None:
@@ -125,32 +129,12 @@ class EngineServer:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(PUBLISH_S):
-                    await self._changed.wait()
+                    await self.changed.wait()
             self._publish()
             await asyncio.sleep(_SOON_S)
 
-    def changed(self) -> None:
-        """Publish the state soon."""
-        self._changed.set()
-
-    def joined(self, connection: ServerConnection) -> None:
-        """Note a new connection, which gets the state at once."""
-        self._connections.append(connection)
-        connection.send(self._state())
-
-    def left(self, connection: ServerConnection) -> None:
-        """Note that a connection has ended."""
-        self._connections.remove(connection)
-
-    def _publish(self) -> None:
-        self._changed.clear()
-        state = self._state()
-        # One of the servers gets them: each counts once in the sum of their metrics.
-        steps, changes = _all_of(self._steps), _all_of(self._changes)
-        for number, connection in enumerate(list(self._connections)):
-            connection.send(replace(state, steps=steps, changes=changes) if number == 0 else state)
-
-    def _state(self) -> EngineState:
+    def state(self) -> EngineState:
+        """Return the present state, without what is reported to one server alone."""
         thread = self.core.thread
         return EngineState(
             snapshot=thread.snapshot(),
@@ -161,25 +145,18 @@ class EngineServer:
             changes=(),
         )
 
+    def _publish(self) -> None:
+        self.changed.clear()
+        state = self.state()
+        # One of the servers gets them: each counts once in the sum of their metrics.
+        steps, changes = _all_of(self._steps), _all_of(self._changes)
+        for number, connection in enumerate(list(self.connections)):
+            connection.send(replace(state, steps=steps, changes=changes) if number == 0 else state)
+
 
 def _all_of(reports: deque[Any]) -> tuple[Any, ...]:
     """Take out what is there now. The engine thread may append meanwhile."""
     return tuple(reports.popleft() for _ in range(len(reports)))
-
-
-class _Reports(SchedulerObserver):
-    """Passes on what the engine thread reports."""
-
-    def __init__(self, server: EngineServer) -> None:
-        self._server = server
-
-    def started(self, job: AnyJob) -> None:
-        # The event loop adds and removes entries meanwhile: to read one is atomic.
-        if (row := self._server.rows.get(job.key)) is not None:
-            self._server.post(row[0].began, row[1])
-
-    def stepped(self, rows: int, took_s: float) -> None:
-        self._server.stepped(rows, took_s)
 
 
 class ServerConnection(Frames):
@@ -203,7 +180,8 @@ class ServerConnection(Frames):
             transport.close()
             return
         self._open = True
-        self._server.joined(self)
+        self._server.connections.append(self)
+        self.send(self._server.state())
 
     def send(self, message: Message, samples: Samples | None = None) -> None:
         """Write a message, unless the connection has ended. A server that does not read loses its connection."""
@@ -219,12 +197,12 @@ class ServerConnection(Frames):
         """Say that a row is in the batch."""
         if number in self.rows:
             self.send(Began(number))
-            self._server.changed()
+            self._server.changed.set()
 
     def _end(self) -> None:
         if not self._open:
             return
-        self._server.left(self)
+        self._server.connections.remove(self)
         if self.broken is not None:
             logger.opt(exception=self.broken).error("a server sent no message")
         if self.rows:
@@ -235,16 +213,16 @@ class ServerConnection(Frames):
             lease.close()
 
     def _take(self, message: Message, samples: Samples) -> None:
-        if isinstance(message, Row):
+        if isinstance(message, RowMessage):
             self._submit(message, samples)
-        elif isinstance(message, Cancel):
+        elif isinstance(message, CancelMessage):
             self._cancel(message.number)
         elif isinstance(message, Lease) and message.model in self._server.core.engines:
             self._lease(message)
         else:
             raise BadFrame(type(message).__name__)
 
-    def _submit(self, row: Row, samples: Samples) -> None:
+    def _submit(self, row: RowMessage, samples: Samples) -> None:
         thread = self._server.core.thread
         if row.model not in self._server.core.engines or row.number in self.rows:
             raise BadFrame("a row of no model, or with the number of another")
@@ -264,14 +242,14 @@ class ServerConnection(Frames):
             thread.submit(job)
         except AsrError as error:
             job.fail(error)
-        self._server.changed()
+        self._server.changed.set()
 
     def _cancel(self, number: int) -> None:
         if (job := self.rows.pop(number, None)) is not None:
             del self._server.rows[job.key]
             self._told.pop(number, None)
             job.future.cancel()
-            self._server.changed()
+            self._server.changed.set()
 
     def _lease(self, lease: Lease) -> None:
         key = lease.model, lease.live
@@ -314,7 +292,7 @@ class ServerConnection(Frames):
                 error=_described(error) if isinstance(error, AsrError) else None,
             )
         )
-        self._server.changed()
+        self._server.changed.set()
 
 
 def _described(error: AsrError) -> RowError:

@@ -13,16 +13,16 @@ from asr_server.engine.capabilities import Capabilities
 from asr_server.engine.protocol import Utterance
 from asr_server.features.engine_process.messages import (
     Began,
-    Cancel,
+    CancelMessage,
     Ended,
     EngineState,
     Frames,
     Lease,
-    Row,
+    RowMessage,
     Told,
     fields_of,
 )
-from asr_server.features.engine_process.server import EngineServer
+from asr_server.features.engine_process.server import EngineServer, ServerConnection
 from asr_server.schedule.job import Priority
 
 SPEECH = np.full(2 * 16_000, 0.5, np.float32)  # "one two three four"
@@ -50,7 +50,7 @@ class _Peer:
 
     def ask(self, number, *, priority=Priority.INTERACTIVE, model="", **options):
         item = Utterance(SPEECH, **options)
-        self.frames.send(Row(number, priority, 2.0, None, model, "", 0.0, fields_of(item)), SPEECH)
+        self.frames.send(RowMessage(number, priority, 2.0, None, model, "", 0.0, fields_of(item)), SPEECH)
 
     def ended(self, number):
         return next((message for message in self.of(Ended) if message.number == number), None)
@@ -72,7 +72,7 @@ async def engine(tmp_path):
         ours, theirs = socket.socketpair()
         loop, peer = asyncio.get_running_loop(), _Peer()
         peers.append(peer)
-        await loop.connect_accepted_socket(server.connection, theirs)
+        await loop.connect_accepted_socket(lambda: ServerConnection(server), theirs)
         await loop.create_unix_connection(lambda: peer.frames, sock=ours)
         return peer
 
@@ -132,7 +132,7 @@ async def test_a_cancelled_row_leaves_the_batch_without_an_answer(engine):
     peer = await connect()
     peer.ask(1)
     await peer.until(lambda: peer.of(Began))
-    peer.frames.send(Cancel(1))
+    peer.frames.send(CancelMessage(1))
     await _until(lambda: not server.core.thread.snapshot().running)
     script.write_text('{"words_per_s": 2, "step_s": 0}')
     peer.ask(1)

@@ -11,11 +11,13 @@ import threading
 import time
 from asyncio.subprocess import PIPE
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from asr_server.core.settings import Settings, environment_of
-from asr_server.features.gateway.worker import Process, Spawn
 from asr_server.processes.launcher import python_command, python_path
+
+if TYPE_CHECKING:
+    from asr_server.features.gateway.worker import Process, Spawn
 
 # For a worker whose gateway is gone to shut down: nobody reads its responses any more.
 _END_S = 10.0
