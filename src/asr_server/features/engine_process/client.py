@@ -285,10 +285,13 @@ class EngineProcess:
         if self.clock() - self._state_s > _SILENT_S:
             return ProbeResult.SILENT
         snapshot = self.snapshot()
-        if snapshot.loading or any(info.aligner_state is AlignerState.LOADING for info in self.infos.values()):
-            return ProbeResult.LOADING
-        is_stuck = snapshot.busy and snapshot.heartbeat_age_s > _SILENT_S
-        return ProbeResult.HUNG if is_stuck or not snapshot.alive else ProbeResult.HEALTHY
+        loading = snapshot.loading or any(info.aligner_state is AlignerState.LOADING for info in self.infos.values())
+        is_stuck = snapshot.busy and snapshot.heartbeat_age_s > _SILENT_S and not loading
+        if is_stuck or not snapshot.alive:
+            return ProbeResult.HUNG
+        # A model that is not loaded may be at any moment.
+        loaded = not loading and all(model.state is ModelState.LOADED for model in snapshot.models.values())
+        return ProbeResult.HEALTHY if loaded else ProbeResult.LOADING
 
     # -- messages ----------------------------------------------------------------------------------------------------
 
@@ -346,7 +349,7 @@ class EngineProcess:
         # A load is announced a moment before its clock stops, and may keep the interpreter's lock from then on.
         if state.load_moved_s is None and not state.snapshot.loading:
             self._goes_on()
-        elif state.load_moved_s != self._load_moved_s:
+        elif self._load is None or state.load_moved_s != self._load_moved_s:
             self._load_moved_s = state.load_moved_s
             self._stands_still()
         for rows, took_s in state.steps:

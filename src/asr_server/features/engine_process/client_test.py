@@ -197,6 +197,18 @@ async def test_a_process_that_a_signal_has_stopped_is_replaced(start):
 
 
 @pytest.mark.nightly
+async def test_a_process_that_says_nothing_is_replaced(start):
+    """A native call keeps its interpreter's lock, so that not even its event loop moves."""
+    process = start({"load_freeze_s": 1_000.0}, engine_hang_s=0.5, request_timeout=0.5)
+    stream = process.ask()
+    await process.until(lambda snapshot: snapshot.loading)
+    pid = _process()
+    process.write(QUICK)
+    assert (await stream.result()).hypothesis.text == WORDS
+    assert _process() != pid
+
+
+@pytest.mark.nightly
 async def test_a_process_whose_engine_hangs_is_replaced(start, tmp_path):
     """Its event loop goes on, and publishes that the engine does not."""
     hang = {"fault": "hang", "hang_s": 1_000, "after_tokens": 3, "once_file": str(tmp_path / "once")}
@@ -220,11 +232,12 @@ async def test_a_row_is_late_by_the_clock_of_the_process(start):
 
 async def test_deadlines_wait_for_a_process_that_starts_and_a_model_that_loads(start):
     """Who asked in time is answered, although the load alone takes longer than the request may."""
-    process = start({**QUICK, "load_s": 1.0})
-    item = Utterance(np.full(32_000, 0.5, np.float32))
+    process = start({**QUICK, "load_s": 2.0})
+    item = Utterance(np.full(32_000, 0.5, np.float32), stream=True)
     deadline_s = process.engine.clock.now_s() + 0.9
-    answer = await process.engine.transcribe(item, priority=Priority.INTERACTIVE, deadline_s=deadline_s)
-    assert answer.hypothesis.text == WORDS
+    stream = process.engine.stream(item, priority=Priority.INTERACTIVE, deadline_s=deadline_s)
+    assert "".join([piece async for piece in stream]) == WORDS  # by the clock of the server
+    assert (await stream.result()).hypothesis.text == WORDS  # by that of the process
 
 
 async def test_a_cancelled_row_leaves_the_process(start):

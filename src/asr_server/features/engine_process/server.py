@@ -13,6 +13,7 @@ import os
 import signal
 import socket
 import struct
+import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -52,6 +53,8 @@ from asr_server.schedule.ports import SchedulerObserver
 
 # From one publication of the state to the next at least.
 _SOON_S = 0.05
+# The longest wait for the state to be published before a model is loaded.
+_ANNOUNCE_S = 0.2
 # Steps and changes of models that are reported at most; more come only while no server is connected.
 _MOST_REPORTS = 4_096
 # Rows of one connection. Servers refuse work long before.
@@ -114,7 +117,12 @@ class EngineServer(SchedulerObserver):
 
     def _on_state(self, model: str, state: ModelState, took_s: float) -> None:
         self._changes.append((model, state, took_s))
-        self.post(self._publish)  # at once: a load that begins stops the clock of deadlines
+        published = threading.Event()
+        self.post(self._announce, published)
+        if state is ModelState.LOADING:
+            # Importing a model's libraries can keep the interpreter's lock for seconds, in which the event loop could
+            # not say that a load stops the clock of deadlines.
+            published.wait(_ANNOUNCE_S)
 
     # -- called on the event loop ------------------------------------------------------------------------------------
 
@@ -144,6 +152,10 @@ class EngineServer(SchedulerObserver):
             steps=(),
             changes=(),
         )
+
+    def _announce(self, published: threading.Event) -> None:
+        self._publish()
+        self._loop.call_soon(published.set)  # transports write at the end of this round of the loop
 
     def _publish(self) -> None:
         self.changed.clear()

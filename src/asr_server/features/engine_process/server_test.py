@@ -117,7 +117,9 @@ async def test_rows_and_leases_of_a_server_end_with_its_connection(engine):
     other.ask(1)
     thread = server.core.thread
     await _until(lambda: thread.snapshot().running == 7 and thread._live_leases == 1)
+    jobs = list(server.connections[0].rows.values())
     one.frames.transport.abort()
+    await _until(lambda: len(jobs) == 12 and all(job.cancelled for job in jobs))
     await _until(lambda: thread.snapshot().running <= 1 and not sum(thread.snapshot().depth.values()))
     assert thread._live_leases == 0
     await other.until(lambda: other.ended(1))
