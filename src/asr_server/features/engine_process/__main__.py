@@ -22,7 +22,7 @@ def main() -> None:
     listener = socket.socket(fileno=parser.parse_args().socket)
     settings = settings_module.load()
     logger.configure(settings.log_level, as_json=settings.log_json)
-    end_with_gateway()
+    end_with_gateway(shut_down_s=0)  # at once: the next server's process needs the memory of the accelerator
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(serve(settings, feature_list.resolve(settings), listener))
 

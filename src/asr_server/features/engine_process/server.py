@@ -51,7 +51,7 @@ from asr_server.schedule.job import AnyJob, Job, Priority
 from asr_server.schedule.model import ModelState
 from asr_server.schedule.ports import SchedulerObserver
 
-# From one publication of the state to the next at least.
+# From a change of the state to its publication.
 _SOON_S = 0.05
 # The longest wait for the state to be published before a model is loaded.
 _ANNOUNCE_S = 0.2
@@ -138,8 +138,9 @@ class EngineServer(SchedulerObserver):
             with suppress(TimeoutError):
                 async with asyncio.timeout(PUBLISH_S):
                     await self.changed.wait()
-            self._publish()
+            # What changes comes in groups, and a row that is reported to begin is in the batch a moment later.
             await asyncio.sleep(_SOON_S)
+            self._publish()
 
     def state(self) -> EngineState:
         """Return the present state, without what is reported to one server alone."""

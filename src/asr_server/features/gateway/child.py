@@ -60,15 +60,17 @@ def child_environment(settings: Settings, **changes: Any) -> dict[str, str]:
     return {**environment_of(settings, **changes), "PYTHONPATH": python_path()}
 
 
-def end_with_gateway() -> None:
-    """Watch the standard input from a thread, and end this process at its end."""
+def end_with_gateway(shut_down_s: float = _END_S) -> None:
+    """Watch the standard input from a thread, and end this process at its end, after at most `shut_down_s` seconds in
+    which it may do so in order."""
 
     def watch() -> None:
         with contextlib.suppress(OSError):
             while os.read(0, 1024):
                 pass
-        os.kill(os.getpid(), signal.SIGTERM)
-        time.sleep(_END_S)
+        if shut_down_s:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(shut_down_s)
         os._exit(1)
 
     threading.Thread(target=watch, name="lifeline", daemon=True).start()
