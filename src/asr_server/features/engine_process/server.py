@@ -3,7 +3,7 @@
 All rows are in the heap of one engine thread, whichever connection they came over, so that it is fair to all.
 
 What two threads touch: events of the engine thread go into `EngineServer._events`, a deque, whose methods are atomic;
-`_post` says how the event loop learns of them. Everything else is of the event loop.
+`post` says how the event loop learns of them. Everything else is of the event loop.
 """
 
 from __future__ import annotations
