@@ -67,7 +67,8 @@ _ERRORS = {leaf.code: leaf for leaf in leaves()}
 ENDS = MetricSpec(
     "asr_engine_process_ends_total",
     MetricKind.COUNTER,
-    "With an engine process only: ended ones, by cause as `asr_worker_ends_total`.",
+    "Ended engine processes: `stopped` (the server ended), `crashed`, `hung` (killed: no progress), `late` (killed: "
+    "did not start in time).",
     ("cause",),
 )
 
@@ -83,9 +84,9 @@ def build(settings: Settings, resolved: Plan, watch: Watch) -> EngineCore:
 
 
 def gauges(services: Services) -> Iterable[MetricSample]:
-    """Yield what `/metrics` says about the engine process, if there is one."""
-    if isinstance(services.thread, EngineProcess):
-        yield MetricSample(ENDS, {(cause,): count for cause, count in services.thread.ends.items()})
+    """Yield what `/metrics` says about the engine process: no figures where there is none."""
+    ends = services.thread.ends if isinstance(services.thread, EngineProcess) else {}
+    yield MetricSample(ENDS, {(cause,): count for cause, count in ends.items()})
 
 
 class _Facts:
