@@ -9,52 +9,10 @@ import pytest
 
 from E2Etest.exposition import moved, scrape
 from E2Etest.gateway.workers import kill_worker
+from E2Etest.live.interrupted import kept, laws, spoken, times
 from E2Etest.live.session import act, data, open_session, pieces, receive, stream, upto_flush
 
 pytestmark = [pytest.mark.websocket, pytest.mark.integration]
-
-PIECE = 3_200  # 0.1 s
-
-
-def _kept(messages):
-    return [(m["utterance"], m["text"], m["ending"]) for m in messages if m.get("is_final")]
-
-
-def _times(messages):
-    return np.array([(m["start"], m["end"]) for m in messages if m.get("is_final")])
-
-
-def _laws(messages):
-    """What holds for every client, whatever became of the worker."""
-    committed, reached = {}, {}
-    for message in messages:
-        number = message["utterance"]
-        assert message["text"] == message["committed"] + message["tentative"]
-        assert message["text"].startswith(committed.get(number, ""))
-        assert message["end"] >= reached.get(number, 0.0) or message["is_final"]
-        committed[number], reached[number] = message["committed"], message["end"]
-    numbers = [m["utterance"] for m in messages if m["is_final"]]
-    assert numbers == sorted(set(numbers))
-
-
-def _spoken(server, body, kills, pace_s=0.03, **query):
-    """The recording in real pieces at some pace; the worker is killed whenever so many pieces have been sent."""
-    messages = []
-    with open_session(server, **query) as socket:
-
-        def send():
-            for number, piece in enumerate(pieces(body, PIECE)):
-                if number in kills:
-                    kill_worker(server)
-                socket.send(piece)
-                time.sleep(pace_s)
-            act(socket, "flush")
-
-        sender = threading.Thread(target=send)
-        sender.start()
-        messages = upto_flush(socket)
-        sender.join()
-    return messages
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +24,7 @@ def talk(speech):
 @pytest.fixture(scope="module")
 def calm(gateway, talk):
     """What an undisturbed session says, with partials."""
-    messages = _spoken(gateway, talk, ())
+    messages = spoken(gateway, talk, ())
     assert len([m for m in messages if m["is_final"] and m["text"]]) == 3
     return messages
 
@@ -79,11 +37,11 @@ def calm(gateway, talk):
 )
 def test_a_session_survives_its_worker(gateway, talk, calm, kills):
     """At the beginning, in a word, in a pause, between utterances, twice in a row, in each of three utterances."""
-    messages = _spoken(gateway, talk, kills)
-    _laws(messages)
-    assert _kept(messages) == _kept(calm)
+    messages = spoken(gateway, talk, kills)
+    laws(messages)
+    assert kept(messages) == kept(calm)
     # The voice detector begins anew, which may move an edge by a frame or two.
-    assert np.abs(_times(messages) - _times(calm)).max() <= 0.1
+    assert np.abs(times(messages) - times(calm)).max() <= 0.1
 
 
 @pytest.mark.nightly
@@ -97,8 +55,8 @@ def test_all_of_a_recording_sent_at_once_survives_too(gateway, talk, calm):
         began_s = time.monotonic()
         messages = upto_flush(socket)
         waited_ms = 1000 * (time.monotonic() - began_s)
-    _laws(messages)
-    assert [(m["text"], m["ending"]) for m in messages if m["is_final"]] == [kept[1:] for kept in _kept(calm)]
+    laws(messages)
+    assert [(m["text"], m["ending"]) for m in messages if m["is_final"]] == [one[1:] for one in kept(calm)]
     assert all(m["lag_ms"] >= 0.5 * waited_ms for m in messages if m["is_final"])
 
 
@@ -138,7 +96,7 @@ def test_a_client_that_was_away_finds_its_session_after_the_crash(gateway, speec
     from asr_server.client.live import LiveClient
 
     body = data(np.concatenate([speech, speech]))
-    whole = [kept for kept in _kept(stream(gateway, [body])) if kept[1]]
+    whole = [one for one in kept(stream(gateway, [body])) if one[1]]
     client, lines = LiveClient(gateway.base), {}
     client.send(body[:200_001])
     for line in client.lines():
@@ -164,11 +122,11 @@ def test_a_client_that_was_away_finds_its_session_after_the_crash(gateway, speec
 def test_many_sessions_survive_one_crash_without_mixing(gateway, speech):
     """Eight at once, each with its own stretch of speech, are what each is alone."""
     bodies = [data(speech[2_000 * number :]) for number in range(8)]
-    alone = [_kept(stream(gateway, pieces(body, 8_000))) for body in bodies]
+    alone = [kept(stream(gateway, pieces(body, 8_000))) for body in bodies]
     together = {}
 
     def speak(number):
-        together[number] = _kept(_spoken(gateway, bodies[number], {20} if number == 0 else ()))
+        together[number] = kept(spoken(gateway, bodies[number], {20} if number == 0 else ()))
 
     threads = [threading.Thread(target=speak, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -185,7 +143,7 @@ def test_a_speaker_goes_first_after_a_crash(gateway, speech):
     """Also where the next worker is sent more at once than a speaker may be ahead: 12 s of the open utterance."""
     body = data(np.resize(speech, 14 * 16_000))
     before = scrape(gateway)
-    _spoken(gateway, body, {120}, pace_s=0.1, endpointing="manual")
+    spoken(gateway, body, {120}, pace_s=0.1, endpointing="manual")
     grew = moved(before, scrape(gateway))
     assert grew("asr_engine_jobs_total", priority="final", end="done") > 0
     assert [grew("asr_engine_jobs_total", priority=name) for name in ("interactive", "bulk")] == [0, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -25,8 +26,8 @@ from asr_server.engine import plan
 from asr_server.engine.catalog import Catalog
 from asr_server.engine.client import Drafting, EngineClient
 from asr_server.engine.feature import END_OF_TURN, EndOfTurnModel, Plan
-from asr_server.engine.protocol import Engine
-from asr_server.engine_core import ElsewhereEngines, OnFailure, Watch, by_name, log_state
+from asr_server.engine.protocol import Informed
+from asr_server.engine_core import BuildCore, ElsewhereEngines, OnFailure, Watch, by_name, log_state
 from asr_server.jobs import route as jobs
 from asr_server.jobs.disk_store import DiskStore, JobFolders
 from asr_server.jobs.record import RecordFormat
@@ -56,14 +57,12 @@ from asr_server.recordings.pipeline import (
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState, OnState
-from asr_server.schedule.thread import EngineThread
+from asr_server.schedule.scheduler import Scheduler
 from asr_server.server_feature import CoreParts, LiveEndpoint, ObserverByItem
 from asr_server.services import FeatureParts, Services
 
 # Spans that one recording may have under way, in batches: enough that the next batch never waits for the decoder.
 _LOOK_AHEAD = 2
-_TRIM_EVERY_S = 60.0
-_KEPT_FREE_BYTES = 64 * 1024 * 1024
 # Characters; a random key of this length has 96 bits even in hex digits.
 _LEAST_KEY_LENGTH = 24
 _ERROR = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
@@ -99,13 +98,13 @@ def create_app(
         _log_safety(settings)
         metrics = Metrics()
         watch = Watch(metrics.engine, _tell(metrics), on_failure)
-        built = machinery(settings, resolved, watch, elsewhere, metrics)
+        built = machinery(settings, resolved, watch, metrics, _builder(resolved, elsewhere))
         app.state.services = services = _services(settings, resolved, built, metrics, rules.ephemeral_keys)
         await services.jobs.start()
         tasks = [
             asyncio.create_task(_make_ready(services)),
             asyncio.create_task(end_when_idle(built.idle_owners, settings.idle_timeout)),
-            asyncio.create_task(_trim_heap()),
+            asyncio.create_task(idle.keep_heap_trimmed()),
         ]
         try:
             yield
@@ -202,8 +201,8 @@ class Machinery:
     """The parts that turn recordings into text and texts into speech, without a wire: the server's core, and all of a
     command that runs alone."""
 
-    engines: Mapping[str, Engine]  # by the names of their models, "" for the default
-    thread: EngineThread
+    engines: Mapping[str, Informed]  # by the names of their models, "" for the default
+    thread: Scheduler
     clients: Mapping[str, EngineClient]  # by the same names
     drafting: Drafting | None  # None where nothing is drafted
     admission: Admission
@@ -229,12 +228,12 @@ def machinery(
     settings: Settings,
     resolved: Plan,
     watch: Watch = engine_core.NOBODY,
-    elsewhere: ElsewhereEngines | None = None,
     metrics: Metrics | None = None,
+    build: BuildCore = engine_core.build,
 ) -> Machinery:
-    """Build it; each model is loaded by its first job. `elsewhere`: engines in other processes."""
+    """Build it; each model is loaded by its first job. `build`: how the engines and their thread are built."""
     observers = ObserverByItem(watch.engine)
-    core = engine_core.build(settings, resolved, replace(watch, engine=observers), elsewhere)
+    core = build(settings, resolved, replace(watch, engine=observers))
     thread = core.thread
     admission = Admission(
         settings.max_queue_audio_s,
@@ -265,6 +264,14 @@ def machinery(
     writer = next((parts.writer for parts in features if parts.writer is not None), TranscriptWriter())
     processor = RequestProcessor(pipeline, settings, thread.request_clock, translator, writer)
     return Machinery(core.engines, thread, clients, drafting, admission, decoder, features, pipeline, processor)
+
+
+def _builder(resolved: Plan, elsewhere: ElsewhereEngines | None) -> BuildCore:
+    """Return what builds the engines: those elsewhere, those of a feature, or those of this process."""
+    if elsewhere is not None:
+        return functools.partial(engine_core.build, elsewhere=elsewhere)
+    builders = (feature.engine(resolved) for feature in SERVER_FEATURES)
+    return next((builder for builder in builders if builder is not None), engine_core.build)
 
 
 def _drafting(resolved: Plan, clients: Mapping[str, EngineClient]) -> Drafting | None:
@@ -345,15 +352,6 @@ async def _make_ready(services: Services) -> None:
         except Exception as error:  # the reason stays visible in /health and /readyz; the next request tries again
             logger.opt(exception=error).error("preload failed")
     services.ready = True
-
-
-async def _trim_heap() -> None:
-    """Under load the C library's heaps hold ever more that nobody uses: 40 MiB in 20 minutes. Some of it is wanted
-    again with the next batch, so it stays."""
-    while True:
-        await asyncio.sleep(_TRIM_EVERY_S)
-        if await asyncio.to_thread(idle.free_heap_bytes) > _KEPT_FREE_BYTES:
-            await asyncio.to_thread(idle.trim_heap)
 
 
 def _log_safety(settings: Settings) -> None:

@@ -12,12 +12,13 @@ from asr_server.core.settings import Settings
 from asr_server.engine import registry
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.feature import Plan
-from asr_server.engine.protocol import Engine
+from asr_server.engine.protocol import Engine, Informed
 from asr_server.live.options import stream_rules
 from asr_server.schedule.capacity import StreamCapacity
 from asr_server.schedule.job import DEFAULT, RequestClock
 from asr_server.schedule.model import ModelState, OnState
 from asr_server.schedule.ports import Batch, Heartbeat, SchedulerObserver
+from asr_server.schedule.scheduler import Scheduler
 from asr_server.schedule.thread import EngineThread
 
 OnFailure = Callable[[EngineFailed], None]
@@ -58,10 +59,14 @@ class ElsewhereEngines:
 class EngineCore:
     """The engines and their thread."""
 
-    engines: Mapping[str, Engine]  # those that hear, by the names of their models
+    engines: Mapping[str, Informed]  # those that hear, by the names of their models
     speaking: Mapping[str, Batch]  # those that speak, by their options
-    thread: EngineThread
+    thread: Scheduler
     streams: StreamCapacity
+
+
+# Builds the engines of a plan with their thread, or what sends their work to another process.
+BuildCore = Callable[[Settings, Plan, Watch], EngineCore]
 
 
 def build(

@@ -20,6 +20,7 @@ from asr_server.features import (
     documents,
     drafts,
     encoders,
+    engine_process,
     gateway,
     handover,
     host,
@@ -57,12 +58,21 @@ FEATURES: tuple[Feature, ...] = (
     remote_engine.FEATURE,
     host.FEATURE,
     gateway.FEATURE,
+    engine_process.FEATURE,
     turns.FEATURE,
     piper.FEATURE,
 )
 # `/health` shows these options in this order, after those of the engine.
 _SERVER_OPTIONS = (
-    *("gateway_mode", "translation", "speakers", "speech", "speech_other_languages", "speech_clone_model"),
+    *(
+        "gateway_mode",
+        "engine_process",
+        "translation",
+        "speakers",
+        "speech",
+        "speech_other_languages",
+        "speech_clone_model",
+    ),
     *("models", "dual_model", "use_speculative", "use_vllm", "use_granian", "end_of_turn"),
 )
 

@@ -27,6 +27,7 @@ ON = {
     "numa_node": {"numa_node": "0"},
     "use_granian": {"use_granian": True},
     "gateway_mode": {"gateway_mode": True},
+    "engine_process": {"engine_process": True},
     "translation": {"openai_base_url": "http://127.0.0.1:1/v1", "translate_model": "any"},
     "speakers": {"speakers": "embedded"},
     "speech": {"speech": "espeak"},

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from asr_server.core.errors import EngineFailed
     from asr_server.core.settings import Settings
     from asr_server.engine.feature import Plan
+    from asr_server.engine_core import BuildCore
     from asr_server.jobs.record import RecordFormat
     from asr_server.jobs.store import JobLimits, JobStore
     from asr_server.ops.health import HealthSection
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from asr_server.ops.server_metrics import Metrics
     from asr_server.schedule.job import AnyJob
     from asr_server.schedule.ports import Batch, JobEnd
-    from asr_server.schedule.thread import EngineThread
+    from asr_server.schedule.scheduler import Scheduler
     from asr_server.services import FeatureParts
 
 LiveEndpoint = Callable[["WebSocket"], Awaitable[None]]
@@ -64,7 +65,7 @@ class CoreParts:
 
     settings: Settings
     plan: Plan
-    thread: EngineThread  # of the recognisers
+    thread: Scheduler  # of the recognisers
     models: Mapping[str, Batch]  # of features on that thread, by the options that name them
     decoder: Decoder
     observers: ObserverByItem  # of that thread
@@ -84,6 +85,8 @@ class ServerFeature:
     state_folders: Sequence[str] = ()  # its folders in STATE_DIR
     # Returns the store of jobs in place of the folders of STATE_DIR, None where the settings do not ask for it.
     job_store: Callable[[Settings, JobLimits, RecordFormat], JobStore | None] = lambda settings, limits, records: None
+    # Returns what builds the engine in place of `engine_core.build`, None where the plan does not ask for it.
+    engine: Callable[[Plan], BuildCore | None] = lambda plan: None
     build: Callable[[CoreParts], FeatureParts] | None = None  # None where it has no parts
 
 

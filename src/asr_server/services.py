@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from asr_server.engine.catalog import Catalog
     from asr_server.engine.client import Drafting
     from asr_server.engine.feature import Plan
-    from asr_server.engine.protocol import Engine
+    from asr_server.engine.protocol import Informed
     from asr_server.jobs.runner import JobKind, JobRunner
     from asr_server.live.options import OpeningReader
     from asr_server.live.sessions import LiveSessions
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         TranscriptWriter,
     )
     from asr_server.schedule.admission import Admission
-    from asr_server.schedule.thread import EngineThread
+    from asr_server.schedule.scheduler import Scheduler
 
 
 T = TypeVar("T")
@@ -67,8 +67,8 @@ class Services:
 
     settings: Settings
     plan: Plan
-    engines: Mapping[str, Engine]  # by the names of their models, "" for the default
-    thread: EngineThread
+    engines: Mapping[str, Informed]  # by the names of their models, "" for the default
+    thread: Scheduler
     admission: Admission
     catalog: Catalog
     decoder: Decoder

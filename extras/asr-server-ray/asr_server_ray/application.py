@@ -59,6 +59,7 @@ _ANY_SESSIONS = 1_000_000
 
 _REASONS = {
     "gateway_mode": "not in a cluster: Ray Serve supervises the processes",
+    "engine_process": "not in a cluster: the replicas are processes of their own",
     "use_granian": "not in a cluster: Ray Serve's proxy has the sockets",
 }
 
@@ -185,7 +186,10 @@ def _plan_of_app(described: Described, options: ClusterOptions) -> Plan:
     slots = max(1, *(info.slots for info in described.stats.engines.values()))
     many = f"up to {options.most_replicas}" if options.max_replicas else str(options.replicas)
     option = Option("cluster", True, many, "replicas of the engine in a Ray Serve application; each has what is shown")
-    served = (replace(one, reason=_REASONS.get(one.name, one.reason)) for one in described.plan.options)
+    served = (
+        replace(one, active=False, reason=_REASONS[one.name]) if one.name in _REASONS else one
+        for one in described.plan.options
+    )
     return replace(described.plan, max_batch=min(MAX_ROWS, slots * options.most_replicas), options=(option, *served))
 
 

@@ -18,6 +18,7 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError, EngineFailed
 from asr_server.core.settings import Settings
 from asr_server.engine.feature import Plan
+from asr_server.engine.handed_out import joined
 from asr_server.engine.protocol import AlignItem, Alignment, Hypothesis, Tokens, Utterance
 from asr_server.engine_core import Watch
 from asr_server.schedule.capacity import FreeCapacity
@@ -197,7 +198,7 @@ class _RowAnswer:
                 self._changed.clear()
                 continue
             told, self._told = self._told, []
-            yield _joined(told)
+            yield joined(told)
 
     async def outcome(self) -> Hypothesis | Alignment | AsrError:
         """Return the result, or the error of the row."""
@@ -214,12 +215,6 @@ class _RowAnswer:
     def _tell(self, tokens: Tokens) -> None:
         self._told.append(tokens)
         self._changed.set()
-
-
-def _joined(parts: list[Tokens]) -> Tokens:
-    ids = tuple(token for part in parts for token in part.ids)
-    logprobs = tuple(one for part in parts for one in part.logprobs)
-    return Tokens(ids, logprobs, "".join(part.text for part in parts))
 
 
 def _end_process(error: EngineFailed) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
 from loguru import logger
 
 from asr_server.core.errors import AsrError, TranscriptionFailed
+from asr_server.engine.handed_out import HandedOut
 from asr_server.engine.protocol import AlignItem, Alignment, Hypothesis, Tokens, Utterance
 from asr_server_ray.messages import Answer, RowCall
 
@@ -54,10 +55,10 @@ async def result(
     is_live: bool = False,
 ) -> Hypothesis | Alignment:
     """Return the row's result; `on_tokens` gets its tokens as they come, each once. Raises `AsrError`."""
-    given = _Given(on_tokens)
+    given = HandedOut(on_tokens)
     for lost in count(1):
         try:
-            async for answer in replicas.answers(sender.call(given.resumed(item), is_live=is_live)):
+            async for answer in replicas.answers(sender.call(_resumed(item, given), is_live=is_live)):
                 if isinstance(answer, AsrError):
                     raise answer
                 if not isinstance(answer, Tokens):
@@ -73,31 +74,5 @@ async def result(
     raise AssertionError("unreachable")
 
 
-class _Given:
-    """The tokens of a row that were handed out. A replica that gets them as the prefix sends them again."""
-
-    def __init__(self, on_tokens: Callable[[Tokens], None]) -> None:
-        self._on_tokens = on_tokens
-        self.ids: tuple[int, ...] = ()
-        self._chars = 0
-        self._skip_ids = self._skip_chars = 0
-
-    def resumed(self, item: Utterance | AlignItem) -> Utterance | AlignItem:
-        """Return the row such that its answer begins with the tokens that were handed out."""
-        if isinstance(item, AlignItem) or len(self.ids) <= len(item.prefix):
-            return item
-        return replace(item, prefix=self.ids, prefix_text=None)
-
-    def begin_again(self) -> None:
-        """Expect the tokens of an answer from its beginning."""
-        self._skip_ids, self._skip_chars = len(self.ids), self._chars
-
-    def hand_out(self, tokens: Tokens) -> None:
-        """Pass on the tokens that are new."""
-        new = Tokens(tokens.ids[self._skip_ids :], tokens.logprobs[self._skip_ids :], tokens.text[self._skip_chars :])
-        self._skip_ids -= len(tokens.ids) - len(new.ids)
-        self._skip_chars -= len(tokens.text) - len(new.text)
-        if new.ids or new.text:
-            self.ids += new.ids
-            self._chars += len(new.text)
-            self._on_tokens(new)
+def _resumed(item: Utterance | AlignItem, given: HandedOut) -> Utterance | AlignItem:
+    return item if isinstance(item, AlignItem) else given.resumed(item)

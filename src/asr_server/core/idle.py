@@ -16,6 +16,8 @@ from contextlib import suppress
 from typing import Protocol
 
 _LEAST_S = 0.01  # between two rounds of `end_when_idle`
+_TRIM_EVERY_S = 60.0
+_KEPT_FREE_BYTES = 64 * 1024 * 1024
 
 
 class IdleTimer:
@@ -122,3 +124,15 @@ class _Info(ctypes.Structure):
 
     _names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
     _fields_ = [(name, ctypes.c_size_t) for name in _names.split()]
+
+
+async def keep_heap_trimmed() -> None:
+    """Give free memory back again and again.
+
+    Under load the C library's heaps hold ever more that nobody uses: 40 MiB in 20 minutes. Some of it is wanted again
+    with the next batch, so it stays.
+    """
+    while True:
+        await asyncio.sleep(_TRIM_EVERY_S)
+        if await asyncio.to_thread(free_heap_bytes) > _KEPT_FREE_BYTES:
+            await asyncio.to_thread(trim_heap)

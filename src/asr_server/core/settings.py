@@ -276,7 +276,8 @@ class Settings(JobSettings, SpeechSettings, EngineSettings, BaseSettings):
     engine_hang_s: float = Field(
         15.0,
         gt=0,
-        description="Seconds without progress of a busy engine after which `/livez` fails; not while loading.",
+        description="Seconds without progress of a busy engine after which `/livez` fails and an engine process is "
+        "replaced; not while loading.",
     )
 
     drain_delay_s: float = Field(
@@ -287,9 +288,16 @@ class Settings(JobSettings, SpeechSettings, EngineSettings, BaseSettings):
         "balancers notice before it refuses any.",
     )
 
+    engine_process: bool | Literal["auto"] = Field(
+        "auto",
+        description="Run the engine in a process of its own, which starts again after a crash; `auto`: on a GPU.",
+    )
     gateway_mode: bool = Field(False, description="Run the model in a worker process behind a gateway process.")
     worker_start_s: float = Field(
-        60.0, gt=0, description="Gateway: seconds within which a new worker must accept requests, without its model."
+        60.0,
+        gt=0,
+        description="Seconds within which a gateway's new worker, or an engine process, must accept work, without its "
+        "model.",
     )
     worker_hang_s: float = Field(
         20.0,

@@ -28,7 +28,7 @@ from asr_server.schedule.job import Job, Priority
 
 if TYPE_CHECKING:
     from asr_server.schedule.job import RequestClock
-    from asr_server.schedule.thread import EngineThread
+    from asr_server.schedule.scheduler import Scheduler
 
 # A deadline is checked no more often than this: it may be near for as long as its clock stands still.
 _CHECK_S = 0.1
@@ -56,7 +56,7 @@ class EngineClient:
 
     def __init__(
         self,
-        thread: EngineThread,
+        thread: Scheduler,
         traits: EngineTraits = DEFAULT_TRAITS,
         model: str = "",
         drafting: Drafting | None = None,
@@ -129,7 +129,7 @@ class EngineStream:
     in the queue that the draft had.
     """
 
-    def __init__(self, thread: EngineThread, job: Job[Hypothesis], drafting: Drafting | None = None) -> None:
+    def __init__(self, thread: Scheduler, job: Job[Hypothesis], drafting: Drafting | None = None) -> None:
         loop = asyncio.get_running_loop()
         self._thread = thread
         self._job = job

@@ -213,16 +213,20 @@ class EngineTraits:
 DEFAULT_TRAITS = EngineTraits()
 
 
-class Engine(Batch, Protocol):
+class Informed(Protocol):
+    """Something that knows the facts about an engine."""
+
+    @property
+    def info(self) -> EngineInfo:
+        """Return the facts as last published: safe from any thread, never waits."""
+
+
+class Engine(Batch, Informed, Protocol):
     """A `Batch` with typed items: `admit` takes an `Utterance`, `Delta` carries `Tokens` and `Done` a `Hypothesis`.
 
     `load` raises `ModelUnavailable` with what to do; `admit` runs the front end, the row's prefill is the next step's;
     `step` prefills what was admitted and decodes for every other row.
     """
-
-    @property
-    def info(self) -> EngineInfo:
-        """Return the facts as last published: safe from any thread, never waits."""
 
 
 class Aligner(Protocol):

@@ -209,6 +209,12 @@ class RequestClock:
                 self._settle()
                 self._loads -= 1
 
+    @property
+    def load_moved_s(self) -> float | None:
+        """Return when the loads under way last moved, by the system's clock; None while there are none."""
+        with self._lock:
+            return self._moved_s if self._loads else None
+
     def progress(self) -> None:
         """A load moves."""
         with self._lock:

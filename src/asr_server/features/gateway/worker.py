@@ -1,4 +1,4 @@
-"""The worker process: started when it is needed, started again after a crash, ended when it is idle or hangs."""
+"""A worker process: started when it is needed, started again after a crash, ended when it is idle or hangs."""
 
 from __future__ import annotations
 
@@ -72,6 +72,7 @@ class WorkerConfig:
     idle_s: float  # without use; 0 means no limit
     stop_s: float = 28.0  # to shut down
     restart: RestartConfig = field(default_factory=RestartConfig)
+    name: str = "worker"  # in the log and in messages
 
 
 class Worker:
@@ -122,7 +123,7 @@ class Worker:
                 case Decision.GO if self._connection is not None:
                     return self._connection
                 case Decision.GIVE_UP:
-                    raise WorkerUnavailable("The worker process does not stay up; the log says why.")
+                    raise WorkerUnavailable(f"The {self._config.name} process does not stay up; the log says why.")
                 case Decision.START:
                     self._stop_requested.clear()
                     # Without the context of the request that is first: its id would be in every line about the process.
@@ -154,7 +155,7 @@ class Worker:
         if connection is None or await self._busy(connection):
             return
         if connection is self.connection and self.idle.expired:
-            logger.info("worker idle", idle_s=round(self.idle.idle_s, 1))
+            logger.info(f"{self._config.name} idle", idle_s=round(self.idle.idle_s, 1))
             await self.stop()
 
     async def end_when_hung(
@@ -177,12 +178,16 @@ class Worker:
                 result = ProbeResult.LOADING
             if detector.observe(result, self._clock()) and process is self._process:
                 details = {"sign": result.name.lower(), "after_s": config.hang_s}
-                self._kill(WorkerEnd.HUNG, "worker hangs and is killed", **details)
+                self._kill(WorkerEnd.HUNG, "hangs and is killed", **details)
                 watched = None  # a new detector: if the process survives even that, it is not killed at every probe
+
+    def kill(self, why: str) -> None:
+        """End the process at once, which then counts as a crash. `why` follows its name in the log."""
+        self._kill(WorkerEnd.CRASHED, f"{why} and is killed")
 
     def _kill(self, cause: WorkerEnd, why: str, **details: object) -> None:
         if (process := self._process) is not None:
-            logger.error(why, pid=process.pid, **details)
+            logger.error(f"{self._config.name} {why}", pid=process.pid, **details)
             self._kill_cause = cause
             _signal(process.kill)
 
@@ -196,7 +201,7 @@ class Worker:
             return
         _, late = await asyncio.wait({self._run}, timeout=self._config.stop_s)
         if late and process is not None:
-            logger.error("worker does not end in time and is killed", pid=process.pid)
+            logger.error(f"{self._config.name} does not end in time and is killed", pid=process.pid)
             _signal(process.kill)
             await asyncio.wait({self._run})
 
@@ -224,7 +229,7 @@ class Worker:
             await self._run_once()
             wait_s = self._policy.on_exit(self._clock())
             if self._policy.given_up:
-                logger.error("worker given up: it does not stay up")
+                logger.error(f"{self._config.name} given up: it does not stay up")
             self._notify()
             if wait_s:
                 with contextlib.suppress(TimeoutError):
@@ -246,7 +251,7 @@ class Worker:
                 with place.listener:  # afterwards the worker has the only copy, whose connections break when it ends
                     self._process = process = await self._spawn(place.listener)
             except OSError as error:
-                logger.error("worker cannot be started", reason=str(error))
+                logger.error(f"{self._config.name} cannot be started", reason=str(error))
                 self.ends[WorkerEnd.CRASHED] += 1
             else:
                 await self._supervise(process, place.path, began_s)
@@ -263,7 +268,7 @@ class Worker:
         cause = WorkerEnd.STOPPED if asked_to else self._kill_cause or WorkerEnd.CRASHED
         self.ends[cause] += 1
         log = logger.info if asked_to else logger.error
-        log("worker ended", pid=process.pid, code=code, cause=cause.value)
+        log(f"{self._config.name} ended", pid=process.pid, code=code, cause=cause.value)
 
     async def _await_ready(self, process: Process, path: Path, exit_code: asyncio.Task[int], began_s: float) -> None:
         ready = asyncio.create_task(_connectable(path))
@@ -275,11 +280,11 @@ class Worker:
             if self._policy.state is WorkerState.STARTING:
                 self._connection = WorkerConnection(self._number, path)
                 self._policy.on_ready(self._clock())
-                logger.info("worker ready", pid=process.pid, took_s=round(self._clock() - began_s, 3))
+                logger.info(f"{self._config.name} ready", pid=process.pid, took_s=round(self._clock() - began_s, 3))
                 self.idle.touch()
                 self._notify()
         elif not exit_code.done():
-            self._kill(WorkerEnd.LATE, "worker not ready in time", limit_s=self._config.start_s)
+            self._kill(WorkerEnd.LATE, "not ready in time", limit_s=self._config.start_s)
 
     async def _close_connection(self) -> None:
         if (connection := self._connection) is not None:

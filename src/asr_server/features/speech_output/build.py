@@ -24,6 +24,7 @@ from asr_server.schedule.admission import Admission
 from asr_server.schedule.capacity import FIRST_GUESS_SPEED
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState
+from asr_server.schedule.scheduler import Scheduler
 from asr_server.schedule.thread import EngineThread
 from asr_server.server_feature import CoreParts
 from asr_server.services import FeatureParts
@@ -130,7 +131,7 @@ def _speaking(
     return SpeechEngines((*clients[SPEECH], *clients.get(OTHERS, ())), clones[0] if clones else None)
 
 
-def _client(thread: EngineThread, engine: SpeechEngine, name: str) -> SpeechEngineClient:
+def _client(thread: Scheduler, engine: SpeechEngine, name: str) -> SpeechEngineClient:
     return SpeechEngineClient(thread, engine.traits, engine.info.model_id, name)
 
 

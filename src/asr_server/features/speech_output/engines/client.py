@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from asr_server.schedule.model import EngineSnapshot, ModelStatus
-    from asr_server.schedule.thread import EngineThread
+    from asr_server.schedule.scheduler import Scheduler
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class SpeechEngineClient:
     ends with `DeadlineExceeded`.
     """
 
-    def __init__(self, thread: EngineThread, traits: SpeechTraits, model_id: str, model: str = DEFAULT) -> None:
+    def __init__(self, thread: Scheduler, traits: SpeechTraits, model_id: str, model: str = DEFAULT) -> None:
         self.traits = traits
         self.model_id = model_id
         self.clock = thread.request_clock
@@ -74,7 +74,7 @@ class SpeechEngineClient:
 class SpeechStream:
     """The samples of one sentence: iterate over float32 arrays (n,) at 24 kHz, then ask for the `result`."""
 
-    def __init__(self, thread: EngineThread, job: Job[SpokenSentence]) -> None:
+    def __init__(self, thread: Scheduler, job: Job[SpokenSentence]) -> None:
         loop = asyncio.get_running_loop()
         self._job = job
         self._clock = thread.request_clock
