@@ -150,11 +150,7 @@ def _run(parsed: argparse.Namespace) -> int:
             file=sys.stderr,
             flush=True,
         )
-        end: Exit | None = None
-        while end is None:
-            # A signal that comes just before the wait does not interrupt it.
-            with suppress(Empty):
-                end = ends.get(timeout=_LOOK_S)
+        end = _first(ends)
     finally:
         bridge.close()
         for queue in queues:
@@ -162,6 +158,13 @@ def _run(parsed: argparse.Namespace) -> int:
     if end == Exit.BROKEN_PIPE:
         raise BrokenPipeError  # `main` also discards what Python would still write
     return end
+
+
+def _first(ends: SimpleQueue[Exit]) -> Exit:
+    while True:
+        # A signal that comes just before the wait does not interrupt it.
+        with suppress(Empty):
+            return ends.get(timeout=_LOOK_S)
 
 
 def _queues(parsed: argparse.Namespace, on_broken: Callable[[], None]) -> list[MessageQueue]:

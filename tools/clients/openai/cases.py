@@ -173,7 +173,7 @@ REFUSALS = (
     ),
     Refusal(13, "language-format", "Language `tlh!`", 400, "invalid_language_format", "language"),
     Refusal(13, "language-unknown", "Language `is`", 400, "unsupported_language", "language"),
-    Refusal(13, "format-unknown", "Format `docx`", 400, "invalid_value", "response_format"),
+    Refusal(13, "format-unknown", "Format `rtf`", 400, "invalid_value", "response_format"),
     Refusal(
         13,
         "granularity-alone",

@@ -38,7 +38,7 @@ const CALLS = [
   [13, "too-large-stream", () => create({ file: createReadStream(recording("too-large-stream")) })],
   [13, "language-format", fields({ language: "tlh!" })],
   [13, "language-unknown", fields({ language: "is" })],
-  [13, "format-unknown", fields({ response_format: "docx" })],
+  [13, "format-unknown", fields({ response_format: "rtf" })],
   [13, "granularity-alone", fields({ timestamp_granularities: ["word"] })],
   [13, "granularity-unknown", fields({ timestamp_granularities: ["syllable"], response_format: "verbose_json" })],
   [13, "include-alone", fields({ include: ["logprobs"], response_format: "text" })],

@@ -46,7 +46,7 @@ _CALLS: dict[tuple[int, str], Callable[[], object]] = {
     (13, "too-large"): _file("too-large"),
     (13, "language-format"): _fields(language="tlh!"),
     (13, "language-unknown"): _fields(language="is"),
-    (13, "format-unknown"): _fields(response_format="docx"),
+    (13, "format-unknown"): _fields(response_format="rtf"),
     (13, "granularity-alone"): _fields(timestamp_granularities=["word"]),
     (13, "granularity-unknown"): _fields(timestamp_granularities=["syllable"], response_format="verbose_json"),
     (13, "include-alone"): _fields(include=["logprobs"], response_format="text"),
