@@ -44,11 +44,6 @@ _REFUSAL_S = 0.0015
 # The time of a handshake, of opening a session and of ending it, which nothing else counts; and how much of it a caller
 # may save: all its sessions come at once from a server that shuts down.
 _HANDSHAKE_S, _HANDSHAKES_S = 0.005, 0.3
-# To read the processor time of a thread is a system call: it took a sixth of the loop where each step did it twice
-# (2026-11-27). A shorter step counts with its time by the monotonic clock. A longer one may have waited for the
-# interpreter or for a core, and counts with no more than the thread has used since its time was last read, some steps
-# ago at most.
-_SHORT_S, _MOST_STEPS = 0.00005, 32
 # Requests and connections of a caller that wait at once.
 _MOST_WAITING = 1_000
 _MAX_CALLERS = 10_000
@@ -117,16 +112,6 @@ class LoopTime:
         self._requests = 0
         self._latest: CallerTime | None = None  # who had work last,
         self._before: CallerTime | None = None  # and the last one that is not the same
-        self._used_s, self._steps = time.thread_time(), 0  # of the thread, when it was read, and the steps since then
-
-    def took_s(self, began_s: float) -> float:
-        """Return the processor time of a step that has just ended. `began_s`: by `time.monotonic`."""
-        took_s = time.monotonic() - began_s
-        self._steps += 1
-        if took_s > _SHORT_S or self._steps >= _MOST_STEPS:
-            before_s, self._used_s, self._steps = self._used_s, time.thread_time(), 0
-            took_s = min(took_s, self._used_s - before_s)
-        return took_s
 
     def of(self, caller: str) -> CallerTime:
         """Return the caller's bucket. When there are too many, the least recently used one is forgotten."""
@@ -183,7 +168,7 @@ class LoopTime:
         except BaseException:
             steps.close()  # or Python would warn that they were never run
             raise
-        await _Measured(steps, self, found)
+        await _Measured(steps, found)
 
 
 async def _turn(caller: CallerTime) -> None:
@@ -203,7 +188,7 @@ class ConnectionTime:
     """The time of the loop that one connection takes, and the time that its audio pays for."""
 
     def __init__(self, loop_time: LoopTime) -> None:
-        self.loop_time = loop_time
+        self._loop_time = loop_time
         self.caller: CallerTime | None = None  # until it is known
         self._paid_s, self._pace_s, self._counted_s = _BEGIN_S, _PAID_S, loop_time.now_s()
 
@@ -233,10 +218,10 @@ class ConnectionTime:
     def worked(self) -> None:
         """Note a message: the caller has work."""
         if self.caller is not None:
-            self.loop_time.worked(self.caller)
+            self._loop_time.worked(self.caller)
 
     def _refill(self) -> None:
-        now_s = self.loop_time.now_s()
+        now_s = self._loop_time.now_s()
         past_s, self._counted_s = now_s - self._counted_s, now_s
         self._pace_s = min(self._pace_s + past_s * _PACE, _PAID_S)
         if self._paid_s < _BEGIN_S:
@@ -269,27 +254,27 @@ async def own_turn() -> None:
 
 
 class _Measured(Coroutine[Any, Any, Any]):
-    """A coroutine whose steps are counted."""
+    """A coroutine whose steps are counted. Processor time, since a step may wait for the interpreter."""
 
-    def __init__(self, steps: Coroutine[Any, Any, Any], times: LoopTime, taker: ConnectionTime | CallerTime) -> None:
-        self._steps, self._times, self._taker = steps, times, taker
+    def __init__(self, steps: Coroutine[Any, Any, Any], taker: ConnectionTime | CallerTime) -> None:
+        self._steps, self._taker = steps, taker
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._steps, name)  # `cr_frame` and others, for tools that show where a task is
 
     def send(self, value: Any) -> Any:
-        began_s = time.monotonic()
+        began_s = time.thread_time()
         try:
             return self._steps.send(value)
         finally:
-            self._taker.take(self._times.took_s(began_s))
+            self._taker.take(time.thread_time() - began_s)
 
     def throw(self, *error: Any) -> Any:
-        began_s = time.monotonic()
+        began_s = time.thread_time()
         try:
             return self._steps.throw(*error)
         finally:
-            self._taker.take(self._times.took_s(began_s))
+            self._taker.take(time.thread_time() - began_s)
 
     def close(self) -> None:
         self._steps.close()
@@ -308,9 +293,7 @@ class _Measured(Coroutine[Any, Any, Any]):
 def _measured_task(loop: asyncio.AbstractEventLoop, steps: Any, **options: Any) -> asyncio.Task[Any]:
     context = options.get("context")
     connection = _connection.get() if context is None else context.get(_connection)
-    return asyncio.Task(
-        steps if connection is None else _Measured(steps, connection.loop_time, connection), loop=loop, **options
-    )
+    return asyncio.Task(steps if connection is None else _Measured(steps, connection), loop=loop, **options)
 
 
 # As long as a slice lasts, all other tasks of the loop wait.
