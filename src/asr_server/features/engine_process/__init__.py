@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from asr_server.engine import machine_options
-from asr_server.engine.feature import Asked, Feature, Placement
+from asr_server.engine.feature import Asked, Feature, Placement, Plan
 from asr_server.engine.plan import FAKE, FAST_FAKE
 from asr_server.engine.protocol import Option
 from asr_server.server_feature import ServerFeature, ServerHook
+
+if TYPE_CHECKING:
+    from asr_server.engine_core import BuildCore
+    from asr_server.ops.metric_spec import MetricSample, WorkerEnd
+    from asr_server.services import Services
 
 NAME = "engine_process"
 _SPEAKS = "Qwen3-TTS runs on the thread of the recogniser, and its rows do not travel to another process yet"
@@ -48,14 +54,35 @@ def _conflicts(asked: Asked) -> Iterator[str]:
         yield f"ENGINE_PROCESS=true: {_SPEAKS}: unset it, or choose another SPEECH and SPEECH_CLONE_MODEL."
 
 
-def _server() -> ServerFeature:
+def _builder(resolved: Plan) -> BuildCore | None:
+    if not resolved.is_active(NAME):
+        return None
     from asr_server.features.engine_process import client
 
-    return ServerFeature(
-        metrics=(client.ENDS,),
-        gauges=client.gauges,
-        engine=lambda plan: client.build if plan.is_active(NAME) else None,
+    return client.build
+
+
+def _server() -> ServerFeature:
+    from asr_server.ops.metric_spec import MetricKind, MetricSample, MetricSpec
+
+    ends = MetricSpec(
+        "asr_engine_process_ends_total",
+        MetricKind.COUNTER,
+        "Ended engine processes: `stopped` (the server ended), `crashed`, `hung` (killed: no progress), `late` "
+        "(killed: did not start in time).",
+        ("cause",),
     )
+
+    def gauges(services: Services) -> Iterator[MetricSample]:
+        counts: Mapping[WorkerEnd, int] = {}
+        if services.plan.is_active(NAME):
+            from asr_server.features.engine_process.client import EngineProcess
+
+            assert isinstance(services.thread, EngineProcess)
+            counts = services.thread.ends
+        yield MetricSample(ends, {(cause,): count for cause, count in counts.items()})
+
+    return ServerFeature(metrics=(ends,), gauges=gauges, engine=_builder)
 
 
 FEATURE = Feature(NAME, options=_options, conflicts=_conflicts, extends=(ServerHook(_server),))

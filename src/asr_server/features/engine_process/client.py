@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
@@ -48,12 +48,11 @@ from asr_server.features.gateway.child import child_environment, starter
 from asr_server.features.gateway.hang_detector import HangConfig, ProbeResult
 from asr_server.features.gateway.worker import PROBE_PAUSE_S, Worker, WorkerConfig, WorkerConnection
 from asr_server.live.options import stream_rules
-from asr_server.ops.metric_spec import MetricKind, MetricSample, MetricSpec, WorkerEnd
+from asr_server.ops.metric_spec import WorkerEnd
 from asr_server.schedule.capacity import EngineWork, StreamCapacity
 from asr_server.schedule.job import DEFAULT, AnyJob, Job, Priority, R, RequestClock
 from asr_server.schedule.model import EngineSnapshot, ModelState, ModelStatus
 from asr_server.schedule.ports import JobEnd
-from asr_server.services import Services
 
 _PROGRAM = ("asr_server.features.engine_process",)
 # A row that was in the batch of this many processes when they ended may be what ends them.
@@ -64,14 +63,6 @@ _STOP_S = 8.0  # for the process to end; `EngineThread.close` waits for 10
 _RETRY_S = 1.0  # between two looks whether a process that did not stay up may be started again
 _ERRORS = {leaf.code: leaf for leaf in leaves()}
 
-ENDS = MetricSpec(
-    "asr_engine_process_ends_total",
-    MetricKind.COUNTER,
-    "Ended engine processes: `stopped` (the server ended), `crashed`, `hung` (killed: no progress), `late` (killed: "
-    "did not start in time).",
-    ("cause",),
-)
-
 
 def build(settings: Settings, resolved: Plan, watch: Watch) -> EngineCore:
     """Return engines whose rows are computed in a process of their own, which is started now. Called on the event loop
@@ -81,12 +72,6 @@ def build(settings: Settings, resolved: Plan, watch: Watch) -> EngineCore:
     rules = stream_rules(settings, resolved)
     streams = StreamCapacity(process.work, rules, slots=lambda: engines[DEFAULT].info.slots)
     return EngineCore(engines, {}, process, streams)
-
-
-def gauges(services: Services) -> Iterable[MetricSample]:
-    """Yield what `/metrics` says about the engine process: no figures where there is none."""
-    ends = services.thread.ends if isinstance(services.thread, EngineProcess) else {}
-    yield MetricSample(ENDS, {(cause,): count for cause, count in ends.items()})
 
 
 class _Facts:
