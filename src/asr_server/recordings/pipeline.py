@@ -433,9 +433,12 @@ class TranscriptWriter:
         if request.output.response_format.is_document:
             raise UnsupportedValue("This server does not write documents.", param="response_format")
 
-    async def answer(self, transcript: Transcript, response_format: ResponseFormat) -> Result:
-        """Return the document. Raises `UnsupportedValue` and `DocumentUnavailable`."""
-        raise NotImplementedError
+    async def answer(
+        self, transcript: Transcript, response_format: ResponseFormat, limit_s: float, caller: str
+    ) -> Result:
+        """Return the document within `limit_s`; callers take turns. Raises `UnsupportedValue`, `InvalidValue`,
+        `DeadlineExceeded` and `DocumentUnavailable`."""
+        raise UnsupportedValue("This server does not write documents.", param="response_format")
 
 
 class RequestProcessor:
@@ -460,19 +463,19 @@ class RequestProcessor:
     ) -> tuple[Result, Transcript]:
         """Return the answer, and the transcript that it was made of. `emit` gets the events of the transcription.
 
-        The time limit of `options` is for all of it. Raises what the pipeline and the translator raise;
+        The time limit of `options` is for all of it. Raises what the pipeline, the translator and the writer raise;
         cancelling cancels all work.
         """
         options = options or RunOptions()
         deadline_s = self._clock.now_s() + (options.timeout_s or self._settings.request_timeout)
         transcript = await self._pipeline.transcribe(source, request, options, emit)
+        output, left_s = request.output, max(0.0, deadline_s - self._clock.now_s())
         if isinstance(request, TranslationRequest):
-            left_s = max(0.0, deadline_s - self._clock.now_s())
             return await self.translator.answer(transcript, request, left_s), transcript
-        if request.output.response_format.is_document:
-            return await self.writer.answer(transcript, request.output.response_format), transcript
+        if (wanted := output.response_format).is_document:
+            return await self.writer.answer(transcript, wanted, left_s, options.caller), transcript
         make = render if isinstance(request, TranscriptionRequest) else _subtitles
-        output, config = request.output, cue_config(self._settings, request.output)
+        config = cue_config(self._settings, output)
         has_cues = output.cues or output.response_format.is_subtitles
         if not has_cues and len(transcript.text) <= _SHORT_CHARS:
             return make(transcript, output, config), transcript

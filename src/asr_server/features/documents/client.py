@@ -4,11 +4,14 @@ which live sessions must not wait for the interpreter."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from dataclasses import asdict
 
 from loguru import logger
 
-from asr_server.core.errors import DocumentUnavailable, InvalidValue, UnsupportedValue
+from asr_server.audio.shares import FairShares
+from asr_server.core.errors import DeadlineExceeded, DocumentUnavailable, InvalidValue, UnsupportedValue
 from asr_server.core.transcript import Transcript
 from asr_server.features.documents import document
 from asr_server.features.documents.document import Document
@@ -28,6 +31,12 @@ MEDIA_TYPES = {
 _SUFFIXES = {ResponseFormat.MARKDOWN: "md"}
 
 
+def check_length(chars: int) -> None:
+    """Raise `InvalidValue` for more characters than a document has."""
+    if chars > MAX_CHARS:
+        raise InvalidValue(f"The text is longer than the {MAX_CHARS:_} characters of a document.")
+
+
 class _DocumentProcess(WorkerProcess):
     module = "asr_server.features.documents.worker"
     purpose = "writes documents"
@@ -35,7 +44,12 @@ class _DocumentProcess(WorkerProcess):
 
 
 class Documents(WorkerClient[_DocumentProcess], TranscriptWriter):
-    """Writes the documents of all requests, one at a time. For one event loop."""
+    """Writes the documents of all requests, one at a time, in turns of the callers. For one event loop."""
+
+    def __init__(self, idle_s: float) -> None:
+        super().__init__(idle_s)
+        # A place for the document that is written, and one for another caller's, which is next.
+        self._places = FairShares(1, 2)
 
     def check(self, request: RecordingRequest) -> None:
         """Raise `UnsupportedValue` for a stream: a document is written as a whole."""
@@ -43,21 +57,32 @@ class Documents(WorkerClient[_DocumentProcess], TranscriptWriter):
         if is_stream and request.output.response_format.is_document:
             raise UnsupportedValue(f"'{request.output.response_format}' is not streamed.", param="stream")
 
-    async def answer(self, transcript: Transcript, response_format: ResponseFormat) -> Result:
-        """Return the document of a transcript. Raises as `written` does."""
-        # In a thread: a long text takes a tenth of a second, and live sessions share the event loop.
-        paragraphs = await asyncio.to_thread(paragraphs_of, transcript)
-        return await self.written(document.of(paragraphs), response_format)
+    async def answer(
+        self, transcript: Transcript, response_format: ResponseFormat, limit_s: float, caller: str
+    ) -> Result:
+        """Return the document of a transcript. Raises as `turn` and `written` do."""
+        async with self.turn(caller, limit_s):
+            # In a thread: a long text takes a tenth of a second, and live sessions share the event loop.
+            paragraphs = await asyncio.to_thread(paragraphs_of, transcript)
+            return await self.written(document.of(paragraphs), response_format)
+
+    @asynccontextmanager
+    async def turn(self, caller: str, limit_s: float) -> AsyncGenerator[None, None]:
+        """Wait for the caller's turn and hold it until the block ends. Raises `DeadlineExceeded` after `limit_s`."""
+        try:
+            async with asyncio.timeout(limit_s), self._places.taken(caller):
+                yield
+        except TimeoutError:
+            raise DeadlineExceeded(f"The document was not written within {limit_s:.0f} s.") from None
 
     async def written(self, content: Document, response_format: ResponseFormat) -> Result:
-        """Return the file.
+        """Return the file, within a `turn`.
 
         Raises `InvalidValue` for more than `MAX_CHARS`, `UnsupportedValue` where a PDF needs a font that this machine
         has not, and `DocumentUnavailable`.
         """
         chars = sum(map(len, content.texts))
-        if chars > MAX_CHARS:
-            raise InvalidValue(f"The text is longer than the {MAX_CHARS:_} characters of a document.")
+        check_length(chars)
         self.idle.hold()
         try:
             process = await self._running()

@@ -6,7 +6,7 @@ import io
 import docx
 import pytest
 
-from asr_server.core.errors import DocumentUnavailable, InvalidValue, UnsupportedValue
+from asr_server.core.errors import DeadlineExceeded, DocumentUnavailable, InvalidValue, UnsupportedValue
 from asr_server.core.transcript import Segment, Transcript
 from asr_server.features.documents.client import MAX_CHARS, Documents
 from asr_server.features.documents.document import Document, DocumentPart
@@ -33,7 +33,7 @@ def test_a_transcript_becomes_a_file_with_a_name():
     transcript = Transcript("Yes. No.", "English", 5_000, spoken)
 
     async def use(documents):
-        return [await documents.answer(transcript, one) for one in (ResponseFormat.MARKDOWN, ResponseFormat.DOCX)]
+        return [await documents.answer(transcript, one, 60, "") for one in (ResponseFormat.MARKDOWN, ResponseFormat.DOCX)]
 
     plain, file = _run(use)
     assert (plain.content, plain.file_name) == (b"**0:00** Yes.\n\n**0:04** No.\n", "transcript.md")
@@ -75,3 +75,26 @@ def test_a_process_that_is_killed_is_told_of_and_started_again():
         assert (await documents.written(Document([]), ResponseFormat.MARKDOWN)).content == b""
 
     _run(use)
+
+
+def test_callers_take_turns_and_nobody_waits_longer_than_allowed():
+    """A caller with many documents keeps another one waiting for one of them."""
+    order = []
+
+    async def use(documents):
+        async def write(caller):
+            async with documents.turn(caller, 60):
+                order.append(caller)
+                await asyncio.sleep(0)
+
+        async with asyncio.TaskGroup() as group:
+            for caller in ("many", "many", "many", "one"):
+                group.create_task(write(caller))
+        async with documents.turn("many", 60):
+            with pytest.raises(DeadlineExceeded):
+                async with documents.turn("many", 0.01):
+                    pass
+
+    _run(use)
+    assert order[:2] == ["many", "one"]
+    assert len(order) == 4

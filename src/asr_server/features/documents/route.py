@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from asr_server.core.errors import UnsupportedValue
-from asr_server.features.documents.client import Documents
+from asr_server.features.documents.client import Documents, check_length
 from asr_server.features.documents.document import Document, DocumentPart, clean
 from asr_server.net import body
 from asr_server.net.body import while_connected
@@ -21,7 +21,7 @@ from asr_server.recordings.paragraphs import Paragraph, SpokenPiece
 from asr_server.recordings.requests import ResponseFormat
 from asr_server.recordings.route import ParagraphBody, headers_of
 from asr_server.server_feature import CoreParts, ServerFeature
-from asr_server.services import FeatureParts, ServicesDep
+from asr_server.services import CallerDep, FeatureParts, ServicesDep
 from asr_server.text import scripts
 
 router = APIRouter(tags=["text"])
@@ -30,7 +30,7 @@ router = APIRouter(tags=["text"])
 _MAX_BODY_BYTES = 4 * 2**20
 _MAX_SEGMENTS, _MAX_SEGMENT_CHARS, _MAX_LINE_CHARS = 20_000, 10_000, 500
 _MAX_SECONDS = 10_000_000
-_ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (400, 413, 429, 500, 503)}
+_ERRORS: dict[int | str, dict[str, Any]] = {status: {"model": ErrorBody} for status in (400, 413, 429, 500, 503, 504)}
 
 Seconds = Annotated[float, Field(ge=0, le=_MAX_SECONDS, allow_inf_nan=False)]
 Text = Annotated[str, Field(max_length=_MAX_SEGMENT_CHARS)]
@@ -102,23 +102,29 @@ class ParagraphsBody(BaseModel):
         }
     },
 )
-async def create_document(request: Request, services: ServicesDep) -> Response:
+async def create_document(request: Request, services: ServicesDep, caller: CallerDep) -> Response:
     """Join segments of a transcript to paragraphs, and write these as a document. Nothing of it is kept."""
     given = await body.read_json(request, _MAX_BODY_BYTES)
-    wanted, found = await asyncio.to_thread(_grouped, given)
-    if wanted.format is DocumentFormat.JSON:
-        return JSONResponse({"paragraphs": [one.listed() for one in found]})
-    written = services.of(Documents).written(_document(wanted, found), ResponseFormat(wanted.format.value))
+    documents, limit_s = services.of(Documents), services.settings.request_timeout
+
+    async def made() -> Response:
+        async with documents.turn(caller.share, limit_s):
+            wanted, found = await asyncio.to_thread(_grouped, given)
+            if wanted.format is DocumentFormat.JSON:
+                return JSONResponse({"paragraphs": [one.listed() for one in found]})
+            result = await documents.written(_document(wanted, found), ResponseFormat(wanted.format.value))
+        return Response(result.content, media_type=result.media_type, headers=headers_of(result))
+
     try:
-        result = await while_connected(request.receive, written)
+        return await while_connected(request.receive, made())
     except UnsupportedValue as error:
         error.param = "format"
         raise
-    return Response(result.content, media_type=result.media_type, headers=headers_of(result))
 
 
 def _grouped(given: Any) -> tuple[DocumentRequest, list[Paragraph]]:
     wanted = body.validated(DocumentRequest, given)
+    check_length(sum(len(one.text) + len(one.translation) for one in wanted.segments))
     pieces = [
         SpokenPiece(one.text, round(1000 * one.start), round(1000 * one.end), one.speaker, number)
         for number, one in enumerate(wanted.segments)

@@ -1,8 +1,7 @@
 """The process that writes documents, one at a time.
 
-Run as `python -m asr_server.features.documents.worker` with pipes as standard input and output. It opens the fonts of
-the machine, so that it is not confined like the processes that read a caller's files: a text has no format that a
-library could stumble over.
+Run as `python -m asr_server.features.documents.worker` with pipes as standard input and output. Its memory and its
+time are limited. It is not confined like the processes that read a caller's files, as it opens fonts of the machine.
 """
 
 from __future__ import annotations
