@@ -215,7 +215,7 @@ def test_requirements_txt_installs_the_server_with_qwen3_asr():
     ("given", "installs"), [((), False), (("RUNTIME=torch",), True), (("GPU_DRIVER=/dev/kfd",), True)]
 )
 def test_serving_installs_torch_for_gpus_and_where_it_is_asked_for(tmp_path, given, installs):
-    """By what `make` would run in a new environment on a machine whose driver is given."""
+    """The test reads what `make` would run in a new environment on a machine whose driver is given."""
     command = ["make", "-n", "serve", f"VENV={tmp_path}", "GPU_DRIVER=", *given]
     planned = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert ("'^torch=='" in planned) is installs

@@ -56,7 +56,7 @@ def test_what_fails_leaves_no_file(cli_server, talks, text):
 
 @pytest.mark.nightly
 def test_a_worker_does_the_same(talks, text):
-    """Without a server, for Praat."""
+    """The command writes a TextGrid of Praat without a server."""
     target = talks / "hello.TextGrid"
     done = command("align", talks / "hello.wav", text, "-o", target, "--quiet", "--local", "--model", "demo")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

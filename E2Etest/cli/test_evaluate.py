@@ -33,7 +33,7 @@ def short_clips(tmp_path_factory):
 
 @pytest.mark.accuracy
 def test_the_errors_of_a_folder_are_those_of_its_texts(server, short_clips, tmp_path):
-    """By language, with an interval; a recording that cannot be read is told and counted, and does not end the run."""
+    """Errors are listed by language with an interval. A recording that cannot be read does not end the run."""
     results, page = tmp_path / "out.json", tmp_path / "out.html"
     options = ["--folders", "language", "--json", results, "--html", page]
     done = command("evaluate", short_clips, "--server", server.base, *options)
@@ -83,7 +83,7 @@ def test_a_time_of_an_error_is_that_of_its_word(server, tmp_path):
 
 @pytest.mark.nightly
 def test_two_servers_are_compared_on_the_same_recordings(start, tmp_path):
-    """One writes what was said, and the other something else. It gets no key but its own, though it would take the
+    """One server writes what was said, the other does not. A server gets no key but its own, though it would take the
     first one's. The comparison with the results of a run says the same."""
     for number in range(10):
         shutil.copy(demo.sample().recording, tmp_path / f"{number}.wav")

@@ -36,7 +36,7 @@ def _times(words):
 
 
 def test_every_word_has_its_time_in_its_span(server, talk, sample):
-    """In order and inside the recording, with its own spelling; each reading where it is, none in a pause."""
+    """Times rise and lie inside the recording, words keep their spelling, and no word lies in a pause."""
     text = " ".join([sample[1].capitalize() + "!"] * 5)
     answer = _align(server, talk, text)
     assert answer.status_code == 200, answer.text
@@ -67,7 +67,7 @@ def test_a_passage_that_is_not_read_has_no_times(server, talk, sample):
 
 
 def test_speech_that_is_not_in_the_text_takes_no_word_of_it(server, talk, sample):
-    """Neither whole readings nor the rest of one: the words are where they were said."""
+    """The words are where they were said, although the rest of the speech is not in the text."""
     count = len(sample[1].split())
     plain = _align(server, talk, " ".join([sample[1]] * 5)).json()["words"]
     whole = _align(server, talk, sample[1]).json()["words"]
@@ -98,7 +98,7 @@ def test_lines_are_segments_and_no_cue_has_words_of_two(server, talk, sample):
 
 
 def test_a_table_and_a_text_grid_have_the_words(server, talk, sample):
-    """With the times of json. A word that was not heard has a line without times in the one, and none in the other."""
+    """Both have the times of json. A word that was not heard has no times in the table, and is not in the grid."""
     text = f"{sample[1]}\n" + "six words that nobody ever says"
     words = _align(server, talk, text).json()["words"]
     head, *rows = _align(server, talk, text, response_format="tsv").text.splitlines()
@@ -121,7 +121,7 @@ def test_a_table_and_a_text_grid_have_the_words(server, talk, sample):
 
 @pytest.mark.parametrize("text", ["guten Morgen liebe Leute, wie geht es euch heute?", "早上好，大家好"])
 def test_another_text_has_low_scores(server, talk, text):
-    """In another language or script: an answer all the same, and what was heard says which language it was."""
+    """A text in another language or script is answered too, and the answer names the language that was heard."""
     body = _align(server, talk, text).json()
     assert len(body["words"]) == (9 if "guten" in text else 6)
     assert body["score"] < 0.4
@@ -165,7 +165,7 @@ def test_a_file_may_have_more_text_than_a_field(server, sample):
     ids=["none", "blank", "empty", "signs", "latin-1", "long", "large", "format", "language", "model"],
 )
 def test_what_is_wrong_is_said(server, sample, text, fields, code, param):
-    """With a code and the name of the field, before anything is decoded."""
+    """The error has a code and the name of the field, and comes before anything is decoded."""
     answer = _align(server, sample[0], text, **fields)
     assert answer.status_code in (400, 404)
     error = answer.json()["error"]

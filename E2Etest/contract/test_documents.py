@@ -43,7 +43,7 @@ def _words(content):
 
 
 def test_verbose_json_has_paragraphs_beside_its_segments(server, three, sample):
-    """Of the first two segments one, which are said within 2 s; the numbers of words come with the words."""
+    """Less than 2 s lie between the first two segments, which are one paragraph. Words have numbers."""
     body = server.transcribe(three, response_format="verbose_json", **CUT).json()
     assert len(body["segments"]) == 3
     assert _places(body["paragraphs"]) == [(0, 1), (2, 2)]
@@ -127,7 +127,7 @@ def test_segments_that_are_sent_come_back_as_paragraphs(server):
 
 
 def test_segments_that_are_sent_become_a_document(server):
-    """With a title, facts, translations and a note."""
+    """A document has a title, facts, translations and a note."""
     written = _sent(server, format="markdown", title="Talk", facts="1961 · 0:05", note="Cut off.").text
     assert written == (
         "# Talk\n\n1961 · 0:05\n\n**0:00 Ann** And so my fellow Americans ask not.\n\n> fragt nicht.\n\n"

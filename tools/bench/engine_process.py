@@ -1,4 +1,4 @@
-"""What does a row cost whose engine is in a process of its own, and one whose engine is on a thread of the server?
+"""What does a row cost with an engine process, and with the engine on a thread of the server?
 
 The fake engine answers at once, so that what is left is the way there and back. Both take turns, as other programs make
 all of it slower; processor time hardly changes with them.

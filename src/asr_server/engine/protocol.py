@@ -214,7 +214,7 @@ DEFAULT_TRAITS = EngineTraits()
 
 
 class Informed(Protocol):
-    """Something that knows the facts about an engine."""
+    """The facts about an engine, wherever it runs."""
 
     @property
     def info(self) -> EngineInfo:

@@ -158,7 +158,7 @@ async def test_a_key_has_one_job(tmp_path):
 
 
 async def test_of_two_requests_with_a_key_at_once_one_is_told_to_try_again(tmp_path, monkeypatch):
-    """It then gets the job of the other."""
+    """Sent again, the request gets the job of the other."""
     goes_on = threading.Event()
     stored = JobFolders.add
 

@@ -99,7 +99,7 @@ def test_sentences_of_other_scripts_end_paragraphs(sentence, language, times):
 
 
 def test_a_text_without_end_marks_ends_at_its_longest_pause():
-    """As Thai has none."""
+    """Thai has no end marks."""
     segments = _chain(*["วันนี้อากาศดีมากเราไปเดินเล่นกัน"] * 60, pause_ms=300)
     first = paragraphs(segments, "th")[0]
     assert FULL_CHARS <= len(first.text) < MOST_CHARS

@@ -49,7 +49,7 @@ def test_a_second_run_goes_on_where_the_first_ended(tmp_path):
     "other", [replace(SYSTEM, server="http://b"), replace(SYSTEM, model="m"), replace(SYSTEM, hotwords=())]
 )
 def test_answers_of_another_system_are_not_mixed_in(tmp_path, other):
-    """They stay as they are."""
+    """The file of the other system stays as it is."""
     path = tmp_path / "part"
     file = AnswerFile(path, SYSTEM)
     _deliver(file, "a.wav")
@@ -61,7 +61,7 @@ def test_answers_of_another_system_are_not_mixed_in(tmp_path, other):
 
 @pytest.mark.parametrize("content", ["{}\n[]\n", "no json\n", '{"version": 1}\n{"name": "a", "text": 5}\n'])
 def test_another_file_is_refused(tmp_path, content):
-    """It is not written to."""
+    """The command leaves the file as it is."""
     path = tmp_path / "part"
     path.write_text(content)
     with pytest.raises(UsageError, match="no file of answers"):

@@ -65,7 +65,7 @@ def test_folders_stand_for_languages_and_speakers_only(folders, capsys):
 
 
 def test_without_its_packages_it_says_what_to_install(monkeypatch, capsys):
-    """They are not among those of the server."""
+    """The server's own packages do not have what the command needs."""
     monkeypatch.setitem(sys.modules, "rapidfuzz.distance", None)
     for name in [name for name in sys.modules if name.startswith("asr_server.cli.evaluate.")]:
         monkeypatch.delitem(sys.modules, name)

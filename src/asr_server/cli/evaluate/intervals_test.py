@@ -83,7 +83,7 @@ def test_speakers_are_drawn_where_all_are_known_and_enough():
 
 
 def test_two_runs_print_the_same(monkeypatch):
-    """Also where the draws are made in parts."""
+    """Intervals are equal in two runs, also where the draws are made in parts."""
     table, names = _simulated(np.random.default_rng(1), 30, 1), [""] * 30
     whole = draw(table, names).rate(0, 1)
     assert draw(table, names).rate(0, 1) == whole

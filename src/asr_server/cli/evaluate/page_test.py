@@ -86,7 +86,7 @@ def test_a_page_has_a_most_of_recordings(tmp_path, monkeypatch):
 
 
 def test_long_passages_without_errors_are_shortened(tmp_path):
-    """What is next to an error stays."""
+    """The page keeps the words next to an error."""
     words = [f"word{n}" for n in range(200)]
     text = _Elements(_page(tmp_path, (tmp_path / "a.wav", " ".join(words), " ".join([*words, "x"])))).text
     assert "word0 " in text

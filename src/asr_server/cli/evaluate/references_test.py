@@ -29,7 +29,7 @@ def _facts(found):
 
 
 def test_a_text_is_next_to_its_recording(tmp_path):
-    """By the name with or without its ending, or in the list of a folder of LibriSpeech. An empty text counts."""
+    """A text has the recording's name, with or without its ending, or is a line of LibriSpeech's list."""
     sources = _sources(tmp_path, "a.wav", "b.mp3", "c/7-1.flac", "d.wav", "e.wav")
     (tmp_path / "a.txt").write_text("\ufeffwörds of a\n", encoding="utf-8")
     (tmp_path / "b.mp3.txt").write_text("words of b")
@@ -92,7 +92,7 @@ def test_recordings_of_a_manifest_are_next_to_it_or_in_clips(tmp_path):
 
 
 def test_a_recording_that_is_listed_twice_counts_once(tmp_path):
-    """With two texts it is not known which is right."""
+    """A recording with two texts is refused, since nobody knows which is right."""
     twice = "path,text\na.wav,one\nb.wav,two\na.wav,one\n"
     found, skipped = in_manifest(_manifest(tmp_path, "a.csv", twice))
     assert [one.name for one in found] == ["a.wav", "b.wav"]

@@ -52,7 +52,7 @@ def test_rates_are_of_all_words_together():
 
 
 def test_a_language_that_nobody_states_is_the_one_that_the_server_found():
-    """It decides about the normalisation grin."""
+    """The rules of English write "don't" as "do not", and the basic ones do not."""
     found = _results([_reference("a.wav", "don't", language="")], ["do not"])
     assert found.measured[0].language == "English"
     assert found.total.words.errors == 0
@@ -86,7 +86,7 @@ def test_references_without_any_words_have_no_rate():
     ],
 )
 def test_a_difference_on_most_recordings_is_more_than_chance(mine, others, verdict):
-    """Of twenty, it is the same on two, so that it varies."""
+    """The systems are equal on two of twenty recordings, so that the difference varies."""
     references, same = _many(20), ["red green blue white"] * 2
     other = OtherSystem("b", dict(zip((one.name for one in references), [*same, *[others] * 18], strict=True)))
     found = _results(references, [*same, *[mine] * 18], other=other).comparison
@@ -113,7 +113,7 @@ def test_few_recordings_and_differences_that_are_all_the_same_tell_nothing():
 
 
 def test_results_are_compared_where_both_have_the_same_recording_and_reference(tmp_path):
-    """They are measured again, by the normalisation of this run; the rest is told."""
+    """Earlier texts are measured again by this run's normalisation, and recordings left out are counted."""
     before = [_reference("a.wav", "Red, green"), _reference("b.wav", "blue"), _reference("gone.wav", "white")]
     file = tmp_path / "before.json"
     file.write_bytes(_results(before, ["red green", "x", "x"], normalise=False).as_json())
@@ -128,14 +128,14 @@ def test_results_are_compared_where_both_have_the_same_recording_and_reference(t
     ("content", "said"), [("{}", "no result"), ("nothing", "no result"), ('{"version": 9}', "another version")]
 )
 def test_another_file_is_no_result(tmp_path, content, said):
-    """In one sentence, before anything is transcribed."""
+    """The command refuses the file in one sentence, before anything is transcribed."""
     (tmp_path / "x.json").write_text(content)
     with pytest.raises(UsageError, match=said):
         previous(tmp_path / "x.json")
 
 
 def test_the_report_lists_the_worst_and_hides_what_a_terminal_would_obey():
-    """As many as wanted; names keep their columns in any script."""
+    """The report has as many recordings as are wanted, and names keep their columns in any script."""
     references = [
         _reference("\x1b[2Jbad.wav", "red green", speaker="安"),
         _reference("ok.wav", "red green", speaker="bob"),

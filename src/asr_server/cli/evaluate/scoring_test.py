@@ -25,8 +25,8 @@ def _errors(found):
 
 @given(TEXTS.filter(bool), TEXTS)
 def test_rates_are_those_of_jiwer(reference, text):
-    """Of words and of characters. It aligns with the same library but counts by itself; where there are several
-    alignments, their kinds of errors may differ, but not their number."""
+    """jiwer aligns with the same library but counts by itself. Where there are several alignments, their kinds of errors
+    may differ, but not their number."""
     found = score(reference, text, "", normalise=False)
     assert found.words.rate == pytest.approx(jiwer.wer(reference, text))
     assert found.characters.rate == pytest.approx(jiwer.cer(reference, text))
@@ -67,7 +67,7 @@ def test_spelling_that_is_the_same_when_spoken_is_no_error(language, reference, 
     [("你好 世界", "你好时界", 4, 1), ("ที่นี่", "ที่นั่", 6, 1), ("これは本です", "これはほんです", 6, 2)],
 )
 def test_scripts_without_spaces_are_counted_by_character(reference, text, words, errors):
-    """In Chinese, Thai and Japanese words and characters are the same."""
+    """Words and characters are the same in Chinese, Thai and Japanese."""
     found = score(reference, text, "")
     assert (found.words.units, found.words.errors) == (words, errors)
     assert found.characters == found.words

@@ -87,7 +87,7 @@ def test_no_alignment_costs_less(one, two):
 
 @given(_TEXTS, st.lists(_TEXTS, max_size=3), st.sampled_from([2, 3, matching._ANCHOR]))
 def test_every_word_is_once_in_one_span_or_in_none(text, spans, anchor):
-    """In order within and across spans; and what was not given is there too, where something given is."""
+    """Words keep their order within and across spans. Other heard words stay in spans that have given ones."""
     heard = [HeardWord(word, number) for number, span in enumerate(spans) for word in span]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(matching, "_ANCHOR", anchor)
@@ -134,7 +134,7 @@ def test_what_was_heard_and_not_given_stays_in_the_text_of_the_span():
 
 
 def test_signs_belong_to_the_word_before_them():
-    """They have no letters to be heard by."""
+    """Signs have no letters to be heard by."""
     assert divided("♪ Rock & roll – for 5 €!") == ["♪ Rock &", "roll –", "for", "5 €!"]
     assert divided("* * *") == []
 
@@ -164,7 +164,7 @@ def test_other_words_take_the_place_of_what_was_heard_there():
 
 
 def test_texts_are_compared_in_a_table_of_bounded_size(monkeypatch):
-    """Where it would be larger nothing agrees: half an hour of another text."""
+    """Nothing agrees where the table would be larger: with half an hour of another text."""
     assert _scores("tables", "rates")["tables"] > 0
     monkeypatch.setattr(matching, "_MOST_PAIRS", 29)
     assert _scores("tables", "rates")["tables"] == 0
@@ -172,7 +172,7 @@ def test_texts_are_compared_in_a_table_of_bounded_size(monkeypatch):
 
 
 def test_letters_are_those_of_the_words():
-    """Of any script: what divides words must not change what is compared."""
+    """Letters of any script are kept: how words are divided must not change what is compared."""
     for text in ("Здравствуй, мир!", "สวัสดีครับ", "こんにちは、世界。", "안녕 하세요", "नमस्ते दुनिया"):
         assert [letter for word in divided(text) for letter in letters(word)] == letters(text)
 
@@ -185,7 +185,7 @@ FIRST, SECOND = (
 
 
 def test_runs_belong_to_the_spans_next_to_them():
-    """Those between two spans to both: either may have them. A passage of more than three words belongs to none."""
+    """Words between two spans belong to both: either may have them. More than three words have no span."""
     assert left_out(len(GIVEN), [FIRST, SECOND]) == {
         0: [range(0, 1), range(3, 5)],
         2: [range(3, 5), range(8, 9)],

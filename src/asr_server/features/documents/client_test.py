@@ -28,12 +28,13 @@ def _run(use):
 
 
 def test_a_transcript_becomes_a_file_with_a_name():
-    """In paragraphs, each format with its type."""
+    """Files have paragraphs, and each format has its type."""
     spoken = Segment(0, 1_000, "Yes.", "English", (), 0.0, 0.0), Segment(4_000, 5_000, "No.", "English", (), 0.0, 0.0)
     transcript = Transcript("Yes. No.", "English", 5_000, spoken)
 
     async def use(documents):
-        return [await documents.answer(transcript, one, 60, "") for one in (ResponseFormat.MARKDOWN, ResponseFormat.DOCX)]
+        wanted = ResponseFormat.MARKDOWN, ResponseFormat.DOCX
+        return [await documents.answer(transcript, one, 60, "") for one in wanted]
 
     plain, file = _run(use)
     assert (plain.content, plain.file_name) == (b"**0:00** Yes.\n\n**0:04** No.\n", "transcript.md")

@@ -42,7 +42,7 @@ def _markdown(*parts, **fields):
 
 
 def test_markdown_has_a_block_for_each_paragraph():
-    """With the title, the facts and the note around them, and the translation as a quotation."""
+    """The title, the facts and the note stand around the paragraphs, and a translation is a quotation."""
     parts = DocumentPart(5_000, "Ann", "Yes.", "Ja."), DocumentPart(70_000, "", "No.")
     assert _markdown(*parts, title="Talk", facts="2026", note="Cut off.") == (
         "# Talk\n\n2026\n\n**0:05 Ann** Yes.\n\n> Ja.\n\n**1:10** No.\n\n*Cut off.*\n"

@@ -72,7 +72,7 @@ def test_odd_texts_stay_text():
 
 
 def test_pdf_of_a_western_text_needs_no_font(font_folder):
-    """With quotes, dashes and letters of Western Europe. A long text has several pages."""
+    """Quotes, dashes and letters of Western Europe are written without one. A long text has several pages."""
     found = _pdf(DocumentPart(5_000, "Zoë", "“Où?” – Straße…", "Ja."), title="Talk", facts="2026", note="Cut off.")
     assert found == "Talk 2026 0:05 Zoë “Où?” – Straße… Ja. Cut off."
     assert len(_pages(*[DocumentPart(0, "", "one two three " * 30)] * 30)) > 3

@@ -29,7 +29,7 @@ QUICK = {"words_per_s": 5}
 
 
 class _Seen(SchedulerObserver):
-    """What was observed of jobs, loads and steps."""
+    """An observer of jobs, loads and steps, which keeps what it is told."""
 
     def __init__(self):
         self.begun, self.ends, self.steps, self.states = [], [], 0, []
@@ -125,8 +125,8 @@ async def test_answers_alignments_and_times_are_those_of_the_process(start):
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 async def test_rows_go_on_in_the_next_process(start, end):
-    """Those in the batch with the words that were handed out, those that wait as they are: no word is lost, doubled or
-    another one. So they do where an operator ends the process."""
+    """Rows go on with the words that were handed out, waiting ones as they are: no word is lost, doubled or changed.
+    So they do where an operator ends the process."""
     process = start(SLOW)
     pid = await process.loaded()
     streams = [process.ask(stream=True) for _ in range(10)]  # two more than the batch has room for
@@ -161,7 +161,7 @@ async def test_models_and_leases_are_in_the_next_process_too(start):
 
 @pytest.mark.nightly
 async def test_a_row_that_ends_every_process_fails_and_no_other(start):
-    """It is tried in three. Those that never were in a batch with it are answered."""
+    """The row is tried in three processes. Rows that never were in a batch with it are answered."""
     fatal = {"context": "fatal", "fault": "fatal", "after_tokens": 1}
     process = start({**QUICK, "step_s": 0.02, "rules": [fatal]}, max_batch=1)
     await process.loaded()

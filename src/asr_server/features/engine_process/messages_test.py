@@ -88,7 +88,7 @@ def test_messages_arrive_whole_however_the_socket_divides_them(cuts):
 
 
 def test_a_row_of_no_item_loads_a_model():
-    """It has no samples."""
+    """Such a row has no samples."""
     told, _ = _received(b"".join(map(bytes, frame(RowMessage(1, 0, 0.0, None, "", "", 1.0)))))
     assert item_of(*told[0]) is None
 

@@ -107,7 +107,7 @@ async def test_a_row_is_told_begins_and_ends(engine):
 
 
 async def test_rows_and_leases_of_a_server_end_with_its_connection(engine):
-    """Those of another one go on."""
+    """Rows and leases of another server go on."""
     server, connect, script = engine
     script.write_text('{"words_per_s": 100, "step_s": 0.02}')
     one, other = await connect(), await connect()
@@ -199,7 +199,7 @@ async def test_a_server_that_sends_what_none_sends_loses_its_connection(engine, 
 
 
 async def test_a_process_of_another_user_is_refused(engine, monkeypatch):
-    """It gets nothing, and what it sends is not read."""
+    """Such a process gets nothing, and what it sends is not read."""
     server, connect, _ = engine
     monkeypatch.setattr("os.getuid", lambda: 4711)
     peer = await connect()

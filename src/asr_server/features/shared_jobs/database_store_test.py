@@ -46,7 +46,7 @@ async def content(store, identity, file):
 
 
 async def test_an_id_that_follows_from_a_key_has_one_job(store):
-    """Whichever server is second, while the job arrives and afterwards."""
+    """A second server is refused while the job arrives and afterwards."""
     record = JobRecord(id_of("", "k"), REQUEST, 1.0)
     taken = await store.add(record, 5, lambda shares: None)
     with pytest.raises(Overloaded):
