@@ -25,8 +25,8 @@ def _errors(found):
 
 @given(TEXTS.filter(bool), TEXTS)
 def test_rates_are_those_of_jiwer(reference, text):
-    """jiwer aligns with the same library but counts by itself. Where there are several alignments, their kinds of errors
-    may differ, but not their number."""
+    """jiwer aligns with the same library but counts by itself. Several alignments may have other kinds of errors, but
+    not another number of them."""
     found = score(reference, text, "", normalise=False)
     assert found.words.rate == pytest.approx(jiwer.wer(reference, text))
     assert found.characters.rate == pytest.approx(jiwer.cer(reference, text))
