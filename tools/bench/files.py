@@ -43,7 +43,9 @@ def measure(seconds: int = 240, shape: str = "0.6b") -> dict[str, object]:
 
 
 def _package(directory: Path) -> Any:
-    from qwen_asr import Qwen3ASRModel
+    from asr_server.engine.qwen_asr import sdk  # noqa: F401 - it imports the package without librosa and nagisa
+
+    from qwen_asr import Qwen3ASRModel  # isort: skip
 
     return Qwen3ASRModel.from_pretrained(str(directory), dtype="bfloat16", max_new_tokens=512)
 

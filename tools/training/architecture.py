@@ -53,12 +53,9 @@ DECODER = {
 
 def untrained() -> Network:
     """A network with random weights; the caller seeds torch."""
-    from qwen_asr.core.transformers_backend import (
-        Qwen3ASRConfig,
-        Qwen3ASRForConditionalGeneration,
-        Qwen3ASRProcessor,
-    )
     from transformers import GenerationConfig, WhisperFeatureExtractor
+
+    from asr_server.engine.qwen_asr.sdk import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
     words = tokenizer()
     ids = {token: words.convert_tokens_to_ids(token) for token in (*CONTROL_TOKENS, *TEXT_TOKENS)}
