@@ -58,6 +58,7 @@ from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState, OnState
 from asr_server.schedule.scheduler import Scheduler
+from asr_server.schedule.siblings import Siblings
 from asr_server.server_feature import CoreParts, LiveEndpoint, ObserverByItem
 from asr_server.services import FeatureParts, Services
 
@@ -91,14 +92,17 @@ def create_app(
     settings = settings or settings_module.load()
     resolved = feature_list.resolve(settings) if elsewhere is None else elsewhere.plan
     rules = AccessRules.of(settings)
+    siblings = next((found for feature in SERVER_FEATURES if (found := feature.siblings())), Siblings())
+    rules.quota.siblings = siblings
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        _log_plan(resolved)
-        _log_safety(settings)
+        if siblings.logs_plan:
+            log_plan(settings, resolved)
         metrics = Metrics()
         watch = Watch(metrics.engine, _tell(metrics), on_failure)
         built = machinery(settings, resolved, watch, metrics, _builder(resolved, elsewhere))
+        built.admission.siblings = siblings
         app.state.services = services = _services(settings, resolved, built, metrics, rules.ephemeral_keys)
         await services.jobs.start()
         tasks = [
@@ -354,8 +358,14 @@ async def _make_ready(services: Services) -> None:
     services.ready = True
 
 
-def _log_safety(settings: Settings) -> None:
-    """Log what an operator should know before others find out."""
+def log_plan(settings: Settings, resolved: Plan) -> None:
+    """Log the plan, and what an operator should know before others find out."""
+    logger.info("engine", engine=resolved.engine, model=resolved.model_id)
+    if plan.FAKE in (resolved.engine, resolved.value("speech"), resolved.value("speech_clone_model")):
+        logger.warning("the answers are scripted: this engine is for tests only")
+    for option in resolved.options:
+        if option.active:
+            logger.info("option", name=option.name, value=option.value, reason=option.reason)
     logger.info("access", keys=len(settings.keys), anonymous=not settings.keys, host=settings.host)
     if any(len(key) < _LEAST_KEY_LENGTH for key in settings.keys):
         logger.warning("a key is short enough to be guessed", least=_LEAST_KEY_LENGTH)
@@ -364,12 +374,3 @@ def _log_safety(settings: Settings) -> None:
         logger.warning("settings without effect", settings=advice)
     if not sandbox.filters_calls():
         logger.warning("decoders are confined by limits alone: no system call filter on this kernel or machine")
-
-
-def _log_plan(resolved: Plan) -> None:
-    logger.info("engine", engine=resolved.engine, model=resolved.model_id)
-    if plan.FAKE in (resolved.engine, resolved.value("speech"), resolved.value("speech_clone_model")):
-        logger.warning("the answers are scripted: this engine is for tests only")
-    for option in resolved.options:
-        if option.active:
-            logger.info("option", name=option.name, value=option.value, reason=option.reason)

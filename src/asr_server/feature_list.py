@@ -21,6 +21,7 @@ from asr_server.features import (
     drafts,
     encoders,
     engine_process,
+    front_ends,
     gateway,
     handover,
     host,
@@ -58,6 +59,7 @@ FEATURES: tuple[Feature, ...] = (
     remote_engine.FEATURE,
     host.FEATURE,
     gateway.FEATURE,
+    front_ends.FEATURE,
     engine_process.FEATURE,
     turns.FEATURE,
     piper.FEATURE,
@@ -66,6 +68,7 @@ FEATURES: tuple[Feature, ...] = (
 _SERVER_OPTIONS = (
     *(
         "gateway_mode",
+        "workers",
         "engine_process",
         "translation",
         "speakers",

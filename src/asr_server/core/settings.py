@@ -292,6 +292,11 @@ class Settings(JobSettings, SpeechSettings, EngineSettings, BaseSettings):
         "auto",
         description="Run the engine in a process of its own, which starts again after a crash; `auto`: on a GPU.",
     )
+    workers: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = Field(
+        1,
+        description="Processes that serve the port, with one engine process behind them; `auto`: one for each two "
+        "cores beyond the first two, at most 8.",
+    )
     gateway_mode: bool = Field(False, description="Run the model in a worker process behind a gateway process.")
     worker_start_s: float = Field(
         60.0,

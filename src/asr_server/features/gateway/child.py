@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from asr_server.core.settings import Settings, environment_of
@@ -36,8 +36,11 @@ def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
     return starter(("asr_server", "worker"), environment, output=output)
 
 
-def starter(module: tuple[str, ...], environment: Mapping[str, str], *, output: int | None = None) -> Spawn:
-    """Return a function that starts a module with these arguments, and `--socket` with the descriptor of its socket."""
+def starter(
+    module: tuple[str, ...], environment: Mapping[str, str], *, output: int | None = None, inherits: Sequence[int] = ()
+) -> Spawn:
+    """Return a function that starts a module with these arguments, and `--socket` with the descriptor of its socket.
+    `inherits`: other descriptors that it gets."""
 
     async def spawn(listener: socket.socket) -> Process:
         fd = listener.fileno()
@@ -48,7 +51,7 @@ def starter(module: tuple[str, ...], environment: Mapping[str, str], *, output: 
             stdout=output,
             stderr=output,
             env=environment,
-            pass_fds=(fd,),
+            pass_fds=(fd, *inherits),
             start_new_session=True,
         )
 

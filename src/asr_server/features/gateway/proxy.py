@@ -17,7 +17,7 @@ import httpx
 from starlette.types import Receive, Scope, Send
 
 from asr_server.core.errors import AsrError, Cancelled, MalformedBody, WorkerLost
-from asr_server.features.gateway.worker import Worker, WorkerConnection
+from asr_server.features.gateway.worker import Reachable, WorkerConnection
 from asr_server.net.body import SPOOL_BYTES, BodyReader, map_disk_errors, too_large
 from asr_server.net.errors import error_body
 
@@ -93,7 +93,7 @@ class Upload(httpx.AsyncByteStream):
 class Proxy:
     """An ASGI app that responds as the worker does. Raises `AsrError` before the first byte of a response."""
 
-    def __init__(self, worker: Worker, max_upload_bytes: int) -> None:
+    def __init__(self, worker: Reachable, max_upload_bytes: int) -> None:
         self._worker = worker
         self._max_bytes = max_upload_bytes
 

@@ -1,0 +1,1 @@
+"""One server whose port several processes serve."""

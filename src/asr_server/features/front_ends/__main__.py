@@ -1,0 +1,57 @@
+"""The program of one of several processes that serve a port, or of the one that has their jobs. Servers start it; users
+do not."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import socket
+from pathlib import Path
+
+from asr_server import app as server_app
+from asr_server.cli import serve
+from asr_server.core import settings as settings_module
+from asr_server.features.front_ends import front_end
+from asr_server.features.front_ends.ledger import Ledger
+from asr_server.features.gateway.child import end_with_gateway
+
+
+def main() -> int:
+    """Run it until the server ends, or sends SIGTERM."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--number", type=int, required=True, help="number of the process")
+    parser.add_argument("--ledger", type=Path, required=True, help="database that the processes share")
+    parser.add_argument("--socket", type=int, required=True, help="open descriptor of the socket for the others")
+    parser.add_argument("--public", type=int, nargs="*", default=[], help="open descriptors of those for callers")
+    given = parser.parse_args()
+    settings = settings_module.load()
+    serve.configure_logging(settings)
+    end_with_gateway()
+    ledger = Ledger(given.ledger, given.number)
+    own = given.ledger.parent / str(given.number)
+    front_end.here = front_end.Here(ledger, has_jobs=not given.public, directory=own)
+    app = server_app.create_app(settings)
+    callers = [socket.socket(fileno=fd) for fd in given.public]
+
+    telling: list[asyncio.Task[None]] = []
+
+    async def begin() -> None:
+        telling.append(asyncio.create_task(front_end.tell(app, ledger)))
+
+    async def drain() -> None:
+        # First, so that whoever calls from now on waits for the process that replaces this one, at the same socket.
+        assert isinstance(server, serve.Server)
+        for listening in server.servers[: len(callers)]:
+            listening.close()
+        await server_app.drain(app)
+        telling[0].cancel()
+
+    tls = {"ssl_certfile": settings.ssl_certfile or None, "ssl_keyfile": settings.ssl_keyfile or None}
+    server = serve.http_server(front_end.joined(app, settings), drain, tls)
+    assert isinstance(server, serve.Server)
+    server.plain, server.begin = socket.socket(fileno=given.socket), begin
+    return serve.serve_app(server, callers)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
