@@ -81,7 +81,7 @@ ONLY_IN = {
     "docx": {"features.documents.word"},
     "fpdf": {"features.documents.pdf"},
     "fontTools": {"features.documents.fonts"},
-    "prometheus_client": {"ops", "features.gateway"},
+    "prometheus_client": {"ops", "features.gateway", "features.front_ends"},
 }
 VAGUE_NAMES = {"utils", "helpers", "helper", "manager", "common", "misc"}
 HEAVY = (

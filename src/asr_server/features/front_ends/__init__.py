@@ -25,13 +25,11 @@ def _obstacle(asked: Asked) -> str:
     """Return why several processes cannot serve the port, "" if they can."""
     settings = asked.settings
     if settings.gateway_mode:
-        return "a gateway supervises one process"
+        return "GATEWAY_MODE supervises one process"
     if settings.use_granian:
-        return "Granian cannot serve the socket by which the processes reach each other"
+        return "USE_GRANIAN cannot serve the socket by which the processes reach each other"
     if settings.engine_process is False:
         return "ENGINE_PROCESS=false keeps the engine in the process that serves"
-    if any(one.elsewhere is not None and one.elsewhere.takes(settings) for one in asked.features):
-        return "the engine runs at another server, which has requests of its own limits"
     if is_shared(asked):
         return "Qwen3-TTS runs on the thread of the recogniser, and its rows do not travel to another process yet"
     return ""

@@ -43,6 +43,7 @@ def main() -> int:
         assert isinstance(server, serve.Server)
         for listening in server.servers[: len(callers)]:
             listening.close()
+        ledger.leave()
         await server_app.drain(app)
         telling[0].cancel()
 

@@ -147,6 +147,10 @@ class Ledger(Siblings):
             *(work, sessions, streams_of(tickets), done_s, self.number),
         )
 
+    def leave(self) -> None:
+        """Have the others send nobody here any more: this process is about to end, and its sessions move."""
+        self._write("delete from session where number = ?", self.number)
+
     # -- processes ---------------------------------------------------------------------------------------------------
 
     def add(self, number: int, role: str) -> None:

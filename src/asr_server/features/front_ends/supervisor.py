@@ -62,15 +62,15 @@ def front_ends(settings: Settings) -> int:
 def serve(settings: Settings, count: int, announce: Callable[[int | None], None]) -> int:
     """Serve with `count` front ends until SIGTERM or SIGINT. `announce` is called with the port once all are there."""
     with ExitStack() as stack:
-        ports = [stack.enter_context(_Port(settings.host, settings.port))]
-        ports += [stack.enter_context(_Port(settings.host, ports[0].port)) for _ in range(count - 1)]
+        ports = [stack.enter_context(Port(settings.host, settings.port))]
+        ports += [stack.enter_context(Port(settings.host, ports[0].port)) for _ in range(count - 1)]
         parent = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="asr-server-", dir=parent))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_Supervisor(settings, ports, Path(directory)).run(lambda: announce(ports[0].port)))
 
 
-class _Port:
+class Port:
     """The sockets of one front end, bound to the addresses of the host that this machine has."""
 
     def __init__(self, host: str, port: int) -> None:
@@ -88,7 +88,7 @@ class _Port:
         if not self.sockets:
             raise reason or OSError(f"{host} has no address")
 
-    def __enter__(self) -> _Port:
+    def __enter__(self) -> Port:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -103,7 +103,7 @@ class _Port:
 class _Supervisor:
     """The processes of one server. Used on one event loop."""
 
-    def __init__(self, settings: Settings, ports: list[_Port], directory: Path) -> None:
+    def __init__(self, settings: Settings, ports: list[Port], directory: Path) -> None:
         self._settings = settings.model_copy(update={"engine_process": True})
         self._ports, self._path = ports, directory / "ledger.db"
         self._ledger = Ledger.make(self._path, 0)
@@ -168,7 +168,7 @@ class _Supervisor:
 
     # -- front ends, and the process that has the jobs ---------------------------------------------------------------
 
-    def _start(self, port: _Port | None) -> Worker:
+    def _start(self, port: Port | None) -> Worker:
         """Start a process that serves the port, or, with None, the one that has the jobs."""
         role = FRONT_END if port is not None else JOBS
         public = [bound.fileno() for bound in port.sockets] if port is not None else []
