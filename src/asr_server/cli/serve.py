@@ -46,6 +46,7 @@ All other settings are environment variables, or lines of .env: docs/run/configu
 # Clients keep idle connections for longer than uvicorn's default of 5 s, and would send on one that it closes.
 _KEEP_ALIVE_S = 75
 _DRAIN_S = 30
+_LOOK_S = 0.02  # between two looks at the connections that are left
 # The exit code after a failure of the engine: supervisors start a process again that did not end with 0.
 _FAILED = 70  # EX_SOFTWARE of sysexits.h
 # Live clients may send 10 MB of audio in one frame.
@@ -82,6 +83,21 @@ class Server(uvicorn.Server):
             name = self.servers[0].sockets[0].getsockname()
             port = name[1] if isinstance(name, tuple) else None
             threading.Thread(target=self.announce, args=(port,), daemon=True).start()
+
+    async def end_kept_connections(self, within_s: float) -> None:
+        """Have clients connect anew: their HTTP connections are closed after the next answer, or after `within_s` seconds
+        without a request. Not at once, since a request may be on its way."""
+        ends_s = asyncio.get_running_loop().time() + within_s
+        while asyncio.get_running_loop().time() < ends_s and (kept := self._http_connections()):
+            for connection in kept:
+                if not connection.is_idle:
+                    connection.shutdown()
+            await asyncio.sleep(_LOOK_S)
+        for connection in self._http_connections():
+            connection.shutdown()
+
+    def _http_connections(self) -> list[HttpProtocol]:
+        return [one for one in self.server_state.connections if isinstance(one, HttpProtocol)]
 
     async def on_tick(self, counter: int) -> bool:
         """Return true to shut down: on a signal, or because the engine has failed."""

@@ -15,6 +15,9 @@ from asr_server.features.front_ends import front_end
 from asr_server.features.front_ends.ledger import Ledger
 from asr_server.features.gateway.child import end_with_gateway
 
+# For requests that have arrived to begin, and for those that take less to end.
+_SETTLE_S = 1.0
+
 
 def main() -> int:
     """Run it until the server ends, or sends SIGTERM."""
@@ -39,11 +42,13 @@ def main() -> int:
         telling.append(asyncio.create_task(front_end.tell(app, ledger)))
 
     async def drain() -> None:
-        # First, so that whoever calls from now on waits for the process that replaces this one, at the same socket.
+        # First, so that whoever calls from now on, or goes on over a connection that is kept, comes to the process that
+        # replaces this one: it is at the same socket. What is on its way already is begun before anything is refused.
         assert isinstance(server, serve.Server)
         for listening in server.servers[: len(callers)]:
             listening.close()
         ledger.leave()
+        await server.end_kept_connections(_SETTLE_S)
         await server_app.drain(app)
         telling[0].cancel()
 

@@ -161,8 +161,8 @@ class Ledger(Siblings):
         """Tell the others where they reach a process."""
         self._write("update process set path = ?, failure = '' where number = ?", path, number)
 
-    def failed(self, number: int, reason: str) -> None:
-        """Tell the others why a process cannot be reached."""
+    def unreachable(self, number: int, reason: str = "") -> None:
+        """Have the others wait for another process of this role; with a reason, fail what they want of it."""
         self._write("update process set path = '', failure = ? where number = ?", reason, number)
 
     def remove(self, number: int) -> str:

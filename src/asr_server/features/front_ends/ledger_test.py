@@ -209,7 +209,7 @@ def test_processes_are_found_by_what_they_do(ledgers):
     assert two.reached(ENGINE) == (0, "", "")
     one.add(3, ENGINE)
     assert two.reached(ENGINE) == (3, "", "")
-    one.failed(3, "it does not stay up")
+    one.unreachable(3, "it does not stay up")
     assert two.reached(ENGINE) == (3, "", "it does not stay up")
     one.add(4, ENGINE)
     one.found(4, "/there")

@@ -210,7 +210,7 @@ class _Supervisor:
             try:
                 connection = await worker.running()
             except WorkerUnavailable as error:
-                self._ledger.failed(self._numbers[worker], error.message)
+                self._ledger.unreachable(self._numbers[worker], error.message)
                 await asyncio.sleep(_RETRY_S)
                 continue
             except ShuttingDown:
@@ -220,7 +220,10 @@ class _Supervisor:
             await connection.gone.wait()
 
     async def _stop(self, worker: Worker) -> None:
-        """End a process in order: it hands over its live sessions and finishes its requests."""
+        """End a process in order: it hands over its live sessions and finishes its requests. What comes for it from the
+        others waits for the next one."""
+        if worker in self._numbers:
+            self._ledger.unreachable(self._numbers[worker])
         await worker.drain()
         await self._tending[worker]
         del self._tending[worker]
@@ -281,7 +284,7 @@ class _Supervisor:
                 self._ledger.found(number, _for_others(connection.socket))
                 await connection.gone.wait()
             except WorkerUnavailable as error:
-                self._ledger.failed(number, error.message)
+                self._ledger.unreachable(number, error.message)
                 await asyncio.sleep(_RETRY_S)
             except ShuttingDown:
                 return
