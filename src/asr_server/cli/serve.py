@@ -85,8 +85,8 @@ class Server(uvicorn.Server):
             threading.Thread(target=self.announce, args=(port,), daemon=True).start()
 
     async def end_kept_connections(self, within_s: float) -> None:
-        """Have clients connect anew: their HTTP connections are closed after the next answer, or after that many seconds
-        without a request. Not at once, since a request may be on its way."""
+        """Have clients connect anew: their HTTP connections are closed after the next answer, or after `within_s`
+        seconds without a request. Not at once, since one may be on its way."""
         ends_s = asyncio.get_running_loop().time() + within_s
         while asyncio.get_running_loop().time() < ends_s and (kept := self._http_connections()):
             for connection in kept:
