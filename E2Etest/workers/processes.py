@@ -25,9 +25,16 @@ def engines(server) -> list[int]:
     return _of(server, lambda command: "asr_server.features.engine_process" in command)
 
 
+def ledgers(server) -> list[Path]:
+    """Return the directory of what the processes tell each other, none once the server has ended."""
+    commands = [command_of(pid).decode().split("\0") for pid in front_ends(server)]
+    return sorted({Path(command[command.index("--ledger") + 1]).parent for command in commands})
+
+
 def _of(server, kind) -> list[int]:
     parent = server.process.pid
-    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    listed = Path(f"/proc/{parent}/task/{parent}/children")
+    children = listed.read_text().split() if listed.exists() else []
     return [int(child) for child in children if kind(command_of(int(child)).decode().split("\0"))]
 
 

@@ -6,10 +6,11 @@ import time
 import pytest
 
 from E2Etest import recordings
+from E2Etest.gateway.workers import wait_until_gone
 from E2Etest.process import ready
 from E2Etest.replicas.load import calling
 from E2Etest.replicas.speaker import Speaker, check
-from E2Etest.workers.processes import engines, front_ends, kill, replaced, with_jobs
+from E2Etest.workers.processes import engines, front_ends, kill, ledgers, replaced, with_jobs
 
 pytestmark = [
     pytest.mark.nightly,
@@ -58,6 +59,22 @@ def test_sighup_moves_live_sessions(demo):
             speaker.end()
     check(speakers)
     assert [speaker.resumed for speaker in speakers] == [0] * SPEAKERS
+
+
+def test_no_process_outlives_the_supervisor(tmp_path):
+    """SIGKILL: the others end with it, and the next server removes what it left in memory."""
+    settings = {"MODEL_ID": "demo", "WORKERS": "2"}
+    with ready(tmp_path / "log", **settings) as server:
+        pids = [*front_ends(server), *engines(server), *with_jobs(server)]
+        (left,) = ledgers(server)
+        kill(server.process.pid)
+        for pid in pids:
+            wait_until_gone(pid)
+    assert left.exists()
+    with ready(tmp_path / "log", **settings) as server:
+        assert not left.exists()
+        assert len(ledgers(server)) == 1
+    assert not ledgers(server)
 
 
 def test_live_sessions_go_on_where_a_process_dies(demo):

@@ -44,7 +44,7 @@ from asr_server.services import Services
 # Between two looks at where a process is reached that has just started.
 _POLL_S = 0.05
 _LOST_S = 1.0  # for a process to end whose connection broke
-_REACH_S = 30.0  # for the process that has the jobs to start
+_REPLACED_S = 60.0  # in which a process that is replaced has ended for sure
 # What changes by itself, such as the seconds of audio that wait, is told this often; the metrics every few times.
 _TELL_S, _METRICS_EVERY = 0.1, 10
 # Says in a relayed handshake where the client is, after the secret of the server.
@@ -75,29 +75,28 @@ class _Process:
     def __init__(self, ledger: Ledger, role: str) -> None:
         self._ledger, self._role = ledger, role
         self._connection: WorkerConnection | None = None
+        self._closing: asyncio.Task[None] | None = None
         self.ends: dict[WorkerEnd, int] = {}  # whoever supervises the process counts them
 
     async def running(self) -> WorkerConnection:
-        """Return the way to the process, once there is one. Raises `WorkerUnavailable` while it does not stay up, or
-        does not start in time."""
-        waited_s = 0.0
+        """Return the way to the process, once there is one. Raises `WorkerUnavailable` while its supervisor says that it
+        does not stay up, or does not start in time."""
         while True:
             number, path, failure = self._ledger.reached(self._role)
-            if failure or waited_s > _REACH_S:
-                raise WorkerUnavailable(failure or f"The {self._role} process does not start.")
+            if failure:
+                raise WorkerUnavailable(failure)
             if path:
-                return await self._to(number, path)
+                return self._to(number, path)
             await asyncio.sleep(_POLL_S)
-            waited_s += _POLL_S
 
-    async def _to(self, number: int, path: str) -> WorkerConnection:
+    def _to(self, number: int, path: str) -> WorkerConnection:
         before = self._connection
         if before is not None and before.number == number:
             return before
+        self._connection = found = WorkerConnection(number, Path(path))
         if before is not None:
             before.gone.set()
-            await before.http.aclose()
-        self._connection = found = WorkerConnection(number, Path(path))
+            self._closing = asyncio.create_task(_close_later(before))
         return found
 
     async def lost(self, connection: WorkerConnection) -> None:
@@ -122,6 +121,12 @@ class _Process:
 
     async def drain(self) -> None:
         """It ends with the server."""
+
+
+async def _close_later(connection: WorkerConnection) -> None:
+    """Close what is kept of a process that has been replaced, once it has ended: until then it answers."""
+    await asyncio.sleep(_REPLACED_S)
+    await connection.http.aclose()
 
 
 def build(settings: Settings, resolved: Plan, watch: Watch) -> EngineCore:
@@ -219,11 +224,7 @@ class _Relay:
         query = scope["query_string"].decode("latin-1")
         try:
             upstream = await sockets.connect(WorkerConnection(number, Path(path)), {**scope, "headers": headers}, query)
-            async with sockets.closing(upstream):
-                await socket.accept(upstream.subprotocol)
-            closed = await sockets.pump(socket, upstream)
-            if closed is not None:
-                await socket.close(sockets.sendable(closed.code), closed.reason)
+            await sockets.relay(socket, upstream)
         except sockets.HandshakeRefused as refused:
             await sockets.end(socket, refused.response, sockets.Closed(sockets.UNCLEAN))
         except sockets.WorkerGone:  # and its session with it

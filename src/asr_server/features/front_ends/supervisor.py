@@ -8,12 +8,14 @@ end starts again waits in its socket, which stays open here. SIGHUP replaces the
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import shutil
 import signal
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 
 _PROGRAM = "asr_server.features.front_ends"
 _SHARED_MEMORY = "/dev/shm"
+_PREFIX, _OWNED = "asr-server-front-ends-", "owned"
 _BACKLOG = 2048
 # Processes tell every 0.1 s that they move; one whose loop is busy does so later.
 _SILENT_S = 5.0
@@ -64,10 +67,22 @@ def serve(settings: Settings, count: int, announce: Callable[[int | None], None]
     with ExitStack() as stack:
         ports = [stack.enter_context(Port(settings.host, settings.port))]
         ports += [stack.enter_context(Port(settings.host, ports[0].port)) for _ in range(count - 1)]
-        parent = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
-        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="asr-server-", dir=parent))
+        directory = stack.enter_context(_directory())
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(_Supervisor(settings, ports, Path(directory)).run(lambda: announce(ports[0].port)))
+            return runner.run(_Supervisor(settings, ports, directory).run(lambda: announce(ports[0].port)))
+
+
+@contextmanager
+def _directory() -> Iterator[Path]:
+    """Yield a directory in memory for the ledger, and remove those of servers that were killed: nobody locks them."""
+    parent = Path(_SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else tempfile.gettempdir())
+    for left in parent.glob(f"{_PREFIX}*/{_OWNED}"):
+        with suppress(OSError), left.open("ab") as owned:  # somebody else's cannot be opened
+            fcntl.flock(owned, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(left.parent, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent) as made, (Path(made) / _OWNED).open("ab") as owned:
+        fcntl.flock(owned, fcntl.LOCK_EX)
+        yield Path(made)
 
 
 class Port:
@@ -110,6 +125,7 @@ class _Supervisor:
         self._ledger.add(0, SUPERVISOR)
         self._number = 0  # of the newest process
         self._numbers: dict[Worker, int] = {}  # of the present process of each
+        self._places: dict[Worker, Port | None] = {}  # None: the jobs' process
         self._tending: dict[Worker, asyncio.Task[None]] = {}
         self._metrics = Metrics()
         self._counted: dict[str, Metric] = {}  # the counters of processes that have ended
@@ -201,6 +217,7 @@ class _Supervisor:
                     watching.cancel()
 
         worker = Worker(spawn, WorkerConfig(self._settings.worker_start_s, idle_s=0, name=role), busy)
+        self._places[worker] = port
         self._tending[worker] = asyncio.create_task(tend())
         return worker
 
@@ -225,16 +242,15 @@ class _Supervisor:
         if worker in self._numbers:
             self._ledger.unreachable(self._numbers[worker])
         await worker.drain()
-        await self._tending[worker]
-        del self._tending[worker]
+        # Not awaited: whoever is cancelled meanwhile, as by SIGTERM, would cancel it.
+        await asyncio.wait({self._tending[worker]})
+        del self._tending[worker], self._places[worker]
 
     async def _replace_all(self) -> None:
         """Replace the processes one after another. A new one takes callers before the old one ends; only the jobs'
         store has one process at a time."""
         logger.info("the processes are replaced one after another", count=len(self._tending))
-        olds = list(self._tending)
-        with_jobs = len(olds) - len(self._ports)
-        for old, port in zip(olds, [*[None] * with_jobs, *self._ports], strict=True):
+        for old, port in list(self._places.items()):
             if port is None:
                 await self._stop(old)
                 self._start(port)
@@ -298,9 +314,15 @@ class _Supervisor:
             if (now_s := engine.work.live_s + engine.work.recordings_s) > done_s:
                 done_s = now_s
                 engine.worker.served()  # it answered others: what they get does not pass here
-            self._ledger.forget_full_buckets()
-            self._ledger.tell_metrics(generate_latest(ParsedCollector(list(self._families(engine)))).decode())
+            # In a thread: a process that a signal stops in the middle of a change keeps others waiting until this loop has
+            # it killed.
+            await asyncio.to_thread(self._tell, list(self._families(engine)))
             await asyncio.sleep(_TICK_S)
+
+    def _tell(self, families: list[Metric]) -> None:
+        with closing(Ledger(self._path, 0)) as ledger:
+            ledger.forget_full_buckets()
+            ledger.tell_metrics(generate_latest(ParsedCollector(families)).decode())
 
     def _families(self, engine: client.EngineProcess) -> Iterator[Metric]:
         samples = [

@@ -116,13 +116,18 @@ class Sockets:
                 upstream = await connect(connection, socket.scope, socket.scope["query_string"].decode("latin-1"))
             except WorkerGone as gone:
                 raise WorkerLost("The worker process ended; connect again.") from gone
-        async with closing(upstream):
-            await socket.accept(upstream.subprotocol)
-        closed = await pump(socket, upstream)
-        if closed is not None and closed.code is None:
-            closed = Closed(TABLE[WorkerLost.code].ws_close, WorkerLost.code)
-        if closed is not None:
-            await socket.close(sendable(closed.code), closed.reason)
+        await relay(socket, upstream)
+
+
+async def relay(socket: WebSocket, upstream: ClientConnection) -> None:
+    """Accept the client's socket, and pass frames both ways until one side ends, as which the other then ends."""
+    async with closing(upstream):
+        await socket.accept(upstream.subprotocol)
+    closed = await pump(socket, upstream)
+    if closed is not None and closed.code is None:
+        closed = Closed(TABLE[WorkerLost.code].ws_close, WorkerLost.code)
+    if closed is not None:
+        await socket.close(sendable(closed.code), closed.reason)
 
 
 @asynccontextmanager
