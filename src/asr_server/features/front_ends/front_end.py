@@ -79,8 +79,8 @@ class _Process:
         self.ends: dict[WorkerEnd, int] = {}  # whoever supervises the process counts them
 
     async def running(self) -> WorkerConnection:
-        """Return the way to the process, once there is one. Raises `WorkerUnavailable` while its supervisor says that it
-        does not stay up, or does not start in time."""
+        """Return the way to the process, once there is one. Raises `WorkerUnavailable` while its supervisor says that
+        it does not stay up, or does not start in time."""
         while True:
             number, path, failure = self._ledger.reached(self._role)
             if failure:

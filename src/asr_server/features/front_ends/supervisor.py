@@ -314,8 +314,8 @@ class _Supervisor:
             if (now_s := engine.work.live_s + engine.work.recordings_s) > done_s:
                 done_s = now_s
                 engine.worker.served()  # it answered others: what they get does not pass here
-            # In a thread: a process that a signal stops in the middle of a change keeps others waiting until this loop has
-            # it killed.
+            # In a thread: a process that a signal stops in the middle of a change keeps others waiting until this loop
+            # has it killed.
             await asyncio.to_thread(self._tell, list(self._families(engine)))
             await asyncio.sleep(_TICK_S)
 
