@@ -147,7 +147,7 @@ def joined(app: FastAPI, settings: Settings) -> ASGIApp:
         jobs = Proxy(_Process(ledger, JOBS), settings.max_upload_bytes)
         routes.append(Route("/v1/jobs{rest:path}", jobs))
     app.router.routes[:0] = routes
-    return _Relay(app, ledger)
+    return Relay(app, ledger)
 
 
 async def tell(app: FastAPI, ledger: Ledger) -> None:
@@ -186,7 +186,7 @@ def _health(ledger: Ledger) -> Answer:
     return answer
 
 
-class _Relay:
+class Relay:
     """Passes on the handshakes of sessions that another process keeps, and reads those that another passed on."""
 
     def __init__(self, app: ASGIApp, ledger: Ledger) -> None:
