@@ -76,6 +76,7 @@ BENCHMARKS = {
     "cluster": cluster.measure,
     "live_cost": live_cost.measure,
     "many_sessions": many_sessions.measure,
+    "many_front_ends": many_sessions.measure_front_ends,
     "sizing": sizing.measure,
 }
 

@@ -27,6 +27,7 @@ from asr_server.core.audio import SAMPLE_RATE
 from E2Etest.live.session import pcm_of
 from E2Etest.process import ServerProcess, ready
 from E2Etest.recordings import real_clips
+from E2Etest.workers import processes
 
 SESSIONS, SECONDS, WARM_UP_S = 400, 30.0, 10.0
 CHUNK_S = 0.1
@@ -98,7 +99,7 @@ def _figures(
 
     began_s = time.time()
     probe.start()
-    heard = _play(clients, audio, at_second)
+    heard = _play(clients, audio, at_second, CHUNK_S)
     stop.set()
     probe.join()
     lines = [
@@ -121,6 +122,79 @@ def _figures(
         "mib_per_open_session": round((open_mib - empty_mib) / sessions, 3),
         "mib_per_speaking_session": round((mib[0] - empty_mib) / sessions, 3),
     }
+
+
+def measure_front_ends(
+    sessions: int = 1_000, workers: int = 4, pace: float = 0.25, seconds: float = SECONDS, model_id: str = "fake"
+) -> dict[str, object]:
+    """`WORKERS` front ends, whose sessions send at a part of the pace of speech, so that few cores stand for more.
+
+    Milliseconds, MiB, and milliseconds of processor for each second of speech of a session, by kind of process.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {
+            "MODEL_ID": model_id,
+            "API_KEYS": ",".join(_key(number) for number in range(sessions + 1)),
+            "MAX_LIVE_SESSIONS": str(2 * sessions),
+            "WS_BUFFER_SIZE": str(int(PARTIAL_S * 2 * SAMPLE_RATE)),
+            "LOG_LEVEL": "INFO",
+            "WORKERS": str(workers),
+        }
+        with ready(Path(folder) / "log", **settings) as server:
+            empty_mib = server.resident_mb()
+            clients, audio = _open(server.port, sessions), _chunks()
+            for number, client in enumerate(clients):
+                client.next_chunk = number * len(audio) // sessions
+                client.left = int((WARM_UP_S + seconds) * pace / CHUNK_S)
+            asked, stop, read = [], threading.Event(), []
+            # A connection is at one front end: with so many all are asked.
+            probes = [
+                threading.Thread(target=_probe, args=(server.port, _key(sessions), asked, stop))
+                for _ in range(4 * workers)
+            ]
+            for probe in probes:
+                probe.start()
+
+            def at_second(second: int) -> None:
+                if second in (int(WARM_UP_S), int(WARM_UP_S + seconds) - 1):
+                    read.append((time.monotonic(), _processes_s(server)))
+                    if second == int(WARM_UP_S):
+                        asked.clear()
+                    else:
+                        read.append(server.resident_mb())
+
+            heard = _play(clients, audio, at_second, CHUNK_S / pace)
+            stop.set()
+            for probe in probes:
+                probe.join()
+    (began_s, before), (ended_s, after), mib = read
+    speech_s = (ended_s - began_s) * pace * sessions
+    return {
+        "question": f"{sessions} sessions at {pace:g} of the pace of speech, {workers} front ends, {model_id} engine",
+        "livez_ms": _ranks(asked),
+        "partial_ms": _ranks(heard.partials_ms),
+        "clients_late_ms": _ranks(heard.late_ms),
+        "messages": dict(heard.messages),
+        "lost": sum(not client.is_done for client in clients),
+        "processes_ms_per_s": {
+            name: round(1000 * (took_s - before[name]) / speech_s, 3) for name, took_s in after.items()
+        },
+        "mib_empty": round(empty_mib, 1),
+        "mib_per_session": round((mib - empty_mib) / sessions, 3),
+        "target": "none lost, /livez p99 < 100 ms",
+    }
+
+
+def _processes_s(server: ServerProcess) -> dict[str, float]:
+    """Return the seconds of processor so far, by kind of process."""
+    kinds = {"front ends": processes.front_ends, "jobs": processes.with_jobs, "engine": processes.engines}
+    pids = {"supervisor": [server.process.pid], **{name: find(server) for name, find in kinds.items()}}
+    return {name: sum(map(_processor_s, found)) for name, found in pids.items()}
+
+
+def _processor_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def _ranks(values: list[float]) -> dict[str, float]:
@@ -196,14 +270,14 @@ def _messages(client: _Client) -> list[dict]:
     return found
 
 
-def _play(clients: list[_Client], audio: list[bytes], at_second) -> _Heard:
+def _play(clients: list[_Client], audio: list[bytes], at_second, every_s: float) -> _Heard:
     heard, chosen = _Heard(), selectors.DefaultSelector()
     for client in clients:
         chosen.register(client.socket, selectors.EVENT_READ, client)
     began_s, second = time.monotonic(), 0
-    due = [(began_s + CHUNK_S * number / len(clients), number) for number in range(len(clients))]
+    due = [(began_s + every_s * number / len(clients), number) for number in range(len(clients))]
     flush = _frame(_TEXT, json.dumps({"action": "flush"}).encode())
-    end_s = began_s + CHUNK_S * clients[0].left + _LAST_S
+    end_s = began_s + every_s * clients[0].left + _LAST_S
     while not all(client.is_done for client in clients) and time.monotonic() < end_s:
         if (passed := int(time.monotonic() - began_s)) > second:
             second = passed
@@ -219,7 +293,7 @@ def _play(clients: list[_Client], audio: list[bytes], at_second) -> _Heard:
                 client.socket.send(audio[client.next_chunk % len(audio)] if client.left else flush)
             if client.left:
                 client.next_chunk, client.left = client.next_chunk + 1, client.left - 1
-                heapq.heappush(due, (at_s + CHUNK_S, number))
+                heapq.heappush(due, (at_s + every_s, number))
         wait_s = max(0.0, due[0][0] - time.monotonic()) if due else 0.1
         for key, _ in chosen.select(min(wait_s, 0.1)):
             try:
