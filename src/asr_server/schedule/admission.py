@@ -18,7 +18,7 @@ from asr_server.schedule.capacity import (
     StreamCapacity,
     StreamRules,
 )
-from asr_server.schedule.siblings import Siblings
+from asr_server.schedule.siblings import HeldAudio, Siblings
 
 # The first guess weighs as much as this many seconds of work, and what was measured longer ago than `_MEMORY_S`
 # fades.
@@ -144,8 +144,8 @@ class Admission:
         """Tell the other processes of the work of this one."""
         self.siblings.note_work(self._tickets, self._done_s)
 
-    def _all(self) -> list[AdmissionTicket]:
-        return [*self._tickets, *self.siblings.work().tickets]
+    def _all(self) -> list[HeldAudio]:
+        return [*self._tickets, *self.siblings.work().held]
 
     def _all_done_s(self) -> float:
         return self._done_s + self.siblings.work().done_s
@@ -229,7 +229,7 @@ class Admission:
         self.progress(ticket, seconds)
         self.answered_s += seconds
 
-    def _check(self, ticket: AdmissionTicket, others: Collection[AdmissionTicket]) -> None:
+    def _check(self, ticket: AdmissionTicket, others: Collection[HeldAudio]) -> None:
         own_s = sum(other.left_s for other in others if other is not ticket and other.share == ticket.share)
         if ticket.share and own_s and own_s + ticket.left_s > self._share_s:
             raise Overloaded(
@@ -241,7 +241,7 @@ class Admission:
             wait_s = max(1, math.ceil(excess_s / max(self._speed, 0.01)))
             raise Overloaded("The server has all the work it can do in time; try again later.", retry_after_s=wait_s)
 
-    def _excess_s(self, ticket: AdmissionTicket, others: Collection[AdmissionTicket]) -> float:
+    def _excess_s(self, ticket: AdmissionTicket, others: Collection[HeldAudio]) -> float:
         """Seconds of audio that have to be answered before a recording can be accepted; 0 if none."""
         others = [other for other in others if other is not ticket]
         held_s = sum(other.left_s for other in others)
@@ -257,13 +257,13 @@ class Admission:
         return max(0.0, min(held_s, over_limit_s), min(before_s, late_s))
 
 
-def streams_of(tickets: Collection[AdmissionTicket]) -> int:
+def streams_of(tickets: Collection[HeldAudio]) -> int:
     """Return how many live sessions take a stream."""
     since_s = time.monotonic() - _SILENT_S
     return sum(ticket.live and not ticket.left and ticket.heard_s > since_s for ticket in tickets)
 
 
-def _before_s(ticket: AdmissionTicket, other: AdmissionTicket) -> float:
+def _before_s(ticket: AdmissionTicket, other: HeldAudio) -> float:
     """Return the seconds of another one's work that are done before all of this one's.
 
     Where callers have shares, the work is that of texts, which take turns at the engine: a short one does not wait for

@@ -1,4 +1,4 @@
-"""What the other processes of one server have under way, where several serve its port: its limits count that too."""
+"""Limits that several processes of one server share: each counts what the others have under way too."""
 
 from __future__ import annotations
 
@@ -6,10 +6,26 @@ import math
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar, Protocol
 
-if TYPE_CHECKING:
-    from asr_server.schedule.admission import AdmissionTicket
+
+class HeldAudio(Protocol):
+    """Accepted audio, of one ticket or of several that are alike. The fields are those of `AdmissionTicket`."""
+
+    @property
+    def left_s(self) -> float: ...
+    @property
+    def share(self) -> str: ...
+    @property
+    def bulk(self) -> bool: ...
+    @property
+    def live(self) -> bool: ...
+    @property
+    def known(self) -> bool: ...
+    @property
+    def left(self) -> bool: ...
+    @property
+    def heard_s(self) -> float: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +43,7 @@ class SiblingsUse:
 class SiblingsWork:
     """The accepted audio at the other processes."""
 
-    tickets: Sequence[AdmissionTicket] = ()
+    held: Sequence[HeldAudio] = ()
     streams: int = 0  # live sessions that take a stream
     sessions: int = 0  # those that take a place
     done_s: float = 0.0  # seconds of audio of recordings that were answered so far
@@ -59,7 +75,7 @@ class Siblings:
         """Return the work of the others."""
         return _NO_WORK
 
-    def note_work(self, tickets: Collection[AdmissionTicket], done_s: float) -> None:
+    def note_work(self, held: Collection[HeldAudio], done_s: float) -> None:
         """Tell the others of the work of this process, `done_s` as in `SiblingsWork`."""
 
 

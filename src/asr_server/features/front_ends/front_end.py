@@ -87,6 +87,7 @@ class _Process:
                 raise WorkerUnavailable(failure)
             if path:
                 return self._to(number, path)
+            # It starts. Nothing in this process is told when it is there: its supervisor writes that down.
             await asyncio.sleep(_POLL_S)
 
     def _to(self, number: int, path: str) -> WorkerConnection:
@@ -109,18 +110,18 @@ class _Process:
             await asyncio.sleep(_POLL_S)
 
     def served(self) -> None:
-        """Its supervisor sees by itself what it does."""
+        """Do nothing: its supervisor sees what it does."""
 
     def kill(self, why: str) -> None:
-        """Its supervisor sees by itself when it does nothing."""
+        """Do nothing: its supervisor sees that it hangs."""
 
     @contextmanager
     def use(self) -> Iterator[None]:
-        """It is never ended because it is idle."""
+        """Do nothing: it is never ended because it is idle."""
         yield
 
     async def drain(self) -> None:
-        """It ends with the server."""
+        """Do nothing: it ends with the server."""
 
 
 async def _close_later(connection: WorkerConnection) -> None:
@@ -155,9 +156,12 @@ async def tell(app: FastAPI, ledger: Ledger) -> None:
     services: Services = app.state.services
     turn = 0
     while True:
+        # Changes by time alone: what is answered of a recording, and a session that falls silent.
         services.admission.tell()
         live = services.live
+        # That this is told at all shows the supervisor that the event loop moves.
         ledger.tell({"sessions": len(live), "waiting": live.waiting, "jobs": services.jobs.pending})
+        # All at once, as load balancers ask any of them whether the server is ready.
         services.draining |= ledger.draining
         if turn % _METRICS_EVERY == 0:
             ledger.tell_metrics((await metrics_route.exposition(app)).decode())
@@ -227,7 +231,7 @@ class Relay:
             await sockets.relay(socket, upstream)
         except sockets.HandshakeRefused as refused:
             await sockets.end(socket, refused.response, sockets.Closed(sockets.UNCLEAN))
-        except sockets.WorkerGone:  # and its session with it
+        except sockets.WorkerGone:  # it has ended since the ledger was read, and its session with it
             await self._app(scope, receive, send)
         except AsrError as error:
             await sockets.end(socket, http_response(error), sockets.Closed(TABLE[error.code].ws_close, error.code))

@@ -1,5 +1,6 @@
 """When several processes serve the port, and why not."""
 
+from contextlib import closing
 from dataclasses import replace
 
 import pytest
@@ -47,7 +48,7 @@ def test_what_excludes_several_processes(other):
 def test_each_process_listens_at_the_same_port():
     """With sockets of their own, at all addresses that the host has here."""
     first = supervisor.Port("localhost", 0)
-    with first, supervisor.Port("localhost", first.port) as second:
+    with closing(first), closing(supervisor.Port("localhost", first.port)) as second:
         addresses = [{bound.getsockname() for bound in port.sockets} for port in (first, second)]
         assert addresses[0] == addresses[1]
         assert {address[1] for address in addresses[0]} == {first.port}

@@ -1,4 +1,5 @@
-"""What the processes of one server tell each other: a SQLite database in memory, in a directory of this user alone.
+"""The database in which the processes of a server tell each other what they have: SQLite, in memory, in a directory of
+this user alone.
 
 A process that is killed in the middle of a change keeps nobody waiting and leaves no half of it: its lock ends with it,
 and SQLite takes the half back. Nothing is written to a disk for safety: the database ends with the server.
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from asr_server.schedule.admission import AdmissionTicket, streams_of
-from asr_server.schedule.siblings import Siblings, SiblingsUse, SiblingsWork
+from asr_server.schedule.siblings import HeldAudio, Siblings, SiblingsUse, SiblingsWork
 
 _SCHEMA = """
 create table process (
@@ -71,6 +72,7 @@ class Ledger(Siblings):
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:
+        # Decisions are taken on the event loop alone, so a flag tells a block within a block.
         if self._writing:  # a place that is taken may evict a session, which changes what is told
             yield
             return
@@ -104,6 +106,7 @@ class Ledger(Siblings):
             self._write("insert or replace into caller values (?, ?, ?, ?)", *values)
         else:
             self._write("delete from caller where name = ? and number = ?", caller, self.number)
+        # Another process may have taken of the bucket since this one read it, so it is never set back.
         if use.full_at_s > time.monotonic():
             self._write(
                 "insert into bucket values (?1, ?2) on conflict do update set full_at_s = max(full_at_s, ?2)",
@@ -118,33 +121,34 @@ class Ledger(Siblings):
             self._write("delete from session where id = ? and number = ?", session, self.number)
 
     def work(self) -> SiblingsWork:
+        # Read without the lock: a process that decides has it already, and for others a moment's difference is none.
         found = self._db.execute(
             "select work, sessions, streams, done_s from process where number != ?", (self.number,)
         ).fetchall()
         (ended_s,) = self._one("select done_s from server")
-        tickets = [
+        held = [
             AdmissionTicket(left_s, time_limit_s=math.inf, bulk=bulk, live=live, known=known, share=share)
             for work, *_ in found
             if work
             for share, bulk, live, known, left_s in json.loads(work)
         ]
         return SiblingsWork(
-            tickets,
+            held,
             streams=sum(streams for _, _, streams, _ in found),
             sessions=sum(sessions for _, sessions, _, _ in found),
             done_s=ended_s + sum(done_s for *_, done_s in found),
         )
 
-    def note_work(self, tickets: Collection[AdmissionTicket], done_s: float) -> None:
+    def note_work(self, held: Collection[HeldAudio], done_s: float) -> None:
         sums: dict[tuple[str, bool, bool, bool], float] = {}
-        for ticket in tickets:
+        for ticket in held:
             kind = ticket.share, ticket.bulk, ticket.live, ticket.known
             sums[kind] = sums.get(kind, 0.0) + ticket.left_s
-        sessions = sum(ticket.live and not ticket.left for ticket in tickets)
+        sessions = sum(ticket.live and not ticket.left for ticket in held)
         work = json.dumps([[*kind, left_s] for kind, left_s in sums.items()])
         self._write(
             "update process set work = ?, sessions = ?, streams = ?, done_s = ? where number = ?",
-            *(work, sessions, streams_of(tickets), done_s, self.number),
+            *(work, sessions, streams_of(held), done_s, self.number),
         )
 
     def leave(self) -> None:

@@ -65,8 +65,8 @@ def front_ends(settings: Settings) -> int:
 def serve(settings: Settings, count: int, announce: Callable[[int | None], None]) -> int:
     """Serve with `count` front ends until SIGTERM or SIGINT. `announce` is called with the port once all are there."""
     with ExitStack() as stack:
-        ports = [stack.enter_context(Port(settings.host, settings.port))]
-        ports += [stack.enter_context(Port(settings.host, ports[0].port)) for _ in range(count - 1)]
+        ports = [stack.enter_context(closing(Port(settings.host, settings.port)))]
+        ports += [stack.enter_context(closing(Port(settings.host, ports[0].port))) for _ in range(count - 1)]
         directory = stack.enter_context(_directory())
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_Supervisor(settings, ports, directory).run(lambda: announce(ports[0].port)))
@@ -102,12 +102,6 @@ class Port:
             self.port = bound.getsockname()[1]
         if not self.sockets:
             raise reason or OSError(f"{host} has no address")
-
-    def __enter__(self) -> Port:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Listen no more."""
@@ -193,6 +187,7 @@ class _Supervisor:
         environment = child_environment(self._settings, **changes)
 
         async def spawn(listener: socket.socket) -> Process:
+            # Each process has a number of its own: what the one before told cannot be taken for what this one tells.
             self._forget(worker)
             self._numbers[worker] = number = self._next(role)
             module = _PROGRAM, "--number", str(number), "--ledger", str(self._path)
@@ -233,6 +228,7 @@ class _Supervisor:
             except ShuttingDown:
                 self._forget(worker)
                 return
+            # Only now, when it accepts connections: the others wait until they are told where it is.
             self._ledger.found(self._numbers[worker], _for_others(connection.socket))
             await connection.gone.wait()
 
@@ -251,11 +247,11 @@ class _Supervisor:
         store has one process at a time."""
         logger.info("the processes are replaced one after another", count=len(self._tending))
         for old, port in list(self._places.items()):
-            if port is None:
+            if port is None:  # `STATE_DIR` has a lock
                 await self._stop(old)
                 self._start(port)
                 continue
-            new = self._start(port)
+            new = self._start(port)  # both accept from the same socket for a while
             try:
                 await new.running()
             except AsrError:
