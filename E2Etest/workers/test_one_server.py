@@ -84,6 +84,17 @@ def test_a_job_is_found_from_either_process(server):
     assert {_anew(server, f"/v1/jobs/{job}").status_code for _ in range(BOTH)} == {404}
 
 
+def test_a_text_that_is_a_job_is_found_from_either_process(server):
+    """It has the same store."""
+    body = {"model": "tts-1", "input": "A text.", "response_format": "wav"}
+    jobs = [_anew(server, "/v1/audio/speech/jobs", method="POST", json=body) for _ in range(3)]
+    assert {job.status_code for job in jobs} == {202}
+    for job in jobs:
+        path = f"/v1/jobs/{job.json()['id']}"
+        server.wait_for(lambda _, path=path: _anew(server, path).json()["status"] == "succeeded")
+        assert {_anew(server, f"{path}/result").content[:4] for _ in range(BOTH)} == {b"RIFF"}
+
+
 @pytest.mark.websocket
 def test_a_session_is_resumed_from_either_process(server, speech):
     """Its client breaks off and comes back again and again, over new connections, in the middle of words."""

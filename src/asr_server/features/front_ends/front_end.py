@@ -146,7 +146,8 @@ def joined(app: FastAPI, settings: Settings) -> ASGIApp:
     routes = list(common.routes)
     if not here.has_jobs and not settings.jobs_database_url.get_secret_value():
         jobs = Proxy(_Process(ledger, JOBS), settings.max_upload_bytes)
-        routes.append(Route("/v1/jobs{rest:path}", jobs))
+        # What creates a job of another kind ends with `/jobs`.
+        routes += [Route("/v1/jobs{below:path}", jobs), Route("/v1/{kind:path}/jobs", jobs)]
     app.router.routes[:0] = routes
     return Relay(app, ledger)
 
