@@ -33,6 +33,9 @@ def place(tmp_path_factory, sample):
     for name in ("meeting.wav", "recordings/one.wav", "recordings/more/two.wav"):
         (directory / name).write_bytes(sample[0])
     (directory / "talk.mp3").write_bytes(recordings.encoded("mp3", "libmp3lame"))
+    (directory / "chapter.mp3").write_bytes(recordings.encoded("mp3", "libmp3lame"))
+    (directory / "chapter.txt").write_text(sample[1])
+    (directory / "hello.wav").write_bytes(sample[0])
     (directory / "notes.txt").write_text("no recording")
     return directory
 

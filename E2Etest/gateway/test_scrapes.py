@@ -108,7 +108,7 @@ def test_a_running_worker_tells_all_of_the_table_and_the_gateway_its_own(sleepy,
 def test_a_worker_that_does_not_stay_up_shows(tmp_path, fake_sample):
     """Not ready, not running, and how often it was tried; the scrape itself always answers."""
     with running(tmp_path / "log", GATEWAY_MODE="true", **fake_sample) as server, ThreadPoolExecutor(1) as pool:
-        work = pool.submit(server.client.get, "/docs")
+        work = pool.submit(server.client.get, "/openapi.json")
         while not work.done():
             if worker_of(server) is not None:
                 kill_worker(server)
