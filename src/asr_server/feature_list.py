@@ -35,6 +35,7 @@ from asr_server.features import (
     stereo,
     translation,
     turns,
+    url_input,
 )
 from asr_server.server_feature import ServerFeature, ServerHook
 
@@ -53,6 +54,7 @@ FEATURES: tuple[Feature, ...] = (
     asr_webservice.FEATURE,
     deepgram.FEATURE,
     documents.FEATURE,
+    url_input.FEATURE,
     shared_jobs.FEATURE,
     drafts.FEATURE,
     remote_engine.FEATURE,

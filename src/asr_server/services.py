@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from fastapi import Depends
+from starlette.datastructures import FormData
 from starlette.requests import Request
 
 from asr_server.net.access import Caller
@@ -43,6 +44,10 @@ async def _nothing() -> None:
     pass
 
 
+async def _as_it_is(form: FormData, request: Request) -> FormData:
+    return form
+
+
 @dataclass(frozen=True, slots=True)
 class FeatureParts:
     """The parts of one feature in a running server or command."""
@@ -52,6 +57,8 @@ class FeatureParts:
     signal: OpenSignal | None = None  # opens a recording in place of the mix of its channels
     translator: TranscriptTranslator | None = None
     writer: TranscriptWriter | None = None
+    # Returns a form with a recording, as it was sent, with what is to be added. Raises `AsrError`.
+    complete_form: Callable[[FormData, Request], Awaitable[FormData]] = _as_it_is
     read_opening: OpeningReader | None = None  # reads the feature's options of a live session
     jobs: Sequence[JobKind] = ()
     idle_owners: Sequence[IdleOwner] = ()  # their processes are ended when they are idle
