@@ -36,6 +36,8 @@ from asr_server.features import (
     translation,
     turns,
     url_input,
+    url_output,
+    webhooks,
 )
 from asr_server.server_feature import ServerFeature, ServerHook
 
@@ -55,6 +57,8 @@ FEATURES: tuple[Feature, ...] = (
     deepgram.FEATURE,
     documents.FEATURE,
     url_input.FEATURE,
+    url_output.FEATURE,
+    webhooks.FEATURE,
     shared_jobs.FEATURE,
     drafts.FEATURE,
     remote_engine.FEATURE,

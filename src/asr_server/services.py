@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from asr_server.engine.client import Drafting
     from asr_server.engine.feature import Plan
     from asr_server.engine.protocol import Informed
+    from asr_server.jobs.follow_ups import FollowUpKind
     from asr_server.jobs.runner import JobKind, JobRunner
     from asr_server.live.options import OpeningReader
     from asr_server.live.sessions import LiveSessions
@@ -61,6 +62,7 @@ class FeatureParts:
     complete_form: Callable[[FormData, Request], Awaitable[FormData]] = _as_it_is
     read_opening: OpeningReader | None = None  # reads the feature's options of a live session
     jobs: Sequence[JobKind] = ()
+    follow_ups: Sequence[FollowUpKind] = ()  # of jobs, in the order in which those of one job are sent
     idle_owners: Sequence[IdleOwner] = ()  # their processes are ended when they are idle
     failure: Callable[[], str] = lambda: ""  # why the process should be restarted, "" if it should not
     warm_up: Callable[[], Awaitable[None]] = _nothing  # after the preload of the models

@@ -15,7 +15,8 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.errors import InvalidValue, UnsupportedValue
-from asr_server.jobs.record import JobRecord
+from asr_server.jobs.record import FollowUpState, JobRecord
+from asr_server.jobs.runner import JobOptions
 from asr_server.net import body, event_stream
 from asr_server.net.errors import ErrorBody, ErrorDetail, content, error_object
 from asr_server.recordings import forms
@@ -43,17 +44,26 @@ class JobProgressBody(BaseModel):
     characters: int | None = Field(None, description="How many it has.")
 
 
+class FollowUpBody(BaseModel):
+    """A request that is sent when a job has ended."""
+
+    field: str = Field(description="The field that named its URL.")
+    state: FollowUpState = Field(description="`failed`: it was given up.")
+    attempts: int
+
+
 class JobBody(BaseModel):
     """One job. Times are Unix seconds."""
 
     id: str
     object: Literal["job"] = "job"
-    status: Literal["queued", "running", "succeeded", "failed"]
+    status: Literal["queued", "running", "succeeded", "failed", "cancelled"]
     created_at: int
     started_at: int | None
     ended_at: int | None
     progress: JobProgressBody
     error: ErrorDetail | None = Field(description="Why it failed.")
+    follow_ups: list[FollowUpBody] = Field(description="The requests that are sent when it has ended, in order.")
 
 
 class JobDeletedBody(BaseModel):
@@ -89,7 +99,9 @@ async def create_job(request: Request, services: ServicesDep, caller: CallerDep)
     await services.jobs.check_room(caller.owner, key)
     async with forms.read(request, services) as form:
         wanted, file = _parse(form, services)
-        record = await services.jobs.add(wanted, file.file, caller.owner, key=key)
+        follow_ups = services.jobs.follow_ups
+        options = JobOptions(key, follow_ups.asked(body.scalars(form, follow_ups.fields)))
+        record = await services.jobs.add(wanted, file.file, caller.owner, options=options)
     return accepted(record)
 
 
@@ -111,7 +123,7 @@ _RESULT: dict[str, Any] = {
 @router.get("/{job_id}", response_model=JobBody, responses=_MISSING)
 async def retrieve_job(job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """The state of a job."""
-    return JSONResponse(_body(await services.jobs.get(job_id, caller.owner)))
+    return JSONResponse(job_body(await services.jobs.get(job_id, caller.owner)))
 
 
 @router.get(
@@ -143,7 +155,14 @@ async def job_events(request: Request, job_id: str, services: ServicesDep, calle
             async for record in changes:
                 await emit(record)
 
-    return await event_stream.respond(request, watch, lambda record: [event_stream.frame(_body(record))])
+    return await event_stream.respond(request, watch, lambda record: [event_stream.frame(job_body(record))])
+
+
+@router.post("/{job_id}/cancel", response_model=JobBody, responses=_MISSING)
+async def cancel_job(job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
+    """End a job that waits or runs, without a result. Its state is kept as that of others; one that is over stays as it
+    is."""
+    return JSONResponse(job_body(await services.jobs.cancel(job_id, caller.owner)))
 
 
 @router.delete("/{job_id}", responses=_MISSING)
@@ -186,10 +205,11 @@ def _parse(form: FormData, services: Services) -> tuple[RecordingRequest, Upload
 
 def accepted(record: JobRecord) -> Response:
     """Return the response for a job that was created."""
-    return JSONResponse(_body(record), 202, {"Location": f"/v1/jobs/{record.id}"})
+    return JSONResponse(job_body(record), 202, {"Location": f"/v1/jobs/{record.id}"})
 
 
-def _body(record: JobRecord) -> dict[str, Any]:
+def job_body(record: JobRecord) -> dict[str, Any]:
+    """Return the state of a job, as answers have it."""
     return JobBody(
         id=record.id,
         status=record.state.value,
@@ -204,4 +224,5 @@ def _body(record: JobRecord) -> dict[str, Any]:
             characters=record.characters or None,
         ),
         error=ErrorDetail(**error_object(record.error)) if record.error else None,
+        follow_ups=[FollowUpBody(field=one.field, state=one.state, attempts=one.attempts) for one in record.follow_ups],
     ).model_dump()

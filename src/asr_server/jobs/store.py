@@ -88,6 +88,10 @@ class JobStore(Protocol):
     def counts(self) -> Mapping[RecordState, int]:
         """Count the jobs in each state, on all servers."""
 
+    @property
+    def waiting_follow_ups(self) -> int:
+        """Count the ended jobs with requests that no other server will send."""
+
     async def start(self) -> None:
         """Begin to answer. Raises nothing: what is missing is tried again."""
 
@@ -133,8 +137,19 @@ class JobStore(Protocol):
     async def remove(self, identity: str, owner: str, stop: Callable[[], Awaitable[None]]) -> bool:
         """Remove the owner's job with its files; False if there is none. `stop` ends its run on this server."""
 
+    async def cancel(self, identity: str, owner: str, stop: Callable[[], Awaitable[None]]) -> JobRecord | None:
+        """End the owner's job without a result and return its record, None if there is none. A job that is over stays
+        as it is. `stop` ends its run on this server."""
+
     async def expire(self) -> None:
         """Remove jobs whose time is over."""
+
+    async def claim_follow_up(self, busy: Collection[str]) -> Claim | None:
+        """Take an ended job whose next request is due, the earliest of owners who are not `busy`; None if there is
+        none. Nobody else takes it for the time of an attempt."""
+
+    async def keep_follow_up(self, claim: Claim, record: JobRecord) -> None:
+        """Store the record of such a job, whose request was sent."""
 
 
 SAMPLE_BYTES = 2
@@ -231,6 +246,8 @@ def _line(part: JobPart) -> bytes:
     return f"{part.key} {part.samples}\n".encode()
 
 
+# The longest attempt of a request that is sent when a job has ended, and how long nobody else makes one meanwhile.
+ATTEMPT_S, ATTEMPT_LEASE_S = 100.0, 120.0
 # One is transcribed while another is decoded or rendered. More of one caller would only share the same batch. The third
 # place is for another one, who need not wait until one of these ends.
 AT_ONCE, AT_ONCE_EACH = 3, 2

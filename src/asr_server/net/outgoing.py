@@ -133,6 +133,10 @@ class OutgoingClient:
         await self._client.aclose()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def host_of(self, url: str) -> str:
+        """Return the host of a URL, in lower case. Nothing is sent, and the host's addresses are not looked up."""
+        return parsed(url).host
+
     async def fetch(self, url: str, sink: Sink, *, max_bytes: int, limit_s: float) -> None:
         """Get the URL, over at most three redirects, and give its content to `sink` piece by piece.
 

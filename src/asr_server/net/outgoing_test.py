@@ -140,7 +140,8 @@ class Server:
         with suppress(ConnectionError), closing(writer):
             head = await reader.readuntil(b"\r\n\r\n")
             lines = head.decode("latin-1").split("\r\n")
-            headers = dict(line.lower().split(": ", 1) for line in lines[1:] if line)
+            named = (line.split(": ", 1) for line in lines[1:] if line)
+            headers = {name.lower(): value for name, value in named}
             body = await reader.readexactly(int(headers.get("content-length", 0)))
             self.requests.append((lines[0], headers, body))
             answer = self.answers.get(lines[0].split()[1], [b"404 Not Found", b"Content-Length: 0", b"", b""])

@@ -67,8 +67,17 @@ CREATE TABLE asr_jobs_schema (version integer NOT NULL);
 INSERT INTO asr_jobs_schema VALUES (1);
 """
 
+# Databases of earlier versions get it too.
+_FOLLOW_UP_INDEX = """
+CREATE INDEX IF NOT EXISTS asr_jobs_to_follow_up ON asr_jobs (lease_until)
+WHERE state IN ('succeeded', 'failed', 'cancelled')
+"""
+
 _WORK_WAITS = """
-SELECT EXISTS (SELECT FROM asr_jobs WHERE state = 'queued' OR state = 'running' AND lease_until < now())
+SELECT EXISTS (
+    SELECT FROM asr_jobs
+    WHERE state = 'queued' OR state IN ('running', 'succeeded', 'failed', 'cancelled') AND lease_until < now()
+)
 """
 
 
@@ -141,6 +150,7 @@ class Database:
             await connection.execute(_SCHEMA)
         elif (version := await connection.fetchval("SELECT version FROM asr_jobs_schema")) != SCHEMA_VERSION:
             raise self._away(f"its tables have version {version}, and this server knows {SCHEMA_VERSION}")
+        await connection.execute(_FOLLOW_UP_INDEX)
 
     def _away(self, reason: str) -> JobsUnavailable:
         if reason != self._reason:

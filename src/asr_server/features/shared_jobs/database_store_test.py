@@ -2,15 +2,17 @@
 E2Etest/shared_jobs runs the same tests on PostgreSQL."""
 
 import io
+import time
+from dataclasses import replace
 
 import pytest
 
 from asr_server.core.errors import JobsUnavailable, Overloaded
 from asr_server.features.shared_jobs import database_store
 from asr_server.features.shared_jobs.database_store import DatabaseStore
-from asr_server.jobs.record import JobRecord, RecordFormat, RecordState, id_of, new_id
+from asr_server.jobs.record import FollowUp, FollowUpState, JobRecord, RecordFormat, RecordState, id_of, new_id
 from asr_server.jobs.runner import RecordingJobs
-from asr_server.jobs.store import ClaimLost
+from asr_server.jobs.store import ATTEMPT_LEASE_S, ClaimLost
 from asr_server.recordings.requests import Result, TranscriptionRequest
 
 REQUEST = TranscriptionRequest()
@@ -254,3 +256,54 @@ async def test_only_its_owner_sees_and_removes_a_job(keeping):
     with pytest.raises(ClaimLost):
         await keeping.renew(claim)
     assert await keeping.remove(taken.id, "ann") is False
+
+
+def _with_request(claim, at):
+    """The record of a job that succeeded and whose request is due at a time."""
+    ended = replace(claim.record, follow_ups=(FollowUp("callback_url", "https://a.test/"),)).succeeded(RESULT, 1.0)
+    return ended.ended(at)
+
+
+async def test_one_server_at_a_time_sends_the_request_of_an_ended_job(keeping, pass_time):
+    """The earliest that is due, of an owner who is not busy; again after the time of an attempt, by a newer claim."""
+    for owner in ("ann", "ben"):
+        await accepted(keeping, owner)
+        claim = await keeping.claim([], 2.0, take_over=True)
+        await keeping.end(claim, _with_request(claim, time.time()), 10_000)
+    await pass_time(1)
+    first = await keeping.claim_follow_up([])
+    assert (first.record.owner, first.record.state) == ("ann", RecordState.SUCCEEDED)
+    assert await keeping.claim_follow_up(["ben"]) is None
+    assert (await keeping.claim_follow_up([])).record.owner == "ben"
+    assert await keeping.claim_follow_up([]) is None
+    await pass_time(ATTEMPT_LEASE_S + 1)
+    again = await keeping.claim_follow_up(["ben"])
+    assert again.id == first.id
+    with pytest.raises(ClaimLost):
+        await keeping.keep_follow_up(first, first.record)
+    later = again.record.followed_up(FollowUpState.WAITING, time.time() + 500)
+    await keeping.keep_follow_up(again, later)
+    await pass_time(400)
+    assert await keeping.claim_follow_up(["ben"]) is None
+    await pass_time(101)
+    last = await keeping.claim_follow_up(["ben"])
+    assert last.record.follow_ups[0].attempts == 1
+    await keeping.keep_follow_up(last, last.record.followed_up(FollowUpState.DONE, 0.0))
+    await pass_time(1_000)
+    assert await keeping.claim_follow_up(["ben"]) is None
+
+
+async def test_who_cancels_a_job_takes_it_from_its_server(keeping, pass_time):
+    """The server that runs it loses its claim; a job of another owner, and one that is over, stay as they are."""
+    await accepted(keeping, "ann")
+    runs = await keeping.claim([], 2.0, take_over=True)
+    assert await keeping.cancel(runs.id, "ben") is None
+    claim = await keeping.cancel(runs.id, "ann")
+    with pytest.raises(ClaimLost):
+        await keeping.renew(runs)
+    await keeping.end(claim, claim.record.cancelled().ended(5.0), 100)
+    assert (await keeping.get(runs.id, "ann")).state is RecordState.CANCELLED
+    assert await keeping.cancel(runs.id, "ann") is None
+    assert await content(keeping, runs.id, "recording") == b""
+    await pass_time(1_000)
+    assert await keeping.claim([], 3.0, take_over=True) is None
