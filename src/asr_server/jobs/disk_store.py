@@ -375,7 +375,7 @@ class DiskStore:
         """Let the job wait again, behind the others of its owner."""
         if claim.id in self._records and not self._records[claim.id].state.over:
             self._publish(claim.record.queued_again())
-            self._waiting.put(claim.record.owner, claim.id)
+            self._waiting.put(claim.record)
 
     @asynccontextmanager
     async def files(self, claim: Claim) -> AsyncIterator[JobFiles]:
@@ -510,7 +510,7 @@ class DiskStore:
             self._remove_later(record)
             self._follow_up_later(record)
         else:
-            self._waiting.put(record.owner, record.id)
+            self._waiting.put(record)
 
     def _remove_later(self, record: JobRecord) -> None:
         """Set the time of its removal, which is at most `ttl_s` ahead, whatever the clock says."""

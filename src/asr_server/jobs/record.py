@@ -91,6 +91,19 @@ class JobError:
     param: str | None = None
 
 
+class JobPriority(StrEnum):
+    """The place of a job among those of its owner."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+
+    @property
+    def rank(self) -> int:
+        """A number that is higher for a higher priority."""
+        return list(JobPriority).index(self)
+
+
 class FollowUpState(StrEnum):
     """The states of a request that is sent when a job has ended."""
 
@@ -130,6 +143,7 @@ class JobRecord:
     done_characters: int = 0
     expected_bytes: int = 0  # that the result of a text will take on the disk, about
     digest: str = ""  # of the request and the recording, where the caller gave an `Idempotency-Key`
+    priority: JobPriority = JobPriority.NORMAL
     follow_ups: tuple[FollowUp, ...] = ()  # in the order in which they are sent
     follow_up_at: float = 0.0  # when the first of them that waits is sent next; 0: not before the end, or none waits
 

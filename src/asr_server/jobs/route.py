@@ -5,8 +5,9 @@ Long texts are jobs of the same kind (`speech_jobs.py`).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, closing
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -15,12 +16,12 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.errors import InvalidValue, UnsupportedValue
-from asr_server.jobs.record import FollowUpState, JobRecord
+from asr_server.jobs.record import FollowUpState, JobPriority, JobRecord
 from asr_server.jobs.runner import JobOptions
 from asr_server.net import body, event_stream
 from asr_server.net.errors import ErrorBody, ErrorDetail, content, error_object
 from asr_server.recordings import forms
-from asr_server.recordings.forms import JobForm, JobTask
+from asr_server.recordings.forms import TranscriptionForm
 from asr_server.recordings.requests import Request as RecordingRequest
 from asr_server.recordings.route import headers_of
 from asr_server.services import CallerDep, Services, ServicesDep
@@ -30,6 +31,25 @@ if TYPE_CHECKING:
 
     from asr_server.jobs.store import Content
     from asr_server.recordings.requests import Result
+
+
+class JobTask(StrEnum):
+    """The task of a job, which produces the same as the route of that name."""
+
+    TRANSCRIPTION = "transcription"
+    SUBTITLES = "subtitles"
+    TRANSLATION = "translation"
+
+
+class JobForm(TranscriptionForm):
+    """`POST /v1/jobs` as `/docs` shows it. With another task, the fields are those of its route."""
+
+    task: JobTask = Field(
+        JobTask.TRANSCRIPTION, description="What the job produces. The fields are those of the route."
+    )
+    priority: JobPriority = Field(
+        JobPriority.NORMAL, description="Its place among the waiting jobs of the same key; other keys notice nothing."
+    )
 
 
 class JobProgressBody(BaseModel):
@@ -58,6 +78,7 @@ class JobBody(BaseModel):
     id: str
     object: Literal["job"] = "job"
     status: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    priority: JobPriority
     created_at: int
     started_at: int | None
     ended_at: int | None
@@ -99,8 +120,7 @@ async def create_job(request: Request, services: ServicesDep, caller: CallerDep)
     await services.jobs.check_room(caller.owner, key)
     async with forms.read(request, services) as form:
         wanted, file = _parse(form, services)
-        follow_ups = services.jobs.follow_ups
-        options = JobOptions(key, follow_ups.asked(body.scalars(form, follow_ups.fields)))
+        options = job_options(key, body.scalars(form, services.jobs.follow_ups.fields | {"priority"}), services)
         record = await services.jobs.add(wanted, file.file, caller.owner, options=options)
     return accepted(record)
 
@@ -111,6 +131,16 @@ def idempotency_key(request: Request) -> str:
     if len(key) > _MAX_KEY_CHARS:
         raise InvalidValue(f"An Idempotency-Key has at most {_MAX_KEY_CHARS} characters.", param="Idempotency-Key")
     return key
+
+
+def job_options(key: str, values: Mapping[str, Any], services: Services) -> JobOptions:
+    """Return the options of a job of any kind. `values`: the fields of its request. Raises the leaves of
+    `InvalidInput`."""
+    try:
+        priority = JobPriority(values.get("priority") or JobPriority.NORMAL)
+    except ValueError:
+        raise InvalidValue(f"'priority' must be one of {', '.join(JobPriority)}.", param="priority") from None
+    return JobOptions(key, services.jobs.follow_ups.asked(values), priority)
 
 
 _RESULT: dict[str, Any] = {
@@ -213,6 +243,7 @@ def job_body(record: JobRecord) -> dict[str, Any]:
     return JobBody(
         id=record.id,
         status=record.state.value,
+        priority=record.priority,
         created_at=int(record.created_at),
         started_at=int(record.started_at) or None,
         ended_at=int(record.ended_at) or None,

@@ -31,7 +31,17 @@ from asr_server.core.errors import (
     TranscriptionFailed,
 )
 from asr_server.jobs.follow_ups import FollowUpKind, FollowUps
-from asr_server.jobs.record import FollowUp, JobRecord, JobRequest, RecordState, clips, id_of, new_id, with_clips
+from asr_server.jobs.record import (
+    FollowUp,
+    JobPriority,
+    JobRecord,
+    JobRequest,
+    RecordState,
+    clips,
+    id_of,
+    new_id,
+    with_clips,
+)
 from asr_server.jobs.store import AT_ONCE, ArrivingTexts, Claim, ClaimLost, Content, JobFiles, JobLimits, JobStore
 from asr_server.recordings.pipeline import Emit, Event, RequestProcessor, RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import Request, Result
@@ -149,6 +159,7 @@ class JobOptions:
 
     key: str = ""  # the `Idempotency-Key`, "" for none
     follow_ups: tuple[FollowUp, ...] = ()
+    priority: JobPriority = JobPriority.NORMAL
 
 
 NO_OPTIONS = JobOptions()
@@ -309,7 +320,7 @@ class JobRunner:
         `IdempotencyKeyReused` if that has another request.
         """
         record, size_bytes = new_job(request, recording, owner, text)
-        record = replace(record, follow_ups=options.follow_ups)
+        record = replace(record, priority=options.priority, follow_ups=options.follow_ups)
         if key := options.key:
             digest = await asyncio.to_thread(_digest, request, recording, options.follow_ups)
             record = replace(record, id=id_of(owner, key), digest=digest)

@@ -8,12 +8,14 @@ off.
 
 from __future__ import annotations
 
+import bisect
 import os
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from types import TracebackType
 from typing import BinaryIO, ClassVar, Protocol
 
@@ -314,29 +316,31 @@ class ArrivingTexts:
 
 
 class WaitingJobs:
-    """Jobs that wait: owners take turns, each in the order of its own jobs, and have at most `each` under way."""
+    """Jobs that wait: owners take turns, each with its first job of the highest priority, and have at most `each` under
+    way."""
 
     def __init__(self, each: int) -> None:
         self._each = each
-        self._waiting: dict[str, deque[str]] = {}  # the owner whose turn is next comes first
+        # Ids with their ranks, the next job first; the owner whose turn is next comes first.
+        self._waiting: dict[str, list[tuple[int, str]]] = {}
 
-    def put(self, owner: str, identity: str) -> None:
+    def put(self, record: JobRecord) -> None:
         """Add a job, which waits from now on."""
-        self._waiting.setdefault(owner, deque()).append(identity)
+        waiting = self._waiting.setdefault(record.owner, [])
+        bisect.insort(waiting, (-record.priority.rank, record.id), key=itemgetter(0))  # behind others of its rank
 
     def remove(self, owner: str, identity: str) -> None:
         """Remove a job, if it waits."""
-        waiting = self._waiting.get(owner, deque())
-        if identity in waiting:
-            waiting.remove(identity)
-            if not waiting:
-                del self._waiting[owner]
+        if left := [job for job in self._waiting.get(owner, ()) if job[1] != identity]:
+            self._waiting[owner] = left
+        else:
+            self._waiting.pop(owner, None)
 
     def next(self, under_way: Counter[str]) -> str | None:
         """Take the job whose turn it is, None if there is none. `under_way`: how many each owner has."""
         for owner, waiting in self._waiting.items():
             if under_way[owner] < self._each:
-                identity = waiting.popleft()
+                _, identity = waiting.pop(0)
                 del self._waiting[owner]
                 if waiting:
                     self._waiting[owner] = waiting  # behind the others

@@ -205,22 +205,6 @@ class TranslationForm(CueForm):
     source_on_failure: Boolean = Field(False, description="Where translating fails, the source instead of an error.")
 
 
-class JobTask(StrEnum):
-    """The task of a job, which produces the same as the route of that name."""
-
-    TRANSCRIPTION = "transcription"
-    SUBTITLES = "subtitles"
-    TRANSLATION = "translation"
-
-
-class JobForm(TranscriptionForm):
-    """`POST /v1/jobs` as `/docs` shows it. With another task, the fields are those of its route."""
-
-    task: JobTask = Field(
-        JobTask.TRANSCRIPTION, description="What the job produces. The fields are those of the route."
-    )
-
-
 Form = TypeVar("Form", bound=RecordingForm)
 R = TypeVar("R", bound=RecordingRequest)
 ReadForm = Callable[["Request", int], Awaitable[FormData]]

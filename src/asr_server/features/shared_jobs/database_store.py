@@ -35,11 +35,12 @@ SELECT owner, count(*) FILTER (WHERE state IN ('arriving', 'queued', 'running'))
 FROM asr_jobs GROUP BY owner
 """
 _ADD = """
-INSERT INTO asr_jobs (id, owner, state, version, record, size_bytes, lease_until)
-VALUES ($1, $2, 'arriving', $3, $4, $5, now() + $6)
+INSERT INTO asr_jobs (id, owner, state, version, record, size_bytes, lease_until, priority)
+VALUES ($1, $2, 'arriving', $3, $4, $5, now() + $6, $7)
 ON CONFLICT (id) DO NOTHING RETURNING id
 """
-# Owners take turns, and who has fewer jobs under way is first. Several servers may do this at the same time.
+# Owners take turns, and who has fewer jobs under way is first; of owners without a turn so far the one whose job came
+# first, so that priorities order the jobs of one owner alone. Several servers may do this at the same time.
 _NEXT = """
 SELECT job.id, job.state, job.record, job.claim, job.lost
 FROM asr_jobs AS job
@@ -47,9 +48,12 @@ LEFT JOIN asr_job_turns AS turns USING (owner)
 LEFT JOIN (
     SELECT owner, count(*) AS jobs FROM asr_jobs WHERE state = 'running' AND lease_until >= now() GROUP BY owner
 ) AS under_way USING (owner)
+LEFT JOIN (
+    SELECT owner, min(place) AS place FROM asr_jobs WHERE state IN ('queued', 'running') GROUP BY owner
+) AS firsts USING (owner)
 WHERE (job.state = 'queued' OR $1 AND job.state = 'running' AND job.lease_until < now())
   AND job.version <= $2 AND owner <> ALL($3::text[]) AND job.id <> ALL($4::text[])
-ORDER BY coalesce(under_way.jobs, 0), coalesce(turns.turn, 0), job.place
+ORDER BY coalesce(under_way.jobs, 0), coalesce(turns.turn, 0), firsts.place, job.priority DESC, job.place
 LIMIT 1 FOR UPDATE OF job SKIP LOCKED
 """
 _CLAIM = """
@@ -135,7 +139,7 @@ class DatabaseStore:
         async with self.database.transaction() as connection:
             await connection.execute("SELECT pg_advisory_xact_lock($1)", ROOM_LOCK)  # or two would see the same room
             check(await _shares(connection))
-            values = record.id, record.owner, version, stored, size_bytes, self._lease
+            values = record.id, record.owner, version, stored, size_bytes, self._lease, record.priority.rank
             if await connection.fetchval(_ADD, *values) is None:
                 raise Overloaded("Another server is storing the job with this Idempotency-Key.", retry_after_s=1)
         return Claim(record, 0)

@@ -10,7 +10,16 @@ import pytest
 from asr_server.core.errors import JobsUnavailable, Overloaded
 from asr_server.features.shared_jobs import database_store
 from asr_server.features.shared_jobs.database_store import DatabaseStore
-from asr_server.jobs.record import FollowUp, FollowUpState, JobRecord, RecordFormat, RecordState, id_of, new_id
+from asr_server.jobs.record import (
+    FollowUp,
+    FollowUpState,
+    JobPriority,
+    JobRecord,
+    RecordFormat,
+    RecordState,
+    id_of,
+    new_id,
+)
 from asr_server.jobs.runner import RecordingJobs
 from asr_server.jobs.store import ATTEMPT_LEASE_S, ClaimLost
 from asr_server.recordings.requests import Result, TranscriptionRequest
@@ -35,9 +44,10 @@ def keeping(store):
     return DatabaseStore(store.database, LEASE_S, RECORDS)
 
 
-async def accepted(store, owner="", recording=b"audio"):
+async def accepted(store, owner="", recording=b"audio", priority=JobPriority.NORMAL):
     """A job that waits."""
-    taken = await store.add(JobRecord(new_id(), REQUEST, 1.0, owner=owner), len(recording), lambda shares: None)
+    record = JobRecord(new_id(), REQUEST, 1.0, owner=owner, priority=priority)
+    taken = await store.add(record, len(recording), lambda shares: None)
     await store.write(taken, "recording", io.BytesIO(recording))
     await store.accept(taken)
     return taken
@@ -307,3 +317,20 @@ async def test_who_cancels_a_job_takes_it_from_its_server(keeping, pass_time):
     assert await content(keeping, runs.id, "recording") == b""
     await pass_time(1_000)
     assert await keeping.claim([], 3.0, take_over=True) is None
+
+
+async def test_a_priority_orders_the_jobs_of_one_owner_alone(keeping):
+    """Higher ones come first, equal ones as they came. Neither a new owner nor one that had a turn is overtaken."""
+    low, high = JobPriority.LOW, JobPriority.HIGH
+    names = {}
+    for owner, name, priority in (
+        *(("ann", "a1", low), ("ben", "b1", low), ("ann", "a2", high), ("ben", "b2", high), ("ben", "b3", high)),
+        *(("ann", "a3", high), ("cem", "c1", high)),
+    ):
+        names[(await accepted(keeping, owner, priority=priority)).id] = name
+    taken = []
+    for _ in names:
+        claim = await keeping.claim([], 2.0, take_over=True)
+        taken.append(names[claim.id])
+        await keeping.end(claim, claim.record.succeeded(RESULT, 1.0), 100)
+    assert taken == ["a2", "b2", "c1", "a3", "b3", "a1", "b1"]
