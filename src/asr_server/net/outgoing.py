@@ -41,6 +41,7 @@ _MAX_ADDRESSES = 4  # of one name, that are tried one after the other
 # Name servers may be slow, and a thread that waits for one cannot be stopped: these are not the threads of other work.
 _RESOLVING_THREADS = 4
 _CONNECT_S, _STALLED_S = 10.0, 30.0
+_TIMEOUTS_S = {"connect": _CONNECT_S, "read": _STALLED_S, "write": _STALLED_S, "pool": _STALLED_S}
 
 # The special-purpose addresses of IANA's registry, multicast and reserved ones included.
 _NOT_PUBLIC_V4 = tuple(
@@ -119,18 +120,16 @@ class OutgoingClient:
     def __init__(self, rules: OutgoingRules, resolve: Resolve = socket.getaddrinfo) -> None:
         self._rules, self._resolve = rules, resolve
         self._threads = ThreadPoolExecutor(_RESOLVING_THREADS, "resolve")
-        self._client = httpx.AsyncClient(
-            verify=httpx.create_ssl_context(),
-            trust_env=False,
-            # A connection is used once: the pool knows connections by their address, and would send the request for
-            # one host over the TLS connection of another host at the same address.
-            limits=httpx.Limits(max_keepalive_connections=0),
-            timeout=httpx.Timeout(_STALLED_S, connect=_CONNECT_S),
+        # Not the client of httpx, whose cookies, proxies and passwords are not wanted here. A connection is used once,
+        # as the pool knows connections by their address, and would send the request for one host over the connection to
+        # another host at the same address.
+        self._transport = httpx.AsyncHTTPTransport(
+            verify=httpx.create_ssl_context(), limits=httpx.Limits(max_keepalive_connections=0)
         )
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.aclose()
+        await self._transport.aclose()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def host_of(self, url: str) -> str:
@@ -178,15 +177,15 @@ class OutgoingClient:
         """Connect to one of the addresses of the URL's host, which have been checked."""
         response: httpx.Response | None = None
         for address in await self._addresses(url):
-            request = self._client.build_request(
+            request = httpx.Request(
                 method,
                 url.copy_with(host=str(address)),
-                headers={**headers, "Host": url.netloc.decode("ascii")},
+                headers={"User-Agent": "asr-server", **headers, "Host": url.netloc.decode("ascii")},
                 content=content,
-                extensions={"sni_hostname": url.host},
+                extensions={"sni_hostname": url.host, "timeout": _TIMEOUTS_S},
             )
             with suppress(httpx.ConnectError, httpx.ConnectTimeout):  # nothing has been sent: the next one is tried
-                response = await self._client.send(request, stream=True)
+                response = await self._transport.handle_async_request(request)
                 break
         if response is None:
             raise UrlFailed("No connection can be made to the host of the URL.")
@@ -196,7 +195,7 @@ class OutgoingClient:
             await response.aclose()
 
     async def _addresses(self, url: httpx.URL) -> list[Address]:
-        port = url.port or (443 if url.scheme == "https" else 80)
+        port = url.port if url.port is not None else 443 if url.scheme == "https" else 80
         try:
             addresses: list[Address] = [ip_address(url.host)]
         except ValueError:

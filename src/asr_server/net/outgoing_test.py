@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import ssl
+import subprocess
 from contextlib import asynccontextmanager, closing, suppress
 from ipaddress import ip_address
 
@@ -151,10 +153,10 @@ class Server:
 
 
 @asynccontextmanager
-async def guarded(permitted=""):
+async def guarded(permitted="", tls=None):
     """A server, and a client whose rules permit these hosts, and the server's port for public ones."""
     server = Server()
-    async with await asyncio.start_server(server, "127.0.0.1", 0) as listening:
+    async with await asyncio.start_server(server, "127.0.0.1", 0, ssl=tls) as listening:
         server.port = listening.sockets[0].getsockname()[1]
         resolver = Resolver()
         client = OutgoingClient(OutgoingRules(PermittedHosts.of(permitted), frozenset({server.port})), resolver)
@@ -209,6 +211,30 @@ async def test_a_name_is_resolved_once_and_its_address_pinned():
             await fetched(client, url)
 
 
+@pytest.fixture
+def tls(monkeypatch, tmp_path):
+    """The TLS of a server with a certificate of `intranet.test` that clients trust."""
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=intranet.test"]
+    made += ["-addext", "subjectAltName=DNS:intranet.test", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(made, check=True, capture_output=True)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate, key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    return tls
+
+
+async def test_the_certificate_is_that_of_the_name(tls):
+    """The connection goes to an address, and a certificate of another name is refused all the same."""
+    async with guarded("127.0.0.1", tls) as (server, client):
+        assert await fetched(client, f"https://intranet.test:{server.port}/") == b"hello"
+        client.names["other.test"] = ["127.0.0.1"]
+        for host in ("other.test", "127.0.0.1"):
+            with pytest.raises(UrlFailed):
+                await fetched(client, f"https://{host}:{server.port}/")
+        assert len(server.requests) == 1
+
+
 @pytest.mark.parametrize("permitted", ["intranet.test", "127.0.0.1", "127.0.0.0/8,10.0.0.0/8"])
 async def test_an_operator_permits_names_addresses_and_networks(permitted):
     """What is permitted is reached, over a redirect too, and an address that does not answer is no obstacle."""
@@ -248,15 +274,18 @@ async def test_an_answer_without_the_content_is_an_error(answer, error):
         assert len(server.requests) <= 4
 
 
-async def test_proxies_and_passwords_of_the_environment_are_not_used(monkeypatch, tmp_path):
-    """Neither would the check of addresses mean anything, nor may another host get the operator's password."""
+async def test_nothing_of_the_environment_or_of_another_request_is_used(monkeypatch, tmp_path):
+    """Over a proxy the check of addresses would mean nothing; a password is the operator's, and a cookie the host's."""
     (tmp_path / "netrc").write_text("machine intranet.test login a password b")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
     async with guarded("intranet.test") as (server, client):
-        assert await fetched(client, f"http://intranet.test:{server.port}/") == b"hello"
-        assert "authorization" not in server.requests[0][1]
+        server.answers["/"].insert(1, b"Set-Cookie: a=b")
+        for _ in range(2):
+            assert await fetched(client, f"http://intranet.test:{server.port}/") == b"hello"
+        for _, headers, _ in server.requests:
+            assert headers.keys().isdisjoint({"authorization", "cookie"})
 
 
 async def test_content_is_sent_and_a_redirect_of_it_is_not_followed():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, ClassVar
 
 from asr_server.core.errors import InvalidInput, UnsupportedValue
@@ -42,9 +42,10 @@ class ResultUrls:
         if self._client is None or (result := job.record.result) is None:
             return FollowUpState.FAILED
         with closing(await job.content()) as content:
-            # Storage that takes presigned URLs needs the length.
-            headers = {"Content-Type": result.media_type, "Content-Length": str(content.size_bytes)}
-            status = await self._client.send("PUT", url, headers, content.pieces(), limit_s=ATTEMPT_S)
+            async with aclosing(content.pieces()) as pieces:
+                # Storage that takes presigned URLs needs the length.
+                headers = {"Content-Type": result.media_type, "Content-Length": str(content.size_bytes)}
+                status = await self._client.send("PUT", url, headers, pieces, limit_s=ATTEMPT_S)
         if status in _REFUSED:
             return FollowUpState.FAILED
         return FollowUpState.DONE if 200 <= status < 300 else FollowUpState.WAITING

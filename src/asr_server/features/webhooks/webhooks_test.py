@@ -7,8 +7,7 @@ import pytest
 
 from asr_server.core.errors import AddressRefused, InvalidValue, UnsupportedValue
 from asr_server.core.outgoing_settings import WebhookHosts
-from asr_server.features.webhooks.signature import signed_headers
-from asr_server.features.webhooks.webhooks import NoWebhooks, Webhooks
+from asr_server.features.webhooks.webhooks import NoWebhooks, Webhooks, signed_headers
 from asr_server.jobs.follow_ups import EndedJob
 from asr_server.jobs.record import FollowUp, FollowUpState, JobRecord, new_id
 from asr_server.net.outgoing import OutgoingClient, OutgoingRules
