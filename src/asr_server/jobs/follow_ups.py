@@ -60,14 +60,10 @@ class FollowUps:
 
     def __init__(self, kinds: Iterable[FollowUpKind], store: JobStore) -> None:
         self._kinds = {kind.field: kind for kind in kinds}
+        self.fields = frozenset(self._kinds)  # of a request for a job, that name URLs
         self._store = store
         self._look = asyncio.Event()
         self._under_way: dict[asyncio.Task[None], str] = {}  # their owners
-
-    @property
-    def fields(self) -> frozenset[str]:
-        """The fields of a request for a job that name URLs."""
-        return frozenset(self._kinds)
 
     @property
     def pending(self) -> int:

@@ -138,6 +138,9 @@ async def test_a_cancelled_job_is_over_and_tells_so(tmp_path):
         done = await ended(jobs, taken[2].id)
         assert await settled(jobs, done.id) == [(DONE, 1)]
         assert (await jobs.cancel(done.id)).state is done.state is RecordState.SUCCEEDED
+        last = await jobs.add(REQUEST, io.BytesIO(b"audio"))
+        assert (await ended(jobs, last.id)).state is RecordState.SUCCEEDED
         assert [state for _, _, state in log] == [RecordState.CANCELLED] * 2 + [RecordState.SUCCEEDED]
+        assert len(processor.calls) == 4
     async with running(tmp_path, processor, Receiver("first", log)) as jobs:
         assert (await jobs.get(taken[0].id)).state is RecordState.CANCELLED

@@ -323,7 +323,14 @@ async def test_a_priority_orders_the_jobs_of_one_owner_alone(keeping):
     low, high = JobPriority.LOW, JobPriority.HIGH
     names = {}
     for owner, name, priority in (
-        *(("ann", "a1", low), ("ben", "b1", low), ("ann", "a2", high), ("ben", "b2", high), ("ben", "b3", high)),
+        *(
+            ("dan", "d1", low),
+            ("ann", "a1", low),
+            ("ben", "b1", low),
+            ("ann", "a2", high),
+            ("ben", "b2", high),
+            ("ben", "b3", high),
+        ),
         *(("ann", "a3", high), ("cem", "c1", high)),
     ):
         names[(await accepted(keeping, owner, priority=priority)).id] = name
@@ -332,4 +339,4 @@ async def test_a_priority_orders_the_jobs_of_one_owner_alone(keeping):
         claim = await keeping.claim([], 2.0, take_over=True)
         taken.append(names[claim.id])
         await keeping.end(claim, claim.record.succeeded(RESULT, 1.0), 100)
-    assert taken == ["a2", "b2", "c1", "a3", "b3", "a1", "b1"]
+    assert taken == ["d1", "a2", "b2", "c1", "a3", "b3", "a1", "b1"]
