@@ -137,7 +137,9 @@ class FollowUps:
         except (AsrError, OSError) as error:  # TimeoutError is an OSError
             code = error.code if isinstance(error, AsrError) else type(error).__name__
             logger.warning("request about a job failed", id=record.id, kind=due.field, reason=code)
-            return FollowUpState.WAITING
+        except Exception as error:  # a fault of one request must not leave its job waiting for ever
+            logger.opt(exception=error).error("request about a job failed unexpectedly", id=record.id, kind=due.field)
+        return FollowUpState.WAITING
 
 
 def _wait_s(attempts: int) -> float:

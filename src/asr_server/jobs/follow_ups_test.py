@@ -68,9 +68,9 @@ async def settled(jobs, identity, owner=""):
 
 
 async def test_each_is_sent_until_it_is_done_and_before_the_next(tmp_path):
-    """An error and a refusal are followed by another attempt, and the second request waits for the first."""
+    """An error and a fault are followed by another attempt, and the second request waits for the first."""
     log = []
-    first = Receiver("first", log, UrlFailed("no"), TimeoutError(), WAITING, DONE)
+    first = Receiver("first", log, UrlFailed("no"), TimeoutError(), ZeroDivisionError(), DONE)
     async with running(tmp_path, Scripted(), first, Receiver("second", log)) as jobs:
         job = await jobs.add(REQUEST, io.BytesIO(b"audio"), options=BOTH)
         assert await settled(jobs, job.id) == [(DONE, 4), (DONE, 1)]
