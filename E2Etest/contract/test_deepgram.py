@@ -115,7 +115,7 @@ def test_what_is_not_served_refuses_the_handshake(server, query, code):
     assert (error["code"], error["param"]) == (code, next(iter(query)))
 
 
-def test_an_address_of_a_recording_is_not_fetched(server):
+def test_by_default_an_address_of_a_recording_is_not_fetched(server):
     """A clear error says what to do."""
     answer = server.client.post("/v1/listen", json={"url": "http://127.0.0.1/x.wav"})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "url")

@@ -97,6 +97,15 @@ def test_a_request_with_a_key_that_is_sent_again_makes_no_second_job(server, sam
     assert spoken[0].json()["id"] == spoken[1].json()["id"]
 
 
+def test_a_job_has_a_priority(server, sample):
+    """Of a recording, or a text to speak; another word is refused."""
+    assert submit(server, sample[0], priority="high")["priority"] == "high"
+    text = {"model": "tts-1", "input": "One.", "voice": "alloy", "priority": "low"}
+    assert server.client.post("/v1/audio/speech/jobs", json=text).json()["priority"] == "low"
+    wrong = server.client.post("/v1/jobs", files={"file": ("a.wav", sample[0])}, data={"priority": "urgent"})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "priority")
+
+
 def test_a_job_can_be_stopped_and_removed(server):
     """What runs is freed, and the id is forgotten."""
     job = submit(server, long_recording(60))

@@ -304,7 +304,7 @@ def _services(
         live=LiveSessions(settings, engines, built.admission, _end_of_turn(resolved)),
         processor=built.processor,
         drafting=built.drafting,
-        jobs=_jobs(settings, (RecordingJobs(built.processor), *(kind for one in built.features for kind in one.jobs))),
+        jobs=_jobs(settings, RecordingJobs(built.processor), built.features),
         ephemeral_keys=ephemeral_keys,
         metrics=metrics,
         started_s=time.monotonic(),
@@ -330,12 +330,14 @@ def _job_limits(settings: Settings) -> JobLimits:
     )
 
 
-def _jobs(settings: Settings, kinds: tuple[JobKind, ...]) -> JobRunner:
+def _jobs(settings: Settings, recordings: JobKind, features: Sequence[FeatureParts]) -> JobRunner:
+    kinds = (recordings, *(kind for parts in features for kind in parts.jobs))
     records = RecordFormat(one for kind in kinds for one in kind.request_types)
     limits = _job_limits(settings)
     stores = (feature.job_store(settings, limits, records) for feature in SERVER_FEATURES)
     chosen = next((store for store in stores if store is not None), None)
-    return JobRunner(kinds, limits, chosen or DiskStore(limits, lambda: _job_folders(settings, records)))
+    store = chosen or DiskStore(limits, lambda: _job_folders(settings, records))
+    return JobRunner(kinds, limits, store, [kind for parts in features for kind in parts.follow_ups])
 
 
 def _job_folders(settings: Settings, records: RecordFormat) -> JobFolders:

@@ -36,6 +36,9 @@ from asr_server.features import (
     stereo,
     translation,
     turns,
+    url_input,
+    url_output,
+    webhooks,
 )
 from asr_server.server_feature import ServerFeature, ServerHook
 
@@ -54,6 +57,9 @@ FEATURES: tuple[Feature, ...] = (
     asr_webservice.FEATURE,
     deepgram.FEATURE,
     documents.FEATURE,
+    url_input.FEATURE,
+    url_output.FEATURE,
+    webhooks.FEATURE,
     shared_jobs.FEATURE,
     drafts.FEATURE,
     remote_engine.FEATURE,

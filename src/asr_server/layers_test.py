@@ -64,7 +64,7 @@ ONLY_IN = {
     "onnx": {"features.encoders.onnx_export"},
     "tensorrt": {"features.encoders.trt_encoder", "features.encoders.trt_export"},
     "flatbuffers": {"features.moonshine"},
-    "asyncio": _WEB | {"core.idle", "audio", "processes", "cli", "engine.client"},
+    "asyncio": _WEB | {"core.idle", "audio", "processes", "cli", "client.jobs", "engine.client"},
     "ray": set(),
     "websockets": {"client", "features.gateway", "features.wyoming", "features.telephony", "net.socket_protocol"},
     "wyoming": {"features.wyoming"},

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from fastapi import Depends
+from starlette.datastructures import FormData
 from starlette.requests import Request
 
 from asr_server.net.access import Caller
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from asr_server.engine.client import Drafting
     from asr_server.engine.feature import Plan
     from asr_server.engine.protocol import Informed
+    from asr_server.jobs.follow_ups import FollowUpKind
     from asr_server.jobs.runner import JobKind, JobRunner
     from asr_server.live.options import OpeningReader
     from asr_server.live.sessions import LiveSessions
@@ -43,6 +45,10 @@ async def _nothing() -> None:
     pass
 
 
+async def _as_it_is(form: FormData, request: Request) -> FormData:
+    return form
+
+
 @dataclass(frozen=True, slots=True)
 class FeatureParts:
     """The parts of one feature in a running server or command."""
@@ -52,8 +58,11 @@ class FeatureParts:
     signal: OpenSignal | None = None  # opens a recording in place of the mix of its channels
     translator: TranscriptTranslator | None = None
     writer: TranscriptWriter | None = None
+    # Returns a form with a recording, as it was sent, with what is to be added. Raises `AsrError`.
+    complete_form: Callable[[FormData, Request], Awaitable[FormData]] = _as_it_is
     read_opening: OpeningReader | None = None  # reads the feature's options of a live session
     jobs: Sequence[JobKind] = ()
+    follow_ups: Sequence[FollowUpKind] = ()  # of jobs, in the order in which those of one job are sent
     idle_owners: Sequence[IdleOwner] = ()  # their processes are ended when they are idle
     failure: Callable[[], str] = lambda: ""  # why the process should be restarted, "" if it should not
     warm_up: Callable[[], Awaitable[None]] = _nothing  # after the preload of the models

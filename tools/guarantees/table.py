@@ -178,7 +178,7 @@ GUARANTEES: dict[str, Guarantee] = {
         {"slowest_s": _time("slowest answer to a fuzzed request", 5, "s", asserted=30)},
     ),
     "nothing-opened": Guarantee(
-        "The server never opens a path or an address that a caller names",
+        "By default the server opens no path and no address that a caller names",
         "None of the payloads causes a file access or a connection.",
     ),
     "keys": Guarantee(

@@ -19,6 +19,7 @@ EXAMPLES = (
     "asr-server job ID                            the state of the job",
     "asr-server job ID --wait > long.srt          progress until it is done, then the result",
     "asr-server job ID --result > long.srt",
+    "asr-server job ID --cancel                   ends the job, and keeps its state",
     "asr-server job ID --delete",
 )
 _CODES = "exit codes: 0 done; 1 the job failed, or there is no such job or result; 2 wrong arguments; 3 no server"
@@ -33,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--wait", action="store_true", help="wait for the end, then print the result, which stays on the server"
     )
     what.add_argument("--result", action="store_true", help="print the result, which stays on the server")
+    what.add_argument("--cancel", action="store_true", help="end the job without a result, and print its state")
     what.add_argument("--delete", action="store_true", help="stop the job, remove its recording and its result")
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     arguments.add_server(parser)
@@ -64,6 +66,8 @@ async def _execute(parsed: argparse.Namespace) -> Exit:
                 sys.stdout.buffer.flush()
             elif parsed.delete:
                 await jobs.delete(parsed.id)
+            elif parsed.cancel:
+                return _print(await jobs.cancel(parsed.id))
             else:
                 return _print(await jobs.status(parsed.id))
         except ServerUnreachable as error:

@@ -10,21 +10,26 @@ async with AsyncJobClient("http://127.0.0.1:8100") as client:
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Unpack
 from urllib.parse import quote
 
 import httpx
 
 from asr_server.client import connection
-from asr_server.client.connection import AsyncConnection, EventStream, FileError, Recording
+from asr_server.client.connection import AsyncConnection, EventStream, FileError, Recording, ServerUnreachable
 from asr_server.client.forms import form
 from asr_server.client.speech import SpeechFields, json_request
 from asr_server.recordings.requests import Request, Result
 
 _ROUTE, _SPEECH_ROUTE = "/v1/jobs", "/v1/audio/speech/jobs"
+_PAUSES_S = (1.0, 2.0, 4.0)  # before each further attempt
+_LOST = "connection_lost"
 
 
 class JobState(StrEnum):
@@ -34,6 +39,7 @@ class JobState(StrEnum):
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
+    CANCELLED = "cancelled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,27 +54,41 @@ class JobStatus:
 
     @property
     def is_over(self) -> bool:
-        """True if the job has succeeded or failed."""
-        return self.state in (JobState.SUCCEEDED, JobState.FAILED)
+        """True if nothing more will happen."""
+        return self.state not in (JobState.QUEUED, JobState.RUNNING)
 
 
 class AsyncJobClient(AsyncConnection):
     """All errors are `FileError`. Jobs go on when the client is closed."""
 
-    async def submit(self, recording: Recording, request: Request) -> JobStatus:
-        """Send the recording and create a job. When this returns, the server has the whole recording."""
-        with connection.map_errors(), connection.upload(recording) as file:
-            fields = {**form(request), "task": request.task}
-            return _status(_good(await self._http.post(_ROUTE, data=fields, files={"file": file})).json())
+    async def submit(self, recording: Recording, request: Request, *, key: str = "") -> JobStatus:
+        """Send the recording and create a job. When this returns, the server has the whole recording.
 
-    async def submit_text(self, text: str | Sequence[tuple[str, str]], **fields: Unpack[SpeechFields]) -> JobStatus:
-        """Create a job that speaks a text, or chapters of a title and a text each."""
+        `key`: the `Idempotency-Key`, by default a random one. The server makes one job for a key: where the connection
+        breaks before the answer, the recording is sent again, unless it is a pipe.
+        """
+        fields = {**form(request), "task": request.task}
+        begin = recording.tell() if not isinstance(recording, str | Path) and recording.seekable() else None
+
+        async def post(headers: dict[str, str]) -> httpx.Response:
+            if begin is not None and not isinstance(recording, str | Path):
+                recording.seek(begin)
+            with connection.upload(recording) as file:
+                return await self._http.post(_ROUTE, data=fields, files={"file": file}, headers=headers)
+
+        return await _accepted(post, key, again=begin is not None or isinstance(recording, str | Path))
+
+    async def submit_text(
+        self, text: str | Sequence[tuple[str, str]], *, key: str = "", **fields: Unpack[SpeechFields]
+    ) -> JobStatus:
+        """Create a job that speaks a text, or chapters of a title and a text each. `key`: as of `submit`."""
         if isinstance(text, str):
             body: dict[str, Any] = {"input": text}
         else:
             body = {"chapters": [{"title": title, "text": content} for title, content in text]}
-        with connection.map_errors():
-            return _status(_good(await self._http.post(_SPEECH_ROUTE, **json_request(body, fields))).json())
+        sent = json_request(body, fields)
+        own = sent.pop("headers", {})
+        return await _accepted(lambda headers: self._http.post(_SPEECH_ROUTE, **sent, headers={**own, **headers}), key)
 
     async def status(self, identity: str) -> JobStatus:
         """Return the state of the job now."""
@@ -104,6 +124,10 @@ class AsyncJobClient(AsyncConnection):
                 async for piece in answer.aiter_bytes():
                     yield piece
 
+    async def cancel(self, identity: str) -> JobStatus:
+        """End the job without a result, if it waits or runs, and return its state."""
+        return _status((await self._send("POST", identity, "/cancel")).json())
+
     async def delete(self, identity: str) -> None:
         """Stop the job if it runs, and remove it with its recording and its result."""
         await self._send("DELETE", identity)
@@ -111,6 +135,25 @@ class AsyncJobClient(AsyncConnection):
     async def _send(self, method: str, identity: str, below: str = "") -> httpx.Response:
         with connection.map_errors():
             return _good(await self._http.request(method, f"{_path(identity)}{below}"))
+
+
+async def _accepted(
+    post: Callable[[dict[str, str]], Awaitable[httpx.Response]], key: str, *, again: bool = True
+) -> JobStatus:
+    """Return the job that `post` creates, which is called again with the same key where its answer was lost."""
+    headers = {"Idempotency-Key": key or secrets.token_urlsafe(18)}
+    pauses_s, was_lost = iter(_PAUSES_S if again else ()), False
+    while True:
+        try:
+            with connection.map_errors():
+                return _status(_good(await post(headers)).json())
+        except FileError as error:
+            # A server that cannot be reached at first has got nothing; after a loss it may be starting again.
+            was_lost |= error.code == _LOST
+            waits = was_lost and (error.code == _LOST or isinstance(error, ServerUnreachable))
+            if not waits or (pause_s := next(pauses_s, None)) is None:
+                raise
+            await asyncio.sleep(pause_s)
 
 
 def _path(identity: str) -> str:

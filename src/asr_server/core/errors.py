@@ -219,6 +219,18 @@ class IdempotencyKeyReused(InvalidInput):
     code = "idempotency_key_reused"
 
 
+class AddressRefused(InvalidInput):
+    """A URL of the request names a host that is unknown or not public, or a port other than 80 and 443."""
+
+    code = "address_not_allowed"
+
+
+class UrlFailed(InvalidInput):
+    """The host of a URL of the request cannot be reached, or did not answer with the content; the message says why."""
+
+    code = "url_failed"
+
+
 class InvalidReference(InvalidInput):
     """A recording of a voice is too short or long, has less than 1 s of speech or, to be stored, several voices."""
 

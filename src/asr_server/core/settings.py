@@ -21,6 +21,7 @@ from pydantic import AnyHttpUrl, BaseModel, Field, SecretStr, ValidationError, V
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from asr_server.core.environment import process_environment
+from asr_server.core.outgoing_settings import OutgoingSettings
 from asr_server.core.setting_types import Dtype, Endpointing, LogLevel, ModelLibrary, Quantization
 
 
@@ -228,7 +229,7 @@ class JobSettings(BaseModel):
         return value
 
 
-class Settings(JobSettings, SpeechSettings, EngineSettings, BaseSettings):
+class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, BaseSettings):
     """The settings of the server. They do not change while it runs."""
 
     model_config = SettingsConfigDict(

@@ -38,7 +38,7 @@ from asr_server.jobs.record import (
     is_id,
     with_clips,
 )
-from asr_server.jobs.store import AT_ONCE_EACH, Claim, Content, JobFiles, JobLimits, JobParts, WaitingJobs
+from asr_server.jobs.store import AT_ONCE_EACH, Claim, ClaimLost, Content, JobFiles, JobLimits, JobParts, WaitingJobs
 from asr_server.recordings.requests import MAX_KNOWN_SPEAKERS
 
 # The recording of a job that speaks is its text.
@@ -274,6 +274,7 @@ class DiskStore:
         self._bytes: dict[str, int] = {}  # on the disk
         self._removed_at_s: dict[str, float] = {}  # monotonic, of finished jobs: nobody can set that clock
         self._changed: dict[str, asyncio.Event] = {}
+        self._follow_ups: dict[str, float] = {}  # when each is due, without those under way
         self._waiting = WaitingJobs(AT_ONCE_EACH)
         self._opening: asyncio.Task[None] | None = None
         # Jobs whose recordings are being stored, and the bytes of these, by owner.
@@ -284,6 +285,11 @@ class DiskStore:
     def counts(self) -> Mapping[RecordState, int]:
         """Count the jobs in each state."""
         return Counter(record.state for record in self._records.values())
+
+    @property
+    def waiting_follow_ups(self) -> int:
+        """Count the ended jobs with requests to send, without those that are being sent."""
+        return len(self._follow_ups)
 
     async def start(self) -> None:
         """Read the jobs of an earlier server, at once or as soon as the directory can be used."""
@@ -369,7 +375,7 @@ class DiskStore:
         """Let the job wait again, behind the others of its owner."""
         if claim.id in self._records and not self._records[claim.id].state.over:
             self._publish(claim.record.queued_again())
-            self._waiting.put(claim.record.owner, claim.id)
+            self._waiting.put(claim.record)
 
     @asynccontextmanager
     async def files(self, claim: Claim) -> AsyncIterator[JobFiles]:
@@ -390,6 +396,7 @@ class DiskStore:
             self._bytes[ended.id] = size_bytes
             self._removed_at_s[ended.id] = time.monotonic() + self._limits.ttl_s
             self._publish(ended)
+            self._follow_up_later(ended)
         return ended
 
     async def remove(self, identity: str, owner: str, stop: Callable[[], Awaitable[None]]) -> bool:
@@ -399,6 +406,7 @@ class DiskStore:
         del self._records[identity]
         size_bytes = self._bytes.pop(identity)
         self._removed_at_s.pop(identity, None)
+        self._follow_ups.pop(identity, None)
         self._waiting.remove(owner, identity)
         self._changed.pop(identity).set()
         await stop()  # or it would write new files
@@ -408,6 +416,38 @@ class DiskStore:
             self._put(record if record.state.over else record.queued_again(), size_bytes)
             raise
         return True
+
+    async def cancel(self, identity: str, owner: str, stop: Callable[[], Awaitable[None]]) -> JobRecord | None:
+        """End the owner's job without a result, if it is not over."""
+        if (record := await self.get(identity, owner)) is None or record.state.over:
+            return record
+        self._opened()
+        self._waiting.remove(owner, identity)
+        await stop()
+        if (record := self._records.get(identity)) is None or record.state.over:  # it ended before it was stopped
+            return record
+        ended = record.cancelled().ended(time.time())
+        return await self.end(Claim(ended, 0), None, ended, None)
+
+    async def claim_follow_up(self, busy: Collection[str]) -> Claim | None:
+        """Take an ended job whose next request is due."""
+        now = time.time()
+        due = [(at, one) for one, at in self._follow_ups.items() if at <= now and self._records[one].owner not in busy]
+        if not due:
+            return None
+        _, identity = min(due)
+        del self._follow_ups[identity]
+        return Claim(self._records[identity], 0)
+
+    async def keep_follow_up(self, claim: Claim, record: JobRecord) -> None:
+        """Store the record. Where it cannot be written the next server sends the request once more."""
+        if claim.id not in self._records:
+            raise ClaimLost
+        with suppress(OSError):
+            await asyncio.to_thread(self._opened().update, record)
+        if claim.id in self._records:
+            self._publish(record)
+            self._follow_up_later(record)
 
     async def expire(self) -> None:
         """Remove finished jobs after their time."""
@@ -468,13 +508,18 @@ class DiskStore:
         self._changed[record.id] = asyncio.Event()
         if record.state.over:
             self._remove_later(record)
+            self._follow_up_later(record)
         else:
-            self._waiting.put(record.owner, record.id)
+            self._waiting.put(record)
 
     def _remove_later(self, record: JobRecord) -> None:
         """Set the time of its removal, which is at most `ttl_s` ahead, whatever the clock says."""
         left_s = (record.expires_at or record.ended_at + self._limits.ttl_s) - time.time()
         self._removed_at_s[record.id] = time.monotonic() + min(max(left_s, 0.0), self._limits.ttl_s)
+
+    def _follow_up_later(self, record: JobRecord) -> None:
+        if record.follow_up_at:
+            self._follow_ups[record.id] = record.follow_up_at
 
     def _publish(self, record: JobRecord) -> None:
         self._records[record.id] = record

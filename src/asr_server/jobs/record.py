@@ -74,11 +74,12 @@ class RecordState(StrEnum):
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
+    CANCELLED = "cancelled"
 
     @property
     def over(self) -> bool:
         """True if nothing more will happen."""
-        return self in (RecordState.SUCCEEDED, RecordState.FAILED)
+        return self not in (RecordState.QUEUED, RecordState.RUNNING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,37 @@ class JobError:
     code: str
     message: str
     param: str | None = None
+
+
+class JobPriority(StrEnum):
+    """The place of a job among those of its owner."""
+
+    LOW = "low"
+    NORMAL = "normal"
+    HIGH = "high"
+
+    @property
+    def rank(self) -> int:
+        """A number that is higher for a higher priority."""
+        return list(JobPriority).index(self)
+
+
+class FollowUpState(StrEnum):
+    """The states of a request that is sent when a job has ended."""
+
+    WAITING = "waiting"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class FollowUp:
+    """A request that is sent when a job has ended."""
+
+    field: str  # of the caller's request, that names the URL
+    url: str
+    state: FollowUpState = FollowUpState.WAITING
+    attempts: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +143,9 @@ class JobRecord:
     done_characters: int = 0
     expected_bytes: int = 0  # that the result of a text will take on the disk, about
     digest: str = ""  # of the request and the recording, where the caller gave an `Idempotency-Key`
+    priority: JobPriority = JobPriority.NORMAL
+    follow_ups: tuple[FollowUp, ...] = ()  # in the order in which they are sent
+    follow_up_at: float = 0.0  # when the first of them that waits is sent next; 0: not before the end, or none waits
 
     def queued_again(self) -> JobRecord:
         """Return the job as it was before it ran. For jobs that were running when an earlier server ended."""
@@ -133,12 +168,31 @@ class JobRecord:
             self, state=RecordState.FAILED, result=None, error=JobError(error.code, error.message, error.param)
         )
 
+    def cancelled(self) -> JobRecord:
+        """Return the job without a result."""
+        return replace(self, state=RecordState.CANCELLED)
+
+    def ended(self, at: float) -> JobRecord:
+        """Return the job, which is over, with the time of its end."""
+        return replace(self, ended_at=at, follow_up_at=at if self.follow_ups else 0.0)
+
+    def followed_up(self, state: FollowUpState, next_at: float) -> JobRecord:
+        """Return the job with the state of the first of its requests that waited, after another attempt.
+
+        `next_at`: when the next one is sent, if any waits.
+        """
+        tried = next(number for number, one in enumerate(self.follow_ups) if one.state is FollowUpState.WAITING)
+        found = list(self.follow_ups)
+        found[tried] = replace(found[tried], state=state, attempts=found[tried].attempts + 1)
+        waits = any(one.state is FollowUpState.WAITING for one in found)
+        return replace(self, follow_ups=tuple(found), follow_up_at=next_at if waits else 0.0)
+
     def log(self, took_s: float) -> None:
         """Log the end of the job. `took_s`: the time of its last run."""
         logger.info(
             "job",
             id=self.id,
-            outcome=self.error.code if self.error else "ok",
+            outcome=self.error.code if self.error else self.state.value,
             audio_s=round(self.duration_s, 3),
             waited_s=round(max(0.0, self.started_at - self.created_at), 3),
             took_s=round(took_s, 3),

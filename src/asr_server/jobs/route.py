@@ -5,8 +5,9 @@ Long texts are jobs of the same kind (`speech_jobs.py`).
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, closing
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -15,11 +16,12 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.errors import InvalidValue, UnsupportedValue
-from asr_server.jobs.record import JobRecord
+from asr_server.jobs.record import FollowUpState, JobPriority, JobRecord
+from asr_server.jobs.runner import JobOptions
 from asr_server.net import body, event_stream
 from asr_server.net.errors import ErrorBody, ErrorDetail, content, error_object
 from asr_server.recordings import forms
-from asr_server.recordings.forms import JobForm, JobTask
+from asr_server.recordings.forms import TranscriptionForm
 from asr_server.recordings.requests import Request as RecordingRequest
 from asr_server.recordings.route import headers_of
 from asr_server.services import CallerDep, Services, ServicesDep
@@ -29,6 +31,25 @@ if TYPE_CHECKING:
 
     from asr_server.jobs.store import Content
     from asr_server.recordings.requests import Result
+
+
+class JobTask(StrEnum):
+    """The task of a job, which produces the same as the route of that name."""
+
+    TRANSCRIPTION = "transcription"
+    SUBTITLES = "subtitles"
+    TRANSLATION = "translation"
+
+
+class JobForm(TranscriptionForm):
+    """`POST /v1/jobs` as `/docs` shows it. With another task, the fields are those of its route."""
+
+    task: JobTask = Field(
+        JobTask.TRANSCRIPTION, description="What the job produces. The fields are those of the route."
+    )
+    priority: JobPriority = Field(
+        JobPriority.NORMAL, description="Its place among the waiting jobs of the same key; other keys notice nothing."
+    )
 
 
 class JobProgressBody(BaseModel):
@@ -43,17 +64,27 @@ class JobProgressBody(BaseModel):
     characters: int | None = Field(None, description="How many it has.")
 
 
+class FollowUpBody(BaseModel):
+    """A request that is sent when a job has ended."""
+
+    field: str = Field(description="The field that named its URL.")
+    state: FollowUpState = Field(description="`failed`: it was given up.")
+    attempts: int
+
+
 class JobBody(BaseModel):
     """One job. Times are Unix seconds."""
 
     id: str
     object: Literal["job"] = "job"
-    status: Literal["queued", "running", "succeeded", "failed"]
+    status: Literal["queued", "running", "succeeded", "failed", "cancelled"]
+    priority: JobPriority
     created_at: int
     started_at: int | None
     ended_at: int | None
     progress: JobProgressBody
     error: ErrorDetail | None = Field(description="Why it failed.")
+    follow_ups: list[FollowUpBody] = Field(description="The requests that are sent when it has ended, in order.")
 
 
 class JobDeletedBody(BaseModel):
@@ -89,7 +120,8 @@ async def create_job(request: Request, services: ServicesDep, caller: CallerDep)
     await services.jobs.check_room(caller.owner, key)
     async with forms.read(request, services) as form:
         wanted, file = _parse(form, services)
-        record = await services.jobs.add(wanted, file.file, caller.owner, key=key)
+        options = job_options(key, body.scalars(form, services.jobs.follow_ups.fields | {"priority"}), services)
+        record = await services.jobs.add(wanted, file.file, caller.owner, options=options)
     return accepted(record)
 
 
@@ -99,6 +131,16 @@ def idempotency_key(request: Request) -> str:
     if len(key) > _MAX_KEY_CHARS:
         raise InvalidValue(f"An Idempotency-Key has at most {_MAX_KEY_CHARS} characters.", param="Idempotency-Key")
     return key
+
+
+def job_options(key: str, values: Mapping[str, Any], services: Services) -> JobOptions:
+    """Return the options of a job of any kind. `values`: the fields of its request. Raises the leaves of
+    `InvalidInput`."""
+    try:
+        priority = JobPriority(values.get("priority") or JobPriority.NORMAL)
+    except ValueError:
+        raise InvalidValue(f"'priority' must be one of {', '.join(JobPriority)}.", param="priority") from None
+    return JobOptions(key, services.jobs.follow_ups.asked(values), priority)
 
 
 _RESULT: dict[str, Any] = {
@@ -111,7 +153,7 @@ _RESULT: dict[str, Any] = {
 @router.get("/{job_id}", response_model=JobBody, responses=_MISSING)
 async def retrieve_job(job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
     """The state of a job."""
-    return JSONResponse(_body(await services.jobs.get(job_id, caller.owner)))
+    return JSONResponse(job_body(await services.jobs.get(job_id, caller.owner)))
 
 
 @router.get(
@@ -143,7 +185,14 @@ async def job_events(request: Request, job_id: str, services: ServicesDep, calle
             async for record in changes:
                 await emit(record)
 
-    return await event_stream.respond(request, watch, lambda record: [event_stream.frame(_body(record))])
+    return await event_stream.respond(request, watch, lambda record: [event_stream.frame(job_body(record))])
+
+
+@router.post("/{job_id}/cancel", response_model=JobBody, responses=_MISSING)
+async def cancel_job(job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
+    """End a job that waits or runs, without a result. Its state is kept as that of others; one that is over stays as it
+    is."""
+    return JSONResponse(job_body(await services.jobs.cancel(job_id, caller.owner)))
 
 
 @router.delete("/{job_id}", responses=_MISSING)
@@ -186,13 +235,15 @@ def _parse(form: FormData, services: Services) -> tuple[RecordingRequest, Upload
 
 def accepted(record: JobRecord) -> Response:
     """Return the response for a job that was created."""
-    return JSONResponse(_body(record), 202, {"Location": f"/v1/jobs/{record.id}"})
+    return JSONResponse(job_body(record), 202, {"Location": f"/v1/jobs/{record.id}"})
 
 
-def _body(record: JobRecord) -> dict[str, Any]:
+def job_body(record: JobRecord) -> dict[str, Any]:
+    """Return the state of a job, as answers have it."""
     return JobBody(
         id=record.id,
         status=record.state.value,
+        priority=record.priority,
         created_at=int(record.created_at),
         started_at=int(record.started_at) or None,
         ended_at=int(record.ended_at) or None,
@@ -204,4 +255,5 @@ def _body(record: JobRecord) -> dict[str, Any]:
             characters=record.characters or None,
         ),
         error=ErrorDetail(**error_object(record.error)) if record.error else None,
+        follow_ups=[FollowUpBody(field=one.field, state=one.state, attempts=one.attempts) for one in record.follow_ups],
     ).model_dump()

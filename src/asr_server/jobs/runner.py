@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,7 +30,18 @@ from asr_server.core.errors import (
     ShuttingDown,
     TranscriptionFailed,
 )
-from asr_server.jobs.record import JobRecord, JobRequest, RecordState, clips, id_of, new_id, with_clips
+from asr_server.jobs.follow_ups import FollowUpKind, FollowUps
+from asr_server.jobs.record import (
+    FollowUp,
+    JobPriority,
+    JobRecord,
+    JobRequest,
+    RecordState,
+    clips,
+    id_of,
+    new_id,
+    with_clips,
+)
 from asr_server.jobs.store import AT_ONCE, ArrivingTexts, Claim, ClaimLost, Content, JobFiles, JobLimits, JobStore
 from asr_server.recordings.pipeline import Emit, Event, RequestProcessor, RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import Request, Result
@@ -142,6 +153,18 @@ class TextSize:
     expected_bytes: int  # that its result will take on the disk at most, about
 
 
+@dataclass(frozen=True, slots=True)
+class JobOptions:
+    """The options of a job that are not those of its kind."""
+
+    key: str = ""  # the `Idempotency-Key`, "" for none
+    follow_ups: tuple[FollowUp, ...] = ()
+    priority: JobPriority = JobPriority.NORMAL
+
+
+NO_OPTIONS = JobOptions()
+
+
 def new_job(
     request: JobRequest, recording: BinaryIO, owner: str, text: TextSize | None = None
 ) -> tuple[JobRecord, int]:
@@ -153,9 +176,11 @@ def new_job(
     return record, recording.seek(0, SEEK_END) + sum(map(len, clips(request))) + record.expected_bytes
 
 
-def _digest(request: JobRequest, recording: BinaryIO) -> str:
+def _digest(request: JobRequest, recording: BinaryIO, follow_ups: tuple[FollowUp, ...]) -> str:
     """Return what tells this request and recording from others."""
     digest = hashlib.sha256(pydantic_core.to_json(request, bytes_mode="base64", inf_nan_mode="constants"))
+    for one in follow_ups:
+        digest.update(f"{one.field} {one.url}\n".encode())
     recording.seek(0)
     while block := recording.read(_BLOCK_BYTES):
         digest.update(block)
@@ -200,6 +225,7 @@ class _Running:
     renewed_s: float  # when its claim and its record were last written
     changed: bool = False
     engine_failed: bool = False
+    is_ending: bool = False  # its end is being stored
 
 
 class JobRunner:
@@ -208,8 +234,15 @@ class JobRunner:
     Jobs of another owner are not found. Every method raises `JobsUnavailable` where there can be no jobs now.
     """
 
-    def __init__(self, kinds: tuple[JobKind, ...], limits: JobLimits, store: JobStore) -> None:
+    def __init__(
+        self,
+        kinds: tuple[JobKind, ...],
+        limits: JobLimits,
+        store: JobStore,
+        follow_ups: Iterable[FollowUpKind] = (),
+    ) -> None:
         self._kinds, self._limits, self._store = kinds, limits, store
+        self.follow_ups = FollowUps(follow_ups, store)
         self._arriving_texts = ArrivingTexts()
         self._arriving: set[str] = set()  # the ids of jobs with an `Idempotency-Key` that are being stored
         self._running: dict[str, _Running] = {}
@@ -225,8 +258,8 @@ class JobRunner:
 
     @property
     def pending(self) -> int:
-        """Jobs that run here, and those that wait for any server."""
-        return len(self._running) + self.counts.get(RecordState.QUEUED, 0)
+        """Jobs that run here, those that wait for any server, and ended ones whose requests this server has to send."""
+        return len(self._running) + self.counts.get(RecordState.QUEUED, 0) + self.follow_ups.pending
 
     @property
     def counts(self) -> Mapping[RecordState, int]:
@@ -236,7 +269,7 @@ class JobRunner:
     async def start(self) -> None:
         """Begin to work, on the jobs of an earlier server too. Raises nothing: what is missing is tried again."""
         await self._store.start()
-        work = (self._take_jobs(), self._renew(), self._sweep())
+        work = (self._take_jobs(), self._renew(), self._sweep(), self.follow_ups.run())
         self._tasks += [asyncio.create_task(one) for one in work]
 
     def drain(self) -> None:
@@ -272,17 +305,24 @@ class JobRunner:
             yield
 
     async def add(
-        self, request: JobRequest, recording: BinaryIO, owner: str = "", *, text: TextSize | None = None, key: str = ""
+        self,
+        request: JobRequest,
+        recording: BinaryIO,
+        owner: str = "",
+        *,
+        text: TextSize | None = None,
+        options: JobOptions = NO_OPTIONS,
     ) -> JobRecord:
-        """Accept a job, or return the owner's job with this `key` if it is there. `recording`: or the text, of that
-        size.
+        """Accept a job, or return the owner's job with the key of the options if it is there. `recording`: or the text,
+        of that size.
 
         Raises `Overloaded` if too many wait or take too much space, or if the job of the key is just being stored, and
         `IdempotencyKeyReused` if that has another request.
         """
         record, size_bytes = new_job(request, recording, owner, text)
-        if key:
-            digest = await asyncio.to_thread(_digest, request, recording)
+        record = replace(record, priority=options.priority, follow_ups=options.follow_ups)
+        if key := options.key:
+            digest = await asyncio.to_thread(_digest, request, recording, options.follow_ups)
             record = replace(record, id=id_of(owner, key), digest=digest)
         if record.id in self._arriving:
             raise Overloaded("The job with this Idempotency-Key is being stored; try again.", retry_after_s=1)
@@ -337,6 +377,16 @@ class JobRunner:
         if not await self._store.remove(identity, owner, partial(self._stop, identity)):
             raise _not_found()
 
+    async def cancel(self, identity: str, owner: str = "") -> JobRecord:
+        """End a job that waits or runs without a result, and return its record; one that is over stays as it is.
+
+        Raises `JobNotFound`.
+        """
+        if (record := await self._store.cancel(identity, owner, partial(self._stop, identity))) is None:
+            raise _not_found()
+        self.follow_ups.wake()
+        return record
+
     async def _take_jobs(self) -> None:
         while True:
             with suppress(TimeoutError):
@@ -366,6 +416,7 @@ class JobRunner:
     def _over(self, identity: str, task: asyncio.Task[None]) -> None:
         del self._running[identity]
         self._look.set()
+        self.follow_ups.wake()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.opt(exception=error).error("job ended unexpectedly", id=identity)
 
@@ -399,7 +450,8 @@ class JobRunner:
             return await self._end(claim, files, ended, outcome.content)
 
     async def _end(self, claim: Claim, files: JobFiles | None, ended: JobRecord, content: bytes | None) -> JobRecord:
-        ended = replace(ended, ended_at=time.time())
+        self._running[claim.id].is_ending = True
+        ended = ended.ended(time.time())
         return await when_answered(partial(self._store.end, claim, files, ended, content))
 
     def _report(self, identity: str, progress: JobProgress) -> None:
@@ -439,7 +491,8 @@ class JobRunner:
 
     async def _stop(self, identity: str) -> None:
         if (running := self._running.get(identity)) is not None:
-            running.task.cancel()
+            if not running.is_ending:  # a thread may be writing the end, and would go on after what follows here
+                running.task.cancel()
             await asyncio.gather(running.task, return_exceptions=True)
 
     async def _sweep(self) -> None:

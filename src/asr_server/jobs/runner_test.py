@@ -25,7 +25,7 @@ from asr_server.core.transcript import Segment, Transcript
 from asr_server.jobs import disk_store, runner
 from asr_server.jobs.disk_store import DiskStore, JobFolders
 from asr_server.jobs.record import JobRecord, RecordFormat, RecordState, is_id, new_id
-from asr_server.jobs.runner import JobOutcome, JobRunner, RecordingJobs, TextSize
+from asr_server.jobs.runner import JobOptions, JobOutcome, JobRunner, RecordingJobs, TextSize
 from asr_server.jobs.store import JobLimits
 from asr_server.recordings.pipeline import RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
@@ -141,20 +141,20 @@ async def test_a_key_has_one_job(tmp_path):
     recording or other options under its key are refused. Owners have keys of their own."""
     processor = Scripted(None)
     async with running(tmp_path, processor, max_jobs=1) as jobs:
-        first = await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", key="k")
+        first = await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", options=JobOptions("k"))
         assert is_id(first.id)
         await jobs.check_room("ann", "k")
         with pytest.raises(Overloaded):
             await jobs.check_room("ann", "l")
-        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", key="k")).id == first.id
+        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", options=JobOptions("k"))).id == first.id
         for request, audio in ((REQUEST, b"other"), (replace(REQUEST, language="German"), b"audio")):
             with pytest.raises(IdempotencyKeyReused):
-                await jobs.add(request, io.BytesIO(audio), "ann", key="k")
+                await jobs.add(request, io.BytesIO(audio), "ann", options=JobOptions("k"))
         with pytest.raises(Overloaded):
-            await jobs.add(REQUEST, io.BytesIO(b"audio"), "bob", key="k")
+            await jobs.add(REQUEST, io.BytesIO(b"audio"), "bob", options=JobOptions("k"))
     async with running(tmp_path, processor) as jobs:
-        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", key="k")).id == first.id
-        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "bob", key="k")).id != first.id
+        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "ann", options=JobOptions("k"))).id == first.id
+        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), "bob", options=JobOptions("k"))).id != first.id
 
 
 async def test_of_two_requests_with_a_key_at_once_one_is_told_to_try_again(tmp_path, monkeypatch):
@@ -168,13 +168,13 @@ async def test_of_two_requests_with_a_key_at_once_one_is_told_to_try_again(tmp_p
 
     monkeypatch.setattr(JobFolders, "add", add)
     async with running(tmp_path, Scripted()) as jobs:
-        first = asyncio.create_task(jobs.add(REQUEST, io.BytesIO(b"audio"), key="k"))
+        first = asyncio.create_task(jobs.add(REQUEST, io.BytesIO(b"audio"), options=JobOptions("k")))
         await until(lambda: jobs._arriving)
         with pytest.raises(Overloaded):
-            await jobs.add(REQUEST, io.BytesIO(b"audio"), key="k")
+            await jobs.add(REQUEST, io.BytesIO(b"audio"), options=JobOptions("k"))
         goes_on.set()
-        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), key="other")).id != (await first).id
-        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), key="k")).id == (await first).id
+        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), options=JobOptions("other"))).id != (await first).id
+        assert (await jobs.add(REQUEST, io.BytesIO(b"audio"), options=JobOptions("k"))).id == (await first).id
 
 
 async def test_a_job_runs_with_the_voices_that_it_names(tmp_path):

@@ -8,12 +8,14 @@ off.
 
 from __future__ import annotations
 
+import bisect
 import os
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
+from operator import itemgetter
 from types import TracebackType
 from typing import BinaryIO, ClassVar, Protocol
 
@@ -88,6 +90,10 @@ class JobStore(Protocol):
     def counts(self) -> Mapping[RecordState, int]:
         """Count the jobs in each state, on all servers."""
 
+    @property
+    def waiting_follow_ups(self) -> int:
+        """Count the ended jobs with requests that no other server will send."""
+
     async def start(self) -> None:
         """Begin to answer. Raises nothing: what is missing is tried again."""
 
@@ -133,8 +139,19 @@ class JobStore(Protocol):
     async def remove(self, identity: str, owner: str, stop: Callable[[], Awaitable[None]]) -> bool:
         """Remove the owner's job with its files; False if there is none. `stop` ends its run on this server."""
 
+    async def cancel(self, identity: str, owner: str, stop: Callable[[], Awaitable[None]]) -> JobRecord | None:
+        """End the owner's job without a result and return its record, None if there is none. A job that is over stays
+        as it is. `stop` ends its run on this server."""
+
     async def expire(self) -> None:
         """Remove jobs whose time is over."""
+
+    async def claim_follow_up(self, busy: Collection[str]) -> Claim | None:
+        """Take an ended job whose next request is due, the earliest of owners who are not `busy`; None if there is
+        none. Nobody else takes it for the time of an attempt."""
+
+    async def keep_follow_up(self, claim: Claim, record: JobRecord) -> None:
+        """Store the record of such a job, whose request was sent."""
 
 
 SAMPLE_BYTES = 2
@@ -231,6 +248,8 @@ def _line(part: JobPart) -> bytes:
     return f"{part.key} {part.samples}\n".encode()
 
 
+# The longest attempt of a request that is sent when a job has ended, and how long nobody else makes one meanwhile.
+ATTEMPT_S, ATTEMPT_LEASE_S = 100.0, 120.0
 # One is transcribed while another is decoded or rendered. More of one caller would only share the same batch. The third
 # place is for another one, who need not wait until one of these ends.
 AT_ONCE, AT_ONCE_EACH = 3, 2
@@ -297,29 +316,31 @@ class ArrivingTexts:
 
 
 class WaitingJobs:
-    """Jobs that wait: owners take turns, each in the order of its own jobs, and have at most `each` under way."""
+    """Jobs that wait: owners take turns, each with its first job of the highest priority, and have at most `each` under
+    way."""
 
     def __init__(self, each: int) -> None:
         self._each = each
-        self._waiting: dict[str, deque[str]] = {}  # the owner whose turn is next comes first
+        # Ids with their ranks, the next job first; the owner whose turn is next comes first.
+        self._waiting: dict[str, list[tuple[int, str]]] = {}
 
-    def put(self, owner: str, identity: str) -> None:
+    def put(self, record: JobRecord) -> None:
         """Add a job, which waits from now on."""
-        self._waiting.setdefault(owner, deque()).append(identity)
+        waiting = self._waiting.setdefault(record.owner, [])
+        bisect.insort(waiting, (-record.priority.rank, record.id), key=itemgetter(0))  # behind others of its rank
 
     def remove(self, owner: str, identity: str) -> None:
         """Remove a job, if it waits."""
-        waiting = self._waiting.get(owner, deque())
-        if identity in waiting:
-            waiting.remove(identity)
-            if not waiting:
-                del self._waiting[owner]
+        if left := [job for job in self._waiting.get(owner, ()) if job[1] != identity]:
+            self._waiting[owner] = left
+        else:
+            self._waiting.pop(owner, None)
 
     def next(self, under_way: Counter[str]) -> str | None:
         """Take the job whose turn it is, None if there is none. `under_way`: how many each owner has."""
         for owner, waiting in self._waiting.items():
             if under_way[owner] < self._each:
-                identity = waiting.popleft()
+                _, identity = waiting.pop(0)
                 del self._waiting[owner]
                 if waiting:
                     self._waiting[owner] = waiting  # behind the others

@@ -7,7 +7,9 @@ from collections import Counter
 import pytest
 
 from asr_server.core.errors import Overloaded
+from asr_server.jobs.record import JobPriority, JobRecord
 from asr_server.jobs.store import JobLimits, JobPart, JobParts, WaitingJobs
+from asr_server.recordings.requests import TranscriptionRequest
 
 FIRST, SECOND = JobPart("a" * 64, 2), JobPart("b" * 64, 1)
 
@@ -121,11 +123,27 @@ def test_a_key_has_its_share_of_the_disk(wanted, kept, free, accepted):
             limits(**wanted).check_bytes(kept, free, "ann")
 
 
+def _job(owner, name, priority=JobPriority.NORMAL):
+    return JobRecord(name, TranscriptionRequest(), 1.0, owner=owner, priority=priority)
+
+
+def test_a_priority_orders_the_jobs_of_one_owner_alone():
+    """Higher ones come first, equal ones as they came, and another owner has its turn as before."""
+    waiting = WaitingJobs(9)
+    low, normal, high = JobPriority
+    for owner, job, priority in (
+        *(("ann", "a1", low), ("ann", "a2", normal), ("ben", "b1", low), ("ann", "a3", high)),
+        *(("ann", "a4", high), ("ben", "b2", normal)),
+    ):
+        waiting.put(_job(owner, job, priority))
+    assert [waiting.next(Counter()) for _ in range(6)] == ["a3", "b2", "a4", "b1", "a2", "a1"]
+
+
 def test_owners_take_turns():
     """Each has its jobs in their order; whoever had a turn is behind the others, and has two under way at most."""
     waiting = WaitingJobs(2)
     for owner, job in (("ann", "a1"), ("ann", "a2"), ("ann", "a3"), ("ben", "b1"), ("cem", "c1"), ("ben", "b2")):
-        waiting.put(owner, job)
+        waiting.put(_job(owner, job))
     under_way = Counter()
     taken = []
     while (job := waiting.next(under_way)) is not None:
@@ -140,7 +158,7 @@ def test_a_job_that_is_taken_out_is_not_next():
     """Other waiting jobs of its owner make no difference."""
     waiting = WaitingJobs(2)
     for owner, job in (("ann", "a1"), ("ann", "a2"), ("ben", "b1"), ("cem", "c1")):
-        waiting.put(owner, job)
+        waiting.put(_job(owner, job))
     for owner, job in (("ann", "a1"), ("ben", "b1"), ("dan", "d1")):
         waiting.remove(owner, job)
     assert [waiting.next(Counter()) for _ in range(2)] == ["a2", "c1"]

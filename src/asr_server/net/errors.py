@@ -72,6 +72,8 @@ TABLE: dict[str, ErrorMapping] = {
     errors.JobNotFound.code: ErrorMapping(404, "invalid_request_error", 4000),
     errors.JobNotFinished.code: ErrorMapping(409, "invalid_request_error", 4000),
     errors.IdempotencyKeyReused.code: ErrorMapping(422, "invalid_request_error", 4000),
+    errors.AddressRefused.code: ErrorMapping(403, "invalid_request_error", 4000),
+    errors.UrlFailed.code: _INVALID,
     errors.InvalidReference.code: _INVALID,
     errors.SpeakerNotFound.code: ErrorMapping(404, "invalid_request_error", 4000),
     errors.TextTooLong.code: _INVALID,

@@ -9,7 +9,7 @@ import base64
 import functools
 import json
 import unicodedata
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, get_origin
@@ -205,24 +205,9 @@ class TranslationForm(CueForm):
     source_on_failure: Boolean = Field(False, description="Where translating fails, the source instead of an error.")
 
 
-class JobTask(StrEnum):
-    """The task of a job, which produces the same as the route of that name."""
-
-    TRANSCRIPTION = "transcription"
-    SUBTITLES = "subtitles"
-    TRANSLATION = "translation"
-
-
-class JobForm(TranscriptionForm):
-    """`POST /v1/jobs` as `/docs` shows it. With another task, the fields are those of its route."""
-
-    task: JobTask = Field(
-        JobTask.TRANSCRIPTION, description="What the job produces. The fields are those of the route."
-    )
-
-
 Form = TypeVar("Form", bound=RecordingForm)
 R = TypeVar("R", bound=RecordingRequest)
+ReadForm = Callable[["Request", int], Awaitable[FormData]]
 
 # The statuses of errors of the routes that take a recording.
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -235,12 +220,14 @@ _FILE = {"type": "string", "format": "binary", "description": "The recording; it
 
 
 @asynccontextmanager
-async def read(request: Request, services: Services) -> AsyncGenerator[FormData, None]:
+async def read(request: Request, services: Services, read_form: ReadForm = body.read_form) -> AsyncIterator[FormData]:
     """The form; its files are removed when the block ends. Raises `Overloaded` before the body is read if there is too
     much work even for what can wait."""
     services.admission.check_limit()
-    form = await body.read_form(request, services.settings.max_upload_bytes)
+    form = await read_form(request, services.settings.max_upload_bytes)
     try:
+        for parts in services.features:
+            form = await parts.complete_form(form, request)
         yield form
     finally:
         await form.close()
@@ -267,11 +254,7 @@ def parse(
     """
     file = body.upload(form, "file")
     if file is None:
-        hint = (
-            " It is a text: send it with a file name, as curl does with -F file=@recording.wav."
-            if "file" in form
-            else ""
-        )
+        hint = " It is a text: send it with a file name, as curl -F file=@recording.wav does." if "file" in form else ""
         raise MissingParameter(f"The form has no file part named 'file'.{hint}", param="file")
     try:
         request = build(form)

@@ -10,7 +10,7 @@ from starlette.datastructures import FormData
 
 from asr_server.core.errors import InvalidInput
 from asr_server.recordings import forms
-from asr_server.recordings.forms import JobForm
+from asr_server.recordings.forms import TranscriptionForm
 from asr_server.recordings.requests import (
     MAX_CLIPS_BYTES,
     ChannelMode,
@@ -304,7 +304,8 @@ def test_segments_show_speakers_with_any_format():
 
 def test_the_documented_fields_have_plain_types():
     """A field that may be left out is a number or one of some words in `/docs`, and not a choice of schemas."""
-    content = forms.request_schema(JobForm)["requestBody"]["content"]["multipart/form-data"]["schema"]["properties"]
+    documented = forms.request_schema(TranscriptionForm)["requestBody"]["content"]
+    content = documented["multipart/form-data"]["schema"]["properties"]
     assert content["num_speakers"] == {
         "type": "integer",
         "minimum": 1,

@@ -17,7 +17,7 @@ from starlette.types import Message
 
 from asr_server.audio import g711
 from asr_server.core.audio import samples_to_s
-from asr_server.core.errors import AsrError, InvalidInput, InvalidValue, MissingParameter, UnsupportedValue
+from asr_server.core.errors import AsrError, InvalidInput, InvalidValue, MissingParameter
 from asr_server.core.transcript import Word
 from asr_server.features.deepgram import answers, options
 from asr_server.features.deepgram.options import ListenOptions, LiveListenOptions
@@ -51,6 +51,7 @@ router = APIRouter()
 _LAWS = {"mulaw": g711.Companding.MU, "alaw": g711.Companding.A}
 _WORDS_S = 5.0  # a last final whose words have no times by then is sent without
 _MAX_TEXT = 1_000  # characters of a message
+_MAX_JSON_BYTES = 64 * 1024
 _FILE = {"schema": {"type": "string", "format": "binary"}}
 _SCHEMA = {
     "requestBody": {"required": True, "content": {"audio/*": _FILE, "application/octet-stream": _FILE}},
@@ -63,14 +64,13 @@ _SCHEMA = {
 
 @router.post("/v1/listen", tags=["audio"], response_model=dict[str, Any], responses=forms.ERRORS, openapi_extra=_SCHEMA)
 async def listen(request: Request, services: ServicesDep, caller: CallerDep) -> JSONResponse:
-    """Transcribe a recording as Deepgram's API does. An address of a recording is refused: nothing is fetched."""
+    """Transcribe a recording as Deepgram's API does: the body, or `url` in a body of JSON."""
     wanted = options.read(request.query_params, ListenOptions)
-    if request.headers.get("content-type", "").lower().startswith("application/json"):
-        raise UnsupportedValue("This server fetches no recording: send its bytes as the body.", param="url")
     services.admission.check()
-    async with forms.read(request, services) as sent:
+    is_url = request.headers.get("content-type", "").lower().startswith("application/json")
+    async with forms.read(request, services, _form_of_json if is_url else body.read_form) as sent:
         if (file := body.upload(sent, "file")) is None:
-            raise MissingParameter("The request has no body: send the recording.", param="file")
+            raise MissingParameter("The request has no recording: send its bytes as the body.", param="file")
         fields = [("response_format", "verbose_json"), ("timestamp_granularities[]", "word")]
         fields += [("timestamp_granularities[]", "segment"), ("language", wanted.asked_language)]
         fields += [("speakers", "true")] * wanted.diarize + [("prompt", wanted.hotwords)]
@@ -86,6 +86,14 @@ async def listen(request: Request, services: ServicesDep, caller: CallerDep) -> 
         names_language=not wanted.asked_language,
     )
     return JSONResponse(found, headers=server_timing(request, transcript.timings))
+
+
+async def _form_of_json(request: Request, max_bytes: int) -> FormData:
+    """Return the form of a JSON body, which names a URL. Raises the leaves of `InvalidInput`."""
+    values = await body.read_json(request, min(max_bytes, _MAX_JSON_BYTES))
+    if not isinstance(url := values.get("url"), str) or not url:
+        raise MissingParameter("The body has no 'url': name one, or send the bytes of the recording.", param="url")
+    return FormData([("url", url)])
 
 
 @router.websocket("/v1/listen")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -33,6 +33,7 @@ from asr_server.net.edge import Edge
 from asr_server.ops import page
 
 _LOOK_FOR_JOBS_S = 30.0
+_WAITS = b'"state":"waiting"'  # of a request about an ended job, in the job's record
 
 
 def create_app(settings: Settings) -> FastAPI:
@@ -138,7 +139,12 @@ def _has_unfinished_jobs(settings: Settings) -> bool:
         directory = settings.state_dir.expanduser()
     except RuntimeError:  # the user has no home directory
         return False
-    return any((directory / "jobs").glob("job_*/recording"))
+    jobs = directory / "jobs"
+    if any(jobs.glob("job_*/recording")):
+        return True
+    with suppress(OSError):  # the worker will say so
+        return any(_WAITS in record.read_bytes() for record in jobs.glob("job_*/job.json"))
+    return False
 
 
 async def _start_for_shared_jobs(worker: Worker, url: str) -> None:

@@ -14,7 +14,9 @@ from asr_server.features.gateway import app as gateway
 from asr_server.features.gateway.app import _log_loop_error, create_app
 from asr_server.features.gateway.conftest import answer
 from asr_server.features.gateway.restart_policy import WorkerState
+from asr_server.jobs.record import FollowUp, FollowUpState, JobRecord, RecordFormat, RecordState, new_id
 from asr_server.layers_test import HEAVY
+from asr_server.recordings.requests import TranscriptionRequest
 
 KEYS = "sk-first,sk-second"
 
@@ -69,6 +71,22 @@ def test_a_worker_starts_for_the_jobs_of_other_servers(gateway_with, monkeypatch
     while not worker.starts:
         time.sleep(0.01)
     assert set(asked) == {"postgresql://db/asr"}
+
+
+@pytest.mark.parametrize(("state", "starts"), [(FollowUpState.WAITING, 1), (FollowUpState.DONE, 0)])
+def test_a_worker_starts_for_the_request_of_an_ended_job(gateway_with, tmp_path, state, starts):
+    """An earlier server ended the job, and died before the request was sent."""
+    asked = (FollowUp("callback_url", "https://example.com/", state),)
+    job = JobRecord(new_id(), TranscriptionRequest(), 1.0, RecordState.FAILED, ended_at=2.0, follow_ups=asked)
+    folder = tmp_path / "jobs" / job.id
+    folder.mkdir(parents=True)
+    (folder / "job.json").write_bytes(RecordFormat([TranscriptionRequest]).dumped(job))
+    worker = gateway_with(state_dir=tmp_path).worker
+    give_up_s = time.monotonic() + 20
+    while worker.starts < starts:
+        assert time.monotonic() < give_up_s
+        time.sleep(0.01)
+    assert worker.starts == starts
 
 
 def test_what_needs_no_key_starts_no_worker(app, client):

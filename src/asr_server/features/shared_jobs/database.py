@@ -42,7 +42,8 @@ CREATE TABLE asr_jobs (
     claim bigint NOT NULL DEFAULT 0,
     lost integer NOT NULL DEFAULT 0,
     lease_until timestamptz,
-    remove_at timestamptz
+    remove_at timestamptz,
+    priority smallint NOT NULL DEFAULT 1
 );
 CREATE INDEX asr_jobs_by_owner ON asr_jobs (owner, state) INCLUDE (size_bytes);
 CREATE INDEX asr_jobs_to_do ON asr_jobs (place) WHERE state IN ('queued', 'running');
@@ -67,8 +68,17 @@ CREATE TABLE asr_jobs_schema (version integer NOT NULL);
 INSERT INTO asr_jobs_schema VALUES (1);
 """
 
+# Databases of earlier versions get these too; servers of earlier versions do not mind them.
+_ADDED = """
+ALTER TABLE asr_jobs ADD COLUMN IF NOT EXISTS priority smallint NOT NULL DEFAULT 1;
+CREATE INDEX asr_jobs_to_follow_up ON asr_jobs (lease_until) WHERE state IN ('succeeded', 'failed', 'cancelled');
+"""
+
 _WORK_WAITS = """
-SELECT EXISTS (SELECT FROM asr_jobs WHERE state = 'queued' OR state = 'running' AND lease_until < now())
+SELECT EXISTS (
+    SELECT FROM asr_jobs
+    WHERE state = 'queued' OR state IN ('running', 'succeeded', 'failed', 'cancelled') AND lease_until < now()
+)
 """
 
 
@@ -141,6 +151,8 @@ class Database:
             await connection.execute(_SCHEMA)
         elif (version := await connection.fetchval("SELECT version FROM asr_jobs_schema")) != SCHEMA_VERSION:
             raise self._away(f"its tables have version {version}, and this server knows {SCHEMA_VERSION}")
+        if await connection.fetchval("SELECT to_regclass('asr_jobs_to_follow_up')") is None:
+            await connection.execute(_ADDED)
 
     def _away(self, reason: str) -> JobsUnavailable:
         if reason != self._reason:

@@ -7,6 +7,7 @@ runs names the number and keeps the job's row locked, so that a server that has 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
@@ -20,7 +21,7 @@ from loguru import logger
 from asr_server.core.errors import JobsUnavailable, Overloaded
 from asr_server.features.shared_jobs.database import REMOVE_S, ROOM_LOCK, Database
 from asr_server.jobs.record import DAMAGED, VERSION, JobRecord, NewerVersion, RecordFormat, RecordState
-from asr_server.jobs.store import AT_ONCE_EACH, Claim, ClaimLost
+from asr_server.jobs.store import AT_ONCE_EACH, ATTEMPT_LEASE_S, Claim, ClaimLost
 
 RECORDING, RESULT = "recording", "result"
 _CHUNK_BYTES = 1024 * 1024
@@ -34,11 +35,12 @@ SELECT owner, count(*) FILTER (WHERE state IN ('arriving', 'queued', 'running'))
 FROM asr_jobs GROUP BY owner
 """
 _ADD = """
-INSERT INTO asr_jobs (id, owner, state, version, record, size_bytes, lease_until)
-VALUES ($1, $2, 'arriving', $3, $4, $5, now() + $6)
+INSERT INTO asr_jobs (id, owner, state, version, record, size_bytes, lease_until, priority)
+VALUES ($1, $2, 'arriving', $3, $4, $5, now() + $6, $7)
 ON CONFLICT (id) DO NOTHING RETURNING id
 """
-# Owners take turns, and who has fewer jobs under way is first. Several servers may do this at the same time.
+# Owners take turns, and who has fewer jobs under way is first; of owners without a turn so far the one whose job came
+# first, so that priorities order the jobs of one owner alone. Several servers may do this at the same time.
 _NEXT = """
 SELECT job.id, job.state, job.record, job.claim, job.lost
 FROM asr_jobs AS job
@@ -46,9 +48,12 @@ LEFT JOIN asr_job_turns AS turns USING (owner)
 LEFT JOIN (
     SELECT owner, count(*) AS jobs FROM asr_jobs WHERE state = 'running' AND lease_until >= now() GROUP BY owner
 ) AS under_way USING (owner)
+LEFT JOIN (
+    SELECT owner, min(place) AS place FROM asr_jobs WHERE state IN ('queued', 'running') GROUP BY owner
+) AS firsts USING (owner)
 WHERE (job.state = 'queued' OR $1 AND job.state = 'running' AND job.lease_until < now())
   AND job.version <= $2 AND owner <> ALL($3::text[]) AND job.id <> ALL($4::text[])
-ORDER BY coalesce(under_way.jobs, 0), coalesce(turns.turn, 0), job.place
+ORDER BY coalesce(under_way.jobs, 0), coalesce(turns.turn, 0), firsts.place, job.priority DESC, job.place
 LIMIT 1 FOR UPDATE OF job SKIP LOCKED
 """
 _CLAIM = """
@@ -68,9 +73,28 @@ UPDATE asr_jobs SET state = 'queued', record = $3, version = $4, lost = lost + $
 WHERE id = $1 AND claim = $2 AND state = 'running'
 """
 _END = """
-UPDATE asr_jobs SET state = $3, record = $4, version = $5, size_bytes = $6, lease_until = NULL, remove_at = now() + $7
+UPDATE asr_jobs
+SET state = $3, record = $4, version = $5, size_bytes = $6, remove_at = now() + $7, lease_until = now() + $8
 WHERE id = $1 AND claim = $2 AND state = 'running'
 """
+# Who ends the job has a claim to it like one that runs it: if it dies before the end, the job runs again.
+_CANCEL = """
+UPDATE asr_jobs SET state = 'running', claim = claim + 1, lease_until = now() + $3
+WHERE id = $1 AND owner = $2 AND state IN ('queued', 'running')
+RETURNING record, claim
+"""
+# The next request of an ended job is due when the lease of the last attempt has passed.
+_CLAIM_FOLLOW_UP = """
+UPDATE asr_jobs SET claim = claim + 1, lease_until = now() + $3
+WHERE id = (
+    SELECT id FROM asr_jobs
+    WHERE state IN ('succeeded', 'failed', 'cancelled') AND lease_until < now()
+      AND version <= $1 AND owner <> ALL($2::text[])
+    ORDER BY lease_until LIMIT 1 FOR UPDATE SKIP LOCKED
+)
+RETURNING id, record, claim
+"""
+_KEEP_FOLLOW_UP = "UPDATE asr_jobs SET record = $3, version = $4, lease_until = now() + $5 WHERE id = $1 AND claim = $2"
 # Locks the job's row until the end of the transaction.
 _HOLD = """
 UPDATE asr_jobs SET lease_until = now() + $3 WHERE id = $1 AND claim = $2 AND state IN ('arriving', 'running')
@@ -115,7 +139,7 @@ class DatabaseStore:
         async with self.database.transaction() as connection:
             await connection.execute("SELECT pg_advisory_xact_lock($1)", ROOM_LOCK)  # or two would see the same room
             check(await _shares(connection))
-            values = record.id, record.owner, version, stored, size_bytes, self._lease
+            values = record.id, record.owner, version, stored, size_bytes, self._lease, record.priority.rank
             if await connection.fetchval(_ADD, *values) is None:
                 raise Overloaded("Another server is storing the job with this Idempotency-Key.", retry_after_s=1)
         return Claim(record, 0)
@@ -261,8 +285,26 @@ class DatabaseStore:
             await connection.execute("DELETE FROM asr_job_parts WHERE job = $1", claim.id)
             query = "SELECT coalesce(sum(length(content)), 0)::bigint FROM asr_job_chunks WHERE job = $1"
             size_bytes = _ROW_BYTES + await connection.fetchval(query, claim.id)
-            values = (str(ended.state), stored, VERSION, size_bytes, timedelta(seconds=ttl_s))
+            values = (str(ended.state), stored, VERSION, size_bytes, timedelta(seconds=ttl_s), _until_due(ended))
             await connection.execute(_END, claim.id, claim.number, *values)
+
+    async def cancel(self, identity: str, owner: str) -> Claim | None:
+        """Take the owner's job, wherever it runs, to end it; None where it is over or there is none."""
+        async with self.database.transaction() as connection:
+            row = await connection.fetchrow(_CANCEL, identity, owner, self._lease)
+        return None if row is None else Claim(self._record(row["record"], identity), row["claim"])
+
+    async def claim_follow_up(self, busy: Collection[str]) -> Claim | None:
+        """An ended job whose next request is due, of an owner who is not `busy`; None if there is none."""
+        async with self.database.transaction() as connection:
+            lease = timedelta(seconds=ATTEMPT_LEASE_S)
+            row = await connection.fetchrow(_CLAIM_FOLLOW_UP, VERSION, list(busy), lease)
+        return None if row is None else Claim(self._record(row["record"], row["id"]), row["claim"])
+
+    async def keep_follow_up(self, claim: Claim, record: JobRecord) -> None:
+        """Store the record of such a job."""
+        stored = self._format.dumped(record).decode()
+        await self._write(_KEEP_FOLLOW_UP, claim.id, claim.number, stored, VERSION, _until_due(record))
 
     async def remove(self, identity: str, owner: str) -> bool:
         """Remove the owner's job with its files. Returns True if there was one."""
@@ -303,6 +345,12 @@ async def _shares(connection: Any) -> Shares:
     rows = await connection.fetch(_SHARES)
     unfinished: Counter[str] = Counter({row["owner"]: row["unfinished"] for row in rows})
     return Shares(unfinished, Counter({row["owner"]: row["bytes"] for row in rows}))
+
+
+def _until_due(record: JobRecord) -> timedelta | None:
+    """Return the time until the next request of an ended job, None for none: the server's clock may be another one than
+    the database's."""
+    return timedelta(seconds=max(0.0, record.follow_up_at - time.time())) if record.follow_up_at else None
 
 
 def _part(number: int) -> str:

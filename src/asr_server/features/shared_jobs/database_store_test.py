@@ -2,13 +2,24 @@
 E2Etest/shared_jobs runs the same tests on PostgreSQL."""
 
 import io
+import time
+from dataclasses import replace
 
 import pytest
 
 from asr_server.core.errors import JobsUnavailable, Overloaded
 from asr_server.features.shared_jobs import database_store
 from asr_server.features.shared_jobs.database_store import DatabaseStore
-from asr_server.jobs.record import JobRecord, RecordFormat, RecordState, id_of, new_id
+from asr_server.jobs.record import (
+    FollowUp,
+    FollowUpState,
+    JobPriority,
+    JobRecord,
+    RecordFormat,
+    RecordState,
+    id_of,
+    new_id,
+)
 from asr_server.jobs.runner import RecordingJobs
 from asr_server.jobs.store import ClaimLost
 from asr_server.recordings.requests import Result, TranscriptionRequest
@@ -33,9 +44,10 @@ def keeping(store):
     return DatabaseStore(store.database, LEASE_S, RECORDS)
 
 
-async def accepted(store, owner="", recording=b"audio"):
+async def accepted(store, owner="", recording=b"audio", priority=JobPriority.NORMAL):
     """A job that waits."""
-    taken = await store.add(JobRecord(new_id(), REQUEST, 1.0, owner=owner), len(recording), lambda shares: None)
+    record = JobRecord(new_id(), REQUEST, 1.0, owner=owner, priority=priority)
+    taken = await store.add(record, len(recording), lambda shares: None)
     await store.write(taken, "recording", io.BytesIO(recording))
     await store.accept(taken)
     return taken
@@ -254,3 +266,77 @@ async def test_only_its_owner_sees_and_removes_a_job(keeping):
     with pytest.raises(ClaimLost):
         await keeping.renew(claim)
     assert await keeping.remove(taken.id, "ann") is False
+
+
+def _with_request(claim, at):
+    """The record of a job that succeeded and whose request is due at a time."""
+    ended = replace(claim.record, follow_ups=(FollowUp("callback_url", "https://a.test/"),)).succeeded(RESULT, 1.0)
+    return ended.ended(at)
+
+
+async def test_one_server_at_a_time_sends_the_request_of_an_ended_job(keeping, pass_time, monkeypatch):
+    """The earliest that is due, of an owner who is not busy; again after the time of an attempt, by a newer claim."""
+    monkeypatch.setattr(database_store, "ATTEMPT_LEASE_S", 5.0)
+    for owner in ("ann", "ben"):
+        await accepted(keeping, owner)
+        claim = await keeping.claim([], 2.0, take_over=True)
+        await keeping.end(claim, _with_request(claim, time.time()), 100)
+    await pass_time(0.1)
+    first = await keeping.claim_follow_up([])
+    assert (first.record.owner, first.record.state) == ("ann", RecordState.SUCCEEDED)
+    assert await keeping.claim_follow_up(["ben"]) is None
+    assert (await keeping.claim_follow_up([])).record.owner == "ben"
+    assert await keeping.claim_follow_up([]) is None
+    await pass_time(6.0)
+    again = await keeping.claim_follow_up(["ben"])
+    assert again.id == first.id
+    with pytest.raises(ClaimLost):
+        await keeping.keep_follow_up(first, first.record)
+    later = again.record.followed_up(FollowUpState.WAITING, time.time() + 5.0)
+    await keeping.keep_follow_up(again, later)
+    assert await keeping.claim_follow_up(["ben"]) is None
+    await pass_time(6.0)
+    last = await keeping.claim_follow_up(["ben"])
+    assert last.record.follow_ups[0].attempts == 1
+    await keeping.keep_follow_up(last, last.record.followed_up(FollowUpState.DONE, 0.0))
+    await pass_time(6.0)
+    assert await keeping.claim_follow_up(["ben"]) is None
+
+
+async def test_who_cancels_a_job_takes_it_from_its_server(keeping):
+    """The server that runs it loses its claim; a job of another owner, and one that is over, stay as they are."""
+    await accepted(keeping, "ann")
+    runs = await keeping.claim([], 2.0, take_over=True)
+    assert await keeping.cancel(runs.id, "ben") is None
+    claim = await keeping.cancel(runs.id, "ann")
+    with pytest.raises(ClaimLost):
+        await keeping.renew(runs)
+    await keeping.end(claim, claim.record.cancelled().ended(5.0), 100)
+    assert (await keeping.get(runs.id, "ann")).state is RecordState.CANCELLED
+    assert await keeping.cancel(runs.id, "ann") is None
+    assert await content(keeping, runs.id, "recording") == b""
+    assert await keeping.claim([], 3.0, take_over=True) is None
+
+
+async def test_a_priority_orders_the_jobs_of_one_owner_alone(keeping):
+    """Higher ones come first, equal ones as they came. Neither a new owner nor one that had a turn is overtaken."""
+    low, high = JobPriority.LOW, JobPriority.HIGH
+    names = {}
+    for owner, name, priority in (
+        *(
+            ("dan", "d1", low),
+            ("ann", "a1", low),
+            ("ben", "b1", low),
+            ("ann", "a2", high),
+            ("ben", "b2", high),
+            ("ben", "b3", high),
+        ),
+        *(("ann", "a3", high), ("cem", "c1", high)),
+    ):
+        names[(await accepted(keeping, owner, priority=priority)).id] = name
+    taken = []
+    for _ in names:
+        claim = await keeping.claim([], 2.0, take_over=True)
+        taken.append(names[claim.id])
+        await keeping.end(claim, claim.record.succeeded(RESULT, 1.0), 100)
+    assert taken == ["d1", "a2", "b2", "c1", "a3", "b3", "a1", "b1"]

@@ -86,6 +86,7 @@ class SharedStore:
     """A `JobStore` over the rows of a database."""
 
     is_shared: ClassVar[bool] = True
+    waiting_follow_ups: ClassVar[int] = 0  # a gateway without a worker starts one for them (`database.work_waits`)
 
     def __init__(self, rows: DatabaseStore, limits: JobLimits, directory: Path) -> None:
         self.rows = rows
@@ -96,6 +97,7 @@ class SharedStore:
         self._tasks: list[asyncio.Task[None]] = []
         # Statements and the feed are these methods as they stand.
         self.get, self.release, self.expire = rows.get, rows.release, rows.sweep
+        self.claim_follow_up, self.keep_follow_up = rows.claim_follow_up, rows.keep_follow_up
         self.changes, self.wake = self._feed.changes, self._feed.wake
 
     @property
@@ -185,6 +187,14 @@ class SharedStore:
             await stop()
             self._feed.wake()
         return removed
+
+    async def cancel(self, identity: str, owner: str, stop: Callable[[], Awaitable[None]]) -> JobRecord | None:
+        """End the owner's job without a result. A server elsewhere that runs it learns so when it renews its claim."""
+        claim = await self.rows.cancel(identity, owner)
+        if claim is None:
+            return await self.rows.get(identity, owner)
+        await stop()
+        return await self.end(claim, None, claim.record.cancelled().ended(time.time()), None)
 
     def _check(self, owner: str, size_bytes: int, shares: Shares) -> None:
         self._limits.check_jobs(shares.unfinished, owner)

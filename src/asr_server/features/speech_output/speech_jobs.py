@@ -36,7 +36,7 @@ from asr_server.features.speech_output.script import SpeechScript, script_of, sp
 from asr_server.features.speech_output.synthesis import SpeechProcessor, SpeechRun
 from asr_server.features.speech_output.text_parts import TextPart, dumped, loaded, text_parts
 from asr_server.jobs.record import JobRequest
-from asr_server.jobs.route import KEY_PARAMETER, JobBody, accepted, idempotency_key
+from asr_server.jobs.route import KEY_PARAMETER, JobBody, accepted, idempotency_key, job_options
 from asr_server.jobs.runner import JobOutcome, JobProgress, JobRun, TextSize, when_there_is_room
 from asr_server.jobs.store import SAMPLE_BYTES, JobPart, JobParts
 from asr_server.net import body
@@ -250,4 +250,5 @@ async def create_speech_job(request: Request, services: ServicesDep, caller: Cal
         services.of(SpeechProcessor).delivery(beginning(wanted, chapters))
         size = await asyncio.to_thread(text_size, wanted, chapters)
         stored = BytesIO(await asyncio.to_thread(dumped, chapters))
-        return accepted(await services.jobs.add(wanted, stored, caller.owner, text=size, key=key))
+        options = job_options(key, values, services)
+        return accepted(await services.jobs.add(wanted, stored, caller.owner, text=size, options=options))

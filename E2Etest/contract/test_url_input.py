@@ -1,0 +1,96 @@
+"""Recordings by their URLs: a host of this machine, which the operator permits, has them."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from E2Etest import recordings
+
+
+class _Files(BaseHTTPRequestHandler):
+    """Has the sample, and a file that is larger than an upload may be."""
+
+    def do_GET(self):
+        body = {"/a.wav?X-Amz-Signature=1": recordings.sample()[0], "/large": bytes(5 * 2**20)}.get(self.path)
+        self.send_response(404 if body is None else 200)
+        self.send_header("Content-Length", str(len(body or b"")))
+        self.end_headers()
+        if body is not None:
+            self.wfile.write(body)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture(scope="module")
+def files():
+    """The address of a server with files."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Files) as site:
+        thread = threading.Thread(target=site.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{site.server_port}"
+        site.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def fetching(start):
+    """A server that takes URLs, also of this machine by its address."""
+    with start(URL_INPUT="true", OUTGOING_HOSTS="127.0.0.1", MAX_UPLOAD_MB="4") as server:
+        yield server
+
+
+def _sent(server, path, url, **fields):
+    return server.client.post(path, files={"url": (None, url), **{name: (None, text) for name, text in fields.items()}})
+
+
+def test_every_route_for_recordings_takes_a_url(fetching, files):
+    """The answer is that of an upload: of transcriptions, subtitles, jobs and Deepgram's API."""
+    url = f"{files}/a.wav?X-Amz-Signature=1"
+    upload = {"file": ("a.wav", recordings.sample()[0])}
+    for path in ("/v1/audio/transcriptions", "/v1/audio/subtitles"):
+        by_url, sent = _sent(fetching, path, url), fetching.client.post(path, files=upload)
+        assert (by_url.status_code, by_url.content) == (200, sent.content)
+    text = fetching.client.post("/v1/audio/transcriptions", files=upload).json()["text"]
+    listened = fetching.client.post("/v1/listen", json={"url": url}).json()
+    assert listened["results"]["channels"][0]["alternatives"][0]["transcript"] == text
+    job = _sent(fetching, "/v1/jobs", url, response_format="text")
+    assert job.status_code == 202, job.text
+    path = f"/v1/jobs/{job.json()['id']}"
+    with fetching.client.stream("GET", f"{path}/events") as events:
+        assert '"succeeded"' in list(events.iter_lines())[-2]
+    assert fetching.client.get(f"{path}/result").text.strip() == text
+
+
+@pytest.mark.parametrize(
+    ("url", "status", "code"),
+    [
+        ("{files}/large", 413, "file_too_large"),
+        ("{files}/missing", 400, "url_failed"),
+        ("http://127.0.0.1:1/a.wav", 400, "url_failed"),
+        ("http://127.0.0.2/a.wav", 403, "address_not_allowed"),
+        ("http://10.0.0.1/a.wav", 403, "address_not_allowed"),
+        ("file:///etc/passwd", 400, "invalid_value"),
+    ],
+)
+def test_a_url_without_a_recording_is_told_so(fetching, files, url, status, code):
+    """The error names the field."""
+    answer = _sent(fetching, "/v1/audio/transcriptions", url.format(files=files))
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (status, code, "url")
+
+
+def test_a_form_has_a_file_or_a_url(fetching, files):
+    """Which of them is meant cannot be known."""
+    form = {"url": (None, f"{files}/a.wav"), "file": ("a.wav", recordings.sample()[0])}
+    answer = fetching.client.post("/v1/audio/transcriptions", files=form)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_value")
+
+
+def test_by_default_no_url_is_taken(server):
+    """The message names the setting."""
+    answer = _sent(server, "/v1/audio/transcriptions", "http://127.0.0.1/a.wav")
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (400, "unsupported_value", "url")
+    assert "URL_INPUT" in error["message"]

@@ -1,0 +1,101 @@
+"""Requests that are sent when a job has ended: its result to `output_url`, and its state to `callback_url`."""
+
+import time
+
+import pytest
+
+from E2Etest import recordings
+from E2Etest.contract.test_jobs import long_recording, submit
+from E2Etest.receiver import receiving
+
+
+@pytest.fixture
+def receiver():
+    with receiving() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def sending(start):
+    """A server that may send to this machine."""
+    with receiving() as settings, start(**settings.settings()) as server:
+        yield server
+
+
+def settled(server, identity):
+    """The job's body, when no request waits any more."""
+    give_up_s = time.monotonic() + 60
+    while True:
+        job = server.client.get(f"/v1/jobs/{identity}").json()
+        if job["ended_at"] and "waiting" not in {one["state"] for one in job["follow_ups"]}:
+            return job
+        assert time.monotonic() < give_up_s, job
+        time.sleep(0.05)
+
+
+def test_the_result_is_sent_and_then_the_state(sending, receiver):
+    """The message is signed, and its data is what the job's address answers meanwhile."""
+    urls = {"output_url": f"{receiver.url}/result?X-Amz-Signature=1", "callback_url": f"{receiver.url}/hook"}
+    job = submit(sending, recordings.sample()[0], response_format="text", **urls)
+    done = settled(sending, job["id"])
+    assert [(one["field"], one["state"], one["attempts"]) for one in done["follow_ups"]] == [
+        ("output_url", "done", 1),
+        ("callback_url", "done", 1),
+    ]
+    assert receiver.paths == ["/result?X-Amz-Signature=1", "/hook"]
+    media_type, content = receiver.results["/result?X-Amz-Signature=1"]
+    assert (media_type, content.decode()) == ("text/plain; charset=utf-8", recordings.sample()[1] + "\n")
+    (message,) = receiver.messages
+    assert (message["type"], message["webhook-id"]) == ("job.succeeded", f"msg_{job['id']}")
+    assert message["data"] | {"follow_ups": done["follow_ups"]} == done
+    assert [one["state"] for one in message["data"]["follow_ups"]] == ["done", "waiting"]
+
+
+def test_failed_and_cancelled_jobs_tell_so(sending, receiver):
+    """Neither has a result to send; a job that is removed tells nothing."""
+    hook = {"callback_url": f"{receiver.url}/hook"}
+    failed = submit(sending, b"this is no recording", **hook, output_url=f"{receiver.url}/result")
+    states = {one["field"]: one["state"] for one in settled(sending, failed["id"])["follow_ups"]}
+    assert states == {"output_url": "failed", "callback_url": "done"}
+    cancelled, removed = (submit(sending, long_recording(60), **hook) for _ in range(2))
+    assert sending.client.delete(f"/v1/jobs/{removed['id']}").status_code == 200
+    answer = sending.client.post(f"/v1/jobs/{cancelled['id']}/cancel").json()
+    assert answer["status"] == settled(sending, cancelled["id"])["status"] == "cancelled"
+    assert sending.client.get(f"/v1/jobs/{cancelled['id']}/result").status_code == 409
+    assert sending.client.post(f"/v1/jobs/{removed['id']}/cancel").status_code == 404
+    assert [(message["type"], message["data"]["id"]) for message in receiver.messages] == [
+        ("job.failed", failed["id"]),
+        ("job.cancelled", cancelled["id"]),
+    ]
+    assert receiver.messages[0]["data"]["error"]["code"] == "invalid_audio"
+
+
+def test_a_spoken_text_tells_too(sending, receiver):
+    """The fields are part of its JSON."""
+    text = {"model": "tts-1", "input": "One two.", "voice": "alloy", "callback_url": f"{receiver.url}/hook"}
+    job = sending.client.post("/v1/audio/speech/jobs", json=text).json()
+    assert [one["state"] for one in settled(sending, job["id"])["follow_ups"]] == ["done"]
+
+
+@pytest.mark.parametrize(
+    ("field", "url", "status", "code"),
+    [
+        ("callback_url", "http://127.0.0.2/hook", 403, "address_not_allowed"),
+        ("callback_url", "hook", 400, "invalid_value"),
+        ("output_url", "ftp://127.0.0.1/result", 400, "invalid_value"),
+    ],
+)
+def test_a_url_that_is_not_served_makes_no_job(sending, field, url, status, code):
+    """The error names the field, before anything is stored."""
+    answer = sending.client.post("/v1/jobs", files={"file": ("a.wav", recordings.sample()[0])}, data={field: url})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"], error["param"]) == (status, code, field)
+
+
+@pytest.mark.parametrize(("field", "setting"), [("callback_url", "WEBHOOK_HOSTS"), ("output_url", "URL_OUTPUT")])
+def test_by_default_nothing_is_sent(server, field, setting):
+    """The message names the setting."""
+    files, data = {"file": ("a.wav", recordings.sample()[0])}, {field: "https://example.com/"}
+    error = server.client.post("/v1/jobs", files=files, data=data).json()["error"]
+    assert (error["code"], error["param"]) == ("unsupported_value", field)
+    assert setting in error["message"]

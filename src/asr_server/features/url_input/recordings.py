@@ -1,0 +1,90 @@
+"""The file of a form that names a URL: what its host answers, under the limits of an upload."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import SpooledTemporaryFile
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from starlette.datastructures import FormData, UploadFile
+from starlette.requests import Request
+
+from asr_server.core.errors import InvalidInput, InvalidValue, Overloaded, UnsupportedValue
+from asr_server.net import body
+from asr_server.net.body import SPOOL_BYTES, map_disk_errors, while_connected
+from asr_server.services import FeatureParts
+
+if TYPE_CHECKING:
+    from asr_server.net.outgoing import OutgoingClient
+    from asr_server.server_feature import CoreParts
+
+_LIMIT_S = 600.0  # 200 MiB at 350 KiB a second
+# Requests under way at once, of all callers and of one.
+_AT_ONCE, _AT_ONCE_EACH = 8, 4
+_RETRY_AFTER_S = 5
+_NAMES = frozenset({"url"})
+
+
+class RecordingUrls:
+    """Gets the recordings of forms with a `url`.
+
+    `max_bytes`: of one. `client`: None where the operator has not turned this on.
+    """
+
+    def __init__(self, client: OutgoingClient | None, max_bytes: int) -> None:
+        self._client, self._max_bytes = client, max_bytes
+        self._under_way: Counter[str] = Counter()  # by caller
+
+    async def complete(self, form: FormData, request: Request) -> FormData:
+        """Return the form with the content of its URL as its file, and other forms as they are.
+
+        Raises `InvalidInput`, `Overloaded`, `UploadsUnavailable`, and `Cancelled` when the client leaves.
+        """
+        if (url := body.scalars(form, _NAMES).get("url")) is None:
+            return form
+        if body.upload(form, "file") is not None:
+            raise InvalidValue("Send the recording as 'file' or name its 'url', not both.", param="url")
+        if self._client is None:
+            raise UnsupportedValue("This server gets no recordings by URL (URL_INPUT=false).", param="url")
+        with self._one(request.state.caller.share):
+            file = await while_connected(request.receive, self._get(self._client, url))
+        return FormData([*form.multi_items(), ("file", file)])
+
+    async def _get(self, client: OutgoingClient, url: str) -> UploadFile:
+        spooled = cast("BinaryIO", SpooledTemporaryFile(SPOOL_BYTES))  # noqa: SIM115 - the form closes it
+        file = UploadFile(spooled, size=0, filename="recording")
+        try:
+            with map_disk_errors():
+                await client.fetch(url, file.write, max_bytes=self._max_bytes, limit_s=_LIMIT_S)
+                await file.seek(0)
+        except BaseException as error:
+            await file.close()
+            if isinstance(error, InvalidInput):
+                error.param = "url"
+            raise
+        return file
+
+    @contextmanager
+    def _one(self, caller: str) -> Iterator[None]:
+        """Count a request until the block ends. Raises `Overloaded`."""
+        if self._under_way.total() >= _AT_ONCE or self._under_way[caller] >= _AT_ONCE_EACH:
+            raise Overloaded("Other recordings are being fetched; try again.", retry_after_s=_RETRY_AFTER_S)
+        self._under_way[caller] += 1
+        try:
+            yield
+        finally:
+            self._under_way[caller] -= 1
+            self._under_way += Counter()  # drops callers without any
+
+
+def build(parts: CoreParts) -> FeatureParts:
+    """Build the feature's part of the server. What sends requests is imported where it is on."""
+    settings = parts.settings
+    if not settings.url_input:
+        return FeatureParts(complete_form=RecordingUrls(None, 0).complete)
+    from asr_server.net.outgoing import OutgoingClient, OutgoingRules
+
+    client = OutgoingClient(OutgoingRules(settings.permitted_hosts))
+    return FeatureParts(complete_form=RecordingUrls(client, settings.max_upload_bytes).complete, close=client.close)

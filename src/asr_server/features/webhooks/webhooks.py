@@ -1,0 +1,103 @@
+"""Sends the state of a job that has ended to its `callback_url`.
+
+A message is thin: the body of `GET /v1/jobs/{id}`, without the result, which is fetched with a key. Its id is the same
+at each attempt, by which a receiver recognises what it has had already. Signatures are those of Standard Webhooks with
+symmetric keys: https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, ClassVar
+
+from asr_server.core.errors import AddressRefused, AsrError, UnsupportedValue
+from asr_server.core.outgoing_settings import WebhookHosts
+from asr_server.jobs.follow_ups import EndedJob
+from asr_server.jobs.record import FollowUpState
+from asr_server.jobs.route import job_body
+from asr_server.services import FeatureParts
+
+if TYPE_CHECKING:
+    from asr_server.net.outgoing import OutgoingClient
+    from asr_server.server_feature import CoreParts
+
+_LIMIT_S = 15.0
+_GONE = 410  # the receiver wants no more
+
+
+def signed_headers(message_id: str, timestamp_s: int, body: bytes, keys: Iterable[bytes]) -> dict[str, str]:
+    """Return the headers of a message, with a signature by each key. `timestamp_s`: of this attempt, in Unix time."""
+    signed = f"{message_id}.{timestamp_s}.".encode() + body
+    digests = (base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode() for key in keys)
+    return {
+        "webhook-id": message_id,
+        "webhook-timestamp": str(timestamp_s),
+        "webhook-signature": " ".join(f"v1,{digest}" for digest in digests),
+    }
+
+
+class Webhooks:
+    """Messages to the hosts that the operator lists, signed with his keys."""
+
+    field: ClassVar[str] = "callback_url"
+
+    def __init__(self, client: OutgoingClient, hosts: WebhookHosts, keys: tuple[bytes, ...]) -> None:
+        self._client, self._hosts, self._keys = client, hosts, keys
+
+    def check(self, url: str) -> None:
+        """Raise `InvalidValue` for what is no URL, and `AddressRefused` for a host that is not listed."""
+        try:
+            if not self._hosts.has(self._client.host_of(url)):
+                raise AddressRefused("The host of the URL is not one of WEBHOOK_HOSTS.")
+        except AsrError as error:
+            error.param = self.field
+            raise
+
+    async def send(self, job: EndedJob, url: str) -> FollowUpState:
+        """Send the message once. Raises as `check`, since the list may be another one now, and `UrlFailed`."""
+        self.check(url)
+        record, now = job.record, int(time.time())
+        message = {
+            "type": f"job.{record.state.value}",
+            "timestamp": datetime.fromtimestamp(record.ended_at, UTC).isoformat(),
+            "data": job_body(record),
+        }
+        body = json.dumps(message, ensure_ascii=False).encode()
+        headers = signed_headers(f"msg_{record.id}", now, body, self._keys)
+        headers["Content-Type"] = "application/json"
+        status = await self._client.send("POST", url, headers, body, limit_s=_LIMIT_S)
+        if status == _GONE:
+            return FollowUpState.FAILED
+        return FollowUpState.DONE if 200 <= status < 300 else FollowUpState.WAITING
+
+
+class NoWebhooks:
+    """Refuses callbacks, and gives up those of an earlier start."""
+
+    field: ClassVar[str] = Webhooks.field
+
+    def check(self, url: str) -> None:
+        """Raise `UnsupportedValue`."""
+        raise UnsupportedValue("This server sends no webhooks (WEBHOOK_HOSTS, WEBHOOK_SECRET).", param=self.field)
+
+    async def send(self, job: EndedJob, url: str) -> FollowUpState:
+        """Give the message up."""
+        return FollowUpState.FAILED
+
+
+def build(parts: CoreParts) -> FeatureParts:
+    """Build the feature's part of the server. What sends requests is imported where it is on."""
+    settings = parts.settings
+    if not settings.webhook_hosts:
+        return FeatureParts(follow_ups=[NoWebhooks()])
+    from asr_server.net.outgoing import OutgoingClient, OutgoingRules
+
+    client = OutgoingClient(OutgoingRules(settings.permitted_hosts))
+    webhooks = Webhooks(client, WebhookHosts.of(settings.webhook_hosts), settings.webhook_keys)
+    return FeatureParts(follow_ups=[webhooks], close=client.close)

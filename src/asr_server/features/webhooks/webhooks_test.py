@@ -1,0 +1,90 @@
+"""Webhooks: what is sent, how it is signed, and what comes of the answers."""
+
+import base64
+import json
+
+import pytest
+
+from asr_server.core.errors import AddressRefused, InvalidValue, UnsupportedValue
+from asr_server.core.outgoing_settings import WebhookHosts
+from asr_server.features.webhooks.webhooks import NoWebhooks, Webhooks, signed_headers
+from asr_server.jobs.follow_ups import EndedJob
+from asr_server.jobs.record import FollowUp, FollowUpState, JobRecord, new_id
+from asr_server.net.outgoing import OutgoingClient, OutgoingRules
+from asr_server.net.outgoing_test import guarded
+from asr_server.recordings.requests import Result, TranscriptionRequest
+
+
+def test_the_signature_is_that_of_the_specification():
+    """The example of the reference libraries of Standard Webhooks."""
+    key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
+    headers = signed_headers("msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, b'{"test": 2432232314}', [key])
+    assert headers["webhook-signature"] == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
+    both = signed_headers("msg_1", 1, b"{}", [key, b"another key of at least 24"])["webhook-signature"].split()
+    assert len({one.removeprefix("v1,") for one in both}) == 2
+
+
+@pytest.mark.parametrize(
+    ("hosts", "has", "has_not"),
+    [
+        (
+            "hooks.example.com",
+            ["hooks.example.com"],
+            ["example.com", "a.hooks.example.com", "hooks.example.com.evil.net"],
+        ),
+        ("*.example.com", ["a.example.com", "a.b.example.com"], ["example.com", "badexample.com", "example.com.net"]),
+        ("*", ["anything.net", "localhost"], []),
+    ],
+)
+def test_hosts_are_listed(hosts, has, has_not):
+    """By name, or by the end of a name at a dot."""
+    listed = WebhookHosts.of(hosts)
+    assert all(map(listed.has, has))
+    assert not any(map(listed.has, has_not))
+
+
+async def test_a_callback_goes_to_a_listed_host_alone():
+    """What is refused names the field."""
+    webhooks = Webhooks(OutgoingClient(OutgoingRules(None)), WebhookHosts.of("hooks.example.com"), ())
+    webhooks.check("https://HOOKS.example.com/in?key=1")
+    for url, error in (
+        ("https://example.com/in", AddressRefused),
+        ("https://hooks.example.com@example.com/in", InvalidValue),
+        ("hooks.example.com", InvalidValue),
+    ):
+        with pytest.raises(error) as refused:
+            webhooks.check(url)
+        assert refused.value.param == "callback_url"
+    with pytest.raises(UnsupportedValue, match="WEBHOOK_HOSTS"):
+        NoWebhooks().check("https://hooks.example.com/in")
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        (b"204 No Content", FollowUpState.DONE),
+        (b"410 Gone", FollowUpState.FAILED),
+        (b"500 Internal Server Error", FollowUpState.WAITING),
+        (b"302 Found", FollowUpState.WAITING),
+    ],
+)
+async def test_the_answer_decides_whether_it_is_sent_again(status, state):
+    """The body is the job's, its signature is that of the bytes that were sent, and its id does not change."""
+    key = bytes(range(24))
+    async with guarded("intranet.test") as (server, client):
+        server.answers["/in"] = [status, b"Content-Length: 0", b"", b""]
+        url = f"http://intranet.test:{server.port}/in"
+        webhooks = Webhooks(client, WebhookHosts.of("*.test"), (key,))
+        result = Result(b"", "text/plain")
+        job = JobRecord(new_id(), TranscriptionRequest(), 1.0, follow_ups=(FollowUp("callback_url", url),))
+        job = job.succeeded(result, 9.0).ended(1_800_000_000.0)
+        for _ in range(2):
+            assert await webhooks.send(EndedJob(job, None), url) is state
+        (line, headers, body), (_, again, _) = server.requests
+        assert line == "POST /in HTTP/1.1"
+        assert headers["webhook-id"] == again["webhook-id"]
+        sent = json.loads(body)
+        assert (sent["type"], sent["data"]["id"], sent["data"]["status"]) == ("job.succeeded", job.id, "succeeded")
+        assert sent["timestamp"] == "2027-01-15T08:00:00+00:00"
+        expected = signed_headers(f"msg_{job.id}", int(headers["webhook-timestamp"]), body, [key])
+        assert headers["webhook-signature"] == expected["webhook-signature"]

@@ -1,0 +1,148 @@
+"""Requests that are sent when a job has ended: at least once each, one after the other, and bounded in number and time.
+
+They are part of the job's record, so that they survive a restart, and another server goes on with those of one that is
+gone. One that fails is sent again after a while that grows; one that is given up does not stop those after it. A
+server that ends between an answer and the record of it sends the request once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Protocol
+
+from loguru import logger
+
+from asr_server.core.errors import AsrError, JobsUnavailable
+from asr_server.jobs.record import FollowUp, FollowUpState, JobRecord
+from asr_server.jobs.store import ATTEMPT_S, Claim, ClaimLost, Content, JobStore
+
+# Where nothing of this server says that one is due.
+_LOOK_S = 1.0
+# Under way at once, of all owners and of one: a host that does not answer takes its place for the whole time of an
+# attempt.
+_AT_ONCE, _AT_ONCE_EACH = 8, 4
+# The waits after the first, second ... attempt grow threefold up to an hour: twelve attempts take about five hours. A
+# job that is removed after JOB_TTL takes its requests along.
+_FIRST_WAIT_S, _GROWTH, _LONGEST_WAIT_S = 5.0, 3, 3_600.0
+_MAX_ATTEMPTS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class EndedJob:
+    """A job that is over, for what is sent about it."""
+
+    record: JobRecord
+    content: Callable[[], Awaitable[Content]]  # of its result, where it has one; the caller closes it
+
+
+class FollowUpKind(Protocol):
+    """Sends the requests of one kind."""
+
+    @property
+    def field(self) -> str:
+        """The field of a request for a job that names the URL."""
+
+    def check(self, url: str) -> None:
+        """Raise the leaves of `InvalidInput` where no such request is sent to the URL."""
+
+    async def send(self, job: EndedJob, url: str) -> FollowUpState:
+        """Send the request once. WAITING: it is sent again. Raises `AsrError` and `OSError` for that too."""
+
+
+class FollowUps:
+    """The requests of all jobs of a store. Used from the event loop."""
+
+    def __init__(self, kinds: Iterable[FollowUpKind], store: JobStore) -> None:
+        self._kinds = {kind.field: kind for kind in kinds}
+        self.fields = frozenset(self._kinds)  # of a request for a job, that name URLs
+        self._store = store
+        self._look = asyncio.Event()
+        self._under_way: dict[asyncio.Task[None], str] = {}  # their owners
+
+    @property
+    def pending(self) -> int:
+        """Jobs whose requests are under way, or wait for this server alone."""
+        return len(self._under_way) + self._store.waiting_follow_ups
+
+    def asked(self, values: Mapping[str, object]) -> tuple[FollowUp, ...]:
+        """Return what the fields of a request ask for. Raises the leaves of `InvalidInput`."""
+        found = []
+        for field, kind in self._kinds.items():
+            if url := values.get(field):
+                kind.check(str(url))
+                found.append(FollowUp(field, str(url)))
+        return tuple(found)
+
+    def wake(self) -> None:
+        """Look for requests that are due: a job has ended."""
+        self._look.set()
+
+    async def run(self) -> None:
+        """Send what is due, until this is cancelled."""
+        try:
+            while True:
+                with suppress(JobsUnavailable):
+                    while len(self._under_way) < _AT_ONCE and await self._begin_one():
+                        pass
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_S):
+                        await self._look.wait()
+                self._look.clear()
+        finally:
+            for task in self._under_way:
+                task.cancel()
+            await asyncio.gather(*self._under_way, return_exceptions=True)
+
+    async def _begin_one(self) -> bool:
+        busy = [owner for owner, count in Counter(self._under_way.values()).items() if count >= _AT_ONCE_EACH]
+        if (claim := await self._store.claim_follow_up(busy)) is None:
+            return False
+        task = asyncio.create_task(self._one(claim))
+        self._under_way[task] = claim.record.owner
+        task.add_done_callback(self._over)
+        return True
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        del self._under_way[task]
+        self.wake()
+        if not task.cancelled() and (error := task.exception()) is not None:
+            logger.opt(exception=error).error("request about a job ended unexpectedly")
+
+    async def _one(self, claim: Claim) -> None:
+        """Send the next request of the job once, and store what came of it."""
+        record = claim.record
+        due = next(one for one in record.follow_ups if one.state is FollowUpState.WAITING)
+        state = await self._sent(record, due)
+        attempts = due.attempts + 1
+        if state is FollowUpState.WAITING and attempts >= _MAX_ATTEMPTS:
+            state = FollowUpState.FAILED
+        wait_s = _wait_s(attempts) if state is FollowUpState.WAITING else 0.0
+        logger.info("request about a job", id=record.id, kind=due.field, outcome=state.value, attempts=attempts)
+        # Without an answer of the store the request stays due, and is sent once more.
+        with suppress(ClaimLost, JobsUnavailable):
+            await self._store.keep_follow_up(claim, record.followed_up(state, time.time() + wait_s))
+
+    async def _sent(self, record: JobRecord, due: FollowUp) -> FollowUpState:
+        if (kind := self._kinds.get(due.field)) is None:  # of a feature that this server does not have any more
+            return FollowUpState.FAILED
+        try:
+            async with asyncio.timeout(ATTEMPT_S):
+                return await kind.send(EndedJob(record, lambda: self._store.content(record.id)), due.url)
+        except (AsrError, OSError) as error:  # TimeoutError is an OSError
+            code = error.code if isinstance(error, AsrError) else type(error).__name__
+            logger.warning("request about a job failed", id=record.id, kind=due.field, reason=code)
+        except Exception as error:  # a fault of one request must not leave its job waiting for ever
+            logger.opt(exception=error).error("request about a job failed unexpectedly", id=record.id, kind=due.field)
+        return FollowUpState.WAITING
+
+
+def _wait_s(attempts: int) -> float:
+    """Return the wait after so many attempts. It is a random part, so that those of many jobs do not come together."""
+    longest_s: float = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * _GROWTH ** (attempts - 1))
+    return random.uniform(0.5, 1.0) * longest_s

@@ -1,0 +1,269 @@
+"""Requests to URLs that callers name: to public addresses, or to hosts that the operator permits.
+
+A host name is resolved once for each request, all of its addresses are checked, and the connection is made to one of
+these, so that a second answer of the name server changes nothing. The TLS name and the `Host` header are those of the
+URL. Proxies, cookies and passwords of the environment are not used.
+
+An address that only the operator's own network makes private (a NAT64 prefix of its own, a public address that a
+firewall protects) cannot be known here: keep the server from reaching those by the network's rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from typing import Any
+
+import httpx
+
+from asr_server.core.errors import AddressRefused, FileTooLarge, InvalidValue, UrlFailed
+from asr_server.core.outgoing_settings import PermittedHosts
+
+_MAX_URL_CHARS = 8_192
+# Printable ASCII but no backslash, which some parsers read as a slash. Everything else can be percent-encoded, or
+# written in Punycode.
+_URL = re.compile(r"[!-\[\]-~]+")
+_LABEL = r"[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?"
+# The last label of a name is no number: what ends with one is another spelling of an IPv4 address (`127.1`,
+# `2130706433`, `0x7f.1`), which resolvers accept.
+_NAME = re.compile(rf"(?:{_LABEL}\.)*(?!(?:[0-9]+|0x[0-9a-f]*)\Z){_LABEL}")
+_PORTS = frozenset({80, 443})
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MAX_REDIRECTS = 3
+_MAX_ADDRESSES = 4  # of one name, that are tried one after the other
+# Name servers may be slow, and a thread that waits for one cannot be stopped: these are not the threads of other work.
+_RESOLVING_THREADS = 4
+_CONNECT_S, _STALLED_S = 10.0, 30.0
+_TIMEOUTS_S = {"connect": _CONNECT_S, "read": _STALLED_S, "write": _STALLED_S, "pool": _STALLED_S}
+
+# The special-purpose addresses of IANA's registry, multicast and reserved ones included.
+_NOT_PUBLIC_V4 = tuple(
+    IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",  # this host
+        "10.0.0.0/8",
+        "100.64.0.0/10",  # shared by the customers of a provider
+        "127.0.0.0/8",
+        "168.63.129.16/32",  # Azure's services for its virtual machines
+        "169.254.0.0/16",  # link-local, with the metadata services of clouds
+        "172.16.0.0/12",
+        "192.0.0.0/24",  # protocol assignments, with Oracle's metadata service
+        "192.0.2.0/24",  # documentation
+        "192.88.99.0/24",  # relays of 6to4
+        "192.168.0.0/16",
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and broadcast
+    )
+)
+# Only these are global unicast addresses: not in them are loopback, link-local and unique local addresses, multicast,
+# and IPv4 addresses that are mapped (`::ffff:0:0/96`), compatible (`::/96`) or translated (`64:ff9b::/32`).
+_UNICAST_V6 = IPv6Network("2000::/3")
+_NOT_PUBLIC_V6 = tuple(
+    IPv6Network(network)
+    for network in (
+        "2001::/23",  # protocol assignments, with Teredo, which contains IPv4 addresses
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4, which contains IPv4 addresses
+        "3fff::/20",  # documentation
+    )
+)
+
+Address = IPv4Address | IPv6Address
+Resolve = Callable[..., list[tuple[Any, ...]]]
+Sink = Callable[[bytes], Awaitable[object]]
+
+
+def is_public(address: Address) -> bool:
+    """Return True if the address is one of a host in the public internet."""
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _NOT_PUBLIC_V4)
+    return address in _UNICAST_V6 and not any(address in network for network in _NOT_PUBLIC_V6)
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingRules:
+    """The addresses and ports that may be connected to."""
+
+    permitted: PermittedHosts  # whatever their addresses and ports are
+    ports: frozenset[int] = _PORTS  # of public hosts
+
+    def check(self, host: str, port: int, addresses: list[Address]) -> None:
+        """Raise `AddressRefused` unless all addresses of the host may be connected to at this port."""
+        if host in self.permitted.names:
+            return
+        for address in addresses:
+            if any(address in network for network in self.permitted.networks):
+                continue
+            if not is_public(address):
+                raise _refused()
+            if port not in self.ports:
+                raise AddressRefused("The port of the URL is not one of those of HTTP and HTTPS, 80 and 443.")
+
+
+class OutgoingClient:
+    """Sends requests within the rules. Used from one event loop.
+
+    `resolve`: `socket.getaddrinfo`, but for tests. Methods raise `InvalidValue` for what is no URL, `AddressRefused`,
+    and `UrlFailed`.
+    """
+
+    def __init__(self, rules: OutgoingRules, resolve: Resolve = socket.getaddrinfo) -> None:
+        self._rules, self._resolve = rules, resolve
+        self._threads = ThreadPoolExecutor(_RESOLVING_THREADS, "resolve")
+        # Not the client of httpx, whose cookies, proxies and passwords are not wanted here. A connection is used once,
+        # as the pool knows connections by their address, and would send the request for one host over the connection to
+        # another host at the same address.
+        self._transport = httpx.AsyncHTTPTransport(
+            verify=httpx.create_ssl_context(), limits=httpx.Limits(max_keepalive_connections=0)
+        )
+
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._transport.aclose()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def host_of(self, url: str) -> str:
+        """Return the host of a URL, in lower case. Nothing is sent, and the host's addresses are not looked up."""
+        return parsed(url).host
+
+    async def fetch(self, url: str, sink: Sink, *, max_bytes: int, limit_s: float) -> None:
+        """Get the URL, over at most three redirects, and give its content to `sink` piece by piece.
+
+        `limit_s`: of all of it, in seconds. Raises `FileTooLarge` too.
+        """
+        headers = {"Accept": "*/*", "Accept-Encoding": "identity"}
+        with _failures():
+            async with asyncio.timeout(limit_s):
+                target = parsed(url)
+                for _ in range(_MAX_REDIRECTS + 1):
+                    async with self._response("GET", target, headers, None) as response:
+                        if response.status_code not in _REDIRECTS:
+                            return await _read(response, sink, max_bytes)
+                        target = parsed(str(target.join(response.headers.get("Location", ""))))
+        raise UrlFailed(f"The URL leads to more than {_MAX_REDIRECTS} redirects.")
+
+    async def send(
+        self,
+        method: str,
+        url: str,
+        headers: Mapping[str, str],
+        content: bytes | AsyncIterable[bytes],
+        *,
+        limit_s: float,
+    ) -> int:
+        """Send the content, and return the status of the answer, which is not read. Redirects are not followed."""
+        with _failures():
+            async with asyncio.timeout(limit_s), self._response(method, parsed(url), headers, content) as response:
+                return response.status_code
+
+    @asynccontextmanager
+    async def _response(
+        self,
+        method: str,
+        url: httpx.URL,
+        headers: Mapping[str, str],
+        content: bytes | AsyncIterable[bytes] | None,
+    ) -> AsyncIterator[httpx.Response]:
+        """Connect to one of the addresses of the URL's host, which have been checked."""
+        response: httpx.Response | None = None
+        for address in await self._addresses(url):
+            request = httpx.Request(
+                method,
+                url.copy_with(host=str(address)),
+                headers={"User-Agent": "asr-server", **headers, "Host": url.netloc.decode("ascii")},
+                content=content,
+                extensions={"sni_hostname": url.host, "timeout": _TIMEOUTS_S},
+            )
+            with suppress(httpx.ConnectError, httpx.ConnectTimeout):  # nothing has been sent: the next one is tried
+                response = await self._transport.handle_async_request(request)
+                break
+        if response is None:
+            raise UrlFailed("No connection can be made to the host of the URL.")
+        try:
+            yield response
+        finally:
+            await response.aclose()
+
+    async def _addresses(self, url: httpx.URL) -> list[Address]:
+        port = url.port if url.port is not None else 443 if url.scheme == "https" else 80
+        try:
+            addresses: list[Address] = [ip_address(url.host)]
+        except ValueError:
+            loop = asyncio.get_running_loop()
+            ask = partial(self._resolve, url.host, port, type=socket.SOCK_STREAM)
+            try:
+                async with asyncio.timeout(_CONNECT_S):
+                    found = await loop.run_in_executor(self._threads, ask)
+            except (OSError, UnicodeError):  # TimeoutError is an OSError
+                raise _refused() from None
+            addresses = [ip_address(socket_address[0]) for *_, socket_address in found]
+        self._rules.check(url.host, port, addresses)
+        return addresses[:_MAX_ADDRESSES]
+
+
+def parsed(url: str) -> httpx.URL:
+    """Return the URL if it is one of HTTP or HTTPS with a host and without a user. Raises `InvalidValue`."""
+    if len(url) > _MAX_URL_CHARS or not _URL.fullmatch(url):
+        raise InvalidValue(
+            f"A URL has at most {_MAX_URL_CHARS} characters, which are printable ASCII: percent-encode others."
+        )
+    try:
+        found = httpx.URL(url)
+    except httpx.InvalidURL:
+        raise InvalidValue("The URL is not valid.") from None
+    if found.scheme not in ("http", "https"):
+        raise InvalidValue("The URL does not begin with https:// or http://.")
+    if found.userinfo or "@" in url.partition("://")[2].partition("/")[0]:
+        raise InvalidValue("The URL names a user or a password.")
+    if not _NAME.fullmatch(found.host):
+        with suppress(ValueError):
+            if "%" not in found.host and str(ip_address(found.host)) == found.host:
+                return found
+        raise InvalidValue("The host of the URL is neither a name nor an address in its usual form.")
+    return found
+
+
+async def _read(response: httpx.Response, sink: Sink, max_bytes: int) -> None:
+    """Give the content of a response to `sink`. Raises `UrlFailed` and `FileTooLarge`."""
+    if response.status_code != 200:
+        raise UrlFailed(f"The host of the URL answered {response.status_code}.")
+    # A compressed body may be a thousand times as long as it says; nobody was asked to compress.
+    if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise UrlFailed("The content of the URL is compressed (Content-Encoding).")
+    length = response.headers.get("Content-Length", "")
+    size = 0
+    if not (length.isdecimal() and int(length) > max_bytes):
+        async for piece in response.aiter_raw():
+            size += len(piece)
+            if size > max_bytes:
+                break
+            await sink(piece)
+        else:
+            return
+    raise FileTooLarge(f"The content of the URL is larger than the {max_bytes / 2**20:g} MiB that this server takes.")
+
+
+def _refused() -> AddressRefused:
+    """Return the error for a host that is unknown or not public; which of them it is concerns nobody outside."""
+    return AddressRefused("The host of the URL is unknown, or its address is not a public one.")
+
+
+@contextmanager
+def _failures() -> Iterator[None]:
+    """Raise errors of the connection, and the end of the time limit, as `UrlFailed`."""
+    try:
+        yield
+    except TimeoutError:
+        raise UrlFailed("The request to the URL took too long.") from None
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise UrlFailed(f"The request to the URL failed ({type(error).__name__}).") from None

@@ -1,0 +1,304 @@
+"""Requests to URLs of callers: what must not be reached is not, however the URL is written."""
+
+import asyncio
+import socket
+import ssl
+import subprocess
+from contextlib import asynccontextmanager, closing, suppress
+from ipaddress import ip_address
+
+import pytest
+
+from asr_server.core.errors import AddressRefused, FileTooLarge, InvalidValue, UrlFailed
+from asr_server.core.outgoing_settings import PermittedHosts
+from asr_server.net.outgoing import OutgoingClient, OutgoingRules, is_public
+
+# Ways to write the address of this machine, or of another that is not public. `{p}` is the port of a server that is
+# there. Names are those of the table of the resolver below.
+TRICKS = """
+http://127.0.0.1:{p}/
+http://127.0.0.2:{p}/
+http://127.255.255.254:{p}/
+http://localhost:{p}/
+http://LOCALHOST:{p}/
+http://localhost.:{p}/
+http://localhost.localdomain:{p}/
+http://127.1:{p}/
+http://127.0.1:{p}/
+http://127.0.0.1.:{p}/
+http://2130706433:{p}/
+http://0x7f000001:{p}/
+http://0x7f.0.0.1:{p}/
+http://0x7f.1:{p}/
+http://0X7F.0x0.0x0.0x1:{p}/
+http://017700000001:{p}/
+http://0177.0.0.1:{p}/
+http://0177.0.0.01:{p}/
+http://0177.1:{p}/
+http://127.0.0.01:{p}/
+http://0:{p}/
+http://0.0.0.0:{p}/
+http://0x0:{p}/
+http://[::1]:{p}/
+http://[0:0:0:0:0:0:0:1]:{p}/
+http://[0000::0001]:{p}/
+http://[::]:{p}/
+http://[::ffff:127.0.0.1]:{p}/
+http://[::ffff:7f00:1]:{p}/
+http://[::127.0.0.1]:{p}/
+http://[::1%25lo]:{p}/
+http://[::1%lo]:{p}/
+http://[fe80::1%25eth0]:{p}/
+http://[64:ff9b::127.0.0.1]:{p}/
+http://[64:ff9b:1::7f00:1]:{p}/
+http://[2002:7f00:1::]:{p}/
+http://[2001:0:7f00:1::80ff:fffe]:{p}/
+http://[fc00::1]:{p}/
+http://[fd00:ec2::254]:{p}/
+http://[fec0::1]:{p}/
+http://[ff02::1]:{p}/
+http://[2001:db8::1]:{p}/
+http://10.0.0.1:{p}/
+http://172.16.0.1:{p}/
+http://172.31.255.254:{p}/
+http://192.168.1.1:{p}/
+http://100.64.0.1:{p}/
+http://100.100.100.200:{p}/
+http://169.254.169.254:{p}/latest/meta-data/
+http://2852039166:{p}/latest/meta-data/
+http://[::ffff:169.254.169.254]:{p}/
+http://metadata.google.internal:{p}/computeMetadata/v1/
+http://168.63.129.16:{p}/
+http://192.0.0.192:{p}/
+http://198.18.0.1:{p}/
+http://224.0.0.1:{p}/
+http://240.0.0.1:{p}/
+http://255.255.255.255:{p}/
+http://１２７.0.0.1:{p}/
+http://①②⑦.⓪.⓪.①:{p}/
+http://ⓛocalhost:{p}/
+http://127。0。0。1:{p}/
+http://127%2e0%2e0%2e1:{p}/
+http://%6c%6f%63%61%6c%68%6f%73%74:{p}/
+http://private.test:{p}/
+http://both.test:{p}/
+http://alias.test:{p}/
+http://mapped.test:{p}/
+http://127.0.0.1.nip.test:{p}/
+http://public.test@127.0.0.1:{p}/
+http://user:password@127.0.0.1:{p}/
+http://127.0.0.1:{p}\\@public.test/
+http://public.test\\@127.0.0.1:{p}/
+http://127.0.0.1:{p}#@public.test/
+http://127.0.0.1:{p}?@public.test/
+http:127.0.0.1:{p}/
+http:///127.0.0.1:{p}/
+//127.0.0.1:{p}/
+ http://127.0.0.1:{p}/
+ftp://127.0.0.1:{p}/
+file:///etc/passwd
+gopher://127.0.0.1:{p}/_GET
+unix:///run/docker.sock
+data:audio/wav;base64,UklGRg==
+""".strip("\n").split("\n")
+TRICKS += ["http://127.0.0.1\t:{p}/", "http://127.0.0.1:{p}/\r\nHost:%20public.test", "http://127.0.0.1:{p}/\0"]
+
+NAMES = {
+    "localhost": ["127.0.0.1", "::1"],
+    "localhost.": ["127.0.0.1"],
+    "localhost.localdomain": ["127.0.0.1"],
+    "private.test": ["10.0.0.5"],
+    "both.test": ["93.184.215.14", "127.0.0.1"],
+    "alias.test": ["169.254.169.254"],
+    "mapped.test": ["::ffff:127.0.0.1"],
+    "127.0.0.1.nip.test": ["127.0.0.1"],
+    "metadata.google.internal": ["169.254.169.254"],
+    "intranet.test": ["127.0.0.1"],
+}
+
+
+class Resolver:
+    """A name server with `NAMES`. What is no name is read as the system does, which accepts other spellings."""
+
+    def __init__(self):
+        self.names, self.asked = {name: list(found) for name, found in NAMES.items()}, []
+
+    def __call__(self, host, port, *, type):
+        self.asked.append(host)
+        if (found := self.names.get(host)) is not None:
+            return [(socket.AF_INET, type, 6, "", (address, port)) for address in found]
+        return socket.getaddrinfo(host, port, type=type, flags=socket.AI_NUMERICHOST)
+
+
+class Server:
+    """An HTTP server of this machine that answers what it is told to, and keeps the requests."""
+
+    def __init__(self):
+        self.requests, self.connections = [], 0
+        self.answers = {"/": [b"200 OK", b"Content-Length: 5", b"", b"hello"]}
+
+    async def __call__(self, reader, writer):
+        self.connections += 1
+        with suppress(ConnectionError), closing(writer):
+            head = await reader.readuntil(b"\r\n\r\n")
+            lines = head.decode("latin-1").split("\r\n")
+            named = (line.split(": ", 1) for line in lines[1:] if line)
+            headers = {name.lower(): value for name, value in named}
+            body = await reader.readexactly(int(headers.get("content-length", 0)))
+            self.requests.append((lines[0], headers, body))
+            answer = self.answers.get(lines[0].split()[1], [b"404 Not Found", b"Content-Length: 0", b"", b""])
+            writer.write(b"HTTP/1.1 " + b"\r\n".join(answer))
+            if b"stall" in answer:
+                await reader.read()  # until the client has left
+
+
+@asynccontextmanager
+async def guarded(permitted="", tls=None):
+    """A server, and a client whose rules permit these hosts, and the server's port for public ones."""
+    server = Server()
+    async with await asyncio.start_server(server, "127.0.0.1", 0, ssl=tls) as listening:
+        server.port = listening.sockets[0].getsockname()[1]
+        resolver = Resolver()
+        client = OutgoingClient(OutgoingRules(PermittedHosts.of(permitted), frozenset({server.port})), resolver)
+        client.asked = resolver.asked
+        client.names = resolver.names
+        try:
+            yield server, client
+        finally:
+            await client.close()
+
+
+async def fetched(client, url, **limits):
+    pieces = []
+
+    async def keep(piece):
+        pieces.append(piece)
+
+    await client.fetch(url, keep, **{"max_bytes": 100, "limit_s": 5.0, **limits})
+    return b"".join(pieces)
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+async def test_no_trick_reaches_what_is_not_public(trick):
+    """The client refuses the URL itself, and sends nothing to the server, which would answer."""
+    async with guarded() as (server, client):
+        with pytest.raises((AddressRefused, InvalidValue)):
+            await fetched(client, trick.format(p=server.port))
+        assert server.connections == 0
+
+
+@pytest.mark.parametrize("trick", TRICKS)
+async def test_no_redirect_leads_there_either(trick):
+    """The first host is permitted, and what it redirects to is not."""
+    async with guarded("intranet.test") as (server, client):
+        location = trick.format(p=server.port).strip().replace("\r\n", "").encode()
+        server.answers["/away"] = [b"302 Found", b"Content-Length: 0", b"Location: " + location, b"", b""]
+        with pytest.raises((AddressRefused, InvalidValue, UrlFailed)):
+            await fetched(client, f"http://intranet.test:{server.port}/away")
+        assert {headers["host"] for _, headers, _ in server.requests} == {f"intranet.test:{server.port}"}
+
+
+async def test_a_name_is_resolved_once_and_its_address_pinned():
+    """A name server that answers with another address the second time changes nothing."""
+    async with guarded("127.0.0.0/8") as (server, client):
+        client.names["rebound.test"] = ["127.0.0.1"]
+        url = f"http://rebound.test:{server.port}/"
+        assert await fetched(client, url) == b"hello"
+        assert client.asked == ["rebound.test"]
+        assert server.requests[0][1]["host"] == f"rebound.test:{server.port}"
+        client.names["rebound.test"] = ["10.0.0.1"]
+        with pytest.raises(AddressRefused):
+            await fetched(client, url)
+
+
+@pytest.fixture
+def tls(monkeypatch, tmp_path):
+    """The TLS of a server with a certificate of `intranet.test` that clients trust."""
+    key, certificate = tmp_path / "key", tmp_path / "certificate"
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=intranet.test"]
+    made += ["-addext", "subjectAltName=DNS:intranet.test", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(made, check=True, capture_output=True)
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate, key)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    return tls
+
+
+async def test_the_certificate_is_that_of_the_name(tls):
+    """The connection goes to an address, and a certificate of another name is refused all the same."""
+    async with guarded("127.0.0.1", tls) as (server, client):
+        assert await fetched(client, f"https://intranet.test:{server.port}/") == b"hello"
+        client.names["other.test"] = ["127.0.0.1"]
+        for host in ("other.test", "127.0.0.1"):
+            with pytest.raises(UrlFailed):
+                await fetched(client, f"https://{host}:{server.port}/")
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize("permitted", ["intranet.test", "127.0.0.1", "127.0.0.0/8,10.0.0.0/8"])
+async def test_an_operator_permits_names_addresses_and_networks(permitted):
+    """What is permitted is reached, over a redirect too, and an address that does not answer is no obstacle."""
+    async with guarded(permitted) as (server, client):
+        client.names["intranet.test"] = ["127.0.0.9", "127.0.0.1"] if permitted != "127.0.0.1" else ["127.0.0.1"]
+        server.answers["/away"] = [b"307 Temporary Redirect", b"Location: /", b"Content-Length: 0", b"", b""]
+        assert await fetched(client, f"http://intranet.test:{server.port}/away") == b"hello"
+
+
+async def test_a_public_host_has_the_ports_of_http_alone():
+    """Other ports are refused before anything is connected to."""
+    client = OutgoingClient(OutgoingRules(PermittedHosts()))
+    for port in (22, 25, 6379, 8080):
+        with pytest.raises(AddressRefused, match="port"):
+            await fetched(client, f"http://93.184.215.14:{port}/")
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        ([b"200 OK", b"Content-Length: 101", b"", b""], FileTooLarge),
+        ([b"200 OK", b"", b"x" * 101], FileTooLarge),
+        ([b"200 OK", b"Content-Length: 9", b"", b"cut off"], UrlFailed),
+        ([b"200 OK", b"Content-Encoding: gzip", b"", b"x"], UrlFailed),
+        ([b"404 Not Found", b"Content-Length: 0", b"", b""], UrlFailed),
+        ([b"302 Found", b"Location: /", b"Content-Length: 0", b"", b""], UrlFailed),
+        ([b"200 OK", b"Content-Length: 9", b"", b"stall"], UrlFailed),
+    ],
+)
+async def test_an_answer_without_the_content_is_an_error(answer, error):
+    """It is too long, cut off, compressed, an error, a redirect without end, or too slow."""
+    async with guarded("intranet.test") as (server, client):
+        server.answers["/"] = answer
+        with pytest.raises(error):
+            await fetched(client, f"http://intranet.test:{server.port}/", limit_s=0.5)
+        assert len(server.requests) <= 4
+
+
+async def test_nothing_of_the_environment_or_of_another_request_is_used(monkeypatch, tmp_path):
+    """Over a proxy the check of addresses would mean nothing; a password is the operator's, and a cookie the host's."""
+    (tmp_path / "netrc").write_text("machine intranet.test login a password b")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    async with guarded("intranet.test") as (server, client):
+        server.answers["/"].insert(1, b"Set-Cookie: a=b")
+        for _ in range(2):
+            assert await fetched(client, f"http://intranet.test:{server.port}/") == b"hello"
+        for _, headers, _ in server.requests:
+            assert headers.keys().isdisjoint({"authorization", "cookie"})
+
+
+async def test_content_is_sent_and_a_redirect_of_it_is_not_followed():
+    """The status is returned as it is."""
+    async with guarded("intranet.test") as (server, client):
+        server.answers["/in"] = [b"307 Temporary Redirect", b"Location: /", b"Content-Length: 0", b"", b""]
+        url = f"http://intranet.test:{server.port}/in"
+        assert await client.send("POST", url, {"X-One": "1"}, b"content", limit_s=5.0) == 307
+        [(line, headers, body)] = server.requests
+        assert (line, headers["x-one"], body) == ("POST /in HTTP/1.1", "1", b"content")
+
+
+@pytest.mark.parametrize("address", ["1.1.1.1", "93.184.215.14", "100.63.255.255", "172.32.0.1", "2606:4700::1111"])
+def test_hosts_of_the_internet_are_public(address):
+    """They lie next to networks that are not."""
+    assert is_public(ip_address(address))
