@@ -22,6 +22,7 @@ from asr_server.core.audio import samples_to_ms
 from asr_server.core.errors import DeadlineExceeded, TranslationUnavailable, UnsupportedValue
 from asr_server.core.transcript import Segment, Timings, Transcript
 from asr_server.engine.client import until
+from asr_server.recordings.coverage import SoundLevels
 from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
 from asr_server.recordings.requests import (
     CONTEXT_IGNORED,
@@ -214,11 +215,15 @@ class RecordingPipeline:
                 raise error from error.__cause__
             resources.admission.finish(ticket, producer.work_s)
         transcript = assembly.transcript(samples_to_ms(producer.progress.decoded_samples), request.language)
+        if producer.progress.decoded_s <= BULK_OVER_S:
+            coverage = producer.levels.coverage(transcript.duration_ms, assembly.answered)
+        else:  # it takes 20 ms for two hours, and live sessions share the event loop
+            coverage = await asyncio.to_thread(producer.levels.coverage, transcript.duration_ms, assembly.answered)
         warnings = list(producer.signal.warnings)
         if request.context and not engine.traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
             warnings.append(CONTEXT_IGNORED)
-        return replace(transcript, warnings=tuple(warnings))
+        return replace(transcript, warnings=tuple(warnings), coverage=coverage)
 
 
 class _Producer:
@@ -237,6 +242,7 @@ class _Producer:
         begins: Sequence[BeginStep],
     ) -> None:
         self.progress = Progress()
+        self.levels = SoundLevels()
         self.signal = RecordingSignal()
         self.steps: list[RecordingStep] = []
         self._channel: asyncio.Queue[SpanTask | Exception | None] = asyncio.Queue(resources.look_ahead)
@@ -284,7 +290,7 @@ class _Producer:
         request, decoder, progress = self._context.request, self._resources.decoder, self.progress
         self.signal = signal = await self._resources.open_signal(decoder, source, request, self._caller)
         self.steps = [begin(signal, self._context.group) for begin in self._begins]
-        segmenter = signal.segmenter(segmentation_config(request.chunking, self._context.engine.traits))
+        segmenter = signal.segmenter(segmentation_config(request.chunking, self._context.engine.traits), self.levels)
         admission, block = self._resources.admission, np.zeros(0, np.float32)
         async with aclosing(signal.stream(decoder, source, progress, self._caller)) as blocks:
             async for block in blocks:
@@ -325,7 +331,8 @@ class _Assembly:
         self._on_done = on_done
         self._deltas = deltas
         self._text = ""
-        self._segments: list[Segment] = []
+        self.answered: list[Segment] = []  # of all spans, in the order of the recording, also without text
+        self._segments: Sequence[Segment] = ()  # with text, as the steps have changed them
         self._queue_s = self._infer_s = self._load_s = 0.0
 
     async def run(self, producer: _Producer) -> None:
@@ -339,12 +346,12 @@ class _Assembly:
 
     async def finish(self, producer: _Producer) -> None:
         """Have the steps change the segments, and emit these again where they tell speakers. May raise as they do."""
-        spoken = (segment for segment in self._segments if segment.text)
+        spoken = (segment for segment in self.answered if segment.text)
         # Where the signal is split, a span that was halved may reach behind the beginning of the next one.
         segments: Sequence[Segment] = sorted(spoken, key=lambda segment: segment.start_ms)
         for step in producer.steps:
             segments = await step.mapped(segments)
-        self._segments = list(segments)
+        self._segments = segments
         if producer.tells_speakers:
             for segment in self._segments:
                 await self._emit(SegmentLabelled(segment))
@@ -373,7 +380,7 @@ class _Assembly:
                 if result.segment.text:
                     await self._add_text(result.segment.text, opens=True)
         for result in results:
-            self._segments.append(result.segment)
+            self.answered.append(result.segment)
             self._add_times(result.answer)
             self._on_done(result.segment.end_ms / 1000)
             await self._emit(SegmentDone(result.segment))
@@ -381,7 +388,7 @@ class _Assembly:
     async def _in_main_language(self, task: SpanTask, result: SpanResult) -> SpanResult:
         """A short segment in another language than the speech before it is easily misheard: it is heard in that too."""
         segment = result.segment
-        main = _main_language([one for one in self._segments if one.speaker == segment.speaker])
+        main = _main_language([one for one in self.answered if one.speaker == segment.speaker])
         if not main or segment.language in ("", main) or segment.end_ms - segment.start_ms > _OUTLIER_MS:
             return result
         return await task.likelier(result, main)

@@ -17,7 +17,7 @@ from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.errors import DeadlineExceeded, InvalidAudio, Overloaded, TranscriptionFailed
 from asr_server.core.settings import Settings
-from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
+from asr_server.core.transcript import CoverageKind, Segment, TimeSource, Transcript, UnheardReason, Word
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import DEFAULT_TRAITS, Finish, Hypothesis, Tokens
 from asr_server.recordings.pipeline import (
@@ -222,6 +222,9 @@ async def test_what_still_fails_is_marked_not_dropped(make, recording):
     transcript = await made.transcribe(recording)
     assert [segment.complete for segment in transcript.segments] == [False] * 6
     assert len(made.batch.seen) == 9
+    reasons = {part.reason for part in transcript.coverage if part.kind is CoverageKind.UNHEARD}
+    assert reasons == {UnheardReason.LOOP}
+    assert transcript.covered_ms(CoverageKind.WORDS) == 0
 
 
 async def test_a_sampled_loop_is_tried_again_greedily(make, recording):

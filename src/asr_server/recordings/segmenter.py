@@ -10,6 +10,7 @@ import numpy as np
 from asr_server.audio.segmentation import AudioSpan, SegmentationConfig, SpanCutter, frame_power
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
+from asr_server.recordings.coverage import SoundLevels
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -59,9 +60,14 @@ def segmentation_config(chunking: ServerVad | None, traits: EngineTraits) -> Seg
 
 
 class Segmenter:
-    """Cuts one recording, block by block; holds the audio of the open span only."""
+    """Cuts one recording, block by block; holds the audio of the open span only.
 
-    def __init__(self, config: SegmentationConfig) -> None:
+    `levels`: gets the loudness and the speech probability of every frame.
+    """
+
+    def __init__(self, config: SegmentationConfig, levels: SoundLevels) -> None:
+        self._levels = levels
+        self._frames = 0
         self._vad = SpeechProbability()
         self._cutter = SpanCutter(config)
         self._rest = np.zeros(0, np.float32)  # less than a frame
@@ -89,7 +95,10 @@ class Segmenter:
         # Float files may exceed full scale by any factor. The peak so far is the best guess of it.
         self._peak = max(self._peak, np.abs(frames).max(initial=1.0))
         scaled = np.clip(frames / self._peak, -1.0, 1.0)
-        return self._vad.push(scaled), frame_power(scaled)
+        probabilities, power = self._vad.push(scaled), frame_power(scaled)
+        self._levels.put(self._frames, probabilities, power)
+        self._frames += len(power)
+        return probabilities, power
 
     def _keep(self, frames: NDArray[np.float32]) -> None:
         needed = min(self._cutter.needed_from - self._kept_from, len(self._kept))
@@ -128,7 +137,7 @@ class RecordingSignal:
 
     # the blocks of the recording: mono (n,), or (channels, n) where it is split
     stream: Callable[[Decoder, Source, Progress, str], AsyncGenerator[Samples, None]] = _mixed
-    segmenter: Callable[[SegmentationConfig], SpanSegmenter] = Segmenter  # makes what cuts these blocks
+    segmenter: Callable[[SegmentationConfig, SoundLevels], SpanSegmenter] = Segmenter  # makes what cuts these blocks
     is_split: bool = False  # each voice has spans of its own, which name its speaker
     work: float = 1.0  # seconds of audio to transcribe for each second of the recording
     warnings: tuple[str, ...] = ()  # what the caller should know

@@ -9,6 +9,7 @@ import pytest
 from asr_server import demo
 from asr_server.audio.segmentation import SegmentationConfig
 from asr_server.engine.protocol import EngineTraits
+from asr_server.recordings.coverage import SoundLevels
 from asr_server.recordings.requests import ServerVad
 from asr_server.recordings.segmenter import Segmenter, SpeechSpan, segmentation_config
 
@@ -22,7 +23,7 @@ def recording():
 
 
 def _spans(audio, block=16_000, config=None):
-    segmenter = Segmenter(config or SegmentationConfig())
+    segmenter = Segmenter(config or SegmentationConfig(), SoundLevels())
     spans = [span for at in range(0, len(audio), block) for span in segmenter.push(audio[at : at + block])]
     return [*spans, *segmenter.push(audio[:0], is_last=True)]
 
@@ -38,7 +39,7 @@ def test_spans_are_the_samples_of_the_recording(recording):
 def test_the_end_may_come_with_the_last_samples_or_after_them(recording):
     """A file that is one block has the spans that it has in many, the last up to the end of the file."""
     audio = recording[:30_000]  # in the middle of speech and of a frame
-    in_blocks, at_once = _spans(audio), Segmenter(SegmentationConfig()).push(audio, is_last=True)
+    in_blocks, at_once = _spans(audio), Segmenter(SegmentationConfig(), SoundLevels()).push(audio, is_last=True)
     assert [(span.start, span.end) for span in at_once] == [(span.start, span.end) for span in in_blocks]
     assert at_once[-1].end == len(audio)
     assert at_once[-1].peak_probability == pytest.approx(in_blocks[-1].peak_probability, abs=1e-5)
@@ -89,7 +90,7 @@ def test_a_part_of_a_span_has_the_speech_in_it():
 
 def test_a_quiet_passage_after_a_loud_one_is_heard_as_quiet():
     """The scale of a file beyond full scale is that of its loudest sample so far."""
-    segmenter, loud = Segmenter(SegmentationConfig()), np.full(512, 8.0, np.float32)
+    segmenter, loud = Segmenter(SegmentationConfig(), SoundLevels()), np.full(512, 8.0, np.float32)
     _, before = segmenter._scores(loud)
     _, after = segmenter._scores(loud / 8)
     assert (before[0], after[0]) == (1.0, pytest.approx(1 / 64))

@@ -20,7 +20,7 @@ from loguru import logger
 from asr_server.audio.segmentation import quietest_middle
 from asr_server.core.audio import SAMPLE_RATE, samples_to_ms
 from asr_server.core.errors import DeadlineExceeded, EngineError, InvalidInput
-from asr_server.core.transcript import Segment, Token, Word
+from asr_server.core.transcript import Segment, Token, UnheardReason, Word
 from asr_server.engine.protocol import AlignItem, Finish, Utterance
 from asr_server.recordings.requests import WordTimes
 from asr_server.subtitle import alignment
@@ -158,7 +158,7 @@ def _segment(span: SpeechSpan, answer: Transcription, words: tuple[Word, ...]) -
         no_speech_prob=silence if silence is not None else 1.0 - span.peak_probability,
         temperature=answer.temperature,
         words=words,
-        complete=hypothesis.finish is Finish.END,
+        cut_short=None if hypothesis.finish is Finish.END else UnheardReason(hypothesis.finish),
         spoken=tuple(
             Token(written, logprob)
             for written, logprob in zip(hypothesis.pieces, hypothesis.logprobs, strict=False)
