@@ -1,6 +1,7 @@
 """What became of every second of a recording, in each answer that has room for it."""
 
 import json
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -61,6 +62,25 @@ def test_every_answer_with_room_for_it_tells_what_was_not_heard(server, recordin
     (whole,) = [json.loads(line[6:]) for line in native if '"is_final": true' in line]
     assert done["coverage"] == whole["coverage"] == coverage
     assert f"unheard_s={coverage['unheard']}" in server.log()
+
+
+def test_strict_makes_what_was_not_heard_an_error(server, recording):
+    """Of an answer, of a stream after its text, and of a job; a recording that was heard is answered."""
+    audio = recordings.wav(recording)
+    refused = server.transcribe(audio, strict="true")
+    assert refused.status_code == 422
+    error = refused.json()["error"]
+    assert (error["code"], error["param"]) == ("incomplete_transcript", "strict")
+    assert re.search(r"[45]\.\d+ s of the recording were not heard, the first from 0 to [45]\.\d+ s", error["message"])
+    events = server.transcribe(audio, strict="true", stream="true").text.splitlines()
+    assert "transcript.text.delta" in events[0]
+    assert json.loads(events[-2][6:])["error"] == error
+    form = {"files": {"file": audio}, "data": {"strict": "true"}}
+    job = server.client.post("/v1/jobs", **form).json()["id"]
+    with server.client.stream("GET", f"/v1/jobs/{job}/events") as updates:
+        ended = [line for line in updates.iter_lines() if line][-1]
+    assert json.loads(ended[6:])["error"]["code"] == "incomplete_transcript"
+    assert server.transcribe(recordings.wav(recording[5 * SECOND :]), strict="true").status_code == 200
 
 
 PIECES = ("speech", "noise", "room", "silence", "tone")

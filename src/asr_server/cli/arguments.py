@@ -51,6 +51,7 @@ def add_recognition(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--prompt", default="", help="text that helps recognition: topic, names, terms")
     _add_alias(group, "--initial_prompt", dest="prompt")
     add_hotwords(group)
+    group.add_argument("--strict", action="store_true", help="fail if any part of the recording was not heard")
 
 
 def add_language(group: argparse._ActionsContainer) -> None:

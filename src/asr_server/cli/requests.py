@@ -60,6 +60,7 @@ def _recording(parsed: argparse.Namespace, wanted: Sequence[Format]) -> dict[str
         "language": parsed.language,
         "prompt": parsed.prompt,
         "hotwords": tuple(parsed.hotword),
+        "strict": parsed.strict,
         **_speakers(parsed, wanted),
     }
 

@@ -47,6 +47,7 @@ _RECORDING = {
         prefix_padding_ms=st.integers(0, 2_000),
         silence_duration_ms=st.integers(32, 5_000),
     ),
+    "strict": st.booleans(),
     "word_times": st.sampled_from([WordTimes.ALIGNED, WordTimes.ESTIMATED]),
 }
 _NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=64).map(str.strip).filter(bool)

@@ -137,6 +137,7 @@ class RecordingForm(BaseModel):
     chunking_strategy: Annotated[ChunkingStrategy, BeforeValidator(_strategy)] = Field(
         ChunkingStrategy(), description="`auto`, or a `server_vad` object: threshold and times of the cuts at pauses."
     )
+    strict: Boolean = Field(False, description="An error if any part of the recording was not heard.")
     mode: Mode = Field(
         Mode.ACCURATE,
         description="Times of words and subtitles: `accurate` aligns them with the sound, `fast` estimates them.",
@@ -226,7 +227,7 @@ R = TypeVar("R", bound=RecordingRequest)
 
 # The statuses of errors of the routes that take a recording.
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorBody} for status in (400, 404, 413, 429, 500, 501, 502, 503, 504)
+    status: {"model": ErrorBody} for status in (400, 404, 413, 422, 429, 500, 501, 502, 503, 504)
 }
 
 # Lists whose items may contain commas: names, and data URLs.
@@ -409,6 +410,7 @@ class _Common(TypedDict):
     hotwords: tuple[str, ...]
     temperature: float
     chunking: ServerVad | None
+    strict: bool
     word_times: WordTimes
     speakers: SpeakerOptions | None
     channel_mode: ChannelMode
@@ -423,7 +425,8 @@ def _common(fields: RecordingForm, spoken: tuple[str, str], *, diarized: bool = 
     hotwords = (*fields.hotwords, *fields.keywords)
     if sum(map(len, hotwords)) > MAX_TEXT_CHARS:
         raise InvalidValue(f"The hotwords are longer than {MAX_TEXT_CHARS} characters together.", param="hotwords")
-    speakers = speaker_options(fields, diarized=diarized)
+    speakers, strategy = speaker_options(fields, diarized=diarized), fields.chunking_strategy
+    stated = ServerVad(strategy.threshold, strategy.prefix_padding_ms, strategy.silence_duration_ms)
     language, several = _languages(fields, *spoken)
     return {
         "language": language,
@@ -431,7 +434,8 @@ def _common(fields: RecordingForm, spoken: tuple[str, str], *, diarized: bool = 
         "prompt": fields.prompt,
         "hotwords": hotwords,
         "temperature": fields.temperature,
-        "chunking": _chunking(fields.chunking_strategy),
+        "chunking": None if strategy.type == "auto" else stated,
+        "strict": fields.strict,
         "word_times": WordTimes.ALIGNED if fields.mode is Mode.ACCURATE else WordTimes.ESTIMATED,
         "speakers": speakers,
         "channel_mode": channel_mode(fields, speakers),
@@ -456,11 +460,6 @@ def _normalized(value: str, param: str) -> str | None:
     except (InvalidLanguage, UnsupportedLanguage) as error:
         error.param = param
         raise
-
-
-def _chunking(strategy: ChunkingStrategy) -> ServerVad | None:
-    server_vad = ServerVad(strategy.threshold, strategy.prefix_padding_ms, strategy.silence_duration_ms)
-    return None if strategy.type == "auto" else server_vad
 
 
 def _check(fields: TranscriptionForm) -> None:

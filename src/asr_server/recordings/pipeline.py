@@ -19,8 +19,8 @@ from loguru import logger
 
 from asr_server.audio.decode import Progress
 from asr_server.core.audio import samples_to_ms
-from asr_server.core.errors import DeadlineExceeded, TranslationUnavailable, UnsupportedValue
-from asr_server.core.transcript import Segment, Timings, Transcript
+from asr_server.core.errors import DeadlineExceeded, IncompleteTranscript, TranslationUnavailable, UnsupportedValue
+from asr_server.core.transcript import CoverageKind, Segment, Timings, Transcript
 from asr_server.engine.client import until
 from asr_server.recordings.coverage import SoundLevels
 from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
@@ -42,6 +42,7 @@ from asr_server.text import scripts
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples, Source
     from asr_server.core.settings import Settings
+    from asr_server.core.transcript import CoveragePart
     from asr_server.engine.client import EngineClient, Transcription
     from asr_server.recordings.paragraphs import Paragraph
     from asr_server.recordings.requests import RecordingRequest
@@ -173,7 +174,8 @@ class RecordingPipeline:
     ) -> Transcript:
         """Transcribe a file-like object with a real file descriptor. The transcript is also the last event.
 
-        Raises the leaves of `InvalidInput` for bad audio, `Overloaded`, `DeadlineExceeded`, and `EngineError`s.
+        Raises the leaves of `InvalidInput` for bad audio, `Overloaded`, `DeadlineExceeded`, `EngineError`s, and
+        `IncompleteTranscript` if the request is strict.
         Cancelling takes the recording's jobs out of the queue and out of the batch, and ends its decoding.
         """
         limit_s, clock = options.timeout_s or self._resources.timeout_s, self._resources.engine.clock
@@ -219,11 +221,25 @@ class RecordingPipeline:
             coverage = producer.levels.coverage(transcript.duration_ms, assembly.answered)
         else:  # it takes 20 ms for two hours, and live sessions share the event loop
             coverage = await asyncio.to_thread(producer.levels.coverage, transcript.duration_ms, assembly.answered)
+        if request.strict:
+            _check_heard(coverage)
         warnings = list(producer.signal.warnings)
         if request.context and not engine.traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
             warnings.append(CONTEXT_IGNORED)
         return replace(transcript, warnings=tuple(warnings), coverage=coverage)
+
+
+def _check_heard(coverage: Sequence[CoveragePart]) -> None:
+    """Raise `IncompleteTranscript` if a part is unheard."""
+    unheard = [part for part in coverage if part.kind is CoverageKind.UNHEARD]
+    if unheard:
+        lost_s, first = sum(part.end_ms - part.start_ms for part in unheard) / 1000, unheard[0]
+        raise IncompleteTranscript(
+            f"{lost_s:g} s of the recording were not heard, the first from {first.start_ms / 1000:g} to "
+            f"{first.end_ms / 1000:g} s ({first.reason}).",
+            param="strict",
+        )
 
 
 class _Producer:

@@ -127,6 +127,7 @@ class RecordingRequest:
     hotwords: tuple[str, ...] = ()  # names and terms that help recognition
     temperature: float = 0.0  # 0 is greedy and repeatable
     chunking: ServerVad | None = None  # None cuts the recording by the server's own rules
+    strict: bool = False  # a part of the recording that was not heard is an error
     word_times: WordTimes = WordTimes.ALIGNED  # ALIGNED or ESTIMATED, for answers that have times of words
     speakers: SpeakerOptions | None = None  # None does not distinguish speakers
     channel_mode: ChannelMode = ChannelMode.MIX
