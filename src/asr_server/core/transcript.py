@@ -106,6 +106,7 @@ class Segment:
     no_speech_prob: float
     temperature: float = 0.0  # that the text was generated with
     cut_short: UnheardReason | None = None  # why the answer was stopped; None if the model ended it
+    repaired: UnheardReason | None = None  # why an answer before this one was stopped, and the audio heard again
     words: tuple[Word, ...] = ()
     spoken: tuple[Token, ...] = ()  # the tokens of the text alone
     prompt_tokens: int = 0  # of the model's input

@@ -168,6 +168,8 @@ class RecordingPipeline:
 
     def __init__(self, resources: PipelineResources) -> None:
         self._resources = resources
+        self.covered_ms: Counter[str] = Counter()  # of all recordings, by the kind, or the reason of what is unheard
+        self.repaired: Counter[str] = Counter()  # segments that were heard again, by the reason
 
     async def transcribe(
         self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit = ignore
@@ -221,6 +223,7 @@ class RecordingPipeline:
             coverage = producer.levels.coverage(transcript.duration_ms, assembly.answered)
         else:  # it takes 20 ms for two hours, and live sessions share the event loop
             coverage = await asyncio.to_thread(producer.levels.coverage, transcript.duration_ms, assembly.answered)
+        self._count(coverage, assembly.answered)
         if request.strict:
             _check_heard(coverage)
         warnings = list(producer.signal.warnings)
@@ -228,6 +231,11 @@ class RecordingPipeline:
             logger.warning(CONTEXT_IGNORED)
             warnings.append(CONTEXT_IGNORED)
         return replace(transcript, warnings=tuple(warnings), coverage=coverage)
+
+    def _count(self, coverage: Sequence[CoveragePart], segments: Sequence[Segment]) -> None:
+        for part in coverage:
+            self.covered_ms[part.reason or part.kind] += part.end_ms - part.start_ms
+        self.repaired.update(segment.repaired for segment in segments if segment.repaired)
 
 
 def _check_heard(coverage: Sequence[CoveragePart]) -> None:

@@ -214,6 +214,8 @@ async def test_a_span_that_loops_is_tried_once_in_halves(make, recording):
         assert first.end_ms == second.start_ms
     halves = [samples for samples in made.batch.seen if samples <= 45_000]
     assert sum(halves) == sum(made.batch.seen) - sum(halves)
+    assert {segment.repaired for segment in transcript.segments} == {UnheardReason.LOOP}
+    assert made.pipeline.repaired == {UnheardReason.LOOP: 6}
 
 
 async def test_what_still_fails_is_marked_not_dropped(make, recording):
@@ -225,6 +227,7 @@ async def test_what_still_fails_is_marked_not_dropped(make, recording):
     reasons = {part.reason for part in transcript.coverage if part.kind is CoverageKind.UNHEARD}
     assert reasons == {UnheardReason.LOOP}
     assert transcript.covered_ms(CoverageKind.WORDS) == 0
+    assert {segment.repaired for segment in transcript.segments} == {None}
 
 
 async def test_a_sampled_loop_is_tried_again_greedily(make, recording):
@@ -234,6 +237,7 @@ async def test_a_sampled_loop_is_tried_again_greedily(make, recording):
     assert len(made.batch.seen) == 6
     assert len(set(made.batch.seen)) == 3
     assert [segment.temperature for segment in transcript.segments] == [0.0, 0.0, 0.0]
+    assert [segment.repaired for segment in transcript.segments] == [UnheardReason.LOOP] * 3
 
 
 async def test_a_long_recording_is_decoded_as_far_as_it_is_worked_on(make, tmp_path):

@@ -166,6 +166,7 @@ def _listed(cues: Iterable[Cue]) -> list[dict[str, Any]]:
 
 
 def _segment(number: int, segment: Segment) -> dict[str, Any]:
+    known = {"repaired": segment.repaired, "speaker": segment.speaker}
     return {
         "id": number,
         "seek": segment.start_ms // 10,  # in frames of 10 ms
@@ -178,7 +179,7 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
         "compression_ratio": segment.compression_ratio,
         "no_speech_prob": segment.no_speech_prob,
         "complete": segment.complete,
-    } | ({} if segment.speaker is None else {"speaker": segment.speaker})
+    } | {name: value for name, value in known.items() if value is not None}
 
 
 def _diarized(transcript: Transcript) -> dict[str, Any]:

@@ -102,7 +102,10 @@ class SegmentBody(BaseModel):
     no_speech_prob: float = Field(
         description="Probability the model gave to no speech; with a forced language, 1 minus the detector's peak."
     )
-    complete: bool = Field(description="False when the token budget ended the text.")
+    complete: bool = Field(description="False when a repetition or the token budget ended the text.")
+    repaired: UnheardReason | None = Field(
+        None, description="Why a first answer was discarded, and the audio heard again. Only where that was so."
+    )
     speaker: str | None = Field(None, description="A letter or a name. Only where speakers are told apart.")
 
 

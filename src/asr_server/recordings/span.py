@@ -75,7 +75,8 @@ class SpanTask:
         stream = context.engine.stream(self._utterance, priority=priority, deadline_s=context.deadline_s)
         self._stream = stream
         self.begun = stream.begun  # set with the first text, or at the end of the job
-        self._taken = self._retried = False
+        self._taken = False
+        self._stopped: UnheardReason | None = None  # why the first answer was stopped, if it is asked for again
         self._task = context.group.create_task(self._run())
         # A task that is cancelled before its first step never awaits the stream: the job would stay in the queue.
         self._task.add_done_callback(lambda _: stream.cancel())
@@ -86,7 +87,7 @@ class SpanTask:
         Raises `TimeoutError` at the deadline.
         """
         text = await anext(self._stream, None)
-        if text is None or self._retried:
+        if text is None or self._stopped:
             return None
         self._taken = True
         return text
@@ -128,7 +129,7 @@ class SpanTask:
         first = await self._stream.result()
         if self._taken:
             return [first]
-        self._retried = first.hypothesis.finish is not Finish.END
+        self._stopped = _stopped(first)
         ask = partial(self._context.engine.transcribe, priority=self._priority, deadline_s=self._context.deadline_s)
         return await retry(self._utterance, first, ask)
 
@@ -142,11 +143,18 @@ class SpanTask:
         spoken = rated(words, hypothesis)
         if part.speaker is not None:
             spoken = tuple(replace(word, speaker=part.speaker) for word in spoken)
-        return SpanResult(_segment(part, answer, spoken), answer)
+        return SpanResult(_segment(part, answer, spoken, self._stopped), answer)
 
 
-def _segment(span: SpeechSpan, answer: Transcription, words: tuple[Word, ...]) -> Segment:
-    hypothesis = answer.hypothesis
+def _stopped(answer: Transcription) -> UnheardReason | None:
+    finish = answer.hypothesis.finish
+    return None if finish is Finish.END else UnheardReason(finish)
+
+
+def _segment(
+    span: SpeechSpan, answer: Transcription, words: tuple[Word, ...], first_stopped: UnheardReason | None
+) -> Segment:
+    hypothesis, cut_short = answer.hypothesis, _stopped(answer)
     silence = hypothesis.no_speech_prob
     return Segment(
         start_ms=samples_to_ms(span.start),
@@ -158,7 +166,8 @@ def _segment(span: SpeechSpan, answer: Transcription, words: tuple[Word, ...]) -
         no_speech_prob=silence if silence is not None else 1.0 - span.peak_probability,
         temperature=answer.temperature,
         words=words,
-        cut_short=None if hypothesis.finish is Finish.END else UnheardReason(hypothesis.finish),
+        cut_short=cut_short,
+        repaired=None if cut_short else first_stopped,
         spoken=tuple(
             Token(written, logprob)
             for written, logprob in zip(hypothesis.pieces, hypothesis.logprobs, strict=False)
