@@ -53,7 +53,7 @@ class Token:
 
 
 class CoverageKind(StrEnum):
-    """What became of a stretch of a recording."""
+    """The outcome of a stretch of a recording."""
 
     WORDS = "words"  # the model wrote words for it
     SILENCE = "silence"  # it is quiet

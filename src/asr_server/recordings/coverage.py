@@ -1,4 +1,4 @@
-"""What became of each part of a recording: words, silence, sound without words, or unheard."""
+"""Finds the outcome of each part of a recording: words, silence, sound without words, or unheard."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class CoveragePartBody(BaseModel):
 
 
 class CoverageBody(BaseModel):
-    """What became of each part of the recording. The seconds of all kinds add up to the duration."""
+    """The seconds of each outcome, which add up to the duration, and the parts of the recording."""
 
     words: float = Field(description="Seconds with words.")
     silence: float = Field(description="Quiet seconds.")

@@ -10,7 +10,6 @@ import numpy as np
 from asr_server.audio.segmentation import AudioSpan, SegmentationConfig, SpanCutter, frame_power
 from asr_server.audio.vad import SpeechProbability
 from asr_server.core.audio import FRAME_SAMPLES
-from asr_server.recordings.coverage import SoundLevels
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     from asr_server.audio.decode import Decoder, Progress, Samples, Source
     from asr_server.engine.protocol import EngineTraits
+    from asr_server.recordings.coverage import SoundLevels
     from asr_server.recordings.requests import ServerVad
 
 
