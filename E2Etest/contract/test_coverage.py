@@ -83,6 +83,17 @@ def test_strict_makes_what_was_not_heard_an_error(server, recording):
     assert server.transcribe(recordings.wav(recording[5 * SECOND :]), strict="true").status_code == 200
 
 
+def test_the_model_may_be_given_more_than_speech(server, recording):
+    """With advise what is loud, in which it hears nothing here; without the detector everything."""
+    audio = recordings.wav(recording)
+    found = {}
+    for vad in ("advise", "off"):
+        body = server.transcribe(audio, response_format="verbose_json", vad=vad, strict="true").json()
+        found[vad] = checked(body["coverage"], body["duration"])
+    assert found == {"advise": ["sound", "words", "silence"], "off": ["words"]}
+    assert server.transcribe(audio, vad="always").json()["error"]["param"] == "vad"
+
+
 PIECES = ("speech", "noise", "room", "silence", "tone")
 
 
@@ -126,7 +137,10 @@ def test_the_parts_of_500_random_recordings_add_up(server):
     seen = set()
     try:
         for _ in range(500):
-            fields = {"response_format": "verbose_json"}
+            fields = {
+                "response_format": "verbose_json",
+                "vad": str(rng.choice(["off", "advise", "strict"], p=[0.1, 0.4, 0.5])),
+            }
             if rng.random() < 0.3:
                 fields["chunking_strategy"] = json.dumps(
                     {"type": "server_vad", "silence_duration_ms": int(rng.integers(32, 900))}

@@ -314,7 +314,8 @@ class _Producer:
         request, decoder, progress = self._context.request, self._resources.decoder, self.progress
         self.signal = signal = await self._resources.open_signal(decoder, source, request, self._caller)
         self.steps = [begin(signal, self._context.group) for begin in self._begins]
-        segmenter = signal.segmenter(segmentation_config(request.chunking, self._context.engine.traits), self.levels)
+        config = segmentation_config(request.chunking, self._context.engine.traits)
+        segmenter = signal.segmenter(config, self.levels, request.vad)
         admission, block = self._resources.admission, np.zeros(0, np.float32)
         async with aclosing(signal.stream(decoder, source, progress, self._caller)) as blocks:
             async for block in blocks:

@@ -38,6 +38,7 @@ from asr_server.recordings.requests import (
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
+    VoiceDetection,
 )
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority, RequestClock
@@ -51,14 +52,16 @@ RUN, STREAM = RunOptions(), RunOptions(deltas=True)
 class Scripted:
     """A batch that answers each utterance by `script(samples)`: a `Finish`, an error, or None for never.
 
-    `language`: of the answer for so many samples. `forced`: text and log-probability of an answer whose language was
-    forced. `sampled`: whether the utterance in question is to be sampled.
+    `language`: of the answer for so many samples. `logprob`: of the token of an answer. `forced`: text and
+    log-probability of an answer whose language was forced. `sampled`: whether the utterance in question is to be
+    sampled.
     `deltas`: texts that are sent in steps of their own before the answer.
     """
 
     loaded, free_slots, urgent_slots, text, deltas = True, 4, 4, "w{samples}", ()
     language = staticmethod(lambda samples: "English")
     forced = ("forced", -0.1)
+    logprob = -0.1
 
     def __init__(self, script):
         self.script, self.rows, self.seen, self.sampled = script, {}, [], False
@@ -76,7 +79,8 @@ class Scripted:
         for key, row in list(self.rows.items()):
             item = row[0]
             if len(row) > 1:
-                yield RowDelta(key, Tokens((1,), (-0.1,), row.pop(1)))
+                text = row.pop(1)
+                yield RowDelta(key, Tokens((1,), (-0.1,), text if item.stream else ""))
                 continue
             samples, self.sampled = len(item.audio), item.temperature > 0
             finish = self.script(samples)
@@ -86,7 +90,7 @@ class Scripted:
             if isinstance(finish, Exception):
                 yield RowFailed(key, finish)
             else:
-                text, logprob = self.forced if item.language else (self.text.format(samples=samples), -0.1)
+                text, logprob = self.forced if item.language else (self.text.format(samples=samples), self.logprob)
                 language = item.language or self.language(samples)
                 yield RowDone(key, Hypothesis(text, language, (1,), (logprob,), finish, 1, 1, 1))
 
@@ -426,6 +430,42 @@ def long_and_short(tmp_path):
         sink.writeframes(np.concatenate([pcm, pause, pcm[:16_000], pause]).tobytes())
     with path.open("rb") as file:
         yield file
+
+
+@pytest.fixture
+def noise_and_speech(tmp_path):
+    """5 s of noise as loud as speech, and the sample."""
+    path = tmp_path / "noise.wav"
+    with wave.open(str(demo.sample().recording)) as source, wave.open(str(path), "wb") as sink:
+        sink.setparams((1, 2, 16_000, 0, "NONE", ""))
+        sink.writeframes(np.random.default_rng(0).normal(0, 3_000, 5 * 16_000).astype(np.int16).tobytes())
+        sink.writeframes(source.readframes(source.getnframes()))
+    with path.open("rb") as file:
+        yield file
+
+
+@pytest.mark.parametrize("options", [RUN, STREAM])
+@pytest.mark.parametrize(
+    ("logprob", "kinds"),
+    [
+        (-0.6, [CoverageKind.WORDS]),
+        (-0.8, [CoverageKind.SOUND, CoverageKind.WORDS]),
+    ],
+)
+async def test_words_for_noise_need_support(make, noise_and_speech, options, logprob, kinds):
+    """Words that the detector takes for noise are kept if their tokens are likelier than not; speech needs none."""
+    made = make(lambda samples: Finish.END)
+    made.batch.logprob = logprob
+    made.batch.deltas = ("turn on",)
+    asked = TranscriptionRequest(vad=VoiceDetection.ADVISE)
+    transcript = await made.transcribe(noise_and_speech, asked, options)
+    assert len(made.batch.seen) == 2
+    assert [part.kind for part in transcript.coverage] == kinds
+    assert len(transcript.segments) == (2 if len(kinds) == 1 else 1)
+    if options is STREAM:
+        deltas = [event.text for event in made.events if isinstance(event, TextDelta)]
+        whole = [f"w{made.batch.seen[0]}"] if len(kinds) == 1 else []  # it is sent when it is known to be kept
+        assert [delta.strip() for delta in deltas] == [*whole, "turn on"]
 
 
 def _bilingual(made):

@@ -10,7 +10,7 @@ from asr_server import demo
 from asr_server.audio.segmentation import SegmentationConfig
 from asr_server.engine.protocol import EngineTraits
 from asr_server.recordings.coverage import SoundLevels
-from asr_server.recordings.requests import ServerVad
+from asr_server.recordings.requests import ServerVad, VoiceDetection
 from asr_server.recordings.segmenter import Segmenter, SpeechSpan, segmentation_config
 
 
@@ -22,8 +22,8 @@ def recording():
     return np.concatenate([pcm, np.zeros(4 * 16_000, np.float32), pcm])
 
 
-def _spans(audio, block=16_000, config=None):
-    segmenter = Segmenter(config or SegmentationConfig(), SoundLevels())
+def _spans(audio, block=16_000, config=None, vad=VoiceDetection.STRICT):
+    segmenter = Segmenter(config or SegmentationConfig(), SoundLevels(), vad)
     spans = [span for at in range(0, len(audio), block) for span in segmenter.push(audio[at : at + block])]
     return [*spans, *segmenter.push(audio[:0], is_last=True)]
 
@@ -94,3 +94,43 @@ def test_a_quiet_passage_after_a_loud_one_is_heard_as_quiet():
     _, before = segmenter._scores(loud)
     _, after = segmenter._scores(loud / 8)
     assert (before[0], after[0]) == (1.0, pytest.approx(1 / 64))
+
+
+@pytest.fixture(scope="module")
+def with_noise(recording):
+    """6 s of noise as loud as speech, the recording, 50 s of it, and 5 s of a quiet room."""
+    rng = np.random.default_rng(0)
+    before, after, room = (rng.normal(0, level, 16_000 * s) for level, s in ((0.1, 6), (0.1, 50), (0.001, 5)))
+    return np.concatenate([before, recording, after, room]).astype(np.float32)
+
+
+def _edges(spans):
+    return [(span.start, span.end) for span in spans]
+
+
+def test_with_advise_loud_pauses_are_spans_of_their_own(with_noise):
+    """The others are as without it. All are disjoint, in order, and as long as the engine takes at most."""
+    spans = _spans(with_noise, vad=VoiceDetection.ADVISE)
+    assert _edges(span for span in spans if not span.is_doubtful) == _edges(_spans(with_noise))
+    doubtful = [span for span in spans if span.is_doubtful]
+    assert sum(span.end - span.start for span in doubtful) == pytest.approx(56 * 16_000, abs=3 * 16_000)
+    assert all(span.end - span.start <= 30 * 16_000 for span in spans)
+    assert all(before.end <= after.start for before, after in pairwise(spans))
+    assert all(span.peak_probability < 0.5 for span in doubtful)
+    for span in spans:
+        assert np.array_equal(span.audio, with_noise[span.start : span.end])
+
+
+@pytest.mark.parametrize("vad", VoiceDetection)
+def test_how_samples_are_divided_does_not_matter(with_noise, vad):
+    """Whatever the use of the detector."""
+    at_once = Segmenter(SegmentationConfig(), SoundLevels(), vad).push(with_noise, is_last=True)
+    assert _edges(at_once) == _edges(_spans(with_noise, 1_000, vad=vad)) == _edges(_spans(with_noise, 77_777, vad=vad))
+
+
+def test_without_the_detector_every_sample_is_in_a_span(with_noise):
+    """Cut as if all were speech; the probability is that of the detector."""
+    spans = _spans(with_noise, vad=VoiceDetection.OFF)
+    assert [span.start for span in spans] == [0, *(span.end for span in spans[:-1])]
+    assert spans[-1].end == len(with_noise)
+    assert spans[-1].peak_probability < 0.5 < spans[0].peak_probability

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     from asr_server.schedule.job import Priority
 
 
+# The least mean log-probability of the words of a doubtful span: its tokens are as likely as not.
+_LEAST_SUPPORT = math.log(0.5)
+
+
 @dataclass(frozen=True, slots=True)
 class SpanContext:
     """The common context of the spans of one recording."""
@@ -70,7 +74,7 @@ class SpanTask:
             languages=request.languages,
             context=request.context,
             temperature=request.temperature,
-            stream=context.deltas,
+            stream=context.deltas and not span.is_doubtful,  # what is sent cannot be dropped
         )
         stream = context.engine.stream(self._utterance, priority=priority, deadline_s=context.deadline_s)
         self._stream = stream
@@ -135,6 +139,9 @@ class SpanTask:
 
     async def _result(self, answer: Transcription) -> SpanResult:
         offset, hypothesis = self._span.start, answer.hypothesis
+        if self._span.is_doubtful and hypothesis.mean_logprob < _LEAST_SUPPORT:
+            hypothesis = replace(hypothesis, text="")
+            answer = replace(answer, hypothesis=hypothesis)
         part = self._span.part(offset + answer.start, offset + answer.end)
         how = self._context.request.needed_word_times
         words = await time_words(
