@@ -163,7 +163,7 @@ class PipelineResources:
 class RecordingPipeline:
     """Transcribes recordings, many at once. The heavy work is in the decoder's child and on the engine thread.
 
-    A recording is decoded while it is transcribed, so the memory it takes does not grow with its length.
+    A recording is decoded while it is transcribed, so the memory of its audio does not grow with its length.
     """
 
     def __init__(self, resources: PipelineResources) -> None:
@@ -244,8 +244,8 @@ def _check_heard(coverage: Sequence[CoveragePart]) -> None:
     if unheard:
         lost_s, first = sum(part.end_ms - part.start_ms for part in unheard) / 1000, unheard[0]
         raise IncompleteTranscript(
-            f"{lost_s:g} s of the recording were not heard, the first from {first.start_ms / 1000:g} to "
-            f"{first.end_ms / 1000:g} s ({first.reason}).",
+            f"{lost_s} s of the recording were not heard, the first from {first.start_ms / 1000} to "
+            f"{first.end_ms / 1000} s ({first.reason}).",
             param="strict",
         )
 
