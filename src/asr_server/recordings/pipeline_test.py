@@ -52,7 +52,7 @@ RUN, STREAM = RunOptions(), RunOptions(deltas=True)
 class Scripted:
     """A batch that answers each utterance by `script(samples)`: a `Finish`, an error, or None for never.
 
-    `language`: of the answer for so many samples. `logprob`: of the token of an answer. `forced`: text and
+    `language`: of the answer for so many samples. `logprob`: of each of the `tokens` of an answer. `forced`: text and
     log-probability of an answer whose language was forced. `sampled`: whether the utterance in question is to be
     sampled.
     `deltas`: texts that are sent in steps of their own before the answer.
@@ -61,7 +61,7 @@ class Scripted:
     loaded, free_slots, urgent_slots, text, deltas = True, 4, 4, "w{samples}", ()
     language = staticmethod(lambda samples: "English")
     forced = ("forced", -0.1)
-    logprob = -0.1
+    logprob, tokens = -0.1, 1
 
     def __init__(self, script):
         self.script, self.rows, self.seen, self.sampled = script, {}, [], False
@@ -92,7 +92,8 @@ class Scripted:
             else:
                 text, logprob = self.forced if item.language else (self.text.format(samples=samples), self.logprob)
                 language = item.language or self.language(samples)
-                yield RowDone(key, Hypothesis(text, language, (1,), (logprob,), finish, 1, 1, 1))
+                ids, logprobs = (1,) * self.tokens, (logprob,) * self.tokens
+                yield RowDone(key, Hypothesis(text, language, ids, logprobs, finish, 1, 1, 1))
 
     def drop(self, key):
         self.rows.pop(key, None)
@@ -446,25 +447,28 @@ def noise_and_speech(tmp_path):
 
 @pytest.mark.parametrize("options", [RUN, STREAM])
 @pytest.mark.parametrize(
-    ("logprob", "kinds"),
+    ("logprob", "tokens", "text", "is_kept"),
     [
-        (-0.6, [CoverageKind.WORDS]),
-        (-0.8, [CoverageKind.SOUND, CoverageKind.WORDS]),
+        (-0.6, 12, "w", True),
+        (-0.8, 12, "w", False),
+        (-0.6, 6, "w", False),  # in 5 s
+        (-0.6, 12, "♪♪", False),
     ],
 )
-async def test_words_for_noise_need_support(make, noise_and_speech, options, logprob, kinds):
-    """Words that the detector takes for noise are kept if their tokens are likelier than not; speech needs none."""
+async def test_words_for_noise_need_support(make, noise_and_speech, options, logprob, tokens, text, is_kept):
+    """What the detector takes for noise has words if its tokens are likelier than not and as many as in slow speech."""
     made = make(lambda samples: Finish.END)
-    made.batch.logprob = logprob
+    made.batch.logprob, made.batch.tokens, made.batch.text = logprob, tokens, text
     made.batch.deltas = ("turn on",)
     asked = TranscriptionRequest(vad=VoiceDetection.ADVISE)
     transcript = await made.transcribe(noise_and_speech, asked, options)
     assert len(made.batch.seen) == 2
+    kinds = [CoverageKind.WORDS] if is_kept else [CoverageKind.SOUND, CoverageKind.WORDS]
     assert [part.kind for part in transcript.coverage] == kinds
-    assert len(transcript.segments) == (2 if len(kinds) == 1 else 1)
+    assert [segment.text for segment in transcript.segments] == [text] * (2 if is_kept else 1)
     if options is STREAM:
         deltas = [event.text for event in made.events if isinstance(event, TextDelta)]
-        whole = [f"w{made.batch.seen[0]}"] if len(kinds) == 1 else []  # it is sent when it is known to be kept
+        whole = [text] if is_kept else []  # it is sent when it is known to be kept
         assert [delta.strip() for delta in deltas] == [*whole, "turn on"]
 
 

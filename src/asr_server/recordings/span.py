@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from asr_server.audio.segmentation import quietest_middle
-from asr_server.core.audio import SAMPLE_RATE, samples_to_ms
+from asr_server.core.audio import SAMPLE_RATE, samples_to_ms, samples_to_s
 from asr_server.core.errors import DeadlineExceeded, EngineError, InvalidInput
 from asr_server.core.transcript import Segment, Token, UnheardReason, Word
 from asr_server.engine.protocol import AlignItem, Finish, Utterance
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
     from asr_server.schedule.job import Priority
 
 
-# The least mean log-probability of the words of a doubtful span: its tokens are as likely as not.
-_LEAST_SUPPORT = math.log(0.5)
+# What a doubtful span must have to be taken for words. It is sound without a pause: for music, models write a short
+# sentence with some confidence, which would be slower than anybody speaks.
+_LEAST_LOGPROB = math.log(0.5)  # the mean of its tokens, which are as likely as not
+_LEAST_TOKENS_PER_S = 100 / 60  # slow speech has 100 words a minute, and a word a token at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,7 @@ class SpanTask:
 
     async def _result(self, answer: Transcription) -> SpanResult:
         offset, hypothesis = self._span.start, answer.hypothesis
-        if self._span.is_doubtful and hypothesis.mean_logprob < _LEAST_SUPPORT:
+        if self._span.is_doubtful and not _has_support(hypothesis, answer.end - answer.start):
             hypothesis = replace(hypothesis, text="")
             answer = replace(answer, hypothesis=hypothesis)
         part = self._span.part(offset + answer.start, offset + answer.end)
@@ -151,6 +153,16 @@ class SpanTask:
         if part.speaker is not None:
             spoken = tuple(replace(word, speaker=part.speaker) for word in spoken)
         return SpanResult(_segment(part, answer, spoken, self._stopped), answer)
+
+
+def _has_support(hypothesis: Hypothesis, samples: int) -> bool:
+    """Return True if the words are likely enough for so many samples of sound that may be no speech."""
+    spoken = len(hypothesis.ids) - hypothesis.pieces.count(b"")
+    return (
+        hypothesis.mean_logprob >= _LEAST_LOGPROB
+        and spoken >= _LEAST_TOKENS_PER_S * samples_to_s(samples)
+        and any(map(str.isalnum, hypothesis.text))
+    )
 
 
 def _stopped(answer: Transcription) -> UnheardReason | None:
