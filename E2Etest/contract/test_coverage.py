@@ -122,7 +122,7 @@ def channel(rng):
 
 
 @pytest.mark.nightly
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_the_parts_of_500_random_recordings_add_up(server):
     """Of any length, rate, number of channels, rules of cutting and way to answer, with spans that loop or say
     nothing."""
