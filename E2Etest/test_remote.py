@@ -59,6 +59,9 @@ def test_it_gives_no_scores(front, sample):
     """Who asks for them is told."""
     refused = front.transcribe(sample[0], **{"include[]": "logprobs"})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "include")
+    # Words for sound that may be no speech could not be judged.
+    refused = front.transcribe(sample[0], vad="advise")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "vad")
 
 
 def test_a_live_session_commits_words_and_has_its_final(front, speech, sample):

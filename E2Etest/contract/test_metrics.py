@@ -83,6 +83,9 @@ def test_one_file_is_counted_once_everywhere(server):
     assert grew("asr_http_request_seconds_count", route=ROUTE) == 1
     assert grew("asr_recording_audio_seconds_total") == pytest.approx(AUDIO_S)
     assert grew("asr_decoded_audio_seconds_total") == pytest.approx(AUDIO_S)
+    assert grew("asr_recording_covered_seconds_total") == pytest.approx(AUDIO_S, abs=0.001)
+    assert grew("asr_recording_covered_seconds_total", coverage="words") > 1
+    assert grew("asr_repaired_segments_total") == 0
     assert grew("asr_engine_jobs_total") == grew("asr_engine_jobs_total", priority="interactive", end="done") == 1
     assert grew("asr_queue_wait_seconds_count", priority="interactive") == 1
     assert 0 < grew("asr_engine_audio_seconds_total", priority="interactive") <= AUDIO_S

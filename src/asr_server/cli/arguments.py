@@ -16,7 +16,7 @@ from asr_server.cli.parser import did_you_mean
 from asr_server.client.forms import MODES
 from asr_server.core.environment import client_variable
 from asr_server.core.errors import InvalidInput
-from asr_server.recordings.requests import ChannelMode
+from asr_server.recordings.requests import ChannelMode, VoiceDetection
 from asr_server.subtitle.cues import SpeakerStyle
 from asr_server.text import languages
 
@@ -51,6 +51,13 @@ def add_recognition(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--prompt", default="", help="text that helps recognition: topic, names, terms")
     _add_alias(group, "--initial_prompt", dest="prompt")
     add_hotwords(group)
+    group.add_argument(
+        "--vad",
+        choices=[use.value for use in VoiceDetection],
+        default=VoiceDetection.STRICT.value,
+        help="what the model is given: speech (strict, the default), loud sound too (advise), or all (off)",
+    )
+    group.add_argument("--strict", action="store_true", help="fail if any part of the recording was not heard")
 
 
 def add_language(group: argparse._ActionsContainer) -> None:

@@ -21,6 +21,7 @@ from asr_server.recordings.requests import (
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
+    VoiceDetection,
 )
 from asr_server.subtitle.cues import SpeakerStyle
 
@@ -60,6 +61,8 @@ def _recording(parsed: argparse.Namespace, wanted: Sequence[Format]) -> dict[str
         "language": parsed.language,
         "prompt": parsed.prompt,
         "hotwords": tuple(parsed.hotword),
+        "vad": VoiceDetection(parsed.vad),
+        "strict": parsed.strict,
         **_speakers(parsed, wanted),
     }
 

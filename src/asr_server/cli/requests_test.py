@@ -62,6 +62,7 @@ def test_arguments_become_the_request(given, request_):
     """A target language makes it a translation. With --local the model is a setting of the worker."""
     output = OutputOptions(ResponseFormat.VTT, max_line_chars=30, max_lines=1)
     defaults = {"language": None, "prompt": "", "hotword": [], "model": "", "local": False, "to": None, "term": []}
+    defaults |= {"vad": "strict", "strict": False}
     layout = {"mode": "accurate", "max_line_chars": 30, "max_lines": 1, "bilingual": False}
     parsed = argparse.Namespace(**{**NO_SPEAKERS, **defaults, **layout, **given})
     assert requests.cue_request(parsed, [Format.VTT]) == replace(request_, output=output)

@@ -54,6 +54,8 @@ def form(request: Request | AlignmentRequest) -> Form:
         "hotwords": json.dumps(request.hotwords) if request.hotwords else "",
         "languages": json.dumps(request.languages) if request.languages else "",
         "chunking_strategy": json.dumps({"type": "server_vad", **asdict(request.chunking)}) if request.chunking else "",
+        "vad": request.vad,
+        "strict": "true" if request.strict else "",
         **_speakers(request),
     }
     match request:

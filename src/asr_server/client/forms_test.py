@@ -25,6 +25,7 @@ from asr_server.recordings.requests import (
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
+    VoiceDetection,
     WordTimes,
 )
 from asr_server.subtitle.cues import SpeakerStyle
@@ -47,6 +48,8 @@ _RECORDING = {
         prefix_padding_ms=st.integers(0, 2_000),
         silence_duration_ms=st.integers(32, 5_000),
     ),
+    "vad": st.sampled_from(VoiceDetection),
+    "strict": st.booleans(),
     "word_times": st.sampled_from([WordTimes.ALIGNED, WordTimes.ESTIMATED]),
 }
 _NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=64).map(str.strip).filter(bool)

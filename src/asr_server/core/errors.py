@@ -271,6 +271,12 @@ class DeadlineExceeded(AsrError):
     code = "deadline_exceeded"
 
 
+class IncompleteTranscript(AsrError):
+    """Part of the recording was not heard, and the request has `strict=true`; the message names the seconds."""
+
+    code = "incomplete_transcript"
+
+
 class ShuttingDown(AsrError):
     """The server is shutting down and accepts no new work."""
 

@@ -52,6 +52,45 @@ class Token:
     logprob: float  # natural logarithm of its probability (<= 0)
 
 
+class CoverageKind(StrEnum):
+    """The outcome of a stretch of a recording."""
+
+    WORDS = "words"  # the model wrote words for it
+    SILENCE = "silence"  # it is quiet
+    SOUND = "sound"  # music or noise: it is not quiet, and has no words
+    UNHEARD = "unheard"  # words that are said in it may be missing
+
+
+class UnheardReason(StrEnum):
+    """The reason for which words of a stretch may be missing."""
+
+    DETECTOR = "detector"  # the voice detector took it for no speech, though it is as loud as speech
+    LOOP = "loop"  # the model's answer repeated itself and was stopped
+    BUDGET = "budget"  # the model's answer used up its tokens
+
+
+@dataclass(frozen=True, slots=True)
+class CoveragePart:
+    """A stretch of a recording, and what became of it."""
+
+    start_ms: int
+    end_ms: int
+    kind: CoverageKind
+    reason: UnheardReason | None = None  # of what is unheard
+    confidence: float | None = None  # of silence: 1 minus the mean probability of speech (0..1)
+
+    def listed(self) -> dict[str, Any]:
+        """Return the part as answers list it: times in seconds, and what does not apply left out."""
+        listed = {
+            "kind": self.kind.value,
+            "start": self.start_ms / 1000,
+            "end": self.end_ms / 1000,
+            "reason": self.reason,
+            "confidence": self.confidence,
+        }
+        return {name: value for name, value in listed.items() if value is not None}
+
+
 @dataclass(frozen=True, slots=True)
 class Segment:
     """The text of one span of speech; where speakers are distinguished, of one speaker: a span of several is
@@ -66,13 +105,18 @@ class Segment:
     # one minus the highest speech probability that voice detection gave a frame of the span (0..1)
     no_speech_prob: float
     temperature: float = 0.0  # that the text was generated with
-    # False when decoding ended because the token budget was used up, not because the model ended its answer
-    complete: bool = True
+    cut_short: UnheardReason | None = None  # why the answer was stopped; None if the model ended it
+    repaired: UnheardReason | None = None  # why an answer before this one was stopped, and the audio heard again
     words: tuple[Word, ...] = ()
     spoken: tuple[Token, ...] = ()  # the tokens of the text alone
     prompt_tokens: int = 0  # of the model's input
     audio_tokens: int = 0  # of the model's input
     speaker: str | None = None  # a letter or a name, None where speakers are not distinguished
+
+    @property
+    def complete(self) -> bool:
+        """True if the model ended its answer."""
+        return self.cut_short is None
 
     @property
     def compression_ratio(self) -> float:
@@ -109,6 +153,11 @@ class Transcript:
     segments: tuple[Segment, ...]
     timings: Timings = Timings()
     warnings: tuple[str, ...] = ()  # what of the request had no effect, and why
+    coverage: tuple[CoveragePart, ...] = ()  # the parts of the recording, in order and without gaps
+
+    def covered_ms(self, kind: CoverageKind) -> int:
+        """Return the milliseconds of that kind. Those of all kinds add up to the duration."""
+        return sum(part.end_ms - part.start_ms for part in self.coverage if part.kind is kind)
 
     @property
     def words(self) -> list[Word]:

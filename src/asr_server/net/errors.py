@@ -81,6 +81,8 @@ TABLE: dict[str, ErrorMapping] = {
     errors.Overloaded.code: ErrorMapping(429, "rate_limit_error", 1013, retry_after_s=1),
     # Clients would retry twice, and the recording would reach the same limit each time.
     errors.DeadlineExceeded.code: ErrorMapping(504, "server_error", 1011, final=True),
+    # The caller's rule: clients do not retry it, as they would after a 5xx.
+    errors.IncompleteTranscript.code: ErrorMapping(422, "invalid_request_error", 1011),
     errors.ShuttingDown.code: ErrorMapping(503, "server_error", 1001, retry_after_s=5),
     errors.Cancelled.code: ErrorMapping(499, "invalid_request_error", 1000),
     errors.JobsUnavailable.code: ErrorMapping(503, "server_error", 1013, retry_after_s=60),

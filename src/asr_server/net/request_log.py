@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.types import Message, Scope, Send
 
 from asr_server.core.errors import AsrError
-from asr_server.core.transcript import Transcript
+from asr_server.core.transcript import CoverageKind, Transcript
 from asr_server.net.access import PROBES
 from asr_server.ops.metric_spec import NO_ROUTE, OTHER, Transport
 
@@ -80,6 +80,7 @@ def log_fields(transcript: Transcript) -> dict[str, object]:
     return {
         "audio_s": transcript.duration_ms / 1000,
         "spans": len(transcript.segments),
+        "unheard_s": transcript.covered_ms(CoverageKind.UNHEARD) / 1000,
         **{f"{part}_ms": round(took_ms, 1) for part, took_ms in _parts(transcript.timings)},
     }
 

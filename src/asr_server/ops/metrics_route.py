@@ -110,6 +110,12 @@ def work_gauges(services: Services) -> Iterable[MetricSample]:
     yield single(FREE_STREAMS, free.free_streams)
     yield single(FREE_AUDIO, free.free_audio_s_per_s)
     yield single(table.RECORDING_AUDIO, services.admission.answered_s)
+    heard = services.pipeline
+    covered_s: dict[tuple[str, ...], float] = {
+        (outcome,): heard.covered_ms[outcome] / 1000 for outcome in table.VALUES["coverage"]
+    }
+    yield MetricSample(table.RECORDING_COVERED, covered_s)
+    yield MetricSample(table.REPAIRED_SEGMENTS, {(why,): heard.repaired[why] for why in table.VALUES["reason"]})
     yield single(table.DECODED_AUDIO, services.decoder.decoded_s)
     yield MetricSample(table.DECODER_FAILURES, {(code,): count for code, count in services.decoder.failures.items()})
     counts = services.jobs.counts

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from asr_server.core.transcript import CoverageKind, UnheardReason
 from asr_server.engine.protocol import Hypothesis
 from asr_server.jobs.record import RecordState
 from asr_server.live.machine.events import Ending
@@ -41,6 +42,8 @@ VALUES: dict[str, tuple[str, ...]] = {
     "ending": tuple(ending.value for ending in Ending),
     "outcome": tuple(SessionOutcome),
     "cause": tuple(WorkerEnd),
+    "coverage": (*(kind for kind in CoverageKind if kind is not CoverageKind.UNHEARD), *UnheardReason),
+    "reason": tuple(UnheardReason),
 }
 
 # From a short command to a recording of hours; the bounds are closest in the range in which people wait.
@@ -79,6 +82,18 @@ ERRORS = MetricSpec(
 )
 RECORDING_AUDIO = MetricSpec(
     "asr_recording_audio_seconds_total", _C, "Seconds of audio of completely transcribed recordings."
+)
+RECORDING_COVERED = MetricSpec(
+    "asr_recording_covered_seconds_total",
+    _C,
+    "Seconds of completely transcribed recordings: `words`, `silence`, `sound`, or the reason why they are unheard.",
+    ("coverage",),
+)
+REPAIRED_SEGMENTS = MetricSpec(
+    "asr_repaired_segments_total",
+    _C,
+    "Segments of completely transcribed recordings that were heard again, by the reason.",
+    ("reason",),
 )
 DECODED_AUDIO = MetricSpec("asr_decoded_audio_seconds_total", _C, "Seconds of decoded audio.")
 DECODER_FAILURES = MetricSpec(

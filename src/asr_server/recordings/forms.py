@@ -46,6 +46,7 @@ from asr_server.recordings.requests import (
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
+    VoiceDetection,
     WordTimes,
 )
 from asr_server.subtitle.cues import SpeakerStyle
@@ -111,13 +112,6 @@ class ChunkingStrategy(BaseModel):
     silence_duration_ms: int = Field(default=200, ge=32, le=5_000)
 
 
-class Mode(StrEnum):
-    """The ways in which words get their times."""
-
-    ACCURATE = "accurate"
-    FAST = "fast"
-
-
 class RecordingForm(BaseModel):
     """The fields of every form."""
 
@@ -137,8 +131,12 @@ class RecordingForm(BaseModel):
     chunking_strategy: Annotated[ChunkingStrategy, BeforeValidator(_strategy)] = Field(
         ChunkingStrategy(), description="`auto`, or a `server_vad` object: threshold and times of the cuts at pauses."
     )
-    mode: Mode = Field(
-        Mode.ACCURATE,
+    vad: VoiceDetection = Field(
+        VoiceDetection.STRICT, description="What is sent to the model: speech, loud sound too (`advise`), all (`off`)."
+    )
+    strict: Boolean = Field(False, description="An error if any part of the recording was not heard.")
+    mode: Literal["accurate", "fast"] = Field(
+        "accurate",
         description="Times of words and subtitles: `accurate` aligns them with the sound, `fast` estimates them.",
     )
     speakers: Boolean = Field(False, description="Tell speakers apart. `diarized_json` means that too.")
@@ -211,7 +209,7 @@ ReadForm = Callable[["Request", int], Awaitable[FormData]]
 
 # The statuses of errors of the routes that take a recording.
 ERRORS: dict[int | str, dict[str, Any]] = {
-    status: {"model": ErrorBody} for status in (400, 404, 413, 429, 500, 501, 502, 503, 504)
+    status: {"model": ErrorBody} for status in (400, 404, 413, 422, 429, 500, 501, 502, 503, 504)
 }
 
 # Lists whose items may contain commas: names, and data URLs.
@@ -261,8 +259,9 @@ def parse(
     except UnsupportedLanguage as error:
         raise services.catalog.unknown_language(param=error.param or "language") from None
     model = services.catalog.find(request.model, any_name=any_model).resident
-    if not services.plan.traits.scores and isinstance(request, TranscriptionRequest) and request.output.logprobs:
-        raise UnsupportedValue("The engine gives no log-probabilities.", param="include")
+    if not services.plan.traits.scores and (request.output.logprobs or request.vad is VoiceDetection.ADVISE):
+        param = "include" if request.output.logprobs else "vad"
+        raise UnsupportedValue("The engine gives no log-probabilities.", param=param)
     if request.speakers and (request.channel_mode is not ChannelMode.SPLIT or request.speakers.known):
         _check_speakers(services.plan)
     source = "source_language" if isinstance(request, TranslationRequest) else "language"
@@ -392,6 +391,8 @@ class _Common(TypedDict):
     hotwords: tuple[str, ...]
     temperature: float
     chunking: ServerVad | None
+    vad: VoiceDetection
+    strict: bool
     word_times: WordTimes
     speakers: SpeakerOptions | None
     channel_mode: ChannelMode
@@ -406,7 +407,8 @@ def _common(fields: RecordingForm, spoken: tuple[str, str], *, diarized: bool = 
     hotwords = (*fields.hotwords, *fields.keywords)
     if sum(map(len, hotwords)) > MAX_TEXT_CHARS:
         raise InvalidValue(f"The hotwords are longer than {MAX_TEXT_CHARS} characters together.", param="hotwords")
-    speakers = speaker_options(fields, diarized=diarized)
+    speakers, strategy = speaker_options(fields, diarized=diarized), fields.chunking_strategy
+    stated = ServerVad(strategy.threshold, strategy.prefix_padding_ms, strategy.silence_duration_ms)
     language, several = _languages(fields, *spoken)
     return {
         "language": language,
@@ -414,8 +416,10 @@ def _common(fields: RecordingForm, spoken: tuple[str, str], *, diarized: bool = 
         "prompt": fields.prompt,
         "hotwords": hotwords,
         "temperature": fields.temperature,
-        "chunking": _chunking(fields.chunking_strategy),
-        "word_times": WordTimes.ALIGNED if fields.mode is Mode.ACCURATE else WordTimes.ESTIMATED,
+        "chunking": None if strategy.type == "auto" else stated,
+        "vad": fields.vad,
+        "strict": fields.strict,
+        "word_times": WordTimes.ALIGNED if fields.mode == "accurate" else WordTimes.ESTIMATED,
         "speakers": speakers,
         "channel_mode": channel_mode(fields, speakers),
     }
@@ -439,11 +443,6 @@ def _normalized(value: str, param: str) -> str | None:
     except (InvalidLanguage, UnsupportedLanguage) as error:
         error.param = param
         raise
-
-
-def _chunking(strategy: ChunkingStrategy) -> ServerVad | None:
-    server_vad = ServerVad(strategy.threshold, strategy.prefix_padding_ms, strategy.silence_duration_ms)
-    return None if strategy.type == "auto" else server_vad
 
 
 def _check(fields: TranscriptionForm) -> None:

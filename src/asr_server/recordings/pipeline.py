@@ -19,9 +19,10 @@ from loguru import logger
 
 from asr_server.audio.decode import Progress
 from asr_server.core.audio import samples_to_ms
-from asr_server.core.errors import DeadlineExceeded, TranslationUnavailable, UnsupportedValue
-from asr_server.core.transcript import Segment, Timings, Transcript
+from asr_server.core.errors import DeadlineExceeded, IncompleteTranscript, TranslationUnavailable, UnsupportedValue
+from asr_server.core.transcript import CoverageKind, Segment, Timings, Transcript
 from asr_server.engine.client import until
+from asr_server.recordings.coverage import SoundLevels
 from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
 from asr_server.recordings.requests import (
     CONTEXT_IGNORED,
@@ -41,6 +42,7 @@ from asr_server.text import scripts
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Samples, Source
     from asr_server.core.settings import Settings
+    from asr_server.core.transcript import CoveragePart
     from asr_server.engine.client import EngineClient, Transcription
     from asr_server.recordings.paragraphs import Paragraph
     from asr_server.recordings.requests import RecordingRequest
@@ -161,18 +163,21 @@ class PipelineResources:
 class RecordingPipeline:
     """Transcribes recordings, many at once. The heavy work is in the decoder's child and on the engine thread.
 
-    A recording is decoded while it is transcribed, so the memory it takes does not grow with its length.
+    A recording is decoded while it is transcribed, so the memory of its audio does not grow with its length.
     """
 
     def __init__(self, resources: PipelineResources) -> None:
         self._resources = resources
+        self.covered_ms: Counter[str] = Counter()  # of all recordings, by the kind, or the reason of what is unheard
+        self.repaired: Counter[str] = Counter()  # segments that were heard again, by the reason
 
     async def transcribe(
         self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit = ignore
     ) -> Transcript:
         """Transcribe a file-like object with a real file descriptor. The transcript is also the last event.
 
-        Raises the leaves of `InvalidInput` for bad audio, `Overloaded`, `DeadlineExceeded`, and `EngineError`s.
+        Raises the leaves of `InvalidInput` for bad audio, `Overloaded`, `DeadlineExceeded`, `EngineError`s, and
+        `IncompleteTranscript` if the request is strict.
         Cancelling takes the recording's jobs out of the queue and out of the batch, and ends its decoding.
         """
         limit_s, clock = options.timeout_s or self._resources.timeout_s, self._resources.engine.clock
@@ -214,11 +219,35 @@ class RecordingPipeline:
                 raise error from error.__cause__
             resources.admission.finish(ticket, producer.work_s)
         transcript = assembly.transcript(samples_to_ms(producer.progress.decoded_samples), request.language)
+        if producer.progress.decoded_s <= BULK_OVER_S:
+            coverage = producer.levels.coverage(transcript.duration_ms, assembly.answered)
+        else:  # it takes 20 ms for two hours, and live sessions share the event loop
+            coverage = await asyncio.to_thread(producer.levels.coverage, transcript.duration_ms, assembly.answered)
+        self._count(coverage, assembly.answered)
+        if request.strict:
+            _check_heard(coverage)
         warnings = list(producer.signal.warnings)
         if request.context and not engine.traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
             warnings.append(CONTEXT_IGNORED)
-        return replace(transcript, warnings=tuple(warnings))
+        return replace(transcript, warnings=tuple(warnings), coverage=coverage)
+
+    def _count(self, coverage: Sequence[CoveragePart], segments: Sequence[Segment]) -> None:
+        for part in coverage:
+            self.covered_ms[part.reason or part.kind] += part.end_ms - part.start_ms
+        self.repaired.update(segment.repaired for segment in segments if segment.repaired)
+
+
+def _check_heard(coverage: Sequence[CoveragePart]) -> None:
+    """Raise `IncompleteTranscript` if a part is unheard."""
+    unheard = [part for part in coverage if part.kind is CoverageKind.UNHEARD]
+    if unheard:
+        lost_s, first = sum(part.end_ms - part.start_ms for part in unheard) / 1000, unheard[0]
+        raise IncompleteTranscript(
+            f"{lost_s} s of the recording were not heard, the first from {first.start_ms / 1000} to "
+            f"{first.end_ms / 1000} s ({first.reason}).",
+            param="strict",
+        )
 
 
 class _Producer:
@@ -237,6 +266,7 @@ class _Producer:
         begins: Sequence[BeginStep],
     ) -> None:
         self.progress = Progress()
+        self.levels = SoundLevels()
         self.signal = RecordingSignal()
         self.steps: list[RecordingStep] = []
         self._channel: asyncio.Queue[SpanTask | Exception | None] = asyncio.Queue(resources.look_ahead)
@@ -284,7 +314,8 @@ class _Producer:
         request, decoder, progress = self._context.request, self._resources.decoder, self.progress
         self.signal = signal = await self._resources.open_signal(decoder, source, request, self._caller)
         self.steps = [begin(signal, self._context.group) for begin in self._begins]
-        segmenter = signal.segmenter(segmentation_config(request.chunking, self._context.engine.traits))
+        config = segmentation_config(request.chunking, self._context.engine.traits)
+        segmenter = signal.segmenter(config, self.levels, request.vad)
         admission, block = self._resources.admission, np.zeros(0, np.float32)
         async with aclosing(signal.stream(decoder, source, progress, self._caller)) as blocks:
             async for block in blocks:
@@ -325,7 +356,8 @@ class _Assembly:
         self._on_done = on_done
         self._deltas = deltas
         self._text = ""
-        self._segments: list[Segment] = []
+        self.answered: list[Segment] = []  # of all spans, in the order of the recording, also without text
+        self._segments: Sequence[Segment] = ()  # with text, as the steps have changed them
         self._queue_s = self._infer_s = self._load_s = 0.0
 
     async def run(self, producer: _Producer) -> None:
@@ -339,12 +371,12 @@ class _Assembly:
 
     async def finish(self, producer: _Producer) -> None:
         """Have the steps change the segments, and emit these again where they tell speakers. May raise as they do."""
-        spoken = (segment for segment in self._segments if segment.text)
+        spoken = (segment for segment in self.answered if segment.text)
         # Where the signal is split, a span that was halved may reach behind the beginning of the next one.
         segments: Sequence[Segment] = sorted(spoken, key=lambda segment: segment.start_ms)
         for step in producer.steps:
             segments = await step.mapped(segments)
-        self._segments = list(segments)
+        self._segments = segments
         if producer.tells_speakers:
             for segment in self._segments:
                 await self._emit(SegmentLabelled(segment))
@@ -373,7 +405,7 @@ class _Assembly:
                 if result.segment.text:
                     await self._add_text(result.segment.text, opens=True)
         for result in results:
-            self._segments.append(result.segment)
+            self.answered.append(result.segment)
             self._add_times(result.answer)
             self._on_done(result.segment.end_ms / 1000)
             await self._emit(SegmentDone(result.segment))
@@ -381,7 +413,7 @@ class _Assembly:
     async def _in_main_language(self, task: SpanTask, result: SpanResult) -> SpanResult:
         """A short segment in another language than the speech before it is easily misheard: it is heard in that too."""
         segment = result.segment
-        main = _main_language([one for one in self._segments if one.speaker == segment.speaker])
+        main = _main_language([one for one in self.answered if one.speaker == segment.speaker])
         if not main or segment.language in ("", main) or segment.end_ms - segment.start_ms > _OUTLIER_MS:
             return result
         return await task.likelier(result, main)

@@ -17,7 +17,7 @@ from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
 from asr_server.core.errors import DeadlineExceeded, InvalidAudio, Overloaded, TranscriptionFailed
 from asr_server.core.settings import Settings
-from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
+from asr_server.core.transcript import CoverageKind, Segment, TimeSource, Transcript, UnheardReason, Word
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import DEFAULT_TRAITS, Finish, Hypothesis, Tokens
 from asr_server.recordings.pipeline import (
@@ -38,6 +38,7 @@ from asr_server.recordings.requests import (
     SubtitleRequest,
     TranscriptionRequest,
     TranslationRequest,
+    VoiceDetection,
 )
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import Priority, RequestClock
@@ -51,14 +52,16 @@ RUN, STREAM = RunOptions(), RunOptions(deltas=True)
 class Scripted:
     """A batch that answers each utterance by `script(samples)`: a `Finish`, an error, or None for never.
 
-    `language`: of the answer for so many samples. `forced`: text and log-probability of an answer whose language was
-    forced. `sampled`: whether the utterance in question is to be sampled.
+    `language`: of the answer for so many samples. `logprob`: of each of the `tokens` of an answer. `forced`: text and
+    log-probability of an answer whose language was forced. `sampled`: whether the utterance in question is to be
+    sampled.
     `deltas`: texts that are sent in steps of their own before the answer.
     """
 
     loaded, free_slots, urgent_slots, text, deltas = True, 4, 4, "w{samples}", ()
     language = staticmethod(lambda samples: "English")
     forced = ("forced", -0.1)
+    logprob, tokens = -0.1, 1
 
     def __init__(self, script):
         self.script, self.rows, self.seen, self.sampled = script, {}, [], False
@@ -76,7 +79,8 @@ class Scripted:
         for key, row in list(self.rows.items()):
             item = row[0]
             if len(row) > 1:
-                yield RowDelta(key, Tokens((1,), (-0.1,), row.pop(1)))
+                text = row.pop(1)
+                yield RowDelta(key, Tokens((1,), (-0.1,), text if item.stream else ""))
                 continue
             samples, self.sampled = len(item.audio), item.temperature > 0
             finish = self.script(samples)
@@ -86,9 +90,10 @@ class Scripted:
             if isinstance(finish, Exception):
                 yield RowFailed(key, finish)
             else:
-                text, logprob = self.forced if item.language else (self.text.format(samples=samples), -0.1)
+                text, logprob = self.forced if item.language else (self.text.format(samples=samples), self.logprob)
                 language = item.language or self.language(samples)
-                yield RowDone(key, Hypothesis(text, language, (1,), (logprob,), finish, 1, 1, 1))
+                ids, logprobs = (1,) * self.tokens, (logprob,) * self.tokens
+                yield RowDone(key, Hypothesis(text, language, ids, logprobs, finish, 1, 1, 1))
 
     def drop(self, key):
         self.rows.pop(key, None)
@@ -214,6 +219,8 @@ async def test_a_span_that_loops_is_tried_once_in_halves(make, recording):
         assert first.end_ms == second.start_ms
     halves = [samples for samples in made.batch.seen if samples <= 45_000]
     assert sum(halves) == sum(made.batch.seen) - sum(halves)
+    assert {segment.repaired for segment in transcript.segments} == {UnheardReason.LOOP}
+    assert made.pipeline.repaired == {UnheardReason.LOOP: 6}
 
 
 async def test_what_still_fails_is_marked_not_dropped(make, recording):
@@ -222,6 +229,10 @@ async def test_what_still_fails_is_marked_not_dropped(make, recording):
     transcript = await made.transcribe(recording)
     assert [segment.complete for segment in transcript.segments] == [False] * 6
     assert len(made.batch.seen) == 9
+    reasons = {part.reason for part in transcript.coverage if part.kind is CoverageKind.UNHEARD}
+    assert reasons == {UnheardReason.LOOP}
+    assert transcript.covered_ms(CoverageKind.WORDS) == 0
+    assert {segment.repaired for segment in transcript.segments} == {None}
 
 
 async def test_a_sampled_loop_is_tried_again_greedily(make, recording):
@@ -231,6 +242,7 @@ async def test_a_sampled_loop_is_tried_again_greedily(make, recording):
     assert len(made.batch.seen) == 6
     assert len(set(made.batch.seen)) == 3
     assert [segment.temperature for segment in transcript.segments] == [0.0, 0.0, 0.0]
+    assert [segment.repaired for segment in transcript.segments] == [UnheardReason.LOOP] * 3
 
 
 async def test_a_long_recording_is_decoded_as_far_as_it_is_worked_on(make, tmp_path):
@@ -419,6 +431,45 @@ def long_and_short(tmp_path):
         sink.writeframes(np.concatenate([pcm, pause, pcm[:16_000], pause]).tobytes())
     with path.open("rb") as file:
         yield file
+
+
+@pytest.fixture
+def noise_and_speech(tmp_path):
+    """5 s of noise as loud as speech, and the sample."""
+    path = tmp_path / "noise.wav"
+    with wave.open(str(demo.sample().recording)) as source, wave.open(str(path), "wb") as sink:
+        sink.setparams((1, 2, 16_000, 0, "NONE", ""))
+        sink.writeframes(np.random.default_rng(0).normal(0, 3_000, 5 * 16_000).astype(np.int16).tobytes())
+        sink.writeframes(source.readframes(source.getnframes()))
+    with path.open("rb") as file:
+        yield file
+
+
+@pytest.mark.parametrize("options", [RUN, STREAM])
+@pytest.mark.parametrize(
+    ("logprob", "tokens", "text", "is_kept"),
+    [
+        (-0.6, 12, "w", True),
+        (-0.8, 12, "w", False),
+        (-0.6, 6, "w", False),  # in 5 s
+        (-0.6, 12, "♪♪", False),
+    ],
+)
+async def test_words_for_noise_need_support(make, noise_and_speech, options, logprob, tokens, text, is_kept):
+    """What the detector takes for noise has words if its tokens are likelier than not and as many as in slow speech."""
+    made = make(lambda samples: Finish.END)
+    made.batch.logprob, made.batch.tokens, made.batch.text = logprob, tokens, text
+    made.batch.deltas = ("turn on",)
+    asked = TranscriptionRequest(vad=VoiceDetection.ADVISE)
+    transcript = await made.transcribe(noise_and_speech, asked, options)
+    assert len(made.batch.seen) == 2
+    kinds = [CoverageKind.WORDS] if is_kept else [CoverageKind.SOUND, CoverageKind.WORDS]
+    assert [part.kind for part in transcript.coverage] == kinds
+    assert [segment.text for segment in transcript.segments] == [text] * (2 if is_kept else 1)
+    if options is STREAM:
+        deltas = [event.text for event in made.events if isinstance(event, TextDelta)]
+        whole = [text] if is_kept else []  # it is sent when it is known to be kept
+        assert [delta.strip() for delta in deltas] == [*whole, "turn on"]
 
 
 def _bilingual(made):

@@ -9,7 +9,7 @@ from typing import Any
 
 from asr_server.core.audio import s_to_ms
 from asr_server.core.settings import Settings
-from asr_server.core.transcript import Segment, TimeSource, Transcript
+from asr_server.core.transcript import CoverageKind, Segment, TimeSource, Transcript
 from asr_server.recordings.paragraphs import Paragraph, paragraphs
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, Result
 from asr_server.subtitle import cue_segmentation, files
@@ -138,6 +138,7 @@ def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
         "language_code": languages.code(transcript.language),
         "languages": language_codes(transcript),
         "duration": transcript.duration_ms / 1000,
+        "coverage": coverage(transcript),
         "text": transcript.text,
     }
     if output.segments:
@@ -147,6 +148,12 @@ def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
     if transcript.warnings:
         content["warnings"] = list(transcript.warnings)
     return content | {"usage": usage(transcript)}
+
+
+def coverage(transcript: Transcript) -> dict[str, Any]:
+    """Return the seconds of each kind of part, which add up to the duration, and the parts."""
+    seconds = {kind.value: transcript.covered_ms(kind) / 1000 for kind in CoverageKind}
+    return seconds | {"parts": [part.listed() for part in transcript.coverage]}
 
 
 def _listed(cues: Iterable[Cue]) -> list[dict[str, Any]]:
@@ -159,6 +166,7 @@ def _listed(cues: Iterable[Cue]) -> list[dict[str, Any]]:
 
 
 def _segment(number: int, segment: Segment) -> dict[str, Any]:
+    known = {"repaired": segment.repaired, "speaker": segment.speaker}
     return {
         "id": number,
         "seek": segment.start_ms // 10,  # in frames of 10 ms
@@ -171,7 +179,7 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
         "compression_ratio": segment.compression_ratio,
         "no_speech_prob": segment.no_speech_prob,
         "complete": segment.complete,
-    } | ({} if segment.speaker is None else {"speaker": segment.speaker})
+    } | {name: value for name, value in known.items() if value is not None}
 
 
 def _diarized(transcript: Transcript) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import pytest
 from openai.types.audio import TranscriptionDiarized
 
 from asr_server.core import settings
-from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
+from asr_server.core.transcript import Segment, TimeSource, Transcript, UnheardReason, Word
 from asr_server.recordings import render as rendering
 from asr_server.recordings.render import render
 from asr_server.recordings.requests import OutputOptions, ResponseFormat
@@ -70,6 +70,14 @@ def test_verbose_json_has_every_field_that_strict_clients_want():
     assert (segment["id"], segment["seek"], segment["start"], segment["end"]) == (1, 200, 2.0, 3.25)
     assert segment["avg_logprob"] == -0.5
     assert all(value is not None for value in segment.values())
+    assert "repaired" not in segment
+
+
+def test_a_segment_that_was_heard_again_says_why():
+    """The text is that of the second answer."""
+    heard_again = replace(SPEECH, segments=(replace(SEGMENTS[0], repaired=UnheardReason.LOOP),))
+    (segment,) = _json(heard_again, ResponseFormat.VERBOSE_JSON)["segments"]
+    assert (segment["repaired"], segment["complete"]) == ("loop", True)
 
 
 @pytest.mark.parametrize("response_format", [ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON])

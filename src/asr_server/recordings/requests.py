@@ -69,6 +69,14 @@ class ServerVad:
     silence_duration_ms: int = 200  # the shortest pause that ends a segment
 
 
+class VoiceDetection(StrEnum):
+    """The use of the voice detector: which parts of a recording the model is given."""
+
+    OFF = "off"  # all
+    ADVISE = "advise"  # speech, and what is as loud as speech for a second; of that, answers with support are kept
+    STRICT = "strict"  # speech
+
+
 class ChannelMode(StrEnum):
     """The use of the channels of a recording: one signal, a speaker each, or the one that its sound suggests."""
 
@@ -127,6 +135,8 @@ class RecordingRequest:
     hotwords: tuple[str, ...] = ()  # names and terms that help recognition
     temperature: float = 0.0  # 0 is greedy and repeatable
     chunking: ServerVad | None = None  # None cuts the recording by the server's own rules
+    vad: VoiceDetection = VoiceDetection.STRICT
+    strict: bool = False  # a part of the recording that was not heard is an error
     word_times: WordTimes = WordTimes.ALIGNED  # ALIGNED or ESTIMATED, for answers that have times of words
     speakers: SpeakerOptions | None = None  # None does not distinguish speakers
     channel_mode: ChannelMode = ChannelMode.MIX

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import UploadFile
 
 from asr_server.core.errors import UnsupportedValue
-from asr_server.core.transcript import Segment, Transcript
+from asr_server.core.transcript import CoverageKind, Segment, Transcript, UnheardReason
 from asr_server.net import event_stream
 from asr_server.net.body import while_connected
 from asr_server.net.errors import content
@@ -22,7 +22,7 @@ from asr_server.net.event_stream import Work, frame
 from asr_server.net.request_log import log_fields, server_timing
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import Event, Finished, RunOptions, SegmentDone, SegmentLabelled, Started, TextDelta
-from asr_server.recordings.render import diarized_segment, language_codes, logprobs, token_usage, verbose
+from asr_server.recordings.render import coverage, diarized_segment, language_codes, logprobs, token_usage, verbose
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, Result, TranscriptionRequest
 from asr_server.recordings.requests import Request as AnyRequest
 from asr_server.services import CallerDep, Services, ServicesDep
@@ -102,7 +102,10 @@ class SegmentBody(BaseModel):
     no_speech_prob: float = Field(
         description="Probability the model gave to no speech; with a forced language, 1 minus the detector's peak."
     )
-    complete: bool = Field(description="False when the token budget ended the text.")
+    complete: bool = Field(description="False when a repetition or the token budget ended the text.")
+    repaired: UnheardReason | None = Field(
+        None, description="Why a first answer was discarded, and the audio heard again. Only where that was so."
+    )
     speaker: str | None = Field(None, description="A letter or a name. Only where speakers are told apart.")
 
 
@@ -129,6 +132,26 @@ class ParagraphBody(BaseModel):
     last_word: int | None = Field(None, description="Its last word.")
 
 
+class CoveragePartBody(BaseModel):
+    """A stretch of the recording."""
+
+    kind: CoverageKind
+    start: float = Field(description="Seconds.")
+    end: float = Field(description="Seconds.")
+    reason: UnheardReason | None = Field(None, description="Of what is unheard.")
+    confidence: float | None = Field(None, description="Of silence: 1 minus the mean probability of speech.")
+
+
+class CoverageBody(BaseModel):
+    """The seconds of each outcome, which add up to the duration, and the parts of the recording."""
+
+    words: float = Field(description="Seconds with words.")
+    silence: float = Field(description="Quiet seconds.")
+    sound: float = Field(description="Seconds of music or noise: not quiet, and without words.")
+    unheard: float = Field(description="Seconds in which words may be missing.")
+    parts: list[CoveragePartBody] = Field(description="In order, without gaps.")
+
+
 class VerboseTranscriptionBody(BaseModel):
     """`response_format=verbose_json`."""
 
@@ -137,6 +160,7 @@ class VerboseTranscriptionBody(BaseModel):
     language_code: str
     languages: list[LanguageBody]
     duration: float = Field(description="Seconds.")
+    coverage: CoverageBody
     text: str
     segments: list[SegmentBody] | None = Field(None, description="Unless only words are asked for.")
     paragraphs: list[ParagraphBody] | None = Field(None, description="Unless only words are asked for.")
@@ -376,7 +400,8 @@ class SegmentFrames:
                 chunk = self._chunk(whole.text, whole.language or "auto", 0, whole.duration_ms)
                 # Without the numbers of segments: spans without text are chunks, too.
                 listed = [one.listed(segments=False) for one in found]
-                chunk |= {"is_final": True, "complete": self._complete, "paragraphs": listed}
+                chunk |= {"is_final": True, "complete": self._complete, "coverage": coverage(whole)}
+                chunk["paragraphs"] = listed
                 return [frame(chunk), frame({"done": True})]
             case _:
                 return []

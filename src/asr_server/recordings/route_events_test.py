@@ -10,7 +10,7 @@ import pytest
 from openai.types.audio import TranscriptionTextSegmentEvent
 
 from asr_server.core.errors import EngineOutOfMemory
-from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
+from asr_server.core.transcript import Segment, TimeSource, Transcript, UnheardReason, Word
 from asr_server.net import event_stream
 from asr_server.recordings import route
 from asr_server.recordings.pipeline import Finished, SegmentDone, SegmentLabelled, Started, TextDelta
@@ -178,7 +178,7 @@ async def test_our_own_events_number_the_segments(request_):
 
 async def test_a_segment_that_was_cut_off_is_marked_and_so_is_the_whole(request_):
     """Also if the segment has no text, which the transcript leaves out."""
-    cut = replace(SEGMENT, complete=False, text="")
+    cut = replace(SEGMENT, cut_short=UnheardReason.BUDGET, text="")
     bodies = _bodies(
         await _sent(request_, _work(SegmentDone(cut), SegmentDone(SEGMENT)), SegmentFrames(OutputOptions()))
     )

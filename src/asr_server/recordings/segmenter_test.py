@@ -9,7 +9,8 @@ import pytest
 from asr_server import demo
 from asr_server.audio.segmentation import SegmentationConfig
 from asr_server.engine.protocol import EngineTraits
-from asr_server.recordings.requests import ServerVad
+from asr_server.recordings.coverage import SoundLevels
+from asr_server.recordings.requests import ServerVad, VoiceDetection
 from asr_server.recordings.segmenter import Segmenter, SpeechSpan, segmentation_config
 
 
@@ -21,8 +22,8 @@ def recording():
     return np.concatenate([pcm, np.zeros(4 * 16_000, np.float32), pcm])
 
 
-def _spans(audio, block=16_000, config=None):
-    segmenter = Segmenter(config or SegmentationConfig())
+def _spans(audio, block=16_000, config=None, vad=VoiceDetection.STRICT):
+    segmenter = Segmenter(config or SegmentationConfig(), SoundLevels(), vad)
     spans = [span for at in range(0, len(audio), block) for span in segmenter.push(audio[at : at + block])]
     return [*spans, *segmenter.push(audio[:0], is_last=True)]
 
@@ -38,7 +39,7 @@ def test_spans_are_the_samples_of_the_recording(recording):
 def test_the_end_may_come_with_the_last_samples_or_after_them(recording):
     """A file that is one block has the spans that it has in many, the last up to the end of the file."""
     audio = recording[:30_000]  # in the middle of speech and of a frame
-    in_blocks, at_once = _spans(audio), Segmenter(SegmentationConfig()).push(audio, is_last=True)
+    in_blocks, at_once = _spans(audio), Segmenter(SegmentationConfig(), SoundLevels()).push(audio, is_last=True)
     assert [(span.start, span.end) for span in at_once] == [(span.start, span.end) for span in in_blocks]
     assert at_once[-1].end == len(audio)
     assert at_once[-1].peak_probability == pytest.approx(in_blocks[-1].peak_probability, abs=1e-5)
@@ -89,7 +90,53 @@ def test_a_part_of_a_span_has_the_speech_in_it():
 
 def test_a_quiet_passage_after_a_loud_one_is_heard_as_quiet():
     """The scale of a file beyond full scale is that of its loudest sample so far."""
-    segmenter, loud = Segmenter(SegmentationConfig()), np.full(512, 8.0, np.float32)
+    segmenter, loud = Segmenter(SegmentationConfig(), SoundLevels()), np.full(512, 8.0, np.float32)
     _, before = segmenter._scores(loud)
     _, after = segmenter._scores(loud / 8)
     assert (before[0], after[0]) == (1.0, pytest.approx(1 / 64))
+
+
+@pytest.fixture(scope="module")
+def with_noise(recording):
+    """6 s of noise as loud as speech, the recording, 5 s of a quiet room, and 50 s of the noise."""
+    rng = np.random.default_rng(0)
+    before, after, room = (rng.normal(0, level, 16_000 * s) for level, s in ((0.1, 6), (0.1, 50), (0.001, 5)))
+    return np.concatenate([before, recording, room, after]).astype(np.float32)
+
+
+def _edges(spans):
+    return [(span.start, span.end) for span in spans]
+
+
+def test_with_advise_loud_pauses_are_spans_of_their_own(with_noise):
+    """The others are as without it. All are disjoint, in order, and as long as the engine takes at most."""
+    spans = _spans(with_noise, vad=VoiceDetection.ADVISE)
+    assert _edges(span for span in spans if not span.is_doubtful) == _edges(_spans(with_noise))
+    doubtful = [span for span in spans if span.is_doubtful]
+    assert sum(span.end - span.start for span in doubtful) == pytest.approx(56 * 16_000, abs=3 * 16_000)
+    assert all(span.end - span.start <= 30 * 16_000 for span in spans)
+    assert all(before.end <= after.start for before, after in pairwise(spans))
+    assert all(span.peak_probability < 0.5 for span in doubtful)
+    for span in spans:
+        assert np.array_equal(span.audio, with_noise[span.start : span.end])
+
+
+@pytest.mark.parametrize("vad", VoiceDetection)
+def test_how_samples_are_divided_does_not_matter(recording, vad):
+    """Also where a noise is loud until speech is known that is louder."""
+    noise = np.random.default_rng(0).normal(0, 0.005, 16_000 * 50).astype(np.float32)
+    audio = np.concatenate([noise, recording, noise])
+    at_once = Segmenter(SegmentationConfig(), SoundLevels(), vad).push(audio, is_last=True)
+    assert _edges(at_once) == _edges(_spans(audio, 1_000, vad=vad)) == _edges(_spans(audio, 777_777, vad=vad))
+    if vad is VoiceDetection.ADVISE:
+        doubtful = [span for span in at_once if span.is_doubtful]
+        assert doubtful
+        assert all(span.end <= len(noise) for span in doubtful)
+
+
+def test_without_the_detector_every_sample_is_in_a_span(with_noise):
+    """Cut as if all were speech; the probability is that of the detector."""
+    spans = _spans(with_noise, vad=VoiceDetection.OFF)
+    assert [span.start for span in spans] == [0, *(span.end for span in spans[:-1])]
+    assert spans[-1].end == len(with_noise)
+    assert spans[-1].peak_probability < 0.5 < spans[0].peak_probability

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from asr_server.audio.segmentation import quietest_middle
-from asr_server.core.audio import SAMPLE_RATE, samples_to_ms
+from asr_server.core.audio import SAMPLE_RATE, samples_to_ms, samples_to_s
 from asr_server.core.errors import DeadlineExceeded, EngineError, InvalidInput
-from asr_server.core.transcript import Segment, Token, Word
+from asr_server.core.transcript import Segment, Token, UnheardReason, Word
 from asr_server.engine.protocol import AlignItem, Finish, Utterance
 from asr_server.recordings.requests import WordTimes
 from asr_server.subtitle import alignment
@@ -31,6 +31,12 @@ if TYPE_CHECKING:
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.segmenter import SpeechSpan
     from asr_server.schedule.job import Priority
+
+
+# What a doubtful span must have to be taken for words. It is sound without a pause: for music, models write a short
+# sentence with some confidence, which would be slower than anybody speaks.
+_LEAST_LOGPROB = math.log(0.5)  # the mean of its tokens, which are as likely as not
+_LEAST_TOKENS_PER_S = 100 / 60  # slow speech has 100 words a minute, and a word a token at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +76,13 @@ class SpanTask:
             languages=request.languages,
             context=request.context,
             temperature=request.temperature,
-            stream=context.deltas,
+            stream=context.deltas and not span.is_doubtful,  # what is sent cannot be dropped
         )
         stream = context.engine.stream(self._utterance, priority=priority, deadline_s=context.deadline_s)
         self._stream = stream
         self.begun = stream.begun  # set with the first text, or at the end of the job
-        self._taken = self._retried = False
+        self._taken = False
+        self._stopped: UnheardReason | None = None  # why the first answer was stopped, if it is asked for again
         self._task = context.group.create_task(self._run())
         # A task that is cancelled before its first step never awaits the stream: the job would stay in the queue.
         self._task.add_done_callback(lambda _: stream.cancel())
@@ -86,7 +93,7 @@ class SpanTask:
         Raises `TimeoutError` at the deadline.
         """
         text = await anext(self._stream, None)
-        if text is None or self._retried:
+        if text is None or self._stopped:
             return None
         self._taken = True
         return text
@@ -128,12 +135,15 @@ class SpanTask:
         first = await self._stream.result()
         if self._taken:
             return [first]
-        self._retried = first.hypothesis.finish is not Finish.END
+        self._stopped = _stopped(first)
         ask = partial(self._context.engine.transcribe, priority=self._priority, deadline_s=self._context.deadline_s)
         return await retry(self._utterance, first, ask)
 
     async def _result(self, answer: Transcription) -> SpanResult:
         offset, hypothesis = self._span.start, answer.hypothesis
+        if self._span.is_doubtful and not _has_support(hypothesis, answer.end - answer.start):
+            hypothesis = replace(hypothesis, text="")
+            answer = replace(answer, hypothesis=hypothesis)
         part = self._span.part(offset + answer.start, offset + answer.end)
         how = self._context.request.needed_word_times
         words = await time_words(
@@ -142,11 +152,28 @@ class SpanTask:
         spoken = rated(words, hypothesis)
         if part.speaker is not None:
             spoken = tuple(replace(word, speaker=part.speaker) for word in spoken)
-        return SpanResult(_segment(part, answer, spoken), answer)
+        return SpanResult(_segment(part, answer, spoken, self._stopped), answer)
 
 
-def _segment(span: SpeechSpan, answer: Transcription, words: tuple[Word, ...]) -> Segment:
-    hypothesis = answer.hypothesis
+def _has_support(hypothesis: Hypothesis, samples: int) -> bool:
+    """Return True if the words are likely enough for so many samples of sound that may be no speech."""
+    spoken = len(hypothesis.ids) - hypothesis.pieces.count(b"")
+    return (
+        hypothesis.mean_logprob >= _LEAST_LOGPROB
+        and spoken >= _LEAST_TOKENS_PER_S * samples_to_s(samples)
+        and any(map(str.isalnum, hypothesis.text))
+    )
+
+
+def _stopped(answer: Transcription) -> UnheardReason | None:
+    finish = answer.hypothesis.finish
+    return None if finish is Finish.END else UnheardReason(finish)
+
+
+def _segment(
+    span: SpeechSpan, answer: Transcription, words: tuple[Word, ...], first_stopped: UnheardReason | None
+) -> Segment:
+    hypothesis, cut_short = answer.hypothesis, _stopped(answer)
     silence = hypothesis.no_speech_prob
     return Segment(
         start_ms=samples_to_ms(span.start),
@@ -158,7 +185,8 @@ def _segment(span: SpeechSpan, answer: Transcription, words: tuple[Word, ...]) -
         no_speech_prob=silence if silence is not None else 1.0 - span.peak_probability,
         temperature=answer.temperature,
         words=words,
-        complete=hypothesis.finish is Finish.END,
+        cut_short=cut_short,
+        repaired=None if cut_short else first_stopped,
         spoken=tuple(
             Token(written, logprob)
             for written, logprob in zip(hypothesis.pieces, hypothesis.logprobs, strict=False)

@@ -110,7 +110,7 @@ def segment(start_s, end_s, language, speaker=None):
 async def test_a_channel_has_a_main_language_of_its_own():
     """A short segment is compared with what the same person said before, and a long one with nothing."""
     assembly = _Assembly(ignore, lambda done_s: None, deltas=False)
-    assembly._segments = [segment(0, 20, "English", "A"), segment(20, 30, "German", "B")]
+    assembly.answered = [segment(0, 20, "English", "A"), segment(20, 30, "German", "B")]
     asked = []
 
     async def likelier(result, language):
@@ -142,7 +142,7 @@ async def test_segments_of_channels_are_in_the_order_of_time():
     """A span that was halved may reach behind the beginning of the next one; what has no text is left out."""
     assembly = _Assembly(ignore, lambda done_s: None, deltas=False)
     late, early = segment(5, 6, "English", "A"), segment(3, 4, "English", "B")
-    assembly._segments = [late, early]
+    assembly.answered = [late, early]
     await assembly.finish(SimpleNamespace(steps=[], tells_speakers=False))
     assert assembly._segments == [early, late]
 

@@ -67,7 +67,7 @@ def _divided(segment: Segment, words: Sequence[Word]) -> Iterator[Segment]:
             text=segment.text[begin:end].strip(),
             tokens=segment.tokens[first:done] if place < last else segment.tokens[first:],
             mean_logprob=sum(logprobs) / len(logprobs) if logprobs else segment.mean_logprob,
-            complete=segment.complete or place < last,
+            cut_short=segment.cut_short if place == last else None,
             words=tuple(run),
             spoken=own,
             prompt_tokens=segment.prompt_tokens if place == 0 else 0,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.core.errors import SpeakersUnavailable
-from asr_server.core.transcript import MAX_SPEAKERS, Segment, TimeSource, Token, Word
+from asr_server.core.transcript import MAX_SPEAKERS, Segment, TimeSource, Token, UnheardReason, Word
 from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, Turn
 from asr_server.features.speakers.recording_speakers import RecordingSpeakers, labelled
 from asr_server.recordings.requests import SpeakerOptions
@@ -40,7 +40,7 @@ def segment(text, *, start_ms=0, tokens=None, control=2):
         tokens=tuple(range(control + len(spoken))),
         mean_logprob=-0.5,
         no_speech_prob=0.1,
-        complete=False,
+        cut_short=UnheardReason.BUDGET,
         words=tuple(timed),
         spoken=spoken,
         prompt_tokens=7,

@@ -28,7 +28,8 @@ from asr_server.features.stereo.similarity import (
     frame_levels,
     highest_around,
 )
-from asr_server.recordings.requests import ChannelMode
+from asr_server.recordings.coverage import SoundLevels
+from asr_server.recordings.requests import ChannelMode, VoiceDetection
 from asr_server.recordings.segmenter import RecordingSignal, Segmenter, SpeechSpan
 
 if TYPE_CHECKING:
@@ -72,10 +73,12 @@ class _Channel:
 class ChannelSegmenter:
     """Cuts several channels. Holds the audio of the open span of each, and less than a span after it."""
 
-    def __init__(self, config: SegmentationConfig, findings: ChannelFindings) -> None:
+    def __init__(
+        self, config: SegmentationConfig, levels: SoundLevels, vad: VoiceDetection, *, findings: ChannelFindings
+    ) -> None:
         self._margin = config.pad_ms * SAMPLE_RATE // 1000
         self._channels = [
-            _Channel(voice.clearest, label(voice.channel), Segmenter(config)) for voice in findings.voices
+            _Channel(voice.clearest, label(voice.channel), Segmenter(config, levels, vad)) for voice in findings.voices
         ]
         kept = [channel.index for channel in self._channels]
         self._crosstalk_db = findings.crosstalk_db[np.ix_(kept, kept)]

@@ -22,6 +22,7 @@ from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore
 from asr_server.features.stereo.channels import NUMBER_IGNORED, TOO_MANY_CHANNELS, ChannelSegmenter, channel_signal
 from asr_server.features.stereo.similarity import ChannelComparison
+from asr_server.recordings.coverage import SoundLevels
 from asr_server.recordings.pipeline import (
     Finished,
     RecordingPipeline,
@@ -38,6 +39,7 @@ from asr_server.recordings.requests import (
     OutputOptions,
     SpeakerOptions,
     TranscriptionRequest,
+    VoiceDetection,
 )
 from asr_server.recordings.segmenter import Segmenter
 from E2Etest.channels import conversation, late, people, with_crosstalk
@@ -49,14 +51,14 @@ CONFIG = SegmentationConfig()
 def _spans(track, block=SAMPLE_RATE):
     comparison = ChannelComparison(len(track))
     comparison.push(track)
-    segmenter = ChannelSegmenter(CONFIG, comparison.findings())
+    segmenter = ChannelSegmenter(CONFIG, SoundLevels(), VoiceDetection.STRICT, findings=comparison.findings())
     pieces = [segmenter.push(track[:, at : at + block]) for at in range(0, track.shape[1], block)]
     return [span for piece in [*pieces, segmenter.push(track[:, :0], is_last=True)] for span in piece]
 
 
 def _alone(channel):
     """The speech of a channel by itself."""
-    segmenter = Segmenter(CONFIG)
+    segmenter = Segmenter(CONFIG, SoundLevels())
     return [region for span in segmenter.push(channel, is_last=True) for region in span.speech_regions]
 
 
@@ -122,7 +124,7 @@ def test_how_it_is_fed_in_changes_nothing(long_call, block):
 def test_what_is_held_does_not_grow(long_call):
     """A turn is returned while the conversation goes on, at most the longest span behind."""
     track = np.tile(long_call, 3)
-    segmenter = ChannelSegmenter(CONFIG, _findings(long_call))
+    segmenter = ChannelSegmenter(CONFIG, SoundLevels(), VoiceDetection.STRICT, findings=_findings(long_call))
     for at in range(0, track.shape[1], SAMPLE_RATE):
         for span in segmenter.push(track[:, at : at + SAMPLE_RATE]):
             assert at + SAMPLE_RATE - span.end < 2 * CONFIG.max_span_s * SAMPLE_RATE

@@ -1,0 +1,164 @@
+"""What became of every second of a recording, in each answer that has room for it."""
+
+import json
+import re
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from asr_server.engine.fake_script import FakeScript, Rule
+from asr_server.engine.protocol import Finish
+from E2Etest import recordings
+
+SECOND = 16_000
+
+
+@pytest.fixture(scope="module")
+def server(start):
+    """The defaults, so that the engine's script can be replaced."""
+    with start() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def recording():
+    """5 s of noise as loud as speech, the sample, and 5 s of a quiet room."""
+    noise = np.random.default_rng(0).normal(0, 1, 10 * SECOND)
+    loud, quiet = 3_000 * noise[: 5 * SECOND], 10 * noise[5 * SECOND :]
+    return np.concatenate([loud, recordings.samples(), quiet]).astype(np.int16)
+
+
+def checked(coverage, duration):
+    """Return the kinds of the parts. They follow each other, and add up to the duration to the millisecond."""
+    parts = coverage["parts"]
+    edges = [round(1000 * at) for part in parts for at in (part["start"], part["end"])]
+    assert edges[0] == 0
+    assert edges[-1] == round(1000 * duration)
+    assert all(end == start for end, start in zip(edges[1::2], edges[2::2], strict=False))
+    assert all(start < end for start, end in zip(edges[::2], edges[1::2], strict=True))
+    for kind in ("words", "silence", "sound", "unheard"):
+        lengths = [
+            end - start for start, end, part in zip(edges[::2], edges[1::2], parts, strict=True) if part["kind"] == kind
+        ]
+        assert round(1000 * coverage[kind]) == sum(lengths)
+    assert all((a["kind"], a.get("reason")) != (b["kind"], b.get("reason")) for a, b in pairwise(parts))
+    return [part["kind"] for part in parts]
+
+
+def test_every_answer_with_room_for_it_tells_what_was_not_heard(server, recording):
+    """verbose_json, its stream and the server's own stream; the log has the seconds."""
+    audio = recordings.wav(recording)
+    body = server.transcribe(audio, response_format="verbose_json").json()
+    coverage = body["coverage"]
+    assert checked(coverage, body["duration"]) == ["unheard", "words", "silence"]
+    unheard, _, silence = coverage["parts"]
+    assert unheard["reason"] == "detector"
+    assert 4 < unheard["end"] <= 5
+    assert silence["confidence"] > 0.9
+    events = server.transcribe(audio, response_format="verbose_json", stream="true").text.splitlines()
+    (done,) = [json.loads(line[6:]) for line in events if "text.done" in line]
+    native = server.client.post("/v1/audio/transcriptions/stream", files={"file": audio}).text.splitlines()
+    (whole,) = [json.loads(line[6:]) for line in native if '"is_final": true' in line]
+    assert done["coverage"] == whole["coverage"] == coverage
+    assert f"unheard_s={coverage['unheard']}" in server.log()
+
+
+def test_strict_makes_what_was_not_heard_an_error(server, recording):
+    """Of an answer, of a stream after its text, and of a job; a recording that was heard is answered."""
+    audio = recordings.wav(recording)
+    refused = server.transcribe(audio, strict="true")
+    assert refused.status_code == 422
+    error = refused.json()["error"]
+    assert (error["code"], error["param"]) == ("incomplete_transcript", "strict")
+    assert re.search(
+        r"[45]\.\d+ s of the recording were not heard, the first from 0\.0 to [45]\.\d+ s", error["message"]
+    )
+    events = server.transcribe(audio, strict="true", stream="true").text.splitlines()
+    assert "transcript.text.delta" in events[0]
+    assert json.loads(events[-2][6:])["error"] == error
+    form = {"files": {"file": audio}, "data": {"strict": "true"}}
+    job = server.client.post("/v1/jobs", **form).json()["id"]
+    with server.client.stream("GET", f"/v1/jobs/{job}/events") as updates:
+        ended = [line for line in updates.iter_lines() if line][-1]
+    assert json.loads(ended[6:])["error"]["code"] == "incomplete_transcript"
+    assert server.transcribe(recordings.wav(recording[5 * SECOND :]), strict="true").status_code == 200
+
+
+def test_the_model_may_be_given_more_than_speech(server, recording):
+    """With advise what is loud, in which it hears nothing here; without the detector everything."""
+    audio = recordings.wav(recording)
+    found = {}
+    for vad in ("advise", "off"):
+        body = server.transcribe(audio, response_format="verbose_json", vad=vad, strict="true").json()
+        found[vad] = checked(body["coverage"], body["duration"])
+    assert found == {"advise": ["sound", "words", "silence"], "off": ["words"]}
+    assert server.transcribe(audio, vad="always").json()["error"]["param"] == "vad"
+
+
+PIECES = ("speech", "noise", "room", "silence", "tone")
+
+
+def piece(rng):
+    """Return a random part of a recording, float64 (n,) of full scale 32,768."""
+    count = int(rng.uniform(0.05, 6) * SECOND)
+    match rng.choice(PIECES):
+        case "speech":
+            return recordings.samples()[:count] * rng.uniform(0.02, 1.0)
+        case "noise":
+            return rng.normal(0, rng.uniform(300, 4_000), count)
+        case "room":
+            return rng.normal(0, rng.uniform(1, 60), count)
+        case "tone":
+            return rng.uniform(100, 9_000) * np.sin(np.arange(count) * rng.uniform(0.02, 1.5))
+        case _:
+            return np.zeros(count)
+
+
+def channel(rng):
+    """Return 1 to 7 random parts, one after the other, int16 (n,), at least 0.1 s."""
+    parts = [piece(rng) for _ in range(rng.integers(1, 8))]
+    return np.concatenate([np.zeros(rng.integers(1_600, 2_400)), *parts]).clip(-32_768, 32_767).astype(np.int16)
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(900)
+def test_the_parts_of_500_random_recordings_add_up(server):
+    """Of any length, rate, number of channels, rules of cutting and way to answer, with spans that loop or say
+    nothing."""
+    rng = np.random.default_rng(1)
+    server.replace_script(
+        FakeScript(
+            rules=(
+                Rule(max_s=1.2, text=""),
+                Rule(max_s=1.6, text="it goes on", finish=Finish.BUDGET),
+                Rule(min_s=2.4, max_s=3, text="again and again", finish=Finish.LOOP),
+                Rule(min_s=5, max_s=7, text="again and again", finish=Finish.LOOP),
+            )
+        )
+    )
+    seen = set()
+    try:
+        for _ in range(500):
+            fields = {
+                "response_format": "verbose_json",
+                "vad": str(rng.choice(["off", "advise", "strict"], p=[0.1, 0.4, 0.5])),
+            }
+            if rng.random() < 0.3:
+                fields["chunking_strategy"] = json.dumps(
+                    {"type": "server_vad", "silence_duration_ms": int(rng.integers(32, 900))}
+                )
+            sound, channels = channel(rng), 1
+            if rng.random() < 0.3:
+                other, channels = channel(rng), 2
+                length = max(len(sound), len(other))
+                padded = [np.pad(one, (0, length - len(one))) for one in (sound, other)]
+                sound = np.stack(padded).T.reshape(-1)
+                fields |= {"speakers": "true", "channel_mode": "split"}
+            rate = int(rng.choice([8_000, 11_025, 16_000, 44_100]))
+            body = server.transcribe(recordings.wav(sound, rate=rate, channels=channels), **fields).json()
+            seen |= {*checked(body["coverage"], body["duration"])}
+            seen |= {part["reason"] for part in body["coverage"]["parts"] if "reason" in part}
+    finally:
+        server.replace_script(FakeScript())
+    assert seen == {"words", "silence", "sound", "unheard", "detector", "loop", "budget"}

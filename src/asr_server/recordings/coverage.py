@@ -1,0 +1,126 @@
+"""Finds the outcome of each part of a recording: words, silence, sound without words, or unheard."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from asr_server.audio.segmentation import quietest_frame
+from asr_server.core.audio import FRAME_MS
+from asr_server.core.transcript import CoverageKind, CoveragePart, Segment, UnheardReason
+
+_CELL_FRAMES = 32  # about 1 s: a pause is judged second by second, each by most of its frames
+# What is louder than the quietest tenth of the speech is not quiet. A fixed level would take the noise of one room for
+# speech, and the speech of another for noise.
+_QUIETEST_SHARE = 0.1
+_SPEECH = 0.5  # the least probability of a frame of speech for that
+_QUIET_DB = -50.0  # dBFS: the level where nobody speaks
+_LEAST_UNHEARD_MS = 500  # a shorter pause has hardly room for a word
+_FLOOR_DB = -100.0
+
+
+class SoundLevels:
+    """The loudness and the speech probability of each frame of a recording, in a byte each: 225 kB an hour."""
+
+    def __init__(self) -> None:
+        self._loudness = bytearray()  # dB over `_FLOOR_DB`
+        self._probabilities = bytearray()  # in parts of 255
+        self._speech = np.zeros(256, np.int64)  # of each loudness: the frames of speech
+
+    def put(self, first: int, probabilities: NDArray[np.float32], power: NDArray[np.float32]) -> None:
+        """Note the frames from number `first` on: probabilities in [0, 1] and mean square power, both (k,).
+
+        Of a frame that is noted again, as that of another channel, the louder and the likelier count.
+        """
+        loudness = np.rint(10.0 * np.log10(power + 1e-10) - _FLOOR_DB).clip(0, 255).astype(np.uint8)
+        likelihood = np.rint(255.0 * probabilities).clip(0, 255).astype(np.uint8)
+        self._speech += np.bincount(loudness[probabilities >= _SPEECH], minlength=256)
+        for kept, values in ((self._loudness, loudness), (self._probabilities, likelihood)):
+            end = first + len(values)
+            kept.extend(bytes(max(0, end - len(kept))))
+            known = np.frombuffer(kept, np.uint8)[first:end]
+            np.maximum(known, values, out=known)
+
+    def coverage(self, duration_ms: int, segments: Sequence[Segment]) -> tuple[CoveragePart, ...]:
+        """Return the parts of a recording of that length, in order and without gaps, neighbours of one kind joined.
+
+        `segments`: the answers for all that the model was given, also without text. Where they overlap, as those of
+        several channels do, what is unheard counts most, and words count more than none.
+        """
+        parts: list[CoveragePart] = []
+        for start_ms, end_ms, segment in _stretches(duration_ms, segments):
+            for part in [self._heard(segment, start_ms, end_ms)] if segment else self.left_out(start_ms, end_ms):
+                if parts and (parts[-1].kind, parts[-1].reason) == (part.kind, part.reason):
+                    parts[-1] = replace(parts[-1], end_ms=part.end_ms)
+                else:
+                    parts.append(part)
+        return tuple(map(self._rated, parts))
+
+    def left_out(self, start_ms: int, end_ms: int) -> Iterator[CoveragePart]:
+        """Yield the outcome of a stretch that the model is not given, by what is known of the recording so far."""
+        first, last = _frames(start_ms, end_ms)
+        count = max(1, round((last - first) / _CELL_FRAMES))
+        cells = pairwise(first + (last - first) * number // count for number in range(count + 1))
+        for is_loud, alike in groupby(cells, lambda cell: self._is_loud(*cell)):
+            run = list(alike)
+            part_ms = max(start_ms, int(run[0][0] * FRAME_MS)), min(end_ms, int(run[-1][1] * FRAME_MS))
+            if not is_loud:
+                yield CoveragePart(*part_ms, CoverageKind.SILENCE)
+            elif end_ms - start_ms < _LEAST_UNHEARD_MS:
+                yield CoveragePart(*part_ms, CoverageKind.SOUND)
+            else:
+                yield CoveragePart(*part_ms, CoverageKind.UNHEARD, UnheardReason.DETECTOR)
+
+    def quietest(self, first: int, last: int) -> int:
+        """Return the frame in the last third of [first, last) where a cut is best."""
+        count = last - first
+        return first + quietest_frame(self._loudness[first:last], 2 * count // 3, count)
+
+    def peak_probability(self, first: int, last: int) -> float:
+        """Return the highest speech probability of the frames [first, last), of which there is one at least."""
+        return max(self._probabilities[first:last]) / 255
+
+    def _heard(self, segment: Segment, start_ms: int, end_ms: int) -> CoveragePart:
+        """Return the outcome of a stretch that the model was given."""
+        if segment.cut_short:
+            return CoveragePart(start_ms, end_ms, CoverageKind.UNHEARD, segment.cut_short)
+        if segment.text:
+            return CoveragePart(start_ms, end_ms, CoverageKind.WORDS)
+        is_loud = self._is_loud(*_frames(start_ms, end_ms))
+        return CoveragePart(start_ms, end_ms, CoverageKind.SOUND if is_loud else CoverageKind.SILENCE)
+
+    def _rated(self, part: CoveragePart) -> CoveragePart:
+        """Return the part, with its confidence if it is silence."""
+        if part.kind is not CoverageKind.SILENCE:
+            return part
+        first, last = _frames(part.start_ms, part.end_ms)
+        speech = np.frombuffer(self._probabilities, np.uint8, last - first, first).mean() / 255
+        return replace(part, confidence=round(1.0 - float(speech), 3))
+
+    def _is_loud(self, first: int, last: int) -> bool:
+        """Return True if most of these frames are not quiet."""
+        counts = np.cumsum(self._speech)
+        quiet = np.searchsorted(counts, _QUIETEST_SHARE * counts[-1]) if counts[-1] else _QUIET_DB - _FLOOR_DB
+        loud = np.frombuffer(self._loudness, np.uint8, last - first, first) > quiet
+        return 2 * int(np.count_nonzero(loud)) > last - first
+
+
+def _stretches(duration_ms: int, segments: Sequence[Segment]) -> Iterator[tuple[int, int, Segment | None]]:
+    """Yield the recording in stretches, each with the segment that counts most there, None if there is none."""
+    edges = sorted({0, duration_ms, *(edge for segment in segments for edge in (segment.start_ms, segment.end_ms))})
+    owners: list[Segment | None] = [None] * (len(edges) - 1)
+    for segment in sorted(segments, key=lambda one: (not one.complete, bool(one.text))):
+        first, last = bisect_left(edges, segment.start_ms), bisect_left(edges, segment.end_ms)
+        owners[first:last] = [segment] * (last - first)  # in place of those that count less
+    for (start_ms, end_ms), owner in zip(pairwise(edges), owners, strict=True):
+        yield start_ms, end_ms, owner
+
+
+def _frames(start_ms: int, end_ms: int) -> tuple[int, int]:
+    """Return the number of the first frame of a stretch, and of the first after it."""
+    return int(start_ms // FRAME_MS), int(-(-end_ms // FRAME_MS))

@@ -1,0 +1,160 @@
+"""The account of a recording: every millisecond has one kind, and what cannot be told is unheard."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES, SAMPLE_RATE, samples_to_ms
+from asr_server.core.transcript import CoverageKind, CoveragePart, Segment, UnheardReason
+from asr_server.recordings.coverage import SoundLevels
+
+WORDS, SILENCE, SOUND, UNHEARD = CoverageKind
+DETECTOR, LOOP, BUDGET = UnheardReason
+SECOND = round(1000 / FRAME_MS)  # in frames
+
+
+def levels(*stretches: tuple[int, float, float], first: int = 0) -> SoundLevels:
+    """Return the levels of stretches of (frames, dBFS, speech probability)."""
+    found = SoundLevels()
+    note(found, *stretches, first=first)
+    return found
+
+
+def note(found: SoundLevels, *stretches: tuple[int, float, float], first: int = 0) -> None:
+    """Add stretches from frame `first` on."""
+    for count, loudness, probability in stretches:
+        power = np.full(count, 10 ** (loudness / 10), np.float32)
+        found.put(first, np.full(count, probability, np.float32), power)
+        first += count
+
+
+def answer(start_ms: int, end_ms: int, text: str = "words", cut_short: UnheardReason | None = None) -> Segment:
+    """Return what the model has answered for a span."""
+    return Segment(start_ms, end_ms, text, "English", (), 0.0, 0.0, cut_short=cut_short)
+
+
+def kinds(parts: tuple[CoveragePart, ...]) -> list[tuple[CoverageKind, UnheardReason | None]]:
+    """Return what became of the parts."""
+    return [(part.kind, part.reason) for part in parts]
+
+
+# Spans in samples, ordered and disjoint or not; sound of all levels.
+SPANS = st.lists(
+    st.tuples(
+        st.integers(0, 400_000), st.integers(1, 90_000), st.sampled_from(["", "x"]), st.sampled_from([None, LOOP])
+    ),
+    max_size=12,
+)
+LEVELS = st.lists(
+    st.tuples(st.integers(1, 100), st.sampled_from([-100.0, -45.0, -20.0]), st.sampled_from([0.0, 0.4, 1.0]))
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(1_600, 500_000), SPANS, LEVELS)
+def test_every_millisecond_has_one_kind(total: int, spans: list, stretches: list) -> None:
+    """The parts follow each other from 0 to the duration, the strongest answer counts, and neighbours differ."""
+    found = levels(*stretches, (-(-total // FRAME_SAMPLES), -60.0, 0.1))
+    heard = [
+        answer(samples_to_ms(start), samples_to_ms(min(start + length, total)), text, cut)
+        for start, length, text, cut in spans
+        if start < total
+    ]
+    duration_ms = samples_to_ms(total)
+    parts = found.coverage(duration_ms, heard)
+    assert [part.start_ms for part in parts] == [0, *(part.end_ms for part in parts[:-1])]
+    assert parts[-1].end_ms == duration_ms
+    assert all(part.start_ms < part.end_ms for part in parts)
+    assert all(one != other for one, other in pairwise(kinds(parts)))
+    for part in parts:
+        for at in {part.start_ms, part.end_ms - 1}:
+            here = [one for one in heard if one.start_ms <= at < one.end_ms]
+            if any(one.cut_short for one in here):
+                assert kinds((part,)) == [(UNHEARD, LOOP)]
+            elif here:
+                assert (part.kind is WORDS) == any(one.text for one in here)
+                assert part.kind is not UNHEARD
+            else:
+                assert part.kind is not WORDS
+        assert (part.reason is None) == (part.kind is not UNHEARD)
+        assert (part.confidence is None) == (part.kind is not SILENCE)
+
+
+def test_what_is_as_loud_as_speech_and_was_left_out_is_unheard() -> None:
+    """A voice on a radio that the detector does not know, before speech and a quiet room; the room alone is silence."""
+    found = levels((5 * SECOND, -22, 0.02), (5 * SECOND, -45, 0.1), (5 * SECOND, -24, 0.9), (5 * SECOND, -45, 0.3))
+    span = answer(round(10 * SECOND * FRAME_MS), round(15 * SECOND * FRAME_MS))
+    parts = found.coverage(round(20 * SECOND * FRAME_MS), [span])
+    assert kinds(parts) == [(UNHEARD, DETECTOR), (SILENCE, None), (WORDS, None), (SILENCE, None)]
+    assert parts[0].end_ms == pytest.approx(5_000, abs=100)
+    assert (parts[1].confidence, parts[3].confidence) == (pytest.approx(0.9, abs=0.01), pytest.approx(0.7, abs=0.01))
+
+
+@pytest.mark.parametrize("gain_db", [0, -30])
+def test_quiet_is_quieter_than_the_speech_of_the_recording(gain_db: float) -> None:
+    """However loud the whole recording is: the noise of its room is silence, and sound as loud as speech is not."""
+    speech = [(SECOND, level + gain_db, 0.9) for level in (-35, -30, -25, -20)]
+    found = levels(*speech, (2 * SECOND, -40 + gain_db, 0.1), (2 * SECOND, -30 + gain_db, 0.1))
+    parts = found.coverage(round(8 * SECOND * FRAME_MS), [answer(0, round(4 * SECOND * FRAME_MS))])
+    assert kinds(parts) == [(WORDS, None), (SILENCE, None), (UNHEARD, DETECTOR)]
+
+
+@pytest.mark.parametrize(("loudness", "expected"), [(-60, (SILENCE, None)), (-40, (UNHEARD, DETECTOR))])
+def test_without_speech_a_level_decides(loudness: float, expected: tuple) -> None:
+    """There is nothing to compare it with."""
+    assert kinds(levels((3 * SECOND, loudness, 0.1)).coverage(round(3 * SECOND * FRAME_MS), [])) == [expected]
+
+
+def test_a_knock_in_a_pause_is_silence_and_a_short_loud_pause_is_sound() -> None:
+    """A second is what most of it is; less than half a second has room for no word."""
+    knock = levels((10, -60, 0.0), (5, -10, 0.0), (17, -60, 0.0))
+    assert kinds(knock.coverage(1_024, [])) == [(SILENCE, None)]
+    short = levels((100, -20, 0.0))
+    assert kinds(short.coverage(3_200, [answer(0, 1_000), answer(1_320, 3_200)])) == [
+        *((WORDS, None), (SOUND, None), (WORDS, None))
+    ]
+
+
+def test_what_the_model_heard_nothing_in_is_sound_or_silence() -> None:
+    """By its loudness: the model was given it, so that it is not unheard."""
+    found = levels((2 * SECOND, -20, 0.4), (2 * SECOND, -70, 0.2))
+    spans = [answer(0, 1_984, ""), answer(1_984, 3_968, "")]
+    assert kinds(found.coverage(round(4 * SECOND * FRAME_MS), spans)) == [(SOUND, None), (SILENCE, None)]
+
+
+def test_an_answer_that_was_cut_short_is_unheard_with_its_reason() -> None:
+    """Also with text, since words may be missing; where channels overlap it counts more than words."""
+    found = levels((4 * SECOND, -20, 0.9))
+    spans = [answer(0, 2_000), answer(1_000, 3_000, "x", BUDGET), answer(3_000, 3_968, "", LOOP)]
+    assert kinds(found.coverage(3_968, spans)) == [(WORDS, None), (UNHEARD, BUDGET), (UNHEARD, LOOP)]
+
+
+def test_the_louder_and_likelier_channel_counts() -> None:
+    """Channels that are cut separately are noted one after the other."""
+    found = levels((2 * SECOND, -70, 0.1))
+    note(found, (SECOND, -20, 0.2), (SECOND, -90, 0.0))
+    parts = found.coverage(round(2 * SECOND * FRAME_MS), [])
+    assert kinds(parts) == [(UNHEARD, DETECTOR), (SILENCE, None)]
+    assert parts[1].confidence == pytest.approx(0.9, abs=0.01)
+
+
+def test_a_part_is_listed_without_what_does_not_apply() -> None:
+    """In seconds."""
+    silence = CoveragePart(0, 1_500, SILENCE, confidence=0.98)
+    assert silence.listed() == {"kind": "silence", "start": 0.0, "end": 1.5, "confidence": 0.98}
+    assert CoveragePart(0, 10, UNHEARD, LOOP).listed() == {
+        **{"kind": "unheard", "start": 0.0, "end": 0.01, "reason": "loop"}
+    }
+
+
+def test_an_hour_takes_a_quarter_of_a_megabyte() -> None:
+    """A byte for each of two figures of a frame."""
+    found = levels((round(3_600_000 / FRAME_MS), -60, 0.0))
+    assert sum(len(getattr(found, name)) for name in ("_loudness", "_probabilities")) <= 225_000
+    assert len(found.coverage(3_600_000, [])) == 1
+    assert FRAME_MS * SAMPLE_RATE == 1_000 * FRAME_SAMPLES
