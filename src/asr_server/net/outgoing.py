@@ -39,7 +39,7 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MAX_REDIRECTS = 3
 _MAX_ADDRESSES = 4  # of one name, that are tried one after the other
 # Name servers may be slow, and a thread that waits for one cannot be stopped: these are not the threads of other work.
-_RESOLVING_THREADS = 4
+_RESOLVING_THREADS = 8  # one caller has half of the requests under way at most
 _CONNECT_S, _STALLED_S = 10.0, 30.0
 _TIMEOUTS_S = {"connect": _CONNECT_S, "read": _STALLED_S, "write": _STALLED_S, "pool": _STALLED_S}
 
