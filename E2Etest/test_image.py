@@ -29,7 +29,7 @@ pytestmark = [
 
 COMPOSE = yaml.safe_load((image.ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
 # A model that needs no download, what it understands, and the most MB that the image may have.
-SERVERS = {"asr-cpu": ("demo", demo.sample(), 830), "asr-slim": ("moonshine-tiny-en", demo.speech(), 620)}
+SERVERS = {"asr-cpu": ("demo", demo.sample(), 875), "asr-slim": ("moonshine-tiny-en", demo.speech(), 660)}
 
 
 class Container(Server):

@@ -27,7 +27,9 @@ TYPES = {
     "create_translation": "VerboseTranslationBody",
     "detect_language": "DetectedLanguageBody",
     "translate_texts": "TextTranslationBody",
+    "create_document": "ParagraphsBody",
     "create_job": "JobBody",
+    "cancel_job": "JobBody",
     "delete_job": "JobDeletedBody",
     "create_speech_job": "JobBody",
     "create_speaker": "SpeakerBody",
@@ -98,7 +100,8 @@ def test_the_content_is_there(record, sample):
     assert [one["word"] for one in answers["create_alignment"]["words"]] == ["Turn", "on", "the", "lights."]
     assert answers["create_translation"]["segments"][0]["text"] == answers["create_translation"]["text"] != sample[1]
     assert answers["translate_texts"]["translations"] != []
-    assert answers["retrieve_job"]["status"] == "succeeded"
+    assert [one["text"] for one in answers["create_document"]["paragraphs"]] == ["Turn on the lights."]
+    assert answers["retrieve_job"]["status"] == answers["cancel_job"]["status"] == "succeeded"
     assert "succeeded" in answers["job_events"]
     assert {voice["id"] for voice in answers["list_voices"]["voices"]} > {"alloy"}
     assert answers["list_speakers"]["data"][0]["name"] == answers["retrieve_speaker"]["name"] == "Anna"

@@ -56,11 +56,14 @@ await call("detect_language", made.detectLanguage({ client, body: { audio_file: 
 const headers = { "Content-Type": "audio/wav" };
 await call("listen", made.listen({ client, body: file, headers, query: { model: "nova-3", punctuate: true } }));
 await call("translate_texts", made.translateTexts({ client, body: { texts: [text], target_language: "de" } }));
+const segments = [{ start: 0, end: 1, text }];
+await call("create_document", made.createDocument({ client, body: { segments } }));
 
 const path = { job_id: (await call("create_job", made.createJob({ client, body: verbose }))).id };
 await read("job_events", made.jobEvents({ client, path }));
 await call("retrieve_job", made.retrieveJob({ client, path }));
 await call("job_result", made.jobResult({ client, path }));
+await call("cancel_job", made.cancelJob({ client, path }));
 await call("delete_job", made.deleteJob({ client, path }));
 const book = { input: text, response_format: "mp3" as const };
 const made_of = { job_id: (await call("create_speech_job", made.createSpeechJob({ client, body: book }))).id };

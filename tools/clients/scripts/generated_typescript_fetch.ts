@@ -66,11 +66,14 @@ await call("detect_language", audio.detectLanguageRaw({ audioFile: file }));
 await call("listen", audio.listenRaw({ body: file, model: "nova-3", punctuate: true }));
 const wanted = { texts: [text], targetLanguage: "de" };
 await call("translate_texts", texts.translateTextsRaw({ textTranslationRequest: wanted }));
+const segments = [{ start: 0, end: 1, text }];
+await call("create_document", texts.createDocumentRaw({ documentRequest: { segments } }));
 
 const jobId = (await call("create_job", jobs.createJobRaw(verbose))).id;
 await call("job_events", jobs.jobEventsRaw({ jobId }));
 await call("retrieve_job", jobs.retrieveJobRaw({ jobId }));
 await call("job_result", jobs.jobResultRaw({ jobId }));
+await call("cancel_job", jobs.cancelJobRaw({ jobId }));
 await call("delete_job", jobs.deleteJobRaw({ jobId }));
 const spoken = { speechJobBody: { input: text, responseFormat: "mp3" as const } };
 const book = (await call("create_speech_job", jobs.createSpeechJobRaw(spoken))).id;

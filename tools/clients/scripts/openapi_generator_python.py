@@ -62,9 +62,11 @@ call(audio.detect_language, audio_file=file)
 call(audio.listen, body=file[1], model="nova-3", punctuate=True)
 translated = made.TextTranslationRequest(texts=[generated.TEXT], target_language="de")
 call(text.translate_texts, text_translation_request=translated)
+segments = [made.DocumentSegment(start=0, end=1, text=generated.TEXT)]
+call(text.create_document, document_request=made.DocumentRequest(segments=segments))
 
 job = call(jobs.create_job, file=file, **verbose).id
-for step in (jobs.job_events, jobs.retrieve_job, jobs.job_result, jobs.delete_job):
+for step in (jobs.job_events, jobs.retrieve_job, jobs.job_result, jobs.cancel_job, jobs.delete_job):
     call(step, job_id=job)
 wanted = made.SpeechJobBody(input=generated.TEXT, response_format="mp3")
 spoken = call(jobs.create_speech_job, speech_job_body=wanted).id

@@ -86,9 +86,10 @@ call("transcribe", body={"audio_file": audio})
 call("detect_language", body={"audio_file": audio})
 call("listen", body={"file": audio}, model="nova-3", punctuate=True)
 call("translate_texts", body={"texts": [generated.TEXT], "target_language": "de"})
+call("create_document", body={"segments": [{"start": 0, "end": 1, "text": generated.TEXT}]})
 
 job = call("create_job", body={"file": audio, **verbose})["id"]
-for name in ("job_events", "retrieve_job", "job_result", "delete_job"):
+for name in ("job_events", "retrieve_job", "job_result", "cancel_job", "delete_job"):
     call(name, job_id=job)
 spoken = call("create_speech_job", body={"input": generated.TEXT, "response_format": "mp3"})["id"]
 call("job_events", "events of a text", job_id=spoken)
