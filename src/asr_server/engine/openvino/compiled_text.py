@@ -75,7 +75,9 @@ class Pages:
         """Return so many free pages, which are the caller's until it gives them back. Raises `NoRoom`."""
         if count > len(self.free):
             raise NoRoom
-        taken, self.free = self.free[:count], self.free[count:]
+        # Those that were given back last: their memory is there already, and that of pages never used is not taken.
+        at = len(self.free) - count
+        taken, self.free = self.free[at:], self.free[:at]
         return taken
 
     def give(self, pages: Sequence[int]) -> None:

@@ -74,6 +74,17 @@ def test_rows_that_grow_take_pages_and_give_them_back(run, make_engine, clips, a
     assert sorted(pages.free) == list(range(free))
 
 
+def test_rows_use_the_pages_of_those_before_them(run, clips):
+    """A page takes memory from its first use on: the same rows again and again write to no other pages."""
+    engine = _loaded(rows=1)
+    used = []
+    for _ in range(3):
+        run(engine, [Utterance(clip) for clip in clips])
+        arrays = engine._runtime.decoder.pages._arrays.values()
+        used.append(np.any([array.any(axis=1) for array in arrays], axis=0))
+    assert np.array_equal(used[2], used[0])
+
+
 def test_who_finds_no_page_to_grow_begins_again_later(run, clips, monkeypatch):
     """Two rows that fit with what is expected of them, and not with what they say."""
     two = [Utterance(clips[3][: int(14.5 * SAMPLE_RATE)]), Utterance(clips[3][8000 : int(15 * SAMPLE_RATE)])]
