@@ -108,10 +108,9 @@ def _with_styles(files: dict[str, _File], page: str, folder: bytes) -> bytes:
 
 
 @cache
-def _policy() -> str:
-    """Return the content security policy, which allows the styles inside the pages by their hashes."""
-    pages = _files()[web.INDEX].content + _files()[web.CAPTIONS].content
-    styles = re.findall(rb"<style>(.*?)</style>", pages, re.DOTALL)
+def _policy(page: str) -> str:
+    """Return the content security policy, which allows the styles inside this page by their hashes."""
+    styles = re.findall(rb"<style>(.*?)</style>", _files()[page].content, re.DOTALL)
     hashes = (base64.b64encode(hashlib.sha256(one).digest()).decode() for one in styles)
     return _POLICY.format(styles=" ".join(f"'sha256-{one}'" for one in hashes))
 
@@ -154,7 +153,7 @@ async def docs(request: Request) -> Response:
 @router.get(web.CAPTIONS_PATH, include_in_schema=False)
 async def captions(request: Request) -> Response:
     """Return the page of captions of a shared session. The token is in its fragment, which does not come here."""
-    return _answer(request, _files()[web.CAPTIONS], _AGAIN)
+    return _answer(request, _files()[web.CAPTIONS], _AGAIN, web.CAPTIONS)
 
 
 @router.get("/web/{address:path}", include_in_schema=False)
@@ -170,10 +169,11 @@ async def file(request: Request, address: str) -> Response:
     return answer
 
 
-def _answer(request: Request, found: _File, cache_control: str) -> Response:
+def _answer(request: Request, found: _File, cache_control: str, page: str = web.INDEX) -> Response:
+    """Return the response with this file, under the policy of this page."""
     headers = {
         **_HEADERS,
-        "Content-Security-Policy": _policy(),
+        "Content-Security-Policy": _policy(page),
         "ETag": found.etag,
         "Cache-Control": cache_control,
         "Vary": "Accept-Encoding",
