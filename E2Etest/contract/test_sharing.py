@@ -78,7 +78,7 @@ def test_a_reader_without_a_key_sees_the_words_and_none_is_taken_back(guarded, s
             assert next(found) == {"type": "begin", "complete": True}
             said = say(socket, speech)
             seen = until(found, "final")
-            socket.close(4006)  # the client will not come back
+            socket.close(4001)  # the client will not come back
             (end,) = until(found, "end")
             assert list(found) == []
     texts = [event["text"] for event in seen]
