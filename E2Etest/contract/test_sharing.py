@@ -1,73 +1,17 @@
 """Shared live sessions: who has a link reads what is committed, and nobody else does."""
 
-import json
 import time
-from contextlib import contextmanager
 from itertools import pairwise
 
-import httpx
 import pytest
 
 from asr_server.subtitle.files import parse_vtt
-from E2Etest.live.session import act, data, open_session, pieces, upto_flush
+from E2Etest.live.readers import error, reader, say, share, until
+from E2Etest.live.session import open_session, upto_flush
 
 pytestmark = [pytest.mark.websocket, pytest.mark.demo_server]
 
-_TIMEOUT_S = 60.0
 _OTHER_KEY = {"Authorization": "Bearer sk-canary-second"}
-
-
-@contextmanager
-def reader(server, link, **headers):
-    """Yield the events of a link, read without a key."""
-    with (
-        httpx.Client(base_url=server.base, timeout=_TIMEOUT_S) as client,
-        client.stream("GET", link["events"], headers=headers) as response,
-    ):
-        yield events(response) if response.status_code == 200 else error(response)
-
-
-def events(response):
-    """Yield the content of each event, with its id."""
-    number = None
-    for line in response.iter_lines():
-        name, _, value = line.partition(": ")
-        if name == "id":
-            number = int(value)
-        elif name == "data":
-            yield json.loads(value) | ({"id": number} if number is not None else {})
-            number = None
-
-
-def error(response):
-    """Return the code of the error."""
-    response.read()
-    return response.json()["error"]["code"]
-
-
-def share(server, socket, **body):
-    """Return a new link to the session of this socket."""
-    answer = server.client.post(f"/v1/live/{socket.hello['session_id']}/share", json=body)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
-
-
-def say(socket, speech):
-    """Say it in one utterance, and return the text."""
-    for piece in pieces(data(speech), 3_200):
-        socket.send(piece)
-    act(socket, "flush")
-    return "".join(m["text"] for m in upto_flush(socket) if m.get("is_final"))
-
-
-def until(found, kind):
-    """Return the events up to the first of this type."""
-    seen = []
-    for event in found:
-        seen.append(event)
-        if event.get("type") == kind:
-            return seen
-    raise AssertionError(seen)
 
 
 def test_a_reader_without_a_key_sees_the_words_and_none_is_taken_back(guarded, speech):
