@@ -24,7 +24,7 @@ def test_every_file_is_served_with_its_type_and_the_headers(server, suffix):
     for name in [*names, *([""] if suffix == ".html" else [])]:
         answer = server.client.get(f"/web/{name}" if name else "/")
         assert answer.status_code == 200, name
-        if name not in ("", "index.html"):
+        if name not in ("", "index.html", "caption-page.html"):
             assert answer.content == web.files()[name].read_bytes(), name
         assert answer.headers["content-type"] == web.MEDIA_TYPES[suffix]
         policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
@@ -66,11 +66,12 @@ def test_the_page_names_its_files_by_version(server):
     assert (old.content, old.headers["cache-control"]) == (web.files()["app.js"].read_bytes(), "no-cache")
 
 
-def test_the_styles_are_inside_the_page(server):
+@pytest.mark.parametrize(("path", "page"), [("/", "index.html"), ("/captions", "caption-page.html")])
+def test_the_styles_are_inside_the_page(server, path, page):
     """In the order of the file, with the addresses of the typeface, and the policy allows these and no others."""
-    answer = server.client.get("/")
+    answer = server.client.get(path)
     (styles,) = re.findall("<style>(.*?)</style>", answer.text, re.DOTALL)
-    names = re.findall('<link rel="stylesheet" href="web/(.*)">', web.files()["index.html"].read_text(encoding="utf-8"))
+    names = re.findall('<link rel="stylesheet" href="web/(.*)">', web.files()[page].read_text(encoding="utf-8"))
     written = "".join(web.files()[name].read_text(encoding="utf-8") for name in names)
     assert styles.replace(f'url("web/{web.version()}/', 'url("') == written
     digest = base64.b64encode(hashlib.sha256(styles.encode()).digest()).decode()

@@ -91,7 +91,7 @@ def create_app(
     """
     settings = settings or settings_module.load()
     resolved = feature_list.resolve(settings) if elsewhere is None else elsewhere.plan
-    rules = AccessRules.of(settings)
+    rules = AccessRules.of(settings, feature_list.open_paths())
     siblings = next((found for feature in SERVER_FEATURES if (found := feature.siblings())), Siblings())
     rules.quota.siblings = siblings
 
@@ -151,16 +151,16 @@ def routed(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
     errors.install_handlers(app)
     app.add_middleware(LiveEncodings)
     app.add_middleware(Edge, rules=rules)
-    _document_what_is_ours(app, keyed=bool(rules.api_keys))
+    _document_what_is_ours(app, rules)
     return app
 
 
-def _document_what_is_ours(app: FastAPI, *, keyed: bool) -> None:
+def _document_what_is_ours(app: FastAPI, rules: AccessRules) -> None:
     """Put the responses of the access check and the keys into the schema.
 
     Take FastAPI's 422 out of it: no route answers with it, wrong values are a 400 in our envelope.
     """
-    make = app.openapi
+    make, keyed = app.openapi, bool(rules.api_keys)
     refusals = {str(status): {"description": words, "content": _ERROR} for status, words in _REFUSALS.items()}
 
     def openapi() -> dict[str, Any]:
@@ -170,7 +170,7 @@ def _document_what_is_ours(app: FastAPI, *, keyed: bool) -> None:
                 operation["responses"].pop("422", None)
                 if path not in PROBES:
                     operation["responses"] = {**refusals, **operation["responses"]}
-                    operation |= {"security": [{"key": []}]} if keyed else {}
+                    operation |= {"security": [{"key": []}]} if keyed and not path.startswith(rules.open_paths) else {}
         for name in ("HTTPValidationError", "ValidationError"):
             schema["components"]["schemas"].pop(name, None)
         if keyed:

@@ -31,6 +31,7 @@ from asr_server.features import (
     realtime,
     remote_engine,
     shared_jobs,
+    sharing,
     speakers,
     speech_output,
     stereo,
@@ -40,12 +41,13 @@ from asr_server.features import (
     url_output,
     webhooks,
 )
-from asr_server.server_feature import ServerFeature, ServerHook
+from asr_server.server_feature import OpenPaths, ServerFeature, ServerHook
 
 # What a client sends is read by the features in this order.
 FEATURES: tuple[Feature, ...] = (
     encoders.FEATURE,
     moonshine.FEATURE,
+    sharing.FEATURE,
     translation.FEATURE,
     handover.FEATURE,
     speakers.FEATURE,
@@ -99,6 +101,11 @@ def server_features() -> tuple[ServerFeature, ...]:
     """Import and return what the features add to the server."""
     hooks = (value for feature in FEATURES for value in feature.extends if isinstance(value, ServerHook))
     return tuple(hook.load() for hook in hooks)
+
+
+def open_paths() -> tuple[str, ...]:
+    """Return the prefixes of the paths that need no key to be read."""
+    return tuple(value.prefix for feature in FEATURES for value in feature.extends if isinstance(value, OpenPaths))
 
 
 def bundled_models() -> Bundled:

@@ -98,3 +98,10 @@ class ServerHook:
     """Imports and returns what a feature adds to the server."""
 
     load: Callable[[], ServerFeature]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPaths:
+    """The paths of a feature that need no key where they are only read: their routes check a token of their own."""
+
+    prefix: str

@@ -110,6 +110,7 @@ class PartSession(Protocol):
 
     id: str
     input_rate_hz: int
+    begin: SessionBegin  # what came before its own first utterance and sample
     asked_rules: TurnConfig  # that the client's query asks for
     is_continued: bool  # it was with another server before
     received_actions: int  # from the client, so far

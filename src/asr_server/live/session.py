@@ -96,9 +96,9 @@ class LiveSession:
         self.id = identity
         self.input_rate_hz = config.input_rate_hz
         self.detached = asyncio.Event()  # set while no connection has the session
-        self._begin = options.begin or SessionBegin(identity, "")
+        self.begin = options.begin or SessionBegin(identity, "")
         self.is_continued = options.begin is not None  # it was with another server before
-        self.received_bytes, self.received_actions = self._begin.received_bytes, self._begin.actions
+        self.received_bytes, self.received_actions = self.begin.received_bytes, self.begin.actions
         began_s = time.monotonic()
         if self.is_continued:
             began_s = began_before_moving_s(samples_to_s(config.max_utterance_samples))
@@ -141,7 +141,7 @@ class LiveSession:
         """
         # Nothing here waits, so that no message falls between the old outbox and the new one, or is in both.
         self._outbox.close(SessionTaken("The session goes on over another connection."))
-        has = (received or 0) - self._begin.utterances
+        has = (received or 0) - self.begin.utterances
         self._outbox = Outbox([lacked for kept in self._finals if (lacked := missed(kept, has)) is not None])
         self.detached.clear()
         self._ticket.left, self._ticket.heard_s = False, time.monotonic()

@@ -108,14 +108,15 @@ class AccessRules:
     ephemeral_keys: EphemeralKeys
     origins: Origins
     quota: Quota
+    open_paths: tuple[str, ...] = ()  # prefixes of paths that need no key to be read: their routes check a token
 
     @classmethod
-    def of(cls, settings: Settings) -> AccessRules:
-        """Return the rules that the settings ask for."""
+    def of(cls, settings: Settings, open_paths: tuple[str, ...] = ()) -> AccessRules:
+        """Return the rules that the settings ask for, with these open paths."""
         api_keys = ApiKeys(settings.keys)
         origins = Origins(settings.origins, keyless=not api_keys, loopback=is_loopback(settings.host))
         quota = Quota(settings.key_max_requests, settings.key_rate, max_live=settings.max_live_sessions)
-        return cls(api_keys, EphemeralKeys(settings.keys), origins, quota)
+        return cls(api_keys, EphemeralKeys(settings.keys), origins, quota, open_paths)
 
 
 async def reject_websocket(socket: WebSocket, error: AsrError) -> None:

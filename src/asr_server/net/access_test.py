@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from starlette.routing import Mount, Route, WebSocketRoute
 
 from asr_server import app as server
-from asr_server import web
+from asr_server import feature_list, web
 from asr_server.core.errors import ForeignHost, ForeignOrigin, Overloaded
 from asr_server.core.settings import Settings
 from asr_server.net.access import PROBES, AccessRules, Origins
@@ -49,7 +49,7 @@ def _characters(path):
 def _is_page(path):
     """Return True for what anyone may read, which holds no data. The walk has no file of the page: `/web/x` needs a
     key."""
-    return path in ("/", "/docs") or path.startswith("/static-offline-docs")
+    return path in ("/", "/docs", "/captions") or path.startswith("/static-offline-docs")
 
 
 async def _answer(app, method, path, **headers):
@@ -98,7 +98,11 @@ def test_the_walk_finds_the_routes():
 async def test_every_route_refuses_who_has_no_key(path):
     """Without one and with a wrong one: 401 before anything of the route happens, unknown paths included."""
     methods = {"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "QUERY"}
-    for method in methods - ({"GET", "HEAD", "OPTIONS"} if _is_page(path) else set()):
+    if _is_page(path):
+        methods -= {"GET", "HEAD", "OPTIONS"}
+    elif path.startswith(feature_list.open_paths()):  # read with a token
+        methods -= {"GET", "HEAD"}
+    for method in methods:
         for headers, code in (({}, "missing_api_key"), ({"authorization": "Bearer sk-no"}, "invalid_api_key")):
             answer = await _answer(KEYED, method, path, **headers)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer"), method
@@ -342,7 +346,8 @@ def test_the_schema_has_the_doors_answers():
             for operation in operations.values():
                 guarded = path not in PROBES
                 assert ({"401", "403", "429"} <= set(operation["responses"])) is guarded
-                assert ("security" in operation) is (guarded and keyed)
+                needs_key = guarded and not path.startswith(feature_list.open_paths())
+                assert ("security" in operation) is (needs_key and keyed)
 
 
 async def test_a_refused_socket_tells_browsers_what_they_may_do():

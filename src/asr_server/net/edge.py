@@ -165,6 +165,12 @@ class Edge:
             async def answer() -> None:
                 await self._app(scope, receive, send_and_release)
 
+            if self._is_open(scope):
+                # Many readers have one address, and their streams last: each request counts once, and their number is
+                # bounded by the route. They take nothing of the share of a speaker at the same address.
+                await times.refusal(f"open {share}")
+                await answer()
+                return
             await (times.counted(share, answer()) if is_short else answer())
 
     def _admit(self, connection: HTTPConnection) -> AbstractContextManager[Place | None]:
@@ -173,7 +179,7 @@ class Edge:
         self._rules.origins.check_host(headers.get("host"))
         if scope.get("method") not in _SAFE_METHODS:
             self._rules.origins.check_origin(headers.get("origin"), headers.get("host"))
-        if _is_page(scope):
+        if _is_page(scope) or self._is_open(scope):
             return nullcontext()
         state = scope.setdefault("state", {})
         caller = self._caller(connection)
@@ -186,6 +192,9 @@ class Edge:
         # Other live sockets have no session that could be resumed: one that names a session counts as a new one.
         resumes = connection.query_params.get("session_id", "") if is_live and scope["path"] == _RESUMABLE else ""
         return self._rules.quota.taken(caller.share, live=is_live, resumes=resumes)
+
+    def _is_open(self, scope: Scope) -> bool:
+        return scope.get("method") in _SAFE_METHODS and scope["path"].startswith(self._rules.open_paths)
 
     def _caller(self, connection: HTTPConnection) -> Caller:
         presented = credentials.presented(connection)
@@ -287,7 +296,7 @@ def _is_page(scope: Scope) -> bool:
     method = scope.get("method")
     if path == "/" and method == "OPTIONS":  # load balancers ask for it to see whether the server is there
         return True
-    page = path in ("/", web.DOCS_PATH) or path.startswith(_DOCS_LIBRARY)
+    page = path in ("/", web.DOCS_PATH, web.CAPTIONS_PATH) or path.startswith(_DOCS_LIBRARY)
     page = page or (path.startswith(_PAGE) and web.name_in(path.removeprefix(_PAGE)) != "")
     return method in _SAFE_METHODS and page
 

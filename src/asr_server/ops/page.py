@@ -1,4 +1,4 @@
-"""The web pages: `/`, `/docs` and the files of `web/`, with a policy that lets a page load from this server only."""
+"""The web pages `/`, `/docs`, `/captions` and the files of `web/`. They may load from this server only."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _files() -> dict[str, _File]:
     """Return all files, read once: together they are smaller than one recording."""
     found = {name: _file(path.read_bytes(), path.suffix) for name, path in web.files().items()}
     folder = f"web/{web.version()}/".encode()
-    index = _versioned(_with_styles(found, folder))
+    index = _versioned(_with_styles(found, web.INDEX, folder))
     # A browser would find the scripts one import after the other.
     ahead = (
         b'<link rel="modulepreload" fetchpriority="low" href="%b%b">\n' % (folder, name.encode())
@@ -78,7 +78,8 @@ def _files() -> dict[str, _File]:
     )
     index = index.replace(b"</head>", b"".join(ahead) + b"</head>")
     names = json.dumps(sorted(found.keys() - {web.INDEX, _SERVICE_WORKER})).encode()
-    return found | {web.INDEX: _file(index, ".html"), web.LIST: _file(names, ".json")}
+    captions = _file(_versioned(_with_styles(found, web.CAPTIONS, folder)), ".html")
+    return found | {web.INDEX: _file(index, ".html"), web.CAPTIONS: captions, web.LIST: _file(names, ".json")}
 
 
 @cache
@@ -98,18 +99,18 @@ def _index(model_id: str) -> _File:
     return _file(note.sub(rb"\1>", _files()[web.INDEX].content), ".html")
 
 
-def _with_styles(files: dict[str, _File], folder: bytes) -> bytes:
+def _with_styles(files: dict[str, _File], page: str, folder: bytes) -> bytes:
     """Return the page with its stylesheets inside, so that it is drawn without waiting for another file."""
-    index = files[web.INDEX].content
+    index = files[page].content
     styles = b"".join(files[name.decode()].content for name in _STYLESHEET.findall(index))
     styles = styles.replace(b'url("vendor/', b'url("' + folder + b"vendor/")
     return _STYLESHEET.sub(b"", index).replace(b"</head>", b"<style>" + styles + b"</style>\n</head>")
 
 
 @cache
-def _policy() -> str:
-    """Return the content security policy, which allows the styles inside the page by their hashes."""
-    styles = re.findall(rb"<style>(.*?)</style>", _files()[web.INDEX].content, re.DOTALL)
+def _policy(page: str) -> str:
+    """Return the content security policy, which allows the styles inside this page by their hashes."""
+    styles = re.findall(rb"<style>(.*?)</style>", _files()[page].content, re.DOTALL)
     hashes = (base64.b64encode(hashlib.sha256(one).digest()).decode() for one in styles)
     return _POLICY.format(styles=" ".join(f"'sha256-{one}'" for one in hashes))
 
@@ -149,6 +150,12 @@ async def docs(request: Request) -> Response:
     return answer
 
 
+@router.get(web.CAPTIONS_PATH, include_in_schema=False)
+async def captions(request: Request) -> Response:
+    """Return the page of captions of a shared session. The token is in its fragment, which does not come here."""
+    return _answer(request, _files()[web.CAPTIONS], _AGAIN, web.CAPTIONS)
+
+
 @router.get("/web/{address:path}", include_in_schema=False)
 async def file(request: Request, address: str) -> Response:
     """Return a script, a style, a message file, the typeface or an icon."""
@@ -162,10 +169,11 @@ async def file(request: Request, address: str) -> Response:
     return answer
 
 
-def _answer(request: Request, found: _File, cache_control: str) -> Response:
+def _answer(request: Request, found: _File, cache_control: str, page: str = web.INDEX) -> Response:
+    """Return the response with this file, under the policy of this page."""
     headers = {
         **_HEADERS,
-        "Content-Security-Policy": _policy(),
+        "Content-Security-Policy": _policy(page),
         "ETag": found.etag,
         "Cache-Control": cache_control,
         "Vary": "Accept-Encoding",

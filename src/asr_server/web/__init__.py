@@ -14,6 +14,8 @@ from pathlib import Path
 INDEX = "index.html"
 DOCS = "docs.html"
 DOCS_PATH = "/docs"
+CAPTIONS = "caption-page.html"
+CAPTIONS_PATH = "/captions"
 # The names of all files, made when it is asked for: what the service worker keeps for times without the server.
 LIST = "files.json"
 _FOLDER = Path(__file__).parent

@@ -114,15 +114,16 @@ def test_the_page_names_no_other_host_and_nothing_inline():
 def test_only_the_styles_are_waited_for():
     """The first paint needs the page and its styles, side by side; scripts come after it."""
     index = FILES["index.html"]
-    assert set(re.findall(r'<link rel="stylesheet" href="web/([^"]+)"', index)) == set(STYLES)
+    pages = index + FILES["caption-page.html"]
+    assert set(re.findall(r'<link rel="stylesheet" href="web/([^"]+)"', pages)) == set(STYLES)
     assert re.findall(r"<script ([^>]*)>", index) == ['type="module" src="web/app.js"']
     assert "@import" not in "".join(STYLES.values())
 
 
 def test_every_file_is_used_and_exists():
     """What pages, styles and scripts name is there, and what is there is named."""
-    named = {"index.html", "docs.html"}
-    named |= set(re.findall(r'(?:href|src)="web/([^"]+)"', FILES["index.html"] + FILES["docs.html"]))
+    pages = ("index.html", "docs.html", "caption-page.html")
+    named = {*pages, *re.findall(r'(?:href|src)="web/([^"]+)"', "".join(FILES[page] for page in pages))}
     for text in STYLES.values():
         named |= set(re.findall(r'url\("([^"]+)"\)', text))
     for text in SCRIPTS.values():

@@ -14,7 +14,7 @@ from loguru import logger
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from asr_server import feature_list
-from asr_server.core.errors import AsrError
+from asr_server.core.errors import AsrError, SessionNotFound
 from asr_server.core.idle import end_when_idle
 from asr_server.core.settings import Settings
 from asr_server.features.gateway.child import spawner
@@ -39,6 +39,7 @@ _WAITS = b'"state":"waiting"'  # of a request about an ended job, in the job's r
 def create_app(settings: Settings) -> FastAPI:
     """The app for these settings. Raises `PlanError`, as the worker would."""
     resolved = feature_list.resolve(settings)
+    rules = AccessRules.of(settings, feature_list.open_paths())
     config = WorkerConfig(start_s=settings.worker_start_s, idle_s=settings.idle_timeout)
     client = GatewayWorkerClient(settings)
 
@@ -77,14 +78,11 @@ def create_app(settings: Settings) -> FastAPI:
     # 405 here, and for some of which no key is needed.
     app.state.live = live = LiveSockets(worker, settings.ws_resume_s)
     app.state.handover_s = settings.handover_s
-    app.router.default = _everything_else(
-        live,
-        Sockets(worker),
-        Proxy(worker, settings.max_upload_bytes),
-    )
+    proxy = _with_worker(Proxy(worker, settings.max_upload_bytes), worker, rules)
+    app.router.default = _everything_else(live, Sockets(worker), proxy)
     errors.install_handlers(app)
     app.add_middleware(LiveEncodings)
-    app.add_middleware(Edge, rules=AccessRules.of(settings))
+    app.add_middleware(Edge, rules=rules)
     return app
 
 
@@ -104,6 +102,20 @@ def _everything_else(live: ASGIApp, sockets: ASGIApp, proxy: ASGIApp) -> ASGIApp
             await live(scope, receive, send)
         else:
             await sockets(scope, receive, send)
+
+    return pass_on
+
+
+def _with_worker(proxy: ASGIApp, worker: Worker, rules: AccessRules) -> ASGIApp:
+    """Return the proxy without the open paths while no worker runs: who has no key must not start one.
+
+    What is read there without a key has ended with the worker that had it.
+    """
+
+    async def pass_on(scope: Scope, receive: Receive, send: Send) -> None:
+        if worker.connection is None and scope["path"].startswith(rules.open_paths):
+            raise SessionNotFound("The link is not valid: no session is open here.")
+        await proxy(scope, receive, send)
 
     return pass_on
 

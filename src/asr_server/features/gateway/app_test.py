@@ -53,6 +53,14 @@ def test_a_caller_without_a_key_starts_no_worker(app, client, headers):
     assert app.state.worker.state is WorkerState.STOPPED
 
 
+def test_what_needs_no_key_to_be_read_starts_no_worker(app, client):
+    """A link ends with the worker that has its session."""
+    answer = client.get("/v1/live/shared/token/events")
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "session_not_found")
+    assert client.get("/captions").status_code == 200
+    assert app.state.worker.state is WorkerState.STOPPED
+
+
 def test_a_worker_starts_for_the_jobs_of_other_servers(gateway_with, monkeypatch):
     """Once one waits in the database that they share, and not before."""
     asked, waits = [], threading.Event()

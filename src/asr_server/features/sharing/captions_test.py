@@ -1,0 +1,125 @@
+"""The captions of a session, and readers at different places of them."""
+
+import asyncio
+
+import pytest
+
+from asr_server.core.errors import SlowReader
+from asr_server.features.sharing.captions import Caption, Captions, EndReason, Reader, vtt
+
+
+def words(utterance, text):
+    """The committed words of an open utterance."""
+    return Caption(utterance, text, utterance, utterance + 0.5, "English")
+
+
+def final(utterance, text):
+    """The final of an utterance."""
+    return Caption(utterance, text, utterance, utterance + 0.5, "English", is_final=True)
+
+
+def joined(captions, after=0):
+    """A new reader of these captions."""
+    reader = Reader(captions, after)
+    captions.readers.add(reader)
+    return reader
+
+
+async def rest(reader):
+    """The texts that it gets until the session ends, which it does now."""
+    reader.end(EndReason.SESSION)
+    return [caption.text async for caption in reader.captions()]
+
+
+async def test_words_that_were_not_taken_are_left_out_where_newer_ones_begin_with_them():
+    """Their final too takes their place."""
+    captions = Captions()
+    reader = joined(captions)
+    for caption in (
+        words(1, "turn"),
+        words(1, "turn on"),
+        final(1, "turn on."),
+        words(2, "the"),
+        words(2, "the light"),
+    ):
+        captions.put(caption)
+    assert await rest(reader) == ["turn on.", "the light"]
+
+
+async def test_words_of_the_next_utterance_may_come_before_a_final():
+    """Each reader gets both, in the order in which they came, and once."""
+    captions = Captions()
+    captions.put(words(2, "next"))
+    reader = joined(captions)
+    taken = reader.captions()
+    assert (await anext(taken)).text == "next"
+    captions.put(final(1, "first"))
+    assert (await anext(taken)).text == "first"
+    await taken.aclose()
+    assert await rest(reader) == []
+    assert await rest(joined(captions)) == ["next", "first"]
+
+
+async def test_a_reader_who_was_away_for_too_long_is_told_that_something_is_missing():
+    """One who joins late gets what is kept, and one who has the newest that was dropped misses nothing."""
+    captions = Captions()
+    for number in range(1, 403):
+        captions.put(final(number, "x"))
+    assert captions.dropped == 2
+    late, back, has_all = Reader(captions), Reader(captions, after=1), Reader(captions, after=2)
+    assert [one.is_complete for one in (late, back, has_all)] == [False, False, True]
+    assert [len(await rest(one)) for one in (late, back, has_all)] == [400, 400, 400]
+
+
+async def test_a_reader_who_does_not_read_is_cut_when_a_final_is_dropped_that_it_lacks():
+    """Nothing waits for it besides what is kept for all."""
+    captions = Captions()
+    taken = joined(captions).captions()
+    captions.put(final(1, "x"))
+    assert (await anext(taken)).number == 1
+    for number in range(2, 403):
+        captions.put(final(number, "x"))
+    with pytest.raises(SlowReader):
+        await anext(taken)
+
+
+async def test_long_texts_count_by_their_characters():
+    """Otherwise a few hundred finals could hold any number of them."""
+    captions = Captions()
+    for number in range(1, 31):
+        captions.put(final(number, 10_000 * "x"))
+    assert len(captions.finals) == 10
+
+
+@pytest.mark.parametrize(("reason", "texts"), [(EndReason.SESSION, ["turn on."]), (EndReason.REVOKED, [])])
+async def test_a_reader_gets_the_last_words_of_a_session_but_none_after_its_link_was_revoked(reason, texts):
+    """Also where they were kept before."""
+    captions = Captions()
+    reader = joined(captions)
+    captions.put(final(1, "turn on."))
+    reader.end(reason)
+    assert [caption.text async for caption in reader.captions()] == texts
+
+
+async def test_readers_are_woken_a_few_in_each_round_of_the_loop():
+    """What else waits for the loop comes between them."""
+    captions = Captions()
+    readers = [joined(captions) for _ in range(200)]
+    taken = [asyncio.ensure_future(anext(reader.captions())) for reader in readers]
+    await asyncio.sleep(0)
+    captions.put(final(1, "turn on."))
+    rounds = []
+    while not all(task.done() for task in taken):
+        await asyncio.sleep(0)
+        rounds.append(sum(task.done() for task in taken))
+    steps = [after - before for before, after in zip([0, *rounds], rounds, strict=False)]
+    assert 0 < max(steps) < 20
+
+
+def test_cues_stay_within_their_utterance():
+    """Each final is divided by itself, so that a file of before is the beginning of the next one."""
+    finals = [final(1, "Turn on the light."), final(3, "And the <fan> & the heater, which is next to it.")]
+    file = vtt(finals)
+    assert file.startswith(vtt(finals[:1]))
+    assert "00:00:01.000 --> 00:00:01.500" in file
+    assert "&lt;fan&gt; &amp;" in file

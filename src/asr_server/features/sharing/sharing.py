@@ -1,0 +1,187 @@
+"""The links of this server's live sessions, and the part of a session that gives its readers what it commits.
+
+A link is kept in memory, by the digest of its token, and ends with its session. A session that is resumed is the same
+session, and keeps its links. One that goes on at another server has ended here for its readers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from asr_server.core.audio import samples_to_s
+from asr_server.core.errors import Overloaded, SessionNotFound
+from asr_server.features.sharing.captions import Caption, Captions, EndReason, Reader
+from asr_server.live.machine.events import Final, Partial, ResetDone
+from asr_server.live.options import Opening, PartRequest, PartSession, SessionPart
+from asr_server.live.outbox import Message, Outgoing
+
+if TYPE_CHECKING:
+    from starlette.websockets import WebSocket
+
+_TOKEN_BYTES = 24
+_MAX_LINKS = 16  # of a session
+# A reader takes about 100 kB with its connection, and 0.2 ms of the event loop for each text.
+_MAX_READERS_OF_LINK, _MAX_READERS = 500, 1_000
+_RETRY_S = 30
+
+
+@dataclass(eq=False, slots=True)
+class Link:
+    """A link to one session. It ends at its expiry, when it is revoked, and with its session."""
+
+    captions: Captions
+    expiry: asyncio.TimerHandle
+    readers: set[Reader] = field(default_factory=set)
+
+    def close(self, reason: EndReason) -> None:
+        """End its readers."""
+        self.expiry.cancel()
+        for reader in self.readers:
+            reader.end(reason)
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedLink:
+    """A new link. Nothing else knows its token."""
+
+    token: str
+    expires_at_s: float  # Unix time
+
+
+class Sharing:
+    """The shared sessions of this server. For one event loop."""
+
+    def __init__(self) -> None:
+        self.sessions: dict[str, SharedPart] = {}  # by the ids of all sessions that can be shared
+        self._links: dict[bytes, Link] = {}  # by the digests of their tokens: their times do not tell a token
+        self._readers = 0
+
+    async def read_opening(self, socket: WebSocket, opening: Opening) -> Opening:
+        """Add the part to a session of `WS /ws/transcribe`. It costs nothing until the session has a link."""
+        owner = socket.state.caller.owner
+        return opening.with_part(PartRequest(lambda session: SharedPart(session, owner, self)))
+
+    def share(self, session_id: str, owner: str, expires_s: float) -> IssuedLink:
+        """Return a new link to a session. Raises `SessionNotFound`, also for another owner's, and `Overloaded`."""
+        session = self._session(session_id, owner)
+        if len(session.links) >= _MAX_LINKS:
+            raise Overloaded(f"A session has {_MAX_LINKS} links at most: revoke one first.", retry_after_s=_RETRY_S)
+        token = secrets.token_urlsafe(_TOKEN_BYTES)
+        digest = _digest(token)
+        timer = asyncio.get_running_loop().call_later(expires_s, self._close, session, digest, EndReason.EXPIRED)
+        if session.captions is None:
+            session.captions = Captions()
+        self._links[digest] = session.links[digest] = Link(session.captions, timer)
+        return IssuedLink(token, time.time() + expires_s)
+
+    def revoke(self, session_id: str, owner: str, token: str) -> None:
+        """End a link of a session. Raises `SessionNotFound`, also for a link of another session."""
+        session, digest = self._session(session_id, owner), _digest(token)
+        if digest not in session.links:
+            raise SessionNotFound("The session has no such link.", param="token")
+        self._close(session, digest, EndReason.REVOKED)
+
+    def captions(self, token: str) -> Captions:
+        """Return the captions of the session of a link. Raises `SessionNotFound`."""
+        return self._link(token).captions
+
+    @contextmanager
+    def reading(self, token: str, after: int) -> Iterator[Reader]:
+        """Give the link one more reader until the block ends. Raises `SessionNotFound` and `Overloaded`.
+
+        `after`: the number of the newest caption that it has, 0 for none.
+        """
+        link = self._link(token)
+        if len(link.readers) >= _MAX_READERS_OF_LINK or self._readers >= _MAX_READERS:
+            raise Overloaded("There are as many readers as the server takes; try again later.", retry_after_s=_RETRY_S)
+        reader = Reader(link.captions, after)
+        self._readers += 1
+        link.readers.add(reader)
+        link.captions.readers.add(reader)
+        try:
+            yield reader
+        finally:
+            self._readers -= 1
+            link.readers.remove(reader)
+            link.captions.readers.remove(reader)
+
+    def end(self, session: SharedPart) -> None:
+        """Forget a session that has ended, and end its links."""
+        if self.sessions.get(session.id) is session:
+            del self.sessions[session.id]
+        for digest in list(session.links):
+            self._close(session, digest, EndReason.SESSION)
+
+    def _close(self, session: SharedPart, digest: bytes, reason: EndReason) -> None:
+        del self._links[digest]
+        session.links.pop(digest).close(reason)
+
+    def _session(self, session_id: str, owner: str) -> SharedPart:
+        session = self.sessions.get(session_id)
+        if session is None or session.owner != owner:
+            raise SessionNotFound("No session of this id is open here.", param="session_id")
+        return session
+
+    def _link(self, token: str) -> Link:
+        link = self._links.get(_digest(token))
+        if link is None:
+            raise SessionNotFound("The link is not valid: it has ended with its session, expired or been revoked.")
+        return link
+
+
+class SharedPart(SessionPart):
+    """The part of one session. It stands last, so that it has the texts as the speaker gets them."""
+
+    def __init__(self, session: PartSession, owner: str, sharing: Sharing) -> None:
+        self.id, self.owner = session.id, owner
+        self.links: dict[bytes, Link] = {}
+        self.captions: Captions | None = None  # None before the first link: what was said before is not kept
+        self._begin, self._sharing = session.begin, sharing
+        sharing.sessions[self.id] = self
+
+    def completed(self, outgoing: Outgoing) -> Outgoing:
+        """Give the committed words to the readers; the message stays as it is."""
+        if self.captions is not None and (caption := self._caption(outgoing.message, self.captions.open)) is not None:
+            self.captions.put(caption)
+        return outgoing
+
+    def close(self) -> None:
+        """End the links: the session is over."""
+        self._sharing.end(self)
+
+    def _caption(self, message: Message, shown: Caption | None) -> Caption | None:
+        """Return the caption of a message that has words which the readers lack. `shown`: that of the open utterance.
+
+        A reset takes the open utterance from the speaker. Readers keep the words that they have seen, as a final.
+        """
+        match message:
+            case Partial(committed=text) if text:
+                made = self._made(message, text)
+                return made if shown is None or not shown.has_text_of(made) else None
+            case Final(text=text) if text:
+                return self._made(message, text)
+            case ResetDone() if shown is not None:
+                return Caption(shown.utterance, shown.text, shown.start_s, shown.end_s, shown.language, True)
+        return None
+
+    def _made(self, message: Partial | Final, text: str) -> Caption:
+        begin = self._begin
+        return Caption(
+            begin.utterances + message.utterance,
+            text,
+            samples_to_s(begin.samples + message.start_samples),
+            samples_to_s(begin.samples + message.end_samples),
+            message.language,
+            isinstance(message, Final),
+        )
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

@@ -1,0 +1,124 @@
+"""Links of sessions, and what a session gives its readers."""
+
+import asyncio
+
+import pytest
+
+from asr_server.core.errors import Overloaded, SessionNotFound
+from asr_server.features.sharing import sharing as module
+from asr_server.features.sharing.captions import EndReason
+from asr_server.features.sharing.sharing import SharedPart, Sharing
+from asr_server.live.machine.events import Ending, Final, Partial, ResetDone
+from asr_server.live.options import SessionBegin
+from asr_server.live.outbox import Outgoing
+
+
+class Session:
+    """What the part asks of its session."""
+
+    def __init__(self, begin=None):
+        self.id = "live_1"
+        self.begin = begin or SessionBegin(self.id, "")
+
+
+def shared(begin=None):
+    """A session with a link."""
+    sharing = Sharing()
+    part = SharedPart(Session(begin), "me", sharing)
+    return sharing, part, sharing.share("live_1", "me", 60).token
+
+
+def partial(committed, tentative="", utterance=1):
+    """The open utterance."""
+    return Outgoing(Partial(utterance, committed, tentative, "English", 16_000, 32_000))
+
+
+def final(text, utterance=1):
+    """The end of an utterance."""
+    return Outgoing(Final(utterance, text, "English", 16_000, 32_000, Ending.PAUSE))
+
+
+def texts(part):
+    """The texts that a reader of all gets now."""
+    return [caption.text for caption in part.captions.after(0)]
+
+
+async def test_readers_get_committed_words_alone_and_each_once():
+    """A tentative word is in no caption, and what commits no more makes none."""
+    _, part, _ = shared()
+    for outgoing in (partial("", "turn"), partial("turn", " of"), partial("turn", " on"), partial("turn on")):
+        assert part.completed(outgoing) is outgoing
+    assert (texts(part), part.captions.newest) == (["turn on"], 2)
+
+
+async def test_the_same_word_in_the_next_utterance_is_another_caption():
+    """Utterances are told apart by their numbers."""
+    _, part, _ = shared()
+    part.completed(partial("yes", utterance=1))
+    part.completed(partial("yes", utterance=2))
+    assert part.captions.newest == 2
+
+
+async def test_words_that_a_reset_takes_from_the_speaker_stay_with_the_readers():
+    """As a final; without words there is none."""
+    _, part, _ = shared()
+    part.completed(Outgoing(ResetDone(None)))
+    part.completed(partial("turn on", " the"))
+    part.completed(Outgoing(ResetDone(1)))
+    assert [(one.text, one.is_final) for one in part.captions.after(0)] == [("turn on", True)]
+
+
+async def test_numbers_and_times_are_those_of_the_whole_session():
+    """Also where another server had its beginning."""
+    _, part, _ = shared(SessionBegin("live_1", "", utterances=4, samples=160_000))
+    part.completed(final("turn on."))
+    (caption,) = part.captions.finals
+    assert (caption.utterance, caption.start_s, caption.end_s) == (5, 11.0, 12.0)
+
+
+async def test_nothing_is_kept_of_a_session_without_a_link():
+    """What was said before is not shown to the first reader."""
+    sharing = Sharing()
+    part = SharedPart(Session(), "me", sharing)
+    part.completed(final("secret"))
+    sharing.share("live_1", "me", 60)
+    part.completed(final("turn on.", 2))
+    assert texts(part) == ["turn on."]
+
+
+async def test_a_session_that_ends_ends_its_links_and_is_forgotten():
+    """Its part may be closed more than once, and leaves a newer session of the same id alone."""
+    sharing, part, token = shared()
+    with sharing.reading(token, 0) as reader:
+        newer = SharedPart(Session(), "me", sharing)
+        part.close()
+        part.close()
+        assert reader.end_reason is EndReason.SESSION
+    with pytest.raises(SessionNotFound):
+        sharing.captions(token)
+    assert sharing.sessions == {"live_1": newer}
+    newer.close()
+    assert sharing.sessions == {}
+
+
+async def test_a_link_expires_by_itself_and_a_revoked_one_leaves_no_timer():
+    """A timer that is left would close what is no longer there."""
+    sharing, part, token = shared()
+    short = sharing.share("live_1", "me", 0.01).token
+    sharing.revoke("live_1", "me", sharing.share("live_1", "me", 0.01).token)
+    with sharing.reading(short, 0) as reader:
+        assert [caption async for caption in reader.captions()] == []
+        assert reader.end_reason is EndReason.EXPIRED
+    await asyncio.sleep(0.02)
+    assert len(part.links) == 1
+    assert sharing.captions(token) is part.captions
+
+
+@pytest.mark.parametrize("bound", ["_MAX_READERS_OF_LINK", "_MAX_READERS"])
+async def test_readers_are_bounded_and_who_leaves_makes_room(monkeypatch, bound):
+    """For one link, and for the server."""
+    monkeypatch.setattr(module, bound, 1)
+    sharing, _, token = shared()
+    for _ in range(2):
+        with sharing.reading(token, 0), pytest.raises(Overloaded), sharing.reading(token, 0):
+            pass
