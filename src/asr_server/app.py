@@ -158,7 +158,7 @@ def routed(lifespan: Callable[[FastAPI], AsyncIterator[None]] | Lifespan, rules:
 def _document_what_is_ours(app: FastAPI, rules: AccessRules) -> None:
     """Put the responses of the access check and the keys into the schema.
 
-    Take FastAPI's 422 out of it: no route answers with it, wrong values are a 400 in our envelope.
+    Take FastAPI's own 422 out of it: wrong values are a 400 in our envelope.
     """
     make, keyed = app.openapi, bool(rules.api_keys)
     refusals = {str(status): {"description": words, "content": _ERROR} for status, words in _REFUSALS.items()}
@@ -167,7 +167,8 @@ def _document_what_is_ours(app: FastAPI, rules: AccessRules) -> None:
         schema = make()
         for path, operations in schema["paths"].items():
             for operation in operations.values():
-                operation["responses"].pop("422", None)
+                if "HTTPValidationError" in str(operation["responses"].get("422")):
+                    del operation["responses"]["422"]
                 if path not in PROBES:
                     operation["responses"] = {**refusals, **operation["responses"]}
                     operation |= {"security": [{"key": []}]} if keyed and not path.startswith(rules.open_paths) else {}

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from asr_server.core.errors import UnsupportedValue
-from asr_server.features.documents.client import Documents, check_length
+from asr_server.features.documents.client import MEDIA_TYPES, Documents, check_length
 from asr_server.features.documents.document import Document, DocumentPart, clean
 from asr_server.net import body
 from asr_server.net.body import while_connected
@@ -91,7 +91,13 @@ class ParagraphsBody(BaseModel):
     responses={
         200: {
             "description": "The paragraphs, or the file.",
-            **content({"text/markdown": "**0:00 A** Turn on the kitchen lights, please.\n", "application/pdf": ""}),
+            **content(
+                {
+                    "text/markdown": "**0:00 A** Turn on the kitchen lights, please.\n",
+                    "application/pdf": "",
+                    MEDIA_TYPES[ResponseFormat.DOCX]: "",
+                }
+            ),
         },
         **_ERRORS,
     },

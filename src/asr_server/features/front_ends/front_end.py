@@ -22,7 +22,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from asr_server.core.errors import AsrError, WorkerUnavailable
+from asr_server.core.errors import AsrError, UnsupportedValue, WorkerUnavailable
 from asr_server.core.settings import Settings
 from asr_server.engine.feature import Plan
 from asr_server.engine_core import EngineCore, Watch
@@ -143,6 +143,7 @@ def joined(app: FastAPI, settings: Settings) -> ASGIApp:
     common = APIRouter(include_in_schema=False)
     common.add_api_route("/metrics", _metrics(ledger))
     common.add_api_route("/health", _health(ledger))
+    common.add_api_route("/v1/live/{session}/share", _not_shared, methods=["POST"])
     routes = list(common.routes)
     if not here.has_jobs and not settings.jobs_database_url.get_secret_value():
         jobs = Proxy(_Process(ledger, JOBS), settings.max_upload_bytes)
@@ -189,6 +190,11 @@ def _health(ledger: Ledger) -> Answer:
         return JSONResponse(sums.health(body.model_dump(mode="json"), ledger.told()))
 
     return answer
+
+
+async def _not_shared(session: str) -> Response:
+    """Refuse to share a session: its readers would come to other processes than the one that has it."""
+    raise UnsupportedValue("Sessions cannot be shared where several processes serve (WORKERS).", param="session_id")
 
 
 class Relay:
