@@ -37,7 +37,7 @@ def _anew(server, path, **options):
 
 def _post(server, path="/v1/audio/transcriptions"):
     audio = recordings.sample()[0]
-    return _anew(server, path, method="POST", files={"file": ("a.wav", audio)}, data={"model": "demo"})
+    return _anew(server, path, method="POST", files={"file": ("a.wav", audio)}, data={"model": "whisper-1"})
 
 
 def test_either_process_has_the_words_and_their_figures_add_up(server):
