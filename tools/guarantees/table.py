@@ -211,7 +211,7 @@ GUARANTEES: dict[str, Guarantee] = {
         {
             "beside_ratio": _time("time of another key's recording / alone", 4, "", asserted=10),
             "beside_gateway_ratio": _time("that next to sessions left behind a gateway", 6, "", asserted=10),
-            "live_mib": _memory("memory of all abandoned live sessions", 320, "MiB"),
+            "live_mib": _memory("memory of all abandoned live sessions", 400, "MiB"),
             "live_gateway_mib": _memory("memory of all abandoned live sessions behind a gateway", 480, "MiB"),
         },
     ),
