@@ -77,7 +77,7 @@ def _jobs(settings: Settings, limits: JobLimits, records: RecordFormat) -> JobSt
 
 
 FEATURE = Feature(
-    NAME,
+    "front_ends",
     options=_options,
     conflicts=_conflicts,
     extends=(ServerHook(lambda: ServerFeature(engine=_engine, siblings=_siblings, job_store=_jobs)),),
