@@ -1,5 +1,6 @@
 """Requests made from the schema that the server publishes, right and wrong ones, by schemathesis."""
 
+import json
 import re
 import subprocess
 import sys
@@ -25,7 +26,8 @@ def test_no_request_of_the_schema_breaks_it(guarded, tmp_path, note):
     command = [
         Path(sys.executable).with_name("schemathesis"),
         "run",
-        f"{guarded.base}/openapi.json",
+        str(_schema(guarded, tmp_path)),
+        *("--url", guarded.base),
         *("--header", f"Authorization: Bearer {guarded.key}"),
         *("--max-time", str(int(SCHEMA_S * FACTOR))),
         *("--request-timeout", "60"),
@@ -39,3 +41,16 @@ def test_no_request_of_the_schema_breaks_it(guarded, tmp_path, note):
     assert int(done.stdout.partition("Tested: ")[2].split()[0]) == len(operations)
     made = int(re.search(r"(\d+) generated", done.stdout)[1])
     note(f"{made} requests from the schema for {len(operations)} operations")
+
+
+def _schema(guarded, folder):
+    """Write the schema without those of event streams, which are of the whole text: Schemathesis takes the schema of a
+    stream for that of one event (ST108)."""
+    schema = guarded.client.get("/openapi.json").json()
+    for methods in schema["paths"].values():
+        for operation in methods.values():
+            for response in operation["responses"].values():
+                response.get("content", {}).get("text/event-stream", {}).pop("schema", None)
+    path = folder / "openapi.json"
+    path.write_text(json.dumps(schema), encoding="utf-8")
+    return path
