@@ -13,11 +13,15 @@ from asr_server.server_feature import ServerFeature, ServerHook
 if TYPE_CHECKING:
     from asr_server.core.settings import Settings
     from asr_server.engine_core import BuildCore
+    from asr_server.features.front_ends.front_end import Here
     from asr_server.jobs.record import RecordFormat
     from asr_server.jobs.store import JobLimits, JobStore
     from asr_server.schedule.siblings import Siblings
 
 NAME = "workers"
+# This process among those of its server, set by its program before the app is built; None where it is the only one,
+# which imports nothing of the others.
+here: Here | None = None
 _MOST_BY_ITSELF = 8
 
 
@@ -55,22 +59,19 @@ def _conflicts(asked: Asked) -> Iterator[str]:
 
 
 def _engine(resolved: Plan) -> BuildCore | None:
+    if here is None:
+        return None
     from asr_server.features.front_ends import front_end
 
-    return front_end.build if front_end.here is not None else None
+    return front_end.build
 
 
 def _siblings() -> Siblings | None:
-    from asr_server.features.front_ends import front_end
-
-    return front_end.here.ledger if front_end.here is not None else None
+    return here.ledger if here is not None else None
 
 
 def _jobs(settings: Settings, limits: JobLimits, records: RecordFormat) -> JobStore | None:
     """Return the store of a process that passes on what is asked of jobs."""
-    from asr_server.features.front_ends import front_end
-
-    here = front_end.here
     if here is None or here.has_jobs or settings.jobs_database_url.get_secret_value():
         return None
     return here.no_jobs(limits, records)

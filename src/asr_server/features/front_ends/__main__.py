@@ -11,6 +11,7 @@ from pathlib import Path
 from asr_server import app as server_app
 from asr_server.cli import serve
 from asr_server.core import settings as settings_module
+from asr_server.features import front_ends
 from asr_server.features.front_ends import front_end
 from asr_server.features.front_ends.ledger import Ledger
 from asr_server.features.gateway.child import end_with_gateway
@@ -32,7 +33,7 @@ def main() -> int:
     end_with_gateway()
     ledger = Ledger(given.ledger, given.number)
     own = given.ledger.parent / str(given.number)
-    front_end.here = front_end.Here(ledger, has_jobs=not given.public, directory=own)
+    front_ends.here = front_end.Here(ledger, has_jobs=not given.public, directory=own)
     app = server_app.create_app(settings)
     callers = [socket.socket(fileno=fd) for fd in given.public]
 

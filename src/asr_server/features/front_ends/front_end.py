@@ -26,6 +26,7 @@ from asr_server.core.errors import AsrError, UnsupportedValue, WorkerUnavailable
 from asr_server.core.settings import Settings
 from asr_server.engine.feature import Plan
 from asr_server.engine_core import EngineCore, Watch
+from asr_server.features import front_ends
 from asr_server.features.engine_process import client
 from asr_server.features.front_ends import sums
 from asr_server.features.front_ends.ledger import ENGINE, JOBS, Ledger
@@ -63,10 +64,6 @@ class Here:
     def no_jobs(self, limits: JobLimits, records: RecordFormat) -> JobStore:
         """Return a store that stays empty, as requests for jobs are passed on."""
         return DiskStore(limits, lambda: JobFolders(self.directory, records))
-
-
-# Set by the process' program before the app is built; None in a server of one process.
-here: Here | None = None
 
 
 class _Process:
@@ -132,12 +129,13 @@ async def _close_later(connection: WorkerConnection) -> None:
 
 def build(settings: Settings, resolved: Plan, watch: Watch) -> EngineCore:
     """Return engines whose rows go to the engine process of the server."""
-    assert here is not None
-    return client.build(settings, resolved, watch, _Process(here.ledger, ENGINE))
+    assert front_ends.here is not None
+    return client.build(settings, resolved, watch, _Process(front_ends.here.ledger, ENGINE))
 
 
 def joined(app: FastAPI, settings: Settings) -> ASGIApp:
     """Return the app of one of several processes, for which `here` is set."""
+    here = front_ends.here
     assert here is not None
     ledger = here.ledger
     common = APIRouter(include_in_schema=False)
