@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,7 @@ def _engine(resolved: Plan) -> BuildCore | None:
         return None
     from asr_server.features.front_ends import front_end
 
-    return front_end.build
+    return functools.partial(front_end.build, here.ledger)
 
 
 def _siblings() -> Siblings | None:

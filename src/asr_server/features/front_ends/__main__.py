@@ -33,7 +33,7 @@ def main() -> int:
     end_with_gateway()
     ledger = Ledger(given.ledger, given.number)
     own = given.ledger.parent / str(given.number)
-    front_ends.here = front_end.Here(ledger, has_jobs=not given.public, directory=own)
+    front_ends.here = here = front_end.Here(ledger, has_jobs=not given.public, directory=own)
     app = server_app.create_app(settings)
     callers = [socket.socket(fileno=fd) for fd in given.public]
 
@@ -54,7 +54,7 @@ def main() -> int:
         telling[0].cancel()
 
     tls = {"ssl_certfile": settings.ssl_certfile or None, "ssl_keyfile": settings.ssl_keyfile or None}
-    server = serve.http_server(front_end.joined(app, settings), drain, tls)
+    server = serve.http_server(front_end.joined(app, settings, here), drain, tls)
     assert isinstance(server, serve.Server)
     server.plain, server.begin = socket.socket(fileno=given.socket), begin
     return serve.serve_app(server, callers)

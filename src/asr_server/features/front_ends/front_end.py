@@ -26,7 +26,6 @@ from asr_server.core.errors import AsrError, UnsupportedValue, WorkerUnavailable
 from asr_server.core.settings import Settings
 from asr_server.engine.feature import Plan
 from asr_server.engine_core import EngineCore, Watch
-from asr_server.features import front_ends
 from asr_server.features.engine_process import client
 from asr_server.features.front_ends import sums
 from asr_server.features.front_ends.ledger import ENGINE, JOBS, Ledger
@@ -127,16 +126,13 @@ async def _close_later(connection: WorkerConnection) -> None:
     await connection.http.aclose()
 
 
-def build(settings: Settings, resolved: Plan, watch: Watch) -> EngineCore:
+def build(ledger: Ledger, settings: Settings, resolved: Plan, watch: Watch) -> EngineCore:
     """Return engines whose rows go to the engine process of the server."""
-    assert front_ends.here is not None
-    return client.build(settings, resolved, watch, _Process(front_ends.here.ledger, ENGINE))
+    return client.build(settings, resolved, watch, _Process(ledger, ENGINE))
 
 
-def joined(app: FastAPI, settings: Settings) -> ASGIApp:
-    """Return the app of one of several processes, for which `here` is set."""
-    here = front_ends.here
-    assert here is not None
+def joined(app: FastAPI, settings: Settings, here: Here) -> ASGIApp:
+    """Return the app of one of several processes, which was built for `here`."""
     ledger = here.ledger
     common = APIRouter(include_in_schema=False)
     common.add_api_route("/metrics", _metrics(ledger))
