@@ -147,7 +147,8 @@ def _quietly(server):
 def test_the_whole_server_ends_in_order(tmp_path):
     """SIGTERM: what is under way at any process is answered, and no process is left."""
     script = fake_model(tmp_path, text="word " * 60)
-    with ready(tmp_path / "log", WORKERS="2", **script) as server:
+    # What is on its way when the signal comes is still accepted.
+    with ready(tmp_path / "log", WORKERS="2", DRAIN_DELAY_S="1", **script) as server:
         pids = [*front_ends(server), *engines(server), *with_jobs(server)]
         assert len(pids) == 4
         answers = []
