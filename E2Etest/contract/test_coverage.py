@@ -1,4 +1,4 @@
-"""What became of every second of a recording, in each answer that has room for it."""
+"""Answers tell what became of every second of a recording."""
 
 import json
 import re
@@ -65,7 +65,7 @@ def test_every_answer_with_room_for_it_tells_what_was_not_heard(server, recordin
 
 
 def test_strict_makes_what_was_not_heard_an_error(server, recording):
-    """Of an answer, of a stream after its text, and of a job; a recording that was heard is answered."""
+    """The answer, the stream after its text and the job are the error; a recording that was heard is answered."""
     audio = recordings.wav(recording)
     refused = server.transcribe(audio, strict="true")
     assert refused.status_code == 422
@@ -124,8 +124,8 @@ def channel(rng):
 @pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_the_parts_of_500_random_recordings_add_up(server):
-    """Of any length, rate, number of channels, rules of cutting and way to answer, with spans that loop or say
-    nothing."""
+    """The recordings have any length, rate, number of channels, rules of cutting and way to answer, and spans that loop
+    or say nothing."""
     rng = np.random.default_rng(1)
     server.replace_script(
         FakeScript(

@@ -98,7 +98,7 @@ def test_a_request_with_a_key_that_is_sent_again_makes_no_second_job(server, sam
 
 
 def test_a_job_has_a_priority(server, sample):
-    """Of a recording, or a text to speak; another word is refused."""
+    """A job of a recording and one of a text take a priority; another word is refused."""
     assert submit(server, sample[0], priority="high")["priority"] == "high"
     text = {"model": "tts-1", "input": "One.", "voice": "alloy", "priority": "low"}
     assert server.client.post("/v1/audio/speech/jobs", json=text).json()["priority"] == "low"

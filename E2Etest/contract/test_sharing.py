@@ -34,7 +34,7 @@ def test_a_reader_without_a_key_sees_the_words_and_none_is_taken_back(guarded, s
 
 
 def test_a_reader_who_is_late_or_comes_back_gets_what_is_kept(live_server, speech):
-    """From the first final after the link was made, or after the event that it has."""
+    """It gets all from the first final after the link was made, or after the event that it has."""
     with open_session(live_server) as socket:
         say(socket, speech)
         link = share(live_server, socket)
@@ -49,7 +49,7 @@ def test_a_reader_who_is_late_or_comes_back_gets_what_is_kept(live_server, speec
 
 
 def test_a_link_that_is_revoked_ends_its_readers_and_no_others(live_server, speech):
-    """And is not found any more, for the page, for the cues and for a second revocation."""
+    """The link is not found any more, for the page, for the cues and for a second revocation."""
     with open_session(live_server) as socket:
         revoked, kept = share(live_server, socket), share(live_server, socket)
         address = f"/v1/live/{socket.hello['session_id']}/share/{revoked['token']}"
@@ -66,7 +66,7 @@ def test_a_link_that_is_revoked_ends_its_readers_and_no_others(live_server, spee
 
 
 def test_a_link_ends_at_its_expiry(live_server):
-    """Its readers are told so."""
+    """The readers of the link are told that it has expired."""
     with open_session(live_server) as socket:
         link = share(live_server, socket, expires_s=1)
         assert link["expires_at"] <= time.time() + 2
@@ -100,14 +100,14 @@ def test_a_session_has_a_bounded_number_of_links(live_server):
 
 @pytest.mark.parametrize("body", [{"expires_s": 0}, {"expires_s": 86_401}, {"expires_s": "1"}])
 def test_a_time_that_no_link_can_have_is_refused(live_server, body):
-    """With the name of the field."""
+    """The error names the field."""
     with open_session(live_server) as socket:
         answer = live_server.client.post(f"/v1/live/{socket.hello['session_id']}/share", json=body)
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "expires_s")
 
 
 def test_an_id_of_an_event_that_is_none_is_refused(live_server):
-    """It is a number of digits."""
+    """An id that is no number of digits is refused."""
     with (
         open_session(live_server) as socket,
         reader(live_server, share(live_server, socket), **{"Last-Event-ID": "1e3"}) as code,
@@ -116,7 +116,7 @@ def test_an_id_of_an_event_that_is_none_is_refused(live_server):
 
 
 def test_the_finals_so_far_are_cues(live_server, speech):
-    """In WebVTT, with the words of the finals in order, each cue within its utterance."""
+    """The file is WebVTT and has the words of the finals in order, each cue within its utterance."""
     with open_session(live_server) as socket:
         link = share(live_server, socket)
         said = [say(socket, speech), say(socket, speech)]
@@ -128,7 +128,7 @@ def test_the_finals_so_far_are_cues(live_server, speech):
 
 
 def test_a_session_that_is_resumed_keeps_its_link(live_server, speech):
-    """Its readers get each final once."""
+    """Readers of a session that was resumed get each final once."""
     with open_session(live_server) as socket:
         link = share(live_server, socket)
         first = say(socket, speech)
@@ -142,7 +142,7 @@ def test_a_session_that_is_resumed_keeps_its_link(live_server, speech):
 
 
 def test_the_token_is_in_no_line_of_the_log(guarded):
-    """Nor is the id of the session, with which it could be resumed."""
+    """The id of the session, with which it could be resumed, is not logged either."""
     with open_session(guarded) as socket:
         link = share(guarded, socket)
         with reader(guarded, link) as found:

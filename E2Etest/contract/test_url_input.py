@@ -82,7 +82,7 @@ def test_a_url_without_a_recording_is_told_so(fetching, files, url, status, code
 
 
 def test_a_form_has_a_file_or_a_url(fetching, files):
-    """Which of them is meant cannot be known."""
+    """A form with both is refused, as nobody can know which of them is meant."""
     form = {"url": (None, f"{files}/a.wav"), "file": ("a.wav", recordings.sample()[0])}
     answer = fetching.client.post("/v1/audio/transcriptions", files=form)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_value")

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.nightly, pytest.mark.websocke
 
 
 def test_a_reader_without_a_key_reads_what_is_said_to_a_gateway(tmp_path, speech):
-    """The same id and key make the link as without a gateway, and its stream passes as it comes."""
+    """The link is made by the session's id and key as without a gateway, and its stream passes as it comes."""
     with running(tmp_path / "log", GATEWAY_MODE="true", API_KEYS="sk-canary-first") as server:
         with open_session(server) as socket:
             link = share(server, socket)

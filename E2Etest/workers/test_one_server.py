@@ -85,7 +85,7 @@ def test_a_job_is_found_from_either_process(server):
 
 
 def test_a_text_that_is_a_job_is_found_from_either_process(server):
-    """It has the same store."""
+    """Jobs of texts have the same store as those of recordings."""
     body = {"model": "tts-1", "input": "A text.", "response_format": "wav"}
     jobs = [_anew(server, "/v1/audio/speech/jobs", method="POST", json=body) for _ in range(3)]
     assert {job.status_code for job in jobs} == {202}
@@ -121,8 +121,11 @@ def test_a_session_is_resumed_from_either_process(server, speech):
 @pytest.mark.parametrize("find", [front_ends, engines, with_jobs])
 def test_a_process_that_is_killed_is_there_again(server, find):
     """SIGKILL: the others serve on, its counters stay, and the callers that come then wait for it or go to others."""
-    name = "asr_http_requests_total"
-    before = total(scrape(server), name)
+    name, route = "asr_http_requests_total", {"route": "/v1/audio/voices"}  # asked for by nobody else
+    asked = total(scrape(server), name, **route) + BOTH
+    for _ in range(BOTH):
+        _anew(server, "/v1/audio/voices")
+    server.wait_for(lambda _: total(scrape(server), name, **route) == asked)
     old = find(server)
     kill(old[0])
     with ThreadPoolExecutor(BOTH) as pool:
@@ -132,7 +135,7 @@ def test_a_process_that_is_killed_is_there_again(server, find):
     job = _post(server, "/v1/jobs")
     assert job.status_code == 202, job.text
     assert _post(server).json()["text"] == recordings.sample()[1]
-    assert total(scrape(server), name) >= before
+    assert total(scrape(server), name, **route) == asked
 
 
 def _quietly(server):
@@ -142,6 +145,17 @@ def _quietly(server):
     except httpx.TransportError:
         return None
     return answer.json().get("text")
+
+
+@pytest.mark.websocket
+def test_a_session_is_not_shared(server):
+    """Its readers would come to other processes than the one that has it, so the reason is given, at either process."""
+    with open_session(server) as socket:
+        path = f"/v1/live/{socket.hello['session_id']}/share"
+        answers = [_anew(server, path, method="POST", json={}) for _ in range(BOTH)]
+        socket.close(websocket_io.DISCARD)
+    assert {(answer.status_code, answer.json()["error"]["code"]) for answer in answers} == {(400, "unsupported_value")}
+    assert "WORKERS" in answers[0].json()["error"]["message"]
 
 
 def test_the_whole_server_ends_in_order(tmp_path):

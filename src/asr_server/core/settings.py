@@ -302,13 +302,14 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
     worker_start_s: float = Field(
         60.0,
         gt=0,
-        description="Seconds within which a gateway's new worker, or an engine process, must accept work, without its "
-        "model.",
+        description="Seconds within which a gateway's new worker, an engine process or one of `WORKERS` must accept "
+        "work, without its model.",
     )
     worker_hang_s: float = Field(
         20.0,
         ge=0,
-        description="Gateway: seconds after which a worker that hangs or does not answer is killed; 0: never.",
+        description="Seconds after which a gateway's worker that hangs or does not answer is killed, or one of "
+        "`WORKERS`; 0: never.",
     )
 
     max_upload_mb: float = Field(200.0, gt=0, description="Largest request body, in MiB.")

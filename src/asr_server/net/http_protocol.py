@@ -146,7 +146,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     @property
     def is_idle(self) -> bool:
-        """True if no request is being answered, or is on its way here as far as is known."""
+        """Return True if no request is being answered."""
         return self.cycle is None or self.cycle.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it

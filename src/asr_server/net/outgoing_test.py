@@ -266,7 +266,7 @@ async def test_a_public_host_has_the_ports_of_http_alone():
     ],
 )
 async def test_an_answer_without_the_content_is_an_error(answer, error):
-    """It is too long, cut off, compressed, an error, a redirect without end, or too slow."""
+    """A body that is too long, cut off, compressed, an error, a redirect without end or too slow is an error."""
     async with guarded("intranet.test") as (server, client):
         server.answers["/"] = answer
         with pytest.raises(error):
@@ -300,5 +300,5 @@ async def test_content_is_sent_and_a_redirect_of_it_is_not_followed():
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "93.184.215.14", "100.63.255.255", "172.32.0.1", "2606:4700::1111"])
 def test_hosts_of_the_internet_are_public(address):
-    """They lie next to networks that are not."""
+    """Addresses next to the networks that are refused are public."""
     assert is_public(ip_address(address))

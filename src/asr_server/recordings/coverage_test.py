@@ -97,7 +97,7 @@ def test_what_is_as_loud_as_speech_and_was_left_out_is_unheard() -> None:
 
 @pytest.mark.parametrize("gain_db", [0, -30])
 def test_quiet_is_quieter_than_the_speech_of_the_recording(gain_db: float) -> None:
-    """However loud the whole recording is: the noise of its room is silence, and sound as loud as speech is not."""
+    """The level of the recording does not matter: noise of its room is silence, and sound as loud as speech is not."""
     speech = [(SECOND, level + gain_db, 0.9) for level in (-35, -30, -25, -20)]
     found = levels(*speech, (2 * SECOND, -40 + gain_db, 0.1), (2 * SECOND, -30 + gain_db, 0.1))
     parts = found.coverage(round(8 * SECOND * FRAME_MS), [answer(0, round(4 * SECOND * FRAME_MS))])
@@ -106,7 +106,7 @@ def test_quiet_is_quieter_than_the_speech_of_the_recording(gain_db: float) -> No
 
 @pytest.mark.parametrize(("loudness", "expected"), [(-60, (SILENCE, None)), (-40, (UNHEARD, DETECTOR))])
 def test_without_speech_a_level_decides(loudness: float, expected: tuple) -> None:
-    """There is nothing to compare it with."""
+    """A recording without speech is judged by a fixed level, as there is nothing to compare it with."""
     assert kinds(levels((3 * SECOND, loudness, 0.1)).coverage(round(3 * SECOND * FRAME_MS), [])) == [expected]
 
 
@@ -121,14 +121,14 @@ def test_a_knock_in_a_pause_is_silence_and_a_short_loud_pause_is_sound() -> None
 
 
 def test_what_the_model_heard_nothing_in_is_sound_or_silence() -> None:
-    """By its loudness: the model was given it, so that it is not unheard."""
+    """A span without words is silence or sound by its loudness, and not unheard, as the model was given it."""
     found = levels((2 * SECOND, -20, 0.4), (2 * SECOND, -70, 0.2))
     spans = [answer(0, 1_984, ""), answer(1_984, 3_968, "")]
     assert kinds(found.coverage(round(4 * SECOND * FRAME_MS), spans)) == [(SOUND, None), (SILENCE, None)]
 
 
 def test_an_answer_that_was_cut_short_is_unheard_with_its_reason() -> None:
-    """Also with text, since words may be missing; where channels overlap it counts more than words."""
+    """A span that was stopped is unheard, also with text; where channels overlap it counts more than words."""
     found = levels((4 * SECOND, -20, 0.9))
     spans = [answer(0, 2_000), answer(1_000, 3_000, "x", BUDGET), answer(3_000, 3_968, "", LOOP)]
     assert kinds(found.coverage(3_968, spans)) == [(WORDS, None), (UNHEARD, BUDGET), (UNHEARD, LOOP)]
@@ -144,7 +144,7 @@ def test_the_louder_and_likelier_channel_counts() -> None:
 
 
 def test_a_part_is_listed_without_what_does_not_apply() -> None:
-    """In seconds."""
+    """Answers state times in seconds."""
     silence = CoveragePart(0, 1_500, SILENCE, confidence=0.98)
     assert silence.listed() == {"kind": "silence", "start": 0.0, "end": 1.5, "confidence": 0.98}
     assert CoveragePart(0, 10, UNHEARD, LOOP).listed() == {

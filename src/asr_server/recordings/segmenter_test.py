@@ -109,7 +109,7 @@ def _edges(spans):
 
 
 def test_with_advise_loud_pauses_are_spans_of_their_own(with_noise):
-    """The others are as without it. All are disjoint, in order, and as long as the engine takes at most."""
+    """The spans of speech are as without it. All are disjoint, in order, and as long as the engine takes at most."""
     spans = _spans(with_noise, vad=VoiceDetection.ADVISE)
     assert _edges(span for span in spans if not span.is_doubtful) == _edges(_spans(with_noise))
     doubtful = [span for span in spans if span.is_doubtful]
@@ -123,7 +123,7 @@ def test_with_advise_loud_pauses_are_spans_of_their_own(with_noise):
 
 @pytest.mark.parametrize("vad", VoiceDetection)
 def test_how_samples_are_divided_does_not_matter(recording, vad):
-    """Also where a noise is loud until speech is known that is louder."""
+    """The spans do not depend on the blocks, also where a noise is loud until speech is known that is louder."""
     noise = np.random.default_rng(0).normal(0, 0.005, 16_000 * 50).astype(np.float32)
     audio = np.concatenate([noise, recording, noise])
     at_once = Segmenter(SegmentationConfig(), SoundLevels(), vad).push(audio, is_last=True)
@@ -135,7 +135,7 @@ def test_how_samples_are_divided_does_not_matter(recording, vad):
 
 
 def test_without_the_detector_every_sample_is_in_a_span(with_noise):
-    """Cut as if all were speech; the probability is that of the detector."""
+    """The spans are cut as if all were speech, and their probability is that of the detector."""
     spans = _spans(with_noise, vad=VoiceDetection.OFF)
     assert [span.start for span in spans] == [0, *(span.end for span in spans[:-1])]
     assert spans[-1].end == len(with_noise)

@@ -54,7 +54,7 @@ def main() -> int:
         telling[0].cancel()
 
     tls = {"ssl_certfile": settings.ssl_certfile or None, "ssl_keyfile": settings.ssl_keyfile or None}
-    server = serve.http_server(front_end.joined(app, settings, here), drain, tls)
+    server = serve.http_server(front_end.with_siblings(app, settings, here), drain, tls)
     assert isinstance(server, serve.Server)
     server.plain, server.begin = socket.socket(fileno=given.socket), begin
     return serve.serve_app(server, callers)

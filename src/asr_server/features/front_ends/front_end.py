@@ -131,8 +131,8 @@ def build(ledger: Ledger, settings: Settings, resolved: Plan, watch: Watch) -> E
     return client.build(settings, resolved, watch, _Process(ledger, ENGINE))
 
 
-def joined(app: FastAPI, settings: Settings, here: Here) -> ASGIApp:
-    """Return the app of one of several processes, which was built for `here`."""
+def with_siblings(app: FastAPI, settings: Settings, here: Here) -> ASGIApp:
+    """Return the app with what it has in common with those of the other processes. `here`: this process."""
     ledger = here.ledger
     common = APIRouter(include_in_schema=False)
     common.add_api_route("/metrics", _metrics(ledger))

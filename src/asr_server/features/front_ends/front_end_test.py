@@ -56,7 +56,7 @@ async def test_a_client_cannot_say_that_it_is_elsewhere(ledger, value):
 
 @pytest.mark.parametrize("query", [b"", b"session_id=", b"session_id=nobody", b"session_id=own"])
 async def test_what_no_other_process_keeps_stays_here(ledger, query):
-    """A new session, one that nobody knows, and one of this process."""
+    """A new session, one that nobody knows and one of this process are served here."""
     ledger.found(1, "/here")
     ledger.note_session("own", kept=True)
     app = _App()

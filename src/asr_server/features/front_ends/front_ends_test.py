@@ -1,4 +1,4 @@
-"""When several processes serve the port, and why not."""
+"""The option by which several processes serve the port."""
 
 from contextlib import closing
 from dataclasses import replace
@@ -30,7 +30,7 @@ def test_the_number_follows_the_cores(cores, value):
 
 
 def test_a_number_that_is_set_counts():
-    """Whatever the machine has; one process needs no others."""
+    """The number counts whatever the machine has; one process needs no others."""
     assert _option(2, workers=3).value == "3"
     assert not _option(64, workers=1).active
     assert not _option(64).active
@@ -46,7 +46,7 @@ def test_what_excludes_several_processes(other):
 
 
 def test_each_process_listens_at_the_same_port():
-    """With sockets of their own, at all addresses that the host has here."""
+    """The processes have sockets of their own, at all addresses that the host has here."""
     first = supervisor.Port("localhost", 0)
     with closing(first), closing(supervisor.Port("localhost", first.port)) as second:
         addresses = [{bound.getsockname() for bound in port.sockets} for port in (first, second)]

@@ -175,7 +175,7 @@ with ledger.exclusive():
 
 
 def test_a_process_that_is_about_to_end_gets_no_session_back(ledgers):
-    """Its clients go on at another one."""
+    """Its sessions are not found any more, so that their clients go on at another process."""
     one, two = ledgers
     one.found(1, "there")
     one.note_session("session", kept=True)
@@ -184,7 +184,7 @@ def test_a_process_that_is_about_to_end_gets_no_session_back(ledgers):
 
 
 def test_a_process_that_is_killed_in_a_change_keeps_nobody_waiting(ledgers, tmp_path):
-    """Its lock is free at once, and its half of a change is taken back."""
+    """The lock is free at once, and the half of a change is taken back."""
     command = [sys.executable, "-c", _KILLED, str(tmp_path / "ledger.db")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "holds\n"
@@ -204,7 +204,7 @@ def test_a_change_that_fails_is_over(ledgers):
 
 
 def test_processes_are_found_by_what_they_do(ledgers):
-    """The newest that can be reached; where none can, the reason."""
+    """The newest process that can be reached is found; where none can, the reason is."""
     one, two = ledgers
     assert two.reached(ENGINE) == (0, "", "")
     one.add(3, ENGINE)

@@ -104,7 +104,7 @@ class Port:
             raise reason or OSError(f"{host} has no address")
 
     def close(self) -> None:
-        """Listen no more."""
+        """Close the sockets."""
         for bound in self.sockets:
             bound.close()
 

@@ -72,7 +72,7 @@ async def test_a_reader_who_was_away_for_too_long_is_told_that_something_is_miss
 
 
 async def test_a_reader_who_does_not_read_is_cut_when_a_final_is_dropped_that_it_lacks():
-    """Nothing waits for it besides what is kept for all."""
+    """A slow reader is cut, as nothing waits for it besides what is kept for all."""
     captions = Captions()
     taken = joined(captions).captions()
     captions.put(final(1, "x"))
@@ -84,7 +84,7 @@ async def test_a_reader_who_does_not_read_is_cut_when_a_final_is_dropped_that_it
 
 
 async def test_long_texts_count_by_their_characters():
-    """Otherwise a few hundred finals could hold any number of them."""
+    """The characters that are kept have a bound, or a few hundred finals could hold any number of them."""
     captions = Captions()
     for number in range(1, 31):
         captions.put(final(number, 10_000 * "x"))
@@ -93,7 +93,7 @@ async def test_long_texts_count_by_their_characters():
 
 @pytest.mark.parametrize(("reason", "texts"), [(EndReason.SESSION, ["turn on."]), (EndReason.REVOKED, [])])
 async def test_a_reader_gets_the_last_words_of_a_session_but_none_after_its_link_was_revoked(reason, texts):
-    """Also where they were kept before."""
+    """After a revocation it gets nothing, also of what was kept before."""
     captions = Captions()
     reader = joined(captions)
     captions.put(final(1, "turn on."))

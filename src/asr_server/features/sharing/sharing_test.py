@@ -60,7 +60,7 @@ async def test_the_same_word_in_the_next_utterance_is_another_caption():
 
 
 async def test_words_that_a_reset_takes_from_the_speaker_stay_with_the_readers():
-    """As a final; without words there is none."""
+    """Readers keep the words that they have seen as a final; without words there is none."""
     _, part, _ = shared()
     part.completed(Outgoing(ResetDone(None)))
     part.completed(partial("turn on", " the"))
@@ -69,7 +69,7 @@ async def test_words_that_a_reset_takes_from_the_speaker_stay_with_the_readers()
 
 
 async def test_numbers_and_times_are_those_of_the_whole_session():
-    """Also where another server had its beginning."""
+    """Numbers and times are those of the whole session, also where another server had its beginning."""
     _, part, _ = shared(SessionBegin("live_1", "", utterances=4, samples=160_000))
     part.completed(final("turn on."))
     (caption,) = part.captions.finals
@@ -116,7 +116,7 @@ async def test_a_link_expires_by_itself_and_a_revoked_one_leaves_no_timer():
 
 @pytest.mark.parametrize("bound", ["_MAX_READERS_OF_LINK", "_MAX_READERS"])
 async def test_readers_are_bounded_and_who_leaves_makes_room(monkeypatch, bound):
-    """For one link, and for the server."""
+    """The readers of one link have a bound, and so have those of the server."""
     monkeypatch.setattr(module, bound, 1)
     sharing, _, token = shared()
     for _ in range(2):

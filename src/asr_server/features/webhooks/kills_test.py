@@ -77,7 +77,7 @@ async def _settled(directory, numbers):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", [3, pytest.param(100, marks=pytest.mark.nightly)])
 def test_each_request_arrives_however_often_the_server_is_killed(tmp_path, kills):
-    """At least once and signed; the result of a job before its state, also where either is sent again."""
+    """Each request comes at least once and signed, a job's result before its state, also where either is sent again."""
     chance = random.Random(1)
     with receiving() as receiver:
         receiver.delay_s = 0.02

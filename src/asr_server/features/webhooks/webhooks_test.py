@@ -37,7 +37,7 @@ def test_the_signature_is_that_of_the_specification():
     ],
 )
 def test_hosts_are_listed(hosts, has, has_not):
-    """By name, or by the end of a name at a dot."""
+    """A host is listed by its name, or by the end of the name at a dot."""
     listed = WebhookHosts.of(hosts)
     assert all(map(listed.has, has))
     assert not any(map(listed.has, has_not))
