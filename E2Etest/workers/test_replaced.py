@@ -1,5 +1,6 @@
 """Processes of one server that are replaced one by one, or die, while callers of every kind are at work."""
 
+import os
 import signal
 import time
 
@@ -59,6 +60,17 @@ def test_sighup_moves_live_sessions(demo):
             speaker.end()
     check(speakers)
     assert [speaker.resumed for speaker in speakers] == [0] * SPEAKERS
+
+
+@pytest.mark.parametrize("find", [front_ends, with_jobs])
+def test_a_process_that_does_not_move_is_replaced(tmp_path, find):
+    """A signal has stopped it. The others serve on meanwhile, also where its lock would keep them waiting."""
+    with ready(tmp_path / "log", MODEL_ID="demo", WORKERS="2", WORKER_HANG_S="2") as server:
+        stopped, *others = find(server)
+        os.kill(stopped, signal.SIGSTOP)
+        replaced(server, [stopped], lambda found: [pid for pid in find(found) if pid not in others])
+        assert server.transcribe(recordings.sample()[0]).json()["text"] == recordings.sample()[1]
+        assert "hangs and is killed" in server.log()
 
 
 def test_no_process_outlives_the_supervisor(tmp_path):

@@ -62,14 +62,7 @@ def measure(
     """Milliseconds, MiB, and milliseconds of processor for each second of a session, by thread."""
     with tempfile.TemporaryDirectory() as folder:
         times = Path(folder) / "times"
-        settings = {
-            "MODEL_ID": model_id,
-            "API_KEYS": ",".join(_key(number) for number in range(sessions + 1)),
-            "MAX_LIVE_SESSIONS": str(2 * sessions),
-            "WS_BUFFER_SIZE": str(int(PARTIAL_S * 2 * SAMPLE_RATE)),
-            "LOG_LEVEL": "INFO",
-            "LOOP_TIMES": str(times),
-        }
+        settings = _settings(sessions, model_id) | {"LOOP_TIMES": str(times)}
         program = (str(Path(__file__).with_name("timed_server.py")),)
         with ready(Path(folder) / "log", program=program, **settings) as server:
             return {
@@ -77,6 +70,16 @@ def measure(
                 **_figures(server, times, sessions, seconds, [_SILENCE] if silent else _chunks()),
                 "target": "event loop late p99 < 20 ms, none lost, /livez p99 < 100 ms",
             }
+
+
+def _settings(sessions: int, model_id: str) -> dict[str, str]:
+    return {
+        "MODEL_ID": model_id,
+        "API_KEYS": ",".join(_key(number) for number in range(sessions + 1)),
+        "MAX_LIVE_SESSIONS": str(2 * sessions),
+        "WS_BUFFER_SIZE": str(int(PARTIAL_S * 2 * SAMPLE_RATE)),
+        "LOG_LEVEL": "INFO",
+    }
 
 
 def _figures(
@@ -132,14 +135,7 @@ def measure_front_ends(
     Milliseconds, MiB, and milliseconds of processor for each second of speech of a session, by kind of process.
     """
     with tempfile.TemporaryDirectory() as folder:
-        settings = {
-            "MODEL_ID": model_id,
-            "API_KEYS": ",".join(_key(number) for number in range(sessions + 1)),
-            "MAX_LIVE_SESSIONS": str(2 * sessions),
-            "WS_BUFFER_SIZE": str(int(PARTIAL_S * 2 * SAMPLE_RATE)),
-            "LOG_LEVEL": "INFO",
-            "WORKERS": str(workers),
-        }
+        settings = _settings(sessions, model_id) | {"WORKERS": str(workers)}
         with ready(Path(folder) / "log", **settings) as server:
             empty_mib = server.resident_mb()
             clients, audio = _open(server.port, sessions), _chunks()
