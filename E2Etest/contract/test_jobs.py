@@ -58,6 +58,41 @@ def test_a_job_gives_what_the_request_gives(server, sample):
     assert result.json()["text"].split() == 4 * sample[1].split()
 
 
+FORMATS = ("json", "text", "srt", "vtt", "verbose_json", "markdown")
+
+
+def test_a_result_is_had_in_every_format_without_being_heard_again(server, sample):
+    """It is what a request for that format gives, with times of words that are estimates unless the job had others."""
+    audio = long_recording(2)
+    job = submit(server, audio, response_format="text", language="en")
+    assert events(server, job["id"])[-1]["status"] == "succeeded"
+    for wanted in FORMATS:
+        later = server.client.get(f"/v1/jobs/{job['id']}/result", params={"response_format": wanted})
+        direct = server.transcribe(audio, response_format=wanted, language="en", mode="fast")
+        assert (later.status_code, later.headers["content-type"]) == (200, direct.headers["content-type"])
+        if wanted == "verbose_json":
+            assert _without_scores(later.json()) == _without_scores(direct.json())
+        else:
+            assert later.content == direct.content
+    words = {"response_format": "json", "return_timestamps": "true"}
+    listed = server.client.get(f"/v1/jobs/{job['id']}/result", params=words).json()["words"]
+    assert (len(listed), {word["source"] for word in listed}) == (2 * len(sample[1].split()), {"estimated"})
+
+
+@pytest.mark.parametrize(
+    ("fields", "wanted", "param"),
+    [
+        ({}, "diarized_json", "response_format"),  # speakers were not told apart
+        ({}, "opus", "response_format"),
+    ],
+)
+def test_a_result_is_not_had_in_what_the_job_does_not_know(server, fields, wanted, param):
+    job = submit(server, recordings.wav(recordings.samples()), **fields)
+    assert events(server, job["id"])[-1]["status"] == "succeeded"
+    answer = server.client.get(f"/v1/jobs/{job['id']}/result", params={"response_format": wanted})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
+
+
 def _without_scores(body):
     """A verbose transcript less its log-probabilities, whose last bits depend on the batch."""
     return body | {"segments": [segment | {"avg_logprob": 0} for segment in body["segments"]]}

@@ -25,7 +25,7 @@ from asr_server.client import connection
 from asr_server.client.connection import AsyncConnection, EventStream, FileError, Recording, ServerUnreachable
 from asr_server.client.forms import form
 from asr_server.client.speech import SpeechFields, json_request
-from asr_server.recordings.requests import Request, Result
+from asr_server.recordings.requests import Request, ResponseFormat, Result
 
 _ROUTE, _SPEECH_ROUTE = "/v1/jobs", "/v1/audio/speech/jobs"
 _PAUSES_S = (1.0, 2.0, 4.0)  # before each further attempt
@@ -109,9 +109,10 @@ class AsyncJobClient(AsyncConnection):
             await self.status(identity)  # raises where the job has been removed
             raise FileError("connection_lost", "The server's answer broke off.")
 
-    async def result(self, identity: str) -> Result:
-        """Return the result of a job that has succeeded."""
-        answer = await self._send("GET", identity, "/result")
+    async def result(self, identity: str, response_format: ResponseFormat | None = None) -> Result:
+        """Return the result of a job that has succeeded, of a recording in any format."""
+        query = "" if response_format is None else f"?response_format={response_format}"
+        answer = await self._send("GET", identity, f"/result{query}")
         return connection.result(answer.content, answer.headers)
 
     async def stream_result(self, identity: str) -> AsyncGenerator[bytes, None]:

@@ -44,9 +44,11 @@ from asr_server.recordings.requests import MAX_KNOWN_SPEAKERS
 # The recording of a job that speaks is its text.
 _RECORD, _RECORDING, _RESULT = "job.json", "recording", "result"
 _NEW_RESULT, _SPEECH, _SPOKEN_PARTS = "result.part", "speech", "spoken-parts"
+_TRANSCRIPT, _NEW_TRANSCRIPT = "transcript", "transcript.part"
 _CLIPS = tuple(f"clip-{number}" for number in range(MAX_KNOWN_SPEAKERS))
 # In the order in which they are removed: a job that is removed in part must not look as if it had never been accepted.
-_FILES = (_RECORDING, *_CLIPS, _SPEECH, _SPOKEN_PARTS, _RESULT, _NEW_RESULT, "job.part", _RECORD)
+_MADE = (_TRANSCRIPT, _NEW_TRANSCRIPT, _RESULT, _NEW_RESULT)
+_FILES = (_RECORDING, *_CLIPS, _SPEECH, _SPOKEN_PARTS, *_MADE, "job.part", _RECORD)
 _JOBS, _UNREADABLE, _LOCK = "jobs", "unreadable-jobs", "lock"
 _FOLDER_BYTES = 4096
 _DAMAGED = (FileNotFoundError, *DAMAGED)
@@ -157,12 +159,23 @@ class JobFolders:
         os.fsync(written.fileno())
         (self._jobs / identity / _NEW_RESULT).replace(self._jobs / identity / _RESULT)
 
+    def keep_transcript(self, identity: str, stored: bytes) -> None:
+        """Store what the result was made of."""
+        self._write(identity, _TRANSCRIPT, stored)
+
     async def keep_parts(self, identity: str, spoken: JobParts) -> None:
         """They are on the disk already."""
 
     def result(self, identity: str) -> BinaryIO:
         """The result of a job that succeeded, open for reading."""
         return (self._jobs / identity / _RESULT).open("rb")
+
+    def transcript(self, identity: str) -> bytes:
+        """Return what a result was made of, b"" for nothing."""
+        try:
+            return (self._jobs / identity / _TRANSCRIPT).read_bytes()
+        except FileNotFoundError:
+            return b""
 
     def size_bytes(self, identity: str) -> int:
         """Return the bytes that a job takes on the disk."""
@@ -219,6 +232,8 @@ class JobFolders:
     def _write_end(self, record: JobRecord, result: bytes | None) -> None:
         if result is not None:
             self._write(record.id, _RESULT, result)
+        elif record.result is None:
+            (self._jobs / record.id / _TRANSCRIPT).unlink(missing_ok=True)
         self.update(record)
 
     def _write(self, identity: str, name: str, content: bytes) -> None:
@@ -349,6 +364,13 @@ class DiskStore:
             raise JobNotFound("The job was removed.", param="job_id") from None
         except OSError as error:
             raise JobsUnavailable(f"The result cannot be read ({error.strerror}).") from error
+
+    async def transcript(self, identity: str) -> bytes:
+        """Return what a job's result was made of, b"" for nothing."""
+        try:
+            return await asyncio.to_thread(self._opened().transcript, identity)
+        except OSError as error:
+            raise JobsUnavailable(f"The transcript cannot be read ({error.strerror}).") from error
 
     async def changes(self, record: JobRecord) -> AsyncGenerator[JobRecord, None]:
         """Yield the job's record, and again at every change, until the job is removed."""

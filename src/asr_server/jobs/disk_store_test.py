@@ -91,6 +91,20 @@ def test_a_finished_job_keeps_its_result_and_not_its_recording(store):
         store.recording(FIRST)
 
 
+def test_a_transcript_is_kept_beside_a_result_alone(store):
+    """The audio is gone then; a job that failed leaves no text."""
+    for name, result in (("a", RESULT), ("b", None)):
+        store.add(record(named(name)), io.BytesIO(b"audio"))
+        before = store.size_bytes(named(name))
+        store.keep_transcript(named(name), bytes(50_000))
+        assert store.size_bytes(named(name)) > before
+        state = RecordState.SUCCEEDED if result else RecordState.FAILED
+        store.end(record(named(name), state=state, result=result), b"words" if result else None)
+    assert (store.transcript(named("a")), store.transcript(named("b"))) == (bytes(50_000), b"")
+    store.remove(named("a"))
+    assert store.transcript(named("a")) == b""
+
+
 def test_clips_of_known_speakers_are_kept_until_the_job_is_over(store, tmp_path):
     """They are files, whatever bytes they have: a record would hold them in memory as long as the job is known."""
     known = (KnownSpeaker("Ann", b"RIFF\x00\xff"), KnownSpeaker("Bob", b"\x80"))

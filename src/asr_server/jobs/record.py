@@ -10,6 +10,7 @@ import base64
 import hashlib
 import re
 import secrets
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -22,6 +23,7 @@ from pydantic import GetPydanticSchema, TypeAdapter
 from pydantic_core import core_schema
 
 from asr_server.core.errors import AsrError
+from asr_server.core.transcript import Transcript
 from asr_server.recordings.requests import RecordingRequest, Result
 
 _ID = re.compile(r"job_[A-Za-z0-9_-]{24}")
@@ -223,6 +225,20 @@ _stored_records = TypeAdapter(_StoredRecord)
 
 class NewerVersion(ValueError):
     """The record is of a later version of the server."""
+
+
+_stored_transcripts = TypeAdapter(Transcript)
+
+
+def transcript_dumped(transcript: Transcript) -> bytes:
+    """Return a transcript as it is stored, without the probabilities of its tokens. An hour takes 0.1 s."""
+    segments = tuple(replace(segment, spoken=()) for segment in transcript.segments)
+    return zlib.compress(pydantic_core.to_json(replace(transcript, segments=segments), inf_nan_mode="constants"), 1)
+
+
+def transcript_loaded(stored: bytes) -> Transcript:
+    """Return a stored transcript. Raises `ValueError` or `zlib.error` for anything else."""
+    return _stored_transcripts.validate_python(pydantic_core.from_json(zlib.decompress(stored)))
 
 
 class RecordFormat:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, closing
+from dataclasses import replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,6 +24,7 @@ from asr_server.net.errors import ErrorBody, ErrorDetail, content, error_object
 from asr_server.recordings import forms
 from asr_server.recordings.forms import TranscriptionForm
 from asr_server.recordings.requests import Request as RecordingRequest
+from asr_server.recordings.requests import ResponseFormat, SubtitleRequest, TranscriptionRequest
 from asr_server.recordings.route import headers_of
 from asr_server.services import CallerDep, Services, ServicesDep
 
@@ -159,11 +161,30 @@ async def retrieve_job(job_id: str, services: ServicesDep, caller: CallerDep) ->
 @router.get(
     "/{job_id}/result",
     response_class=Response,
-    responses={**_MISSING, 409: {"model": ErrorBody}, 200: _RESULT},
+    responses={**_MISSING, 400: {"model": ErrorBody}, 409: {"model": ErrorBody}, 200: _RESULT},
 )
-async def job_result(job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
-    """The answer of a job, for `JOB_TTL` seconds."""
-    return _ContentResponse(*await services.jobs.result(job_id, caller.owner))
+async def job_result(
+    job_id: str,
+    services: ServicesDep,
+    caller: CallerDep,
+    response_format: ResponseFormat | None = None,
+    return_timestamps: bool = False,
+) -> Response:
+    """The answer of a job, for `JOB_TTL` seconds. That of a recording can be had in any format, as if `response_format`
+    and `return_timestamps` had been fields of its request."""
+    if response_format is None:
+        return _ContentResponse(*await services.jobs.result(job_id, caller.owner))
+    async with services.jobs.transcript(job_id, caller.owner, caller.share) as (request, transcript):
+        if transcript is None or not isinstance(request, TranscriptionRequest | SubtitleRequest):
+            raise UnsupportedValue("The result of this job has one format alone.", param="response_format")
+        if response_format is ResponseFormat.DIARIZED_JSON and request.speakers is None:
+            raise UnsupportedValue("The job did not tell speakers apart.", param="response_format")
+        words = return_timestamps or request.output.words
+        output = replace(request.output, response_format=response_format, words=words, logprobs=False)
+        request = replace(request, output=output)
+        services.processor.writer.check(request)
+        result = await services.processor.answer(transcript, request, services.settings.request_timeout, caller.share)
+    return Response(result.content, headers=headers_of(result), media_type=result.media_type)
 
 
 @router.get(

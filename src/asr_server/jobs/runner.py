@@ -19,6 +19,7 @@ from typing import BinaryIO, ClassVar, Protocol, TypeVar, get_args
 import pydantic_core
 from loguru import logger
 
+from asr_server.audio.shares import FairShares
 from asr_server.core.errors import (
     AsrError,
     EngineFailed,
@@ -30,6 +31,7 @@ from asr_server.core.errors import (
     ShuttingDown,
     TranscriptionFailed,
 )
+from asr_server.core.transcript import Transcript
 from asr_server.jobs.follow_ups import FollowUpKind, FollowUps
 from asr_server.jobs.record import (
     FollowUp,
@@ -40,6 +42,8 @@ from asr_server.jobs.record import (
     clips,
     id_of,
     new_id,
+    transcript_dumped,
+    transcript_loaded,
     with_clips,
 )
 from asr_server.jobs.store import AT_ONCE, ArrivingTexts, Claim, ClaimLost, Content, JobFiles, JobLimits, JobStore
@@ -104,13 +108,22 @@ class RecordingJobs:
     async def process(self, run: JobRun) -> JobOutcome:
         """The answer that the route gives. Raises as `JobKind`."""
         record = run.record
-        options = RunOptions(Priority.BULK, run.timeout_s, caller=record.owner, owner=record.owner)
+        options = RunOptions(Priority.BULK, run.timeout_s, caller=record.owner, owner=record.owner, keeps_words=True)
         request = await asyncio.to_thread(run.store.request, record)
         assert isinstance(request, Request)
         with run.store.recording(record.id) as recording:
             work = partial(self._processor.process, recording, request, options, _reporting(run))
             result, transcript = await when_there_is_room(work)
+        await asyncio.to_thread(_keep, run, transcript)
         return JobOutcome(replace(result, content=b""), result.content, transcript.duration_ms / 1000)
+
+
+def _keep(run: JobRun, transcript: Transcript) -> None:
+    """Store the transcript for other formats. Without space the result has one format alone."""
+    try:
+        run.store.keep_transcript(run.record.id, transcript_dumped(transcript))
+    except OSError as error:
+        logger.warning("transcript of a job is not stored", reason=error.strerror)
 
 
 def _reporting(run: JobRun) -> Emit:
@@ -244,6 +257,7 @@ class JobRunner:
         self._kinds, self._limits, self._store = kinds, limits, store
         self.follow_ups = FollowUps(follow_ups, store)
         self._arriving_texts = ArrivingTexts()
+        self._reading = FairShares(1, 2)
         self._arriving: set[str] = set()  # the ids of jobs with an `Idempotency-Key` that are being stored
         self._running: dict[str, _Running] = {}
         self._look = asyncio.Event()
@@ -349,8 +363,24 @@ class JobRunner:
         the record says why a job failed."""
         record = await self.get(identity, owner)
         if record.result is None:
-            raise JobNotFinished(f"The job has no result: it is {record.state.value}.", param="job_id")
+            raise _not_finished(record)
         return record.result, await self._store.content(identity)
+
+    @asynccontextmanager
+    async def transcript(
+        self, identity: str, owner: str, caller: str
+    ) -> AsyncIterator[tuple[JobRequest, Transcript | None]]:
+        """Yield the job's request and the transcript that its result was made of, None if none is kept. Callers take
+        turns, as a long transcript takes much of the memory.
+
+        Raises `JobNotFound` and `JobNotFinished`.
+        """
+        record = await self.get(identity, owner)
+        if record.result is None:
+            raise _not_finished(record)
+        async with self._reading.taken(caller):
+            stored = await self._store.transcript(identity)
+            yield record.request, await asyncio.to_thread(transcript_loaded, stored) if stored else None
 
     async def watch(self, identity: str, owner: str = "") -> AsyncGenerator[JobRecord, None]:
         """Yield the job's record, and again at every change, until the job is over or removed.
@@ -501,6 +531,10 @@ class JobRunner:
             with suppress(JobsUnavailable):
                 await self._store.expire()
             await asyncio.sleep(min(_SWEEP_S, max(1.0, self._limits.ttl_s)))
+
+
+def _not_finished(record: JobRecord) -> JobNotFinished:
+    return JobNotFinished(f"The job has no result: it is {record.state.value}.", param="job_id")
 
 
 def _not_found() -> JobNotFound:

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from asr_server.core.errors import InvalidAudio, JobsUnavailable, Overloaded
-from asr_server.core.transcript import Segment
+from asr_server.core.transcript import Segment, Transcript
 from asr_server.jobs import runner as work
 from asr_server.jobs.record import JobRecord, new_id
 from asr_server.jobs.runner import JobProgress, JobRun, RecordingJobs, TextSize, new_job
@@ -50,7 +50,8 @@ async def test_who_was_refused_asks_again_after_a_while(monkeypatch):
     ],
 )
 async def test_a_recording_reports_how_far_it_is(claimed_s, reported):
-    """In seconds of the recording; done and shared as the owner's work."""
+    """In seconds of the recording; done and shared as the owner's work. Without space for its transcript it has its
+    result all the same."""
     seen, found = [], []
 
     async def process(source, request, options, emit):
@@ -58,9 +59,14 @@ async def test_a_recording_reports_how_far_it_is(claimed_s, reported):
         await emit(Started(claimed_s))
         for end_ms in (3_000, 12_000):
             await emit(SegmentDone(Segment(0, end_ms, "so", "English", (), 0.0, 0.0)))
-        return Result(b"words", "text/plain"), SimpleNamespace(duration_ms=12_500)
+        return Result(b"words", "text/plain"), Transcript("so", "English", 12_500, ())
 
-    files = SimpleNamespace(request=lambda record: record.request, recording=lambda identity: io.BytesIO(b"audio"))
+    def full(identity, stored):
+        raise OSError(28, "No space left on device")
+
+    files = SimpleNamespace(
+        request=lambda record: record.request, recording=lambda identity: io.BytesIO(b"audio"), keep_transcript=full
+    )
     jobs = RecordingJobs(SimpleNamespace(process=process))
     outcome = await jobs.process(JobRun(RECORD, files, 50.0, found.append))
     assert found == reported

@@ -133,7 +133,7 @@ async def test_a_job_runs_as_bulk_work_and_keeps_its_result(tmp_path):
         assert (done.state, done.done_s, done.duration_s) == (RecordState.SUCCEEDED, 9.0, 9.0)
         assert began_s <= done.created_at <= done.started_at <= done.ended_at <= time.time()
         assert await fetched(jobs, taken.id) == RESULT
-    assert processor.calls == [(REQUEST, RunOptions(Priority.BULK, timeout_s=50))]
+    assert processor.calls == [(REQUEST, RunOptions(Priority.BULK, timeout_s=50, keeps_words=True))]
 
 
 async def test_a_key_has_one_job(tmp_path):

@@ -73,6 +73,9 @@ class JobFiles(Protocol):
     def keep_result(self, identity: str, written: BinaryIO) -> None:
         """Make the complete file of `new_result` the result."""
 
+    def keep_transcript(self, identity: str, stored: bytes) -> None:
+        """Keep what the result was made of, beside it."""
+
     async def keep_parts(self, identity: str, parts: JobParts) -> None:
         """Keep the finished parts for whichever server runs the job next."""
 
@@ -114,6 +117,9 @@ class JobStore(Protocol):
 
     async def content(self, identity: str) -> Content:
         """Return the content of a job's result. Raises `JobNotFound` if it was removed meanwhile."""
+
+    async def transcript(self, identity: str) -> bytes:
+        """Return what `JobFiles.keep_transcript` stored, b"" for nothing."""
 
     def changes(self, record: JobRecord) -> AsyncGenerator[JobRecord, None]:
         """Yield the job's record, and again when it may have changed, until the job is removed."""

@@ -30,8 +30,9 @@ from asr_server.recordings.requests import (
     Request,
     ResponseFormat,
     Result,
-    TranscriptionRequest,
+    SubtitleRequest,
     TranslationRequest,
+    WordTimes,
 )
 from asr_server.recordings.segmenter import RecordingSignal, segmentation_config
 from asr_server.recordings.span import SpanContext, SpanTask
@@ -112,6 +113,7 @@ class RunOptions:
     timeout_s: float | None = None  # by the engine's request clock; None: the server's limit for one request
     deltas: bool = False  # whether `TextDelta`s are emitted
     paragraphs: bool = False  # whether `Finished` has them
+    keeps_words: bool = False  # whether words have times, estimated ones, where the answer needs none
     caller: str = ""  # who shares the decoders with others, "" where callers are not distinguished
     owner: str = ""  # whose stored voices are recognised
     steps: Sequence[PrepareStep] = ()  # of this recording alone, after those of all recordings
@@ -207,7 +209,10 @@ class RecordingPipeline:
             try:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
-                    context = SpanContext(engine, group, request, deadline_s, options.deltas)
+                    how = request.needed_word_times
+                    if options.keeps_words and how is WordTimes.NONE:
+                        how = WordTimes.ESTIMATED
+                    context = SpanContext(engine, group, request, deadline_s, options.deltas, how)
                     producer = _Producer(resources, ticket, context, options, begins)
                     assembly = _Assembly(emit, producer.on_done, options.deltas)
                     group.create_task(producer.run(source))
@@ -501,18 +506,27 @@ class RequestProcessor:
         options = options or RunOptions()
         deadline_s = self._clock.now_s() + (options.timeout_s or self._settings.request_timeout)
         transcript = await self._pipeline.transcribe(source, request, options, emit)
-        output, left_s = request.output, max(0.0, deadline_s - self._clock.now_s())
+        left_s = max(0.0, deadline_s - self._clock.now_s())
+        return await self.answer(transcript, request, left_s, options.caller), transcript
+
+    async def answer(self, transcript: Transcript, request: Request, limit_s: float, caller: str) -> Result:
+        """Return the answer that the request asks for. Raises what the translator and the writer raise."""
+        output = request.output
+        if request.needed_word_times is WordTimes.NONE:  # words that were kept would change paragraphs
+            without = (replace(segment, words=()) for segment in transcript.segments)
+            transcript = replace(transcript, segments=tuple(without))
         if isinstance(request, TranslationRequest):
-            return await self.translator.answer(transcript, request, left_s), transcript
-        if (wanted := output.response_format).is_document:
-            return await self.writer.answer(transcript, wanted, left_s, options.caller), transcript
-        make = render if isinstance(request, TranscriptionRequest) else _subtitles
+            return await self.translator.answer(transcript, request, limit_s)
+        if output.response_format.is_document:
+            return await self.writer.answer(transcript, output.response_format, limit_s, caller)
+        is_file = isinstance(request, SubtitleRequest) and output.response_format.is_subtitles
+        make = _subtitles if is_file else render
         config = cue_config(self._settings, output)
         has_cues = output.cues or output.response_format.is_subtitles
         if not has_cues and len(transcript.text) <= _SHORT_CHARS:
-            return make(transcript, output, config), transcript
+            return make(transcript, output, config)
         # In a thread: the cues of two hours take a second to compute, and live sessions share the event loop.
-        return await asyncio.to_thread(make, transcript, output, config), transcript
+        return await asyncio.to_thread(make, transcript, output, config)
 
 
 def _subtitles(transcript: Transcript, output: OutputOptions, config: CueConfig) -> Result:

@@ -48,6 +48,7 @@ class SpanContext:
     request: RecordingRequest
     deadline_s: float  # by the engine's request clock
     deltas: bool  # the text is wanted as it is decoded
+    word_times: WordTimes
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +146,8 @@ class SpanTask:
             hypothesis = replace(hypothesis, text="")
             answer = replace(answer, hypothesis=hypothesis)
         part = self._span.part(offset + answer.start, offset + answer.end)
-        how = self._context.request.needed_word_times
-        words = await time_words(
-            self._context.engine, part, hypothesis.text, hypothesis.language, how, priority=self._priority
-        )
+        how, engine = self._context.word_times, self._context.engine
+        words = await time_words(engine, part, hypothesis.text, hypothesis.language, how, priority=self._priority)
         spoken = rated(words, hypothesis)
         if part.speaker is not None:
             spoken = tuple(replace(word, speaker=part.speaker) for word in spoken)

@@ -76,7 +76,7 @@ async def results(engine, language=None):
     words = OutputOptions(ResponseFormat.VERBOSE_JSON, words=True)
     request = TranscriptionRequest(output=words, word_times="estimated", prompt="Ann")
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        task = SpanTask(SpanContext(engine, group, request, 70.0, deltas=False), SPAN, Priority.BULK)
+        task = SpanTask(SpanContext(engine, group, request, 70.0, False, WordTimes.ESTIMATED), SPAN, Priority.BULK)
         (found,) = await task.results()
         return found if language is None else await task.likelier(found, language)
 

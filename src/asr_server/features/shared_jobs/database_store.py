@@ -23,7 +23,7 @@ from asr_server.features.shared_jobs.database import REMOVE_S, ROOM_LOCK, Databa
 from asr_server.jobs.record import DAMAGED, VERSION, JobRecord, NewerVersion, RecordFormat, RecordState
 from asr_server.jobs.store import AT_ONCE_EACH, ATTEMPT_LEASE_S, Claim, ClaimLost
 
-RECORDING, RESULT = "recording", "result"
+RECORDING, RESULT, TRANSCRIPT = "recording", "result", "transcript"
 _CHUNK_BYTES = 1024 * 1024
 # Of a row without its content.
 _ROW_BYTES = 4096
@@ -277,11 +277,15 @@ class DatabaseStore:
         await self._write(_RELEASE, claim.id, claim.number, stored, VERSION, int(lost))
 
     async def end(self, claim: Claim, ended: JobRecord, ttl_s: float) -> None:
-        """Store how the job ended, and remove all that is not its result. It is removed after `ttl_s`."""
-        stored, result_file = self._format.dumped(ended).decode(), RESULT if ended.result is not None else ""
+        """Store how the job ended, and remove all that is not its result or the transcript. It is removed after
+        `ttl_s`."""
+        stored, kept = (
+            self._format.dumped(ended).decode(),
+            (RESULT, TRANSCRIPT) if ended.result is not None else ("", ""),
+        )
         async with self._held(claim) as connection:
-            query = "DELETE FROM asr_job_chunks WHERE job = $1 AND file <> $2"
-            await connection.execute(query, claim.id, result_file, timeout=REMOVE_S)
+            query = "DELETE FROM asr_job_chunks WHERE job = $1 AND file NOT IN ($2, $3)"
+            await connection.execute(query, claim.id, *kept, timeout=REMOVE_S)
             await connection.execute("DELETE FROM asr_job_parts WHERE job = $1", claim.id)
             query = "SELECT coalesce(sum(length(content)), 0)::bigint FROM asr_job_chunks WHERE job = $1"
             size_bytes = _ROW_BYTES + await connection.fetchval(query, claim.id)

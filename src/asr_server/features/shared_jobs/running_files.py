@@ -15,7 +15,7 @@ from typing import BinaryIO, Literal
 from loguru import logger
 
 from asr_server.core.errors import JobsUnavailable
-from asr_server.features.shared_jobs.database_store import RECORDING, RESULT, DatabaseStore
+from asr_server.features.shared_jobs.database_store import RECORDING, RESULT, TRANSCRIPT, DatabaseStore
 from asr_server.jobs.record import JobRecord, JobRequest, clips, with_clips
 from asr_server.jobs.store import Claim, ClaimLost, JobParts
 
@@ -36,6 +36,7 @@ class RunningFiles:
         self._clips: list[bytes] = []
         self._stored_parts: list[str] = []
         self._result: BinaryIO | None = None
+        self._transcript = b""
 
     def __enter__(self) -> RunningFiles:
         return self
@@ -68,6 +69,8 @@ class RunningFiles:
         """Store the result in the database. `content`: None for the file of `keep_result`."""
         source = self._result if content is None else BytesIO(content)
         assert source is not None
+        if self._transcript:
+            await self._store.write(self._claim, TRANSCRIPT, BytesIO(self._transcript))
         await self._store.write(self._claim, RESULT, source)
 
     def request(self, record: JobRecord) -> JobRequest:
@@ -90,6 +93,10 @@ class RunningFiles:
         """Keep a result, which is stored when the job ends."""
         written.flush()
         self._result = self._open.enter_context(_again(written))
+
+    def keep_transcript(self, identity: str, stored: bytes) -> None:
+        """Keep what the result was made of, which is stored when the job ends."""
+        self._transcript = stored
 
     async def keep_parts(self, identity: str, spoken: JobParts) -> None:
         """Store what is not stored yet. Without an answer of the database it is tried with the next part."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO, ClassVar
 
 from asr_server.core.errors import JobsUnavailable
-from asr_server.features.shared_jobs.database_store import RECORDING, RESULT, DatabaseStore, Shares
+from asr_server.features.shared_jobs.database_store import RECORDING, RESULT, TRANSCRIPT, DatabaseStore, Shares
 from asr_server.features.shared_jobs.running_files import RunningFiles, clip_file
 from asr_server.jobs.record import JobRecord, RecordState, clips
 from asr_server.jobs.runner import when_answered
@@ -142,6 +142,10 @@ class SharedStore:
     async def content(self, identity: str) -> Content:
         """Return the content of a job's result."""
         return _StoredContent(self.rows, identity, await self.rows.size_bytes(identity, RESULT))
+
+    async def transcript(self, identity: str) -> bytes:
+        """Return what a job's result was made of, b"" for nothing."""
+        return b"".join([chunk async for chunk in self.rows.read(identity, TRANSCRIPT)])
 
     async def claim(self, running: Collection[JobRecord]) -> Claim | None:
         """Take the job whose turn it is among those of all servers."""

@@ -21,18 +21,23 @@ from asr_server.core.errors import (
     SpeechFailed,
     TranscriptionFailed,
 )
+from asr_server.core.transcript import Segment, TimeSource, Transcript, Word
 from asr_server.features.shared_jobs import shared_store
 from asr_server.features.shared_jobs.database_store import DatabaseStore
 from asr_server.features.shared_jobs.shared_store import RecordFeed, SharedStore
 from asr_server.features.speech_output.requests import SpeechJobRequest
 from asr_server.jobs import runner
 from asr_server.jobs import runner as job_work
-from asr_server.jobs.record import JobRecord, RecordFormat, RecordState, new_id
+from asr_server.jobs.record import JobRecord, RecordFormat, RecordState, new_id, transcript_dumped
 from asr_server.jobs.runner import JobOutcome, JobProgress, JobRunner, RecordingJobs, TextSize
 from asr_server.jobs.store import ClaimLost, JobLimits
 from asr_server.recordings.requests import KnownSpeaker, Result, SpeakerOptions, TranscriptionRequest
 
 FIRST, SECOND = (JobRecord(new_id(), TranscriptionRequest(), 1.0) for _ in range(2))
+
+
+SAID = Segment(0, 900, "Hi.", "English", (7,), float("-inf"), 0.1, words=(Word("Hi.", 0, 900, TimeSource.ALIGNED),))
+TRANSCRIPT = Transcript("Hi.", "English", 1_000, (SAID,))
 
 
 class Table:
@@ -168,6 +173,7 @@ class Work:
             await self.go.wait()
         elif isinstance(step, Exception):
             raise step
+        run.store.keep_transcript(run.record.id, transcript_dumped(TRANSCRIPT))
         return JobOutcome(RESULT, 2 * recording, 9.0)
 
 
@@ -294,6 +300,8 @@ async def test_any_server_takes_and_answers(run, tmp_path):
         for jobs in (one, other):
             assert await jobs.get(taken.id) == done
             assert await fetched(jobs, taken.id) == (RESULT, 2 * recording)
+            async with jobs.transcript(taken.id, "", "") as (_, transcript):
+                assert transcript == TRANSCRIPT
         first.go.set()
         await ended(other, blocked.id)
     assert not any((tmp_path / "state").iterdir())
