@@ -139,7 +139,7 @@ def _talk(page: Page, **metadata: Any) -> str:
 def _read(page: Page, transcript: str) -> None:
     _go(page, f"t/{transcript}")
     expect(page.locator("#reader-rows .line").nth(len(TALK) - 1)).to_be_attached()
-    if page.locator("#reader-side").is_visible():
+    if page.locator("#reader-sound").is_visible():
         expect(page.locator(".player-time")).to_have_text(re.compile("/ 0:[1-9]"))
 
 
@@ -194,6 +194,22 @@ def _reader_cut(page: Page, _: Health) -> None:
     page.check("#reader-unsure")
 
 
+def _reader_coverage(page: Page, _: Health) -> None:
+    ends = [segment["end"] for segment in conversation()]
+    parts = [
+        {"kind": "words", "start": 0, "end": ends[0]},
+        {"kind": "silence", "start": ends[0], "end": ends[0] + 0.6},
+        {"kind": "words", "start": ends[0] + 0.6, "end": ends[1]},
+        {"kind": "unheard", "start": ends[1], "end": ends[2], "reason": "detector"},
+        {"kind": "words", "start": ends[2], "end": ends[3]},
+        {"kind": "unheard", "start": ends[3], "end": ends[4], "reason": "failed"},
+        {"kind": "words", "start": ends[4], "end": ends[5]},
+        {"kind": "sound", "start": ends[5], "end": ends[5] + 1.5},
+    ]
+    _read(page, _talk(page, coverage=parts))
+    expect(page.locator("#reader-coverage-list button")).to_have_count(2)
+
+
 def _transcripts(page: Page, _: Health) -> None:
     stored(page, conversation()[:1], title="Interview with the neighbours", durationS=2712, language="German")
     stored(
@@ -243,6 +259,7 @@ STATES: dict[str, Enter] = {
     "reader-keys": _reader_keys,
     "reader-translated": _reader_translated,
     "reader-cut": _reader_cut,
+    "reader-coverage": _reader_coverage,
     "no-transcript": _no_transcript,
     "status": _status(),
     "status-details": _details,

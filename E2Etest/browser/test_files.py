@@ -115,7 +115,7 @@ def test_a_file_alone_is_shown_while_it_is_transcribed(browser, slow, three):
         _estimating(page, slow)
         _give(page, _file("talk.wav", three))
         expect(page).to_have_url(re.compile("#t/"))
-        expect(page.locator("#reader-side")).to_be_visible()
+        expect(page.locator("#reader-sound")).to_be_visible()
         expect(page.locator("#reader-rows")).to_contain_text("kitchen")
         assert len(_stored(page)[0]["rows"]) < 3
         _until(page, lambda found: found[0]["state"] == "complete" and len(found[0]["rows"]) >= 3)
@@ -382,19 +382,27 @@ def test_a_text_that_was_cut_off_says_so(browser, page_server, sample, end):
 
 
 @pytest.mark.nightly
-def test_speech_without_words_is_shown_as_that(browser, page_server, sample):
-    """A span in which the server heard speech and the model found no word."""
+def test_what_became_of_a_file_is_shown_also_where_it_cannot_be_played(browser, page_server):
+    """The parts of the whole recording, as the server has sent them, and places that were not heard."""
+    coverage = [
+        {"kind": "unheard", "start": 0, "end": 1.5, "reason": "detector"},
+        {"kind": "words", "start": 1.5, "end": 2},
+        {"kind": "silence", "start": 2, "end": 4, "confidence": 0.9},
+    ]
     span = {"language": "English", "is_final": False, "complete": True}
-    body = _event(**span, text="", chunk_index=0, start=0.0, end=1.0)
-    body += _event(**span, text="turn on", chunk_index=1, start=1.5, end=2.0)
-    body += _event(**span | {"is_final": True}, text="turn on", start=0, end=4.0) + _event(done=True)
+    body = _event(**span, text="turn on", chunk_index=0, start=1.5, end=2.0)
+    body += _event(**span | {"is_final": True}, text="turn on", start=0, end=4.0, coverage={"parts": coverage})
+    body += _event(done=True)
     with opened(browser, page_server.base, "files") as watched:
         page = watched.page
         page.route("**/transcriptions/stream", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
-        _give(page, _file("talk.wav", sample[0]))
-        (talk,) = _until(page, lambda found: found and found[0]["state"] == "complete")
-        assert talk["gaps"] == [{"start": 0, "end": 1}]
-        expect(page.locator("#reader-gaps button")).to_have_text(["0:00–0:01"])
+        _give(page, _file("talk.wav", b"no sound" * 100))
+        _until(page, lambda found: found and found[0]["state"] == "complete")
+        expect(page.locator("#reader-sound")).to_be_hidden()
+        expect(page.locator("#reader-coverage-list > li").last).to_have_text(
+            "Not heard: as loud as speech, but not taken for speech1.5 s0:00–0:01"
+        )
+        assert page.locator("#reader-coverage-bar .unheard").get_attribute("d") == "M0 0H1.5V1H0Z"
 
 
 @pytest.mark.nightly

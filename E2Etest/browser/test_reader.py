@@ -304,17 +304,23 @@ def test_the_spoken_word_of_a_long_recording_is_kept_in_sight_until_one_scrolls(
 
 @pytest.mark.nightly
 def test_what_is_known_of_the_words_is_shown(browser, page_server):
-    """Speakers with their names, rows that were cut off, uncertain words, speech without words, a translation."""
+    """Speakers with their names, rows that were cut off, uncertain words, what was not heard, a translation."""
     first, second = _two()
     first["speaker"], second["speaker"], second["complete"] = "A", "B", False
     for i, word in enumerate(first["words"]):
         word["confidence"] = 0.2 if i == 3 else 0.95
     with opened(browser, page_server.base, "transcripts", viewport=WIDE) as watched:
         page = watched.page
-        made = stored(
-            page, [first, second], hum(30), durationS=30, speakers={"A": "Maria"}, gaps=[{"start": 9, "end": 12}]
-        )
+        coverage = [
+            {"kind": "words", "start": 0, "end": 9},
+            {"kind": "unheard", "start": 9, "end": 12, "reason": "failed"},
+            {"kind": "silence", "start": 12, "end": 30},
+        ]
+        made = stored(page, [first, second], hum(30), durationS=30, speakers={"A": "Maria"}, coverage=coverage)
         _open(page, made)
+        expect(page.locator("#reader-coverage-list > li")).to_have_text(
+            ["Words9 s", "Silence18 s", "Not heard: the model failed3 s0:09–0:12"]
+        )
         assert page.locator(".speaker").all_inner_texts() == ["Maria", "Speaker B"]
         page.locator(".speaker").nth(1).click()
         page.keyboard.type("Ben")
@@ -346,7 +352,7 @@ def test_a_recording_that_cannot_be_played_still_has_its_text(browser, page_serv
         page = watched.page
         _open(page, stored(page, _two(), b"no sound" * 100))
         expect(page.locator("#reader-unplayable")).to_contain_text("cannot play")
-        expect(page.locator("#reader-side")).to_be_hidden()
+        expect(page.locator("#reader-sound")).to_be_hidden()
         assert _texts(page) == [FIRST, SECOND]
 
 

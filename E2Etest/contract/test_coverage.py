@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from asr_server.engine.fake_script import FakeScript, Rule
+from asr_server.engine.fake_script import FakeScript, Fault, Rule
 from asr_server.engine.protocol import Finish
 from E2Etest import recordings
 
@@ -83,6 +83,46 @@ def test_strict_makes_what_was_not_heard_an_error(server, recording):
         ended = [line for line in updates.iter_lines() if line][-1]
     assert json.loads(ended[6:])["error"]["code"] == "incomplete_transcript"
     assert server.transcribe(recordings.wav(recording[5 * SECOND :]), strict="true").status_code == 200
+
+
+def test_a_span_that_fails_is_left_out_where_the_answer_tells_it(server):
+    """verbose_json, its stream, the server's own stream and a job give the other spans; other answers are the error."""
+    room = np.random.default_rng(0).normal(0, 10, 5 * SECOND).astype(np.int16)
+    audio = recordings.wav(np.concatenate([recordings.samples(), room, recordings.samples()]))
+
+    def fail():
+        server.replace_script(FakeScript(rules=(Rule(fault=Fault.RAISE, times=1),)))
+
+    try:
+        fail()
+        body = server.transcribe(audio, response_format="verbose_json").json()
+        assert checked(body["coverage"], body["duration"]) == ["unheard", "silence", "words"]
+        assert body["text"] == recordings.sample()[1]
+        failed = {name: body["coverage"]["parts"][0][name] for name in ("start", "end", "reason")}
+        assert failed["reason"] == "failed"
+        fail()
+        events = server.transcribe(audio, response_format="verbose_json", stream="true").text.splitlines()
+        found = [json.loads(line[6:]) for line in events if line.startswith("data: {")]
+        assert found[0] == {"type": "transcript.text.unheard", **failed}
+        assert found[-1]["coverage"] == body["coverage"]
+        fail()
+        native = server.client.post("/v1/audio/transcriptions/stream", files={"file": audio}).text.splitlines()
+        _, first, _, whole, _ = [json.loads(line[6:]) for line in native if line]
+        assert {name: first[name] for name in failed} == failed
+        assert (first["text"], first["complete"], whole["complete"]) == ("", False, False)
+        fail()
+        form = {"files": {"file": audio}, "data": {"response_format": "verbose_json"}}
+        job = server.client.post("/v1/jobs", **form).json()["id"]
+        with server.client.stream("GET", f"/v1/jobs/{job}/events") as updates:
+            list(updates.iter_lines())
+        assert server.client.get(f"/v1/jobs/{job}/result").json()["coverage"] == body["coverage"]
+        later = [server.client.get(f"/v1/jobs/{job}/result?response_format={name}") for name in ("verbose_json", "srt")]
+        assert [answer.status_code for answer in later] == [200, 400]
+        for fields in ({}, {"response_format": "srt"}, {"response_format": "diarized_json"}, {"stream": "true"}):
+            fail()
+            assert '"transcription_failed"' in server.transcribe(audio, **fields).text
+    finally:
+        server.replace_script(FakeScript())
 
 
 def test_the_model_may_be_given_more_than_speech(server, recording):

@@ -67,6 +67,7 @@ class UnheardReason(StrEnum):
     DETECTOR = "detector"  # the voice detector took it for no speech, though it is as loud as speech
     LOOP = "loop"  # the model's answer repeated itself and was stopped
     BUDGET = "budget"  # the model's answer used up its tokens
+    FAILED = "failed"  # the engine failed on it
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class Segment:
     # one minus the highest speech probability that voice detection gave a frame of the span (0..1)
     no_speech_prob: float
     temperature: float = 0.0  # that the text was generated with
-    cut_short: UnheardReason | None = None  # why the answer was stopped; None if the model ended it
+    cut_short: UnheardReason | None = None  # why the answer was stopped or failed; None if the model ended it
     repaired: UnheardReason | None = None  # why an answer before this one was stopped, and the audio heard again
     words: tuple[Word, ...] = ()
     spoken: tuple[Token, ...] = ()  # the tokens of the text alone

@@ -17,6 +17,7 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.errors import InvalidValue, UnsupportedValue
+from asr_server.core.transcript import UnheardReason
 from asr_server.jobs.record import FollowUpState, JobPriority, JobRecord
 from asr_server.jobs.runner import JobOptions
 from asr_server.net import body, event_stream
@@ -181,6 +182,10 @@ async def job_result(
             raise UnsupportedValue("The job did not tell speakers apart.", param="response_format")
         words = return_timestamps or request.output.words
         output = replace(request.output, response_format=response_format, words=words, logprobs=False)
+        if not output.tells_unheard and any(part.reason is UnheardReason.FAILED for part in transcript.coverage):
+            raise UnsupportedValue(
+                "A part of the recording failed, which verbose_json alone tells.", param="response_format"
+            )
         request = replace(request, output=output)
         services.processor.writer.check(request)
         result = await services.processor.answer(transcript, request, services.settings.request_timeout, caller.share)

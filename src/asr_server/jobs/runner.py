@@ -108,9 +108,16 @@ class RecordingJobs:
     async def process(self, run: JobRun) -> JobOutcome:
         """The answer that the route gives. Raises as `JobKind`."""
         record = run.record
-        options = RunOptions(Priority.BULK, run.timeout_s, caller=record.owner, owner=record.owner, keeps_words=True)
         request = await asyncio.to_thread(run.store.request, record)
         assert isinstance(request, Request)
+        options = RunOptions(
+            Priority.BULK,
+            run.timeout_s,
+            caller=record.owner,
+            owner=record.owner,
+            tells_unheard=request.output.tells_unheard,
+            keeps_words=True,
+        )
         with run.store.recording(record.id) as recording:
             work = partial(self._processor.process, recording, request, options, _reporting(run))
             result, transcript = await when_there_is_room(work)

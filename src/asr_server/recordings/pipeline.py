@@ -20,7 +20,7 @@ from loguru import logger
 from asr_server.audio.decode import Progress
 from asr_server.core.audio import samples_to_ms
 from asr_server.core.errors import DeadlineExceeded, IncompleteTranscript, TranslationUnavailable, UnsupportedValue
-from asr_server.core.transcript import CoverageKind, Segment, Timings, Transcript
+from asr_server.core.transcript import CoverageKind, Segment, Timings, Transcript, UnheardReason
 from asr_server.engine.client import until
 from asr_server.recordings.coverage import SoundLevels
 from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
@@ -117,6 +117,7 @@ class RunOptions:
     caller: str = ""  # who shares the decoders with others, "" where callers are not distinguished
     owner: str = ""  # whose stored voices are recognised
     steps: Sequence[PrepareStep] = ()  # of this recording alone, after those of all recordings
+    tells_unheard: bool = False  # the answer tells what was not heard, so that a span may fail alone
 
 
 class RecordingStep:
@@ -202,6 +203,11 @@ class RecordingPipeline:
         resources = self._resources
         # Every name that is not another model's means the default.
         engine = resources.others.get(request.model, resources.engine)
+        # An answer that cannot tell it would lack the words of a span silently: it is an error instead.
+        may_fail = options.tells_unheard and not request.strict
+        words = request.needed_word_times
+        if options.keeps_words and words is WordTimes.NONE:
+            words = WordTimes.ESTIMATED
         is_bulk, limit_s = options.priority is Priority.BULK, options.timeout_s or resources.timeout_s
         with engine.lease(), resources.admission.hold(time_limit_s=limit_s, bulk=is_bulk) as ticket:
             prepared = [await prepare(request, options) for prepare in (*resources.steps, *options.steps)]
@@ -209,10 +215,7 @@ class RecordingPipeline:
             try:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
-                    how = request.needed_word_times
-                    if options.keeps_words and how is WordTimes.NONE:
-                        how = WordTimes.ESTIMATED
-                    context = SpanContext(engine, group, request, deadline_s, options.deltas, how)
+                    context = SpanContext(engine, group, request, deadline_s, options.deltas, words, may_fail)
                     producer = _Producer(resources, ticket, context, options, begins)
                     assembly = _Assembly(emit, producer.on_done, options.deltas)
                     group.create_task(producer.run(source))
@@ -364,15 +367,19 @@ class _Assembly:
         self.answered: list[Segment] = []  # of all spans, in the order of the recording, also without text
         self._segments: Sequence[Segment] = ()  # with text, as the steps have changed them
         self._queue_s = self._infer_s = self._load_s = 0.0
+        self._failure: Exception | None = None  # of the last span that was left out
 
     async def run(self, producer: _Producer) -> None:
-        """Empty the queue. Raises the error that ended the recording or a span, in its place."""
+        """Empty the queue. Raises the error that ended the recording or a span, in its place, and that of the last span
+        if all were left out."""
         task = await producer.next()
         self.begun_s = time.monotonic()
         await self._emit(Started(producer.progress.claimed_s))
         while task is not None:
             await self._add(task)
             task = await producer.next()
+        if self._failure and all(segment.cut_short is UnheardReason.FAILED for segment in self.answered):
+            raise self._failure
 
     async def finish(self, producer: _Producer) -> None:
         """Have the steps change the segments, and emit these again where they tell speakers. May raise as they do."""
@@ -403,6 +410,7 @@ class _Assembly:
             await self._add_text(text, opens=not is_sent)
             is_sent = True
         results = await task.results()
+        self._failure = task.failure or self._failure
         if not self._deltas:
             results = [await self._in_main_language(task, result) for result in results]
         if self._deltas and not is_sent:  # there were no deltas, or the span was tried again

@@ -15,7 +15,15 @@ import pytest
 from asr_server import demo
 from asr_server.audio.decode import Decoder
 from asr_server.audio.decoder_wire import DecodeLimits
-from asr_server.core.errors import DeadlineExceeded, InvalidAudio, Overloaded, TranscriptionFailed
+from asr_server.core.errors import (
+    DeadlineExceeded,
+    EngineOutOfMemory,
+    InvalidAudio,
+    ModelUnavailable,
+    Overloaded,
+    TranscriptionFailed,
+    WorkerLost,
+)
 from asr_server.core.settings import Settings
 from asr_server.core.transcript import CoverageKind, Segment, TimeSource, Transcript, UnheardReason, Word
 from asr_server.engine.client import EngineClient
@@ -315,6 +323,49 @@ async def test_one_failing_span_fails_the_request_and_frees_the_rest(make, recor
     with pytest.raises(TranscriptionFailed):
         await made.transcribe(recording)
     await _until(lambda: not made.batch.rows and made.thread.snapshot().waiting_s == 0)
+
+
+TOLD = RunOptions(tells_unheard=True)
+
+
+@pytest.mark.parametrize("deltas", [False, True])
+@pytest.mark.parametrize("failure", [TranscriptionFailed("broken"), EngineOutOfMemory("full")])
+async def test_an_answer_that_tells_it_is_given_without_a_span_that_failed(make, recording, failure, deltas):
+    """The words of the others stay, with what was already said of that span, and all of it counts as unheard."""
+    answers = iter([Finish.END, failure])
+    made = make(lambda samples: next(answers, Finish.END))
+    made.batch.deltas = ("turn ",)
+    transcript = await made.transcribe(recording, options=replace(TOLD, deltas=deltas))
+    failed = made.events[-1].transcript.coverage[2]
+    assert (failed.kind, failed.reason) == (CoverageKind.UNHEARD, UnheardReason.FAILED)
+    spans = [event.segment for event in made.events if isinstance(event, SegmentDone)]
+    assert (failed.start_ms, failed.end_ms) == (spans[1].start_ms, spans[1].end_ms)
+    assert [span.cut_short for span in spans] == [None, UnheardReason.FAILED, None]
+    assert spans[1].text == ("turn " if deltas else "")
+    assert sum(map(transcript.covered_ms, CoverageKind)) == transcript.duration_ms
+    assert transcript.text == ("turn  turn  turn " if deltas else f"w{made.batch.seen[0]} w{made.batch.seen[2]}")
+    assert made.pipeline.covered_ms[UnheardReason.FAILED] == failed.end_ms - failed.start_ms
+
+
+async def test_nothing_is_answered_where_all_spans_failed_or_all_must_be_heard(make, recording):
+    """The error is that of the engine, as without an answer that tells it."""
+    made = make(lambda samples: TranscriptionFailed("broken"))
+    with pytest.raises(TranscriptionFailed, match="broken"):
+        await made.transcribe(recording, options=TOLD)
+    assert len(made.batch.seen) == 3
+    answers = iter([Finish.END, TranscriptionFailed("broken")])
+    made = make(lambda samples: next(answers, Finish.END))
+    with pytest.raises(TranscriptionFailed, match="broken"):
+        await made.transcribe(recording, TranscriptionRequest(strict=True), TOLD)
+
+
+@pytest.mark.parametrize("failure", [DeadlineExceeded("late"), WorkerLost("gone"), ModelUnavailable("none")])
+async def test_a_failure_that_is_not_of_one_span_is_of_the_recording(make, recording, failure):
+    """Its time is up, or the spans after it cannot be processed either."""
+    answers = iter([Finish.END, failure])
+    made = make(lambda samples: next(answers, Finish.END))
+    with pytest.raises(type(failure)):
+        await made.transcribe(recording, options=TOLD)
 
 
 async def test_a_cancelled_caller_frees_everything(make, recording):

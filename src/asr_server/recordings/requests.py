@@ -123,6 +123,11 @@ class OutputOptions:
     max_lines: int = 2  # of a cue
     speaker_style: SpeakerStyle = SpeakerStyle.NAME  # how cues show speakers
 
+    @property
+    def tells_unheard(self) -> bool:
+        """True if the answer names the parts of the recording that were not heard."""
+        return self.response_format is ResponseFormat.VERBOSE_JSON
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingRequest:

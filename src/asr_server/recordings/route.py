@@ -102,7 +102,9 @@ class SegmentBody(BaseModel):
     no_speech_prob: float = Field(
         description="Probability the model gave to no speech; with a forced language, 1 minus the detector's peak."
     )
-    complete: bool = Field(description="False when a repetition or the token budget ended the text.")
+    complete: bool = Field(
+        description="False when a repetition, the token budget or a failure of the engine ended the text."
+    )
     repaired: UnheardReason | None = Field(
         None, description="Why a first answer was discarded, and the audio heard again. Only where that was so."
     )
@@ -217,8 +219,10 @@ async def create_transcription(request: Request, services: ServicesDep, caller: 
     """Transcribe a recording: WAV, FLAC, MP3, OGG, M4A, MP4, MOV, MKV, WebM, AIFF and more."""
     async with forms.received(request, services, forms.transcription_request) as (wanted, file):
         if wanted.stream:
-            is_verbose = wanted.output.response_format is ResponseFormat.VERBOSE_JSON
-            options = RunOptions(deltas=True, paragraphs=is_verbose, caller=caller.share, owner=caller.owner)
+            tells = wanted.output.tells_unheard
+            options = RunOptions(
+                deltas=True, paragraphs=tells, caller=caller.share, owner=caller.owner, tells_unheard=tells
+            )
             work: Work[Event] = partial(services.pipeline.transcribe, file.file, wanted, options)
             if wanted.output.response_format.is_subtitles:
                 work = partial(_subtitle_events, services, file, wanted, replace(options, deltas=False))
@@ -262,7 +266,7 @@ async def stream_transcription(request: Request, services: ServicesDep, caller: 
             raise UnsupportedValue("Only json and text can be streamed here.", param="response_format")
         if wanted.output.logprobs:
             raise UnsupportedValue("'include' is not served in this stream.", param="include")
-        options = RunOptions(paragraphs=True, caller=caller.share, owner=caller.owner)
+        options = RunOptions(paragraphs=True, caller=caller.share, owner=caller.owner, tells_unheard=True)
         work = partial(services.pipeline.transcribe, file.file, wanted, options)
         return await _stream(request, work, SegmentFrames(wanted.output))
 
@@ -288,7 +292,8 @@ async def create_subtitles(request: Request, services: ServicesDep) -> Response:
 
 async def respond(request: Request, services: Services, wanted: AnyRequest, file: UploadFile) -> Response:
     """Process the request while the client is connected. Raises `Cancelled` when it leaves before the answer."""
-    options = RunOptions(caller=request.state.caller.share, owner=request.state.caller.owner)
+    caller, tells = request.state.caller, wanted.output.tells_unheard
+    options = RunOptions(caller=caller.share, owner=caller.owner, tells_unheard=tells)
     return await answered(request, services.processor.process(file.file, wanted, options))
 
 
@@ -333,7 +338,7 @@ async def _stream(request: Request, work: Work[Event], to_frames: Callable[[Even
 
 class OpenAiFrames:
     """Deltas as they are decoded, one `transcript.text.done`, `[DONE]`. All deltas joined are the text of done. With
-    diarized_json each segment is an event too, once its speaker is known.
+    diarized_json each segment is an event too, once its speaker is known; with verbose_json each that is not whole.
 
     Log-probabilities come with `done`: a delta is whole characters, which may be less or more than whole tokens.
     """
@@ -347,6 +352,9 @@ class OpenAiFrames:
         match event:
             case TextDelta(text=text):
                 return [frame({"type": "transcript.text.delta", "delta": text})]
+            case SegmentDone(segment=segment) if self._output.tells_unheard and not segment.complete:
+                times = {"start": segment.start_ms / 1000, "end": segment.end_ms / 1000}
+                return [frame({"type": "transcript.text.unheard", **times, "reason": segment.cut_short})]
             case SegmentLabelled(segment=segment) if self._output.response_format is ResponseFormat.DIARIZED_JSON:
                 self._segments += 1
                 return [frame(diarized_segment(self._segments - 1, segment))]
@@ -409,7 +417,7 @@ class SegmentFrames:
     def _segment(self, segment: Segment) -> dict[str, Any]:
         text = joint(self._text, segment.text) + segment.text if segment.text else ""
         chunk = self._chunk(text, segment.language, segment.start_ms, segment.end_ms)
-        chunk["complete"] = segment.complete
+        chunk |= {"complete": segment.complete} | ({} if segment.complete else {"reason": segment.cut_short})
         self._text += text
         self._index += 1
         return chunk | ({"words": [word.listed() for word in segment.words]} if self._output.words else {})

@@ -19,15 +19,15 @@ from loguru import logger
 
 from asr_server.audio.segmentation import quietest_middle
 from asr_server.core.audio import SAMPLE_RATE, samples_to_ms, samples_to_s
-from asr_server.core.errors import DeadlineExceeded, EngineError, InvalidInput
+from asr_server.core.errors import DeadlineExceeded, EngineError, EngineOutOfMemory, InvalidInput, TranscriptionFailed
 from asr_server.core.transcript import Segment, Token, UnheardReason, Word
-from asr_server.engine.protocol import AlignItem, Finish, Utterance
+from asr_server.engine.client import Transcription
+from asr_server.engine.protocol import AlignItem, Finish, Hypothesis, Utterance
 from asr_server.recordings.requests import WordTimes
 from asr_server.subtitle import alignment
 
 if TYPE_CHECKING:
-    from asr_server.engine.client import EngineClient, Transcription
-    from asr_server.engine.protocol import Hypothesis
+    from asr_server.engine.client import EngineClient
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.segmenter import SpeechSpan
     from asr_server.schedule.job import Priority
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 # sentence with some confidence, which would be slower than anybody speaks.
 _LEAST_LOGPROB = math.log(0.5)  # the mean of its tokens, which are as likely as not
 _LEAST_TOKENS_PER_S = 100 / 60  # slow speech has 100 words a minute, and a word a token at least
+
+# The failures of one row, after which others succeed. All other errors are of the whole recording: its caller left, its
+# time is up, the server stops, or no row can be processed.
+_OWN_FAILURES = (TranscriptionFailed, EngineOutOfMemory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class SpanContext:
     deadline_s: float  # by the engine's request clock
     deltas: bool  # the text is wanted as it is decoded
     word_times: WordTimes
+    may_fail: bool = False  # a span that fails is left out, since the answer tells it
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +87,8 @@ class SpanTask:
         stream = context.engine.stream(self._utterance, priority=priority, deadline_s=context.deadline_s)
         self._stream = stream
         self.begun = stream.begun  # set with the first text, or at the end of the job
-        self._taken = False
+        self._taken = ""  # the text that was given out
+        self.failure: Exception | None = None  # why the span was left out
         self._stopped: UnheardReason | None = None  # why the first answer was stopped, if it is asked for again
         self._task = context.group.create_task(self._run())
         # A task that is cancelled before its first step never awaits the stream: the job would stay in the queue.
@@ -96,26 +102,32 @@ class SpanTask:
         text = await anext(self._stream, None)
         if text is None or self._stopped:
             return None
-        self._taken = True
+        self._taken += text
         return text
 
     async def results(self) -> list[SpanResult]:
-        """One result, or two for halves. Raises what the engine raised."""
+        """One result, or two for halves. Raises what the engine raised, unless the span may fail alone."""
         found = await self._task
-        if isinstance(found, Exception):
+        if not isinstance(found, Exception):
+            return found
+        if not self._context.may_fail or not isinstance(found, _OWN_FAILURES):
             raise found
-        return found
+        self.failure = found
+        return [await self._left_out()]
 
     async def likelier(self, result: SpanResult, language: str) -> SpanResult:
         """Return the likelier of `result` and the result for the same audio in `language`, by the engine.
 
-        Raises what the engine raises.
+        Raises what the engine raises, but for failures of this row: `result` is an answer without a second opinion.
         """
         answer, request = result.answer, self._context.request
         utterance = Utterance(self._utterance.audio[answer.start : answer.end], language, request.context)
-        found = await self._context.engine.transcribe(
-            utterance, priority=self._priority, deadline_s=self._context.deadline_s
-        )
+        try:
+            found = await self._context.engine.transcribe(
+                utterance, priority=self._priority, deadline_s=self._context.deadline_s
+            )
+        except _OWN_FAILURES:
+            return result
         first, second = answer.hypothesis, found.hypothesis
         ended = second.text and second.finish is Finish.END
         if not ended or second.mean_logprob <= first.mean_logprob:
@@ -139,6 +151,12 @@ class SpanTask:
         self._stopped = _stopped(first)
         ask = partial(self._context.engine.transcribe, priority=self._priority, deadline_s=self._context.deadline_s)
         return await retry(self._utterance, first, ask)
+
+    async def _left_out(self) -> SpanResult:
+        """Return the result of a span that failed, with the text that was given out before it did."""
+        said = Hypothesis(self._taken, "", (), (), Finish.END, 0, 0, 0)
+        result = await self._result(Transcription(said, 0.0, 0.0, 0.0, end=len(self._span.audio)))
+        return replace(result, segment=replace(result.segment, cut_short=UnheardReason.FAILED, repaired=None))
 
     async def _result(self, answer: Transcription) -> SpanResult:
         offset, hypothesis = self._span.start, answer.hypothesis

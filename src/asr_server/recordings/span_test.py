@@ -68,6 +68,8 @@ class Engine:
 
     async def transcribe(self, utterance, **how):
         self.asked.append((utterance, how))
+        if isinstance(self.second, Exception):
+            raise self.second
         return self.second
 
 
@@ -101,6 +103,14 @@ async def test_another_language_is_asked_for_within_the_same_time():
         assert first[1] == again[1] == {"priority": Priority.BULK, "deadline_s": 70.0}
         assert (again[0].language, again[0].context) == ("German", first[0].context)
         assert np.array_equal(again[0].audio, SPAN.audio)
+
+
+async def test_an_answer_stands_where_the_one_in_another_language_fails():
+    """But not where the time of the recording is up."""
+    assert (await results(Engine(said("Yes."), TranscriptionFailed("broken")), "German")).segment.text == "Yes."
+    with pytest.raises(ExceptionGroup) as failed:
+        await results(Engine(said("Yes."), DeadlineExceeded("late")), "German")
+    assert failed.group_contains(DeadlineExceeded)
 
 
 def segment(start_s, end_s, language, speaker=None):

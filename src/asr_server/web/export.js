@@ -166,7 +166,7 @@ function cell(text) {
 }
 
 function json(t) {
-  const { title, createdAt, durationS, language, languageCode, model, state, gaps } = t.transcript;
+  const { title, createdAt, durationS, language, languageCode, model, state, gaps, coverage } = t.transcript;
   const segments = t.rows.map(({ start, end, text, words, speaker, translation, complete }) => ({
     start,
     end,
@@ -185,6 +185,7 @@ function json(t) {
     model,
     state,
     gaps,
+    coverage,
     text: t.rows.reduce((all, row) => together(all, row.text), ""),
     segments,
   };

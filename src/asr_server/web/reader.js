@@ -9,7 +9,8 @@
 //
 // Rows that arrive while the transcript is shown come through the store's `onchange`.
 
-import { clock, find, make, say } from "./dom.js";
+import { showCoverage, unheard } from "./coverage.js";
+import { clock, find, say } from "./dom.js";
 import { i18n, t } from "./i18n.js";
 import { editInline } from "./inline-edit.js";
 import { nameOf } from "./languages.js";
@@ -124,16 +125,20 @@ export function close() {
 
 function openSound(sound, mine) {
   if (mine !== turn) return;
-  find("reader-side").hidden = !sound;
-  find("reader").classList.toggle("without-sound", !sound);
+  showPlayer(Boolean(sound));
   say(find("reader-unplayable"), "");
   if (sound) player.open(sound, transcript.durationS || (view.history.rows.at(-1)?.end ?? 0));
 }
 
 function noPlayer() {
-  find("reader-side").hidden = true;
-  find("reader").classList.add("without-sound");
+  showPlayer(false);
   say(find("reader-unplayable"), new Problem("unplayable").text);
+}
+
+function showPlayer(on) {
+  find("reader-sound").hidden = !on;
+  find("reader").classList.toggle("without-sound", !on);
+  showHeard();
 }
 
 async function drawPeaks() {
@@ -177,21 +182,16 @@ function showRows() {
   find("reader-unsure-field").hidden = !rows.some((row) => row.words?.some(({ confidence }) => confidence !== undefined));
   find("reader-rows").classList.toggle("two", rows.some((row) => row.translation));
   find("reader-empty").hidden = rows.length > 0 || transcript.state === "open";
-  const gaps = transcript.gaps ?? [];
   const style = getComputedStyle(find("reader"));
   const colour = (speaker) => speaker !== undefined && style.getPropertyValue(`--speaker-${speakerColour(speaker, view.people)}`);
-  waveform.show({ rows, gaps, colour, durationS: player.durationS || transcript.durationS });
-  find("reader-gaps").replaceChildren(...gaps.map(gapButton));
-  find("reader-gaps-field").hidden = !gaps.length;
+  waveform.show({ rows, gaps: unheard(transcript), colour, durationS: player.durationS || transcript.durationS });
+  showHeard();
   finder.refresh();
   showFacts();
 }
 
-function gapButton({ start, end }) {
-  const times = `${clock(start)}–${clock(end)}`;
-  const button = make("button", { type: "button", className: "quiet", textContent: times, onclick: () => playAt(start) });
-  button.setAttribute("aria-label", t("reader.play_from", { time: times }));
-  return make("li", {}, button);
+function showHeard() {
+  showCoverage(transcript, player.durationS || transcript.durationS, find("reader-sound").hidden ? null : playAt);
 }
 
 function setFollowing(on) {

@@ -2,7 +2,7 @@
 
 import { LANGUAGES } from "./languages.js";
 import { People, Turns, labelled } from "./speakers.js";
-import { addGap, placed, rowsOf } from "./transcript.js";
+import { placed, rowsOf } from "./transcript.js";
 
 const SLICE = 100; // rows that get their speakers in one task
 
@@ -12,7 +12,6 @@ export class Writer {
   #id;
   #writing = Promise.resolve();
   #rows = []; // in order, as they were cut
-  #gaps = [];
   #turns = [];
   #people = new People((changes) => this.update(changes));
 
@@ -27,9 +26,7 @@ export class Writer {
       this.#turns.push(segment);
       return 0;
     }
-    const { text, start, end, language } = segment;
-    // The server heard speech there.
-    if (!text) addGap(this.#gaps, start, end);
+    const { text, language } = segment;
     if (text && !this.#rows.length) this.update(spoken(language));
     const rows = text ? placed(this.#rows, rowsOf(segment)) : [];
     if (rows.length) this.#queue(() => this.#store.putRows(this.#id, rows));
@@ -42,7 +39,6 @@ export class Writer {
 
   /** Write what is left to be written, and wait for the store. */
   async close() {
-    if (this.#gaps.length) this.update({ gaps: this.#gaps });
     this.#people.meet(this.#turns);
     if (this.#turns.length) this.#queue(() => this.#label());
     await this.#writing;

@@ -28,10 +28,10 @@ export async function transcribe(item, signal, report) {
     signal.throwIfAborted();
     const { upload_bytes: limit } = health.limits;
     if (sound.size + FORM_BYTES > limit) throw new Problem("file_too_large", t("files.limit_size", { size: megabytes(limit) }));
-    await store.update(item.id, { state: "open", error: undefined, model: health.model_id });
+    await store.update(item.id, { state: "open", error: undefined, coverage: undefined, model: health.model_id });
     const whole = await received(item, sound, health, { signal, report, counted: (rows) => (count += rows) });
     const end = whole.complete ? { state: "complete" } : { state: "cut", error: { code: "incomplete", message: "" } };
-    await store.update(item.id, { ...end, durationS: whole.duration, ...spoken(whole.language) });
+    await store.update(item.id, { ...end, durationS: whole.duration, coverage: whole.coverage, ...spoken(whole.language) });
     if (!count) throw new Problem("no_speech");
     if (item.options.target) await translate(item, signal, report);
     return whole.complete ? "done" : "cut";

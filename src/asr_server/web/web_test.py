@@ -12,6 +12,7 @@ from typing import get_args
 import pytest
 
 from asr_server import web
+from asr_server.core.transcript import CoverageKind, UnheardReason
 from asr_server.features.handover import handover
 from asr_server.features.speakers import live_labels, session_speakers
 from asr_server.features.speech_output import route as speech
@@ -197,6 +198,11 @@ def test_the_events_of_a_file_are_the_servers():
     """Every field that is read is one that the server writes."""
     sent = set(re.findall(r'"(\w+)":', _source(recordings_route)))
     assert _used("upload.js", "event", "whole") - {"error", "lengthComputable", "loaded", "total"} <= sent
+
+
+def test_the_kinds_of_coverage_of_the_page_are_the_servers():
+    """Each kind, and each reason for which a part is unheard, has a text."""
+    assert _keys("coverage.js", "LABELS") - {"connection", "no_words"} == {*CoverageKind, *UnheardReason}
 
 
 def test_the_speech_of_the_page_is_the_servers():
