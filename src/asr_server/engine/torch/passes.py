@@ -400,6 +400,11 @@ class CudaCapture:
         graph = torch.cuda.CUDAGraph()
         run()  # what a kernel sets up when it is first used cannot be recorded
         # Recorded is what the current GPU is given, and that is the first one. Of another nothing would be recorded.
-        with torch.cuda.device(self._device), torch.cuda.graph(graph, pool=self._pool):
+        # Where the end of a capture fails, torch leaves its stream the current one: the passes would go on in it.
+        with (
+            torch.cuda.device(self._device),
+            torch.cuda.stream(torch.cuda.current_stream()),
+            torch.cuda.graph(graph, pool=self._pool),
+        ):
             computed = run()
         return graph.replay, computed

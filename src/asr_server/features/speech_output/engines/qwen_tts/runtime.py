@@ -132,7 +132,6 @@ class SpeechRuntime(RowRuntime[PreparedSentence, SpokenRow]):
     """Weights with a talker, a codec and prompts over them."""
 
     steps = "frames"
-    fault = SpeechFailed
 
     def __init__(self, parts: loading.SpeechModelParts, found: SpeechCheckpoint, model: SpeechModel) -> None:
         self._parts = parts
