@@ -102,7 +102,8 @@ class LanguageModel:
 
     def __call__(self, x: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
         """Embeddings (n, d) at positions (n,) to their last hidden states (n, d)."""
-        return deque(self.by_layer(x, positions, attend), maxlen=1).pop()
+        (hidden,) = deque(self.by_layer(x, positions, attend), maxlen=1)
+        return hidden
 
     def by_layer(self, x: torch.Tensor, positions: torch.Tensor, attend: Attend) -> Iterator[torch.Tensor]:
         """Yield what comes of each layer, normed, (n, d); the last are the hidden states."""
