@@ -103,6 +103,7 @@ def _measured(engine: QwenEngine, rows: int) -> dict[str, object]:
     with operations:
         list(engine.step())
     decoding = runtime.decoder.decoding
+    assert len(decoding) == rows, "some have ended"
     held = sum(row.length for row in decoding)
     shape = PassShape.of(runtime.decoder.arena, [TokenSpan(n, row.length, 1) for n, row in enumerate(decoding)])
     for job in jobs:

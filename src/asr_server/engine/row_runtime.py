@@ -30,8 +30,6 @@ class RowRuntime(ABC, Generic[P, R]):
     passes than the decoder's, and returns how many.
     """
 
-    steps = "steps"  # the name of what is recorded, for logs and messages
-
     def __init__(
         self, decoder: Rows[R], planned: memory.Capacity, slow: Sequence[Any], recorders: Sequence[Recorder] = ()
     ) -> None:
@@ -124,7 +122,7 @@ class RowRuntime(ABC, Generic[P, R]):
                 logger.opt(exception=failure.__cause__).warning("passes are not recorded", reason=failure.message)
                 self.refused |= recorder == self.decoder.record
         took_s = round(time.perf_counter() - began_s, 1)
-        logger.info(f"{self.steps} recorded as CUDA graphs", count=sum(counts), took_s=took_s)
+        logger.info("passes are recorded as CUDA graphs", count=sum(counts), took_s=took_s)
 
     def prefill(self, parts: Sequence[tuple[R, int]]) -> None:
         """Run that many tokens of the prompts of those rows; see `Rows.next_input`."""

@@ -56,7 +56,6 @@ class Prepared:
 class Runtime(RowRuntime[Prepared, AnswerRow]):
     """A model with a prompt builder and what is kept of sessions."""
 
-    steps = "decode steps"
     decoder: SlotDecoder | CompiledDecoder
 
     def __init__(self, model: LoadedModel) -> None:
