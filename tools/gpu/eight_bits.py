@@ -32,11 +32,18 @@ def measure(rig: Rig) -> dict[str, object]:
 
 
 def _costs(rig: Rig, quantize: str) -> dict[str, object]:
-    """Return the costs of the shape that speed is measured with, without recorded steps."""
-    engine = rig.engine(rig.model_id, graphs=False, quantize=quantize)
-    engine.load()
-    told = [option.reason for option in engine.info.options if option.name == "quantize"]
-    steps = {f"step_ms_{rows}_rows": round(speed.step_ms(rig, engine, rows), 3) for rows in _ROWS}
-    found = {"layers": told, "allocated_mb": engine.info.gpu_allocated_mb, **steps}
-    engine.unload()
+    """Return the costs of the shape that speed is measured with, without recorded steps and with them where the plan
+    has them; what loading has told says if the device refused."""
+    found: dict[str, object] = {}
+    for graphs in (False, "auto"):
+        engine = rig.engine(rig.model_id, graphs=graphs, quantize=quantize)
+        engine.load()
+        steps = {f"step_ms_{rows}_rows": round(speed.step_ms(rig, engine, rows), 3) for rows in _ROWS}
+        told = {option.name: option.reason for option in engine.info.options}
+        found["recorded" if graphs else "not_recorded"] = {
+            "told": {name: told[name] for name in ("quantize", "use_cuda_graphs") if name in told},
+            "allocated_mb": engine.info.gpu_allocated_mb,
+            **steps,
+        }
+        engine.unload()
     return found

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from asr_server.core.audio import SAMPLE_RATE
 
 # A loop is a unit of tokens that fills this much of the answer's end and comes back this often. Digit strings and
-# emphasis ("no no no no") stay below both; a caught loop runs on for one turn at most before it is noticed.
+# emphasis ("no no no no") stay below both; a caught loop runs on for one turn and eight tokens
+# at most before it is noticed.
 _LOOP_TOKENS = 48
 _MIN_TURNS = 6
 _MAX_UNIT = 64

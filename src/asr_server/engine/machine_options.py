@@ -143,10 +143,8 @@ def _gpu_bits(wanted: Quantization, capabilities: Capabilities) -> tuple[str, st
     return wanted.value, f"as set; half of the memory for linear layers, by {package}"
 
 
-def cuda_graphs(
-    wanted: bool | str, device: str, quantize: Option, capabilities: Capabilities, conflicts: list[str]
-) -> Option:
-    """Decide if decode steps are recorded."""
+def cuda_graphs(wanted: bool | str, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
+    """Decide if decode steps are to be recorded; a GPU that refuses is used without."""
     if not device.startswith("cuda"):
         if wanted is True:
             conflicts.append("USE_CUDA_GRAPHS=true is for GPUs, and the model runs on the CPU: unset it.")
@@ -155,9 +153,6 @@ def cuda_graphs(
         return Option("use_cuda_graphs", False, "", AS_SET)
     if wanted == "auto" and capabilities.gpus.build is gpu.Build.ROCM:
         return Option("use_cuda_graphs", False, "", "not tried on AMD's GPUs; USE_CUDA_GRAPHS=true tries it")
-    if wanted == "auto" and quantize.active:
-        reason = f"not tried with {quantize.value} layers, whose steps take long without; USE_CUDA_GRAPHS=true tries it"
-        return Option("use_cuda_graphs", False, "", reason)
     return Option("use_cuda_graphs", True, "", _GRAPHS_REASON)
 
 

@@ -184,7 +184,7 @@ def _only_here(asked: Asked) -> tuple[str, ...]:
 def _torch_options(asked: Asked, device: str, quantize: Option, conflicts: list[str], *, runtime: str) -> list[Option]:
     """Return the options of what computes in torch, none where nothing does."""
     settings, capabilities = asked.settings, asked.capabilities
-    graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, conflicts)
+    graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, capabilities, conflicts)
     compiled = machine_options.torch_compile(settings.use_torch_compile, device, runtime, capabilities, conflicts)
     options = [_PAGED_ATTENTION if runtime == OPENVINO else _ATTENTION, graphs, compiled]
     for encoders in (feature.encoders for feature in asked.features if feature.encoders is not None):

@@ -16,6 +16,8 @@ _ANCHOR = 2
 _REACH = 24
 # Most tokens verified at once after a re-join: a wrong guess then costs little more than a plain step.
 MAX_PROPOSAL = 12
+# After so many tokens a loop is looked for: after each it was a twentieth of the host's work in a step.
+_SEARCHED = 8
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -81,7 +83,8 @@ class Row:
                 break
             self.ids.append(token)
             self.logprobs.append(logprob)
-        self.looping = loop(self.ids)
+        if len(self.ids) // _SEARCHED != before // _SEARCHED:
+            self.looping = loop(self.ids)
         if self.draft is not None and len(self.ids) > before:
             self.draft.follow(self.ids, len(self.ids) - before)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asr_server.core import idle
 from asr_server.core.environment import prefer
-from asr_server.core.errors import AsrError, EngineFailed, ModelUnavailable
+from asr_server.core.errors import AsrError, EngineFailed
 from asr_server.engine import faults, memory
 from asr_server.schedule.ports import Outcome, RowFailed
 
@@ -189,17 +189,7 @@ class RowEngine(ABC, Generic[T, W]):
             for key in list(self._work):
                 self.drop(key)
         if self._records:
-            self._record(runtime)
-
-    def _record(self, runtime: T) -> None:
-        """Raises `ModelUnavailable` where the GPU refuses, `EngineOutOfMemory`, `EngineFailed`."""
-        failure = runtime.attempt(lambda: runtime.record(self._on_load_progress))
-        if isinstance(failure, runtime.fault):
-            raise ModelUnavailable(
-                f"{runtime.steps.capitalize()} cannot be recorded on this GPU; set USE_CUDA_GRAPHS=false."
-            ) from failure
-        if failure is not None:
-            raise failure
+            runtime.record(self._on_load_progress)
 
     def unload(self) -> None:
         """Free the weights, the cache, and what the C library holds back."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from loguru import logger
 
-from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory, TranscriptionFailed
+from asr_server.core.errors import AsrError, EngineFailed, EngineOutOfMemory
 from asr_server.engine import faults, memory
 from asr_server.engine.rows import NoRoom, Rows, Slotted
 
@@ -30,9 +30,6 @@ class RowRuntime(ABC, Generic[P, R]):
     passes than the decoder's, and returns how many.
     """
 
-    steps = "steps"  # the name of what is recorded, for logs and messages
-    fault: type[AsrError] = TranscriptionFailed  # the error of a row that provokes an exception
-
     def __init__(
         self, decoder: Rows[R], planned: memory.Capacity, slow: Sequence[Any], recorders: Sequence[Recorder] = ()
     ) -> None:
@@ -40,6 +37,7 @@ class RowRuntime(ABC, Generic[P, R]):
         self.decoder, self.capacity = decoder, planned
         self.prefill_policy = memory.PrefillPolicy()
         self._slow = slow
+        self.refused = False  # the device cannot record the decoder's passes
 
     @abstractmethod
     def tokens(self, prepared: P) -> int:
@@ -107,24 +105,24 @@ class RowRuntime(ABC, Generic[P, R]):
                 part.on_layer = on_progress
 
     def record(self, on_each: Callable[[], None]) -> None:
-        """Record passes as CUDA graphs, before the first row. Raises what the decoder's passes raise.
+        """Record passes as CUDA graphs, before the first row. Raises `EngineFailed`.
 
-        Of the others, those that cannot be recorded are run as without a recorder, and a warning says so.
+        Those that cannot be recorded are run as without a recorder, and a warning says so.
         """
         from asr_server.engine.torch.passes import CudaCapture
 
-        began_s, capture = time.perf_counter(), CudaCapture(self.decoder.model.device)
-        counts = [self.decoder.record(capture, on_each)]
+        began_s, capture, counts = time.perf_counter(), CudaCapture(self.decoder.model.device), list[int]()
 
         def record(recorder: Recorder) -> None:
             counts.append(recorder(capture, on_each))
 
-        for recorder in self._recorders:
+        for recorder in (self.decoder.record, *self._recorders):
             failure = self.attempt(partial(record, recorder))
             if failure is not None:
                 logger.opt(exception=failure.__cause__).warning("passes are not recorded", reason=failure.message)
+                self.refused |= recorder == self.decoder.record
         took_s = round(time.perf_counter() - began_s, 1)
-        logger.info(f"{self.steps} recorded as CUDA graphs", count=sum(counts), took_s=took_s)
+        logger.info("passes are recorded as CUDA graphs", count=sum(counts), took_s=took_s)
 
     def prefill(self, parts: Sequence[tuple[R, int]]) -> None:
         """Run that many tokens of the prompts of those rows; see `Rows.next_input`."""

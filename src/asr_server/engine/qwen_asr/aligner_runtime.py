@@ -31,6 +31,8 @@ LANGUAGES = (
 LONGEST_S = 180.0
 # Certainty has limits: a stamp that is sure of a place its neighbours exclude is overruled, and nothing is impossible.
 _LEAST_CERTAINTY = 1e-9
+# How long a part of the work may take: live work waits for it.
+PART_S = 0.2
 
 Scores = NDArray[np.float32]
 

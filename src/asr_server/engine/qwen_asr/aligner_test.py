@@ -7,6 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
+import torch
 
 from asr_server import demo
 from asr_server.core.errors import EngineOutOfMemory, TranscriptionFailed, UnsupportedLanguage, UnsupportedValue
@@ -104,7 +105,7 @@ def test_out_of_memory_halves_the_batch(aligner, items, monkeypatch):
     """With memory for two rows at a time all are aligned as before; without memory for a single one, that one fails
     with it."""
     whole = aligned(aligner, items)
-    make, sizes = TorchAligner._scores, []
+    make, sizes = TorchAligner.scores, []
 
     def small(self, rows, stamp):
         sizes.append(len(rows))
@@ -112,14 +113,14 @@ def test_out_of_memory_halves_the_batch(aligner, items, monkeypatch):
             raise MemoryError
         return make(self, rows, stamp)
 
-    monkeypatch.setattr(TorchAligner, "_scores", small)
+    monkeypatch.setattr(TorchAligner, "scores", small)
     assert aligned(aligner, items) == whole
     assert max(sizes) == len(items)
 
     def none(self, rows, stamp):
         raise MemoryError
 
-    monkeypatch.setattr(TorchAligner, "_scores", none)
+    monkeypatch.setattr(TorchAligner, "scores", none)
     assert [type(one) for one in aligned(aligner, items[:3])] == [EngineOutOfMemory] * 3
 
 
@@ -148,6 +149,35 @@ def test_unload_gives_the_weights_back_and_load_brings_them(items):
     assert not aligner.loaded
     aligner.load()
     assert aligned(aligner, items[:2]) == before
+
+
+def test_a_pass_has_parts_between_which_other_work_goes_on(aligner, items, monkeypatch):
+    """Where a part has taken its time, one ends with a window of audio or a layer, and what is in force in the pass is
+    not in between."""
+    whole = aligned(aligner, items)
+    monkeypatch.setattr(torch_model, "PART_S", 0.0)
+    config = files.read(demo.aligner_path()).thinker["text_config"]
+    *parts, found = [(part, torch.is_inference_mode_enabled()) for part in aligner.align(items)]
+    windows = sum(-(-len(item.audio) // (8 * 16_000)) for item in items)
+    assert parts == [(None, False)] * (windows + config["num_hidden_layers"])
+    assert found[0] == whole
+
+
+def test_heads_that_share_keys_do_not_copy_them(monkeypatch):
+    """They attend to what the layer has made, and find what each finds with a copy of its own."""
+    generator, attend = torch.Generator().manual_seed(3), torch_model.F.scaled_dot_product_attention
+    q, k, v = (torch.randn(2 * 5, heads, 8, generator=generator) for heads in (6, 2, 2))
+    copies = [x.repeat_interleave(3, 1) for x in (k, v)]
+    by_row = [x.unflatten(0, (2, 5)).transpose(1, 2) for x in (q, *copies)]
+    expected, given = attend(*by_row, is_causal=True).transpose(1, 2).reshape(10, 48), []
+
+    def see(queries, keys, values, **named):
+        given.extend((keys, values))
+        return attend(queries, keys, values, **named)
+
+    monkeypatch.setattr(torch_model.F, "scaled_dot_product_attention", see)
+    torch.testing.assert_close(torch_model._causal(2)(0, q, k, v), expected)
+    assert {x.untyped_storage().data_ptr() for x in given} == {x.untyped_storage().data_ptr() for x in (k, v)}
 
 
 @pytest.mark.nightly

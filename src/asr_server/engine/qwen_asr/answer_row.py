@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from asr_server.engine.row import Row, accepted
 from asr_server.engine.rows import RowInput
@@ -15,8 +15,7 @@ COLDEST = 1e-4
 _GROWTH = 64
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """A token that was chosen."""
 
     token: int

@@ -14,12 +14,9 @@ from asr_server.engine.feature import Plan
 from asr_server.engine.memory import PrefillPolicy
 from asr_server.engine.openvino.compiled_text import PAGE, CompiledText, Pages, PageSpan, page_count
 from asr_server.engine.qwen_asr import compiled_model
-from asr_server.engine.qwen_asr.aligner_runtime import AlignerRow, Scores
+from asr_server.engine.qwen_asr.aligner_runtime import PART_S, AlignerRow, Scores
 from asr_server.engine.qwen_asr.compiled_encoder import CompiledEncoder
 from asr_server.engine.qwen_asr.files import CheckpointFiles
-
-# How long a part may take: live work waits for it.
-_PART_S = 0.2
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +69,7 @@ class CompiledAligner:
 
     def _run_part(self, waiting: deque[_Row]) -> None:
         """Run tokens of the rows that are first, and take those out that are at their end."""
-        left, parts = self._policy.tokens(_PART_S), list[tuple[_Row, int]]()
+        left, parts = self._policy.tokens(PART_S), list[tuple[_Row, int]]()
         for row in waiting:
             count = min(left, len(row.embeds) - row.done)
             if count < 1:

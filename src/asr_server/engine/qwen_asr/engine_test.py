@@ -316,14 +316,14 @@ def test_urgent_rows_are_prefilled_first(make_engine, clips, monkeypatch):
 
 
 def test_a_loop_is_stopped_and_one_turn_kept(make_engine, run, monkeypatch, clips):
-    """A row whose ids have repeated for 48 tokens ends at once, says so, and keeps one turn of the loop."""
+    """A row whose ids have repeated for 48 tokens ends within eight more, says so, and keeps one turn of the loop."""
     start, turn = [11, 12, 13], [21, 22, 23, 24]
     _say(monkeypatch, start + turn * 40)
     (hypothesis,) = run(make_engine(1), [Utterance(clips[3])])
     assert hypothesis.finish is Finish.LOOP
     assert hypothesis.ids == (*start, *turn)
     assert len(hypothesis.logprobs) == len(hypothesis.ids)
-    assert hypothesis.passes == len(start) + 48
+    assert 0 <= hypothesis.passes - len(start) - 48 < 8
 
 
 def test_a_prompt_beyond_the_models_positions_is_the_callers_fault(make_engine, run, speech):

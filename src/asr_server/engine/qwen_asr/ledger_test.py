@@ -1,11 +1,15 @@
-"""The shapes and transfers of passes. They are counted, not timed."""
+"""The shapes, transfers and memory of passes. They are counted, not timed."""
 
 import random
+import weakref
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
+from asr_server.engine import memory as plans
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
@@ -115,3 +119,68 @@ def test_few_logits_are_held_at_a_time(engine, speech, monkeypatch):
     _end(engine)
     assert sum(asked) == 201
     assert max(asked) * 151_936 * 4 <= MOST_LOGITS_BYTES
+
+
+class Allocations(TorchDispatchMode):
+    """Counts the bytes of all storages that operations make, until they are freed; views make none."""
+
+    def __init__(self):
+        super().__init__()
+        self.held_bytes = self.most_bytes = 0
+        self._known = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        given = {address for address, _ in self._storages(args)}
+        for address, storage in self._storages(made):
+            if address not in self._known and address not in given:
+                self._known.add(address)
+                self.held_bytes += storage.nbytes()
+                weakref.finalize(storage, self._free, address, storage.nbytes())
+        self.most_bytes = max(self.most_bytes, self.held_bytes)
+        return made
+
+    @staticmethod
+    def _storages(tree):
+        tensors = (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+        return [(storage._cdata, storage) for storage in (tensor.untyped_storage() for tensor in tensors)]
+
+    def _free(self, address, nbytes):
+        self._known.remove(address)
+        self.held_bytes -= nbytes
+
+
+@pytest.mark.timeout(1800)
+def test_memory_does_not_grow_over_thousands_of_random_rows(speech, monkeypatch):
+    """Hotwords, lengths, sessions and drafts vary in every row: a second half needs no more than the first, within what
+    is planned for a pass, and nothing is left of rows and sessions."""
+    monkeypatch.setattr("asr_server.engine.qwen_asr.engine.token_budget", lambda samples: 6)
+    engine, chance, rows = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 8, 32, ())), random.Random(11), 3_000
+    engine.load()
+    runtime, long, most = engine._runtime, np.tile(speech, 10), []
+    # On a busy machine passes would have other sizes.
+    monkeypatch.setattr(runtime.prefill_policy, "tokens", lambda begin_s: 1_000)
+    words = ["lamp", "kitchen", "Zürich", "Ōsaka", "7", "play", "music", "你好"]
+    with Allocations() as allocations:
+        for half in range(2):
+            allocations.most_bytes, key = 0, half * rows // 2
+            while key < (half + 1) * rows // 2:
+                if engine.free_slots:
+                    seconds, count = chance.choice([0.3, 1, 2, 3, 4, 6, 8, 15]), chance.choice([0, 3, 20, 60, 200])
+                    session = f"s{chance.randrange(40)}" if chance.random() < 0.4 else None
+                    draft = tuple(chance.choices(range(100), k=chance.choice([0, 3, 20]))) if session else ()
+                    context = " ".join(chance.choices(words, k=count))
+                    engine.admit(
+                        key, Utterance(long[: int(seconds * 16_000)], context=context, session=session, draft=draft)
+                    )
+                    key += 1
+                else:
+                    list(engine.step())
+            most.append(allocations.most_bytes)
+        for key in list(engine._work):
+            engine.drop(key)
+        kept = len(runtime.prefix_cache)
+        runtime.prefix_cache.clear()
+    assert kept > 1
+    assert most[1] <= 1.05 * most[0] <= plans.PASS_BYTES
+    assert allocations.held_bytes == 0

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # Parameters of the released aligner, for one that is not downloaded yet: an encoder of 24 x 1024, a language model of
 # 28 x 1024 with 151,936 words, a head of 5,000 slots.
 _RELEASED_ALIGNER = 920_000_000
+_REFUSED = Option("use_cuda_graphs", False, "", "steps cannot be recorded on this GPU; the log says why")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,7 +56,6 @@ class Prepared:
 class Runtime(RowRuntime[Prepared, AnswerRow]):
     """A model with a prompt builder and what is kept of sessions."""
 
-    steps = "decode steps"
     decoder: SlotDecoder | CompiledDecoder
 
     def __init__(self, model: LoadedModel) -> None:
@@ -155,7 +155,7 @@ class Runtime(RowRuntime[Prepared, AnswerRow]):
         """Return the fields of `EngineInfo` that are known once the model is loaded."""
         return {
             "dtype": self.dtype,
-            "options": self._options,
+            "options": (*self._options, *[_REFUSED] * self.refused),
             "slots": self.capacity.rows,
             "kv_budget_mb": (self.capacity.rows_bytes + self.capacity.prefix_cache_bytes) // memory.MIB,
             "kv_cache_mb": self.decoder.nbytes // memory.MIB,

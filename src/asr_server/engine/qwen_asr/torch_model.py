@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import torch
@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from asr_server.engine.feature import Plan
 from asr_server.engine.memory import Limits, plan_capacity
 from asr_server.engine.qwen_asr import loading
-from asr_server.engine.qwen_asr.aligner_runtime import AlignerRow, Scores
+from asr_server.engine.qwen_asr.aligner_runtime import PART_S, AlignerRow, Scores
 from asr_server.engine.qwen_asr.decoder import SlotDecoder
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.loading import Parts
@@ -61,6 +61,10 @@ def _encoder(plan: Plan, directory: Path, parts: Parts, make_linear: MakeLinear)
     return LoadedEncoder(encoder, partial(WindowedAudio, encoder))
 
 
+# Windows of audio that are encoded together: on a GPU each call costs as much as its layers.
+_WINDOWS = {"cpu": 1, "cuda": 16}
+
+
 class TorchAligner:
     """Implements `AlignerModel`, with one pass for all rows.
 
@@ -79,26 +83,40 @@ class TorchAligner:
             self.encoder.on_layer = self._language_model.on_layer = on_progress
 
     def scores(self, rows: Sequence[AlignerRow], stamp: int) -> Iterator[list[Scores] | None]:
-        """See `AlignerModel`; all of the work is one part."""
-        yield self._scores(rows, stamp)
+        """See `AlignerModel`. A part is as many windows of audio, or layers, as take about 0.2 s."""
+        began_s = time.perf_counter()
+        for found in self._by_layer(rows, stamp):
+            if self._device.type == "cuda":
+                # What was only queued has taken no time yet, and rows that decode would wait for it.
+                torch.cuda.current_stream(self._device).synchronize()
+            if found is not None or time.perf_counter() - began_s >= PART_S:
+                yield found
+                began_s = time.perf_counter()
 
+    # Not `with`: that would be in force in the caller too, between the parts.
     @torch.inference_mode()
-    def _scores(self, rows: Sequence[AlignerRow], stamp: int) -> list[Scores]:
-        windows = [self.encoder.windows(row.mel) for row in rows]
-        encoded = iter(self.encoder([window for own in windows for window in own]))
-        inputs = [
-            torch.cat([self._embed(row.before), *islice(encoded, len(own)), self._embed(row.after)])
-            for row, own in zip(rows, windows, strict=True)
-        ]
+    def _by_layer(self, rows: Sequence[AlignerRow], stamp: int) -> Iterator[list[Scores] | None]:
+        """Yield None after some windows of audio and after each layer, then the scores."""
+        inputs, most = list[torch.Tensor](), _WINDOWS[self._device.type]
+        for row in rows:
+            windows, encoded = self.encoder.windows(row.mel), list[torch.Tensor]()
+            for begin in range(0, len(windows), most):
+                encoded += self.encoder(windows[begin : begin + most])
+                yield None
+            inputs.append(torch.cat([self._embed(row.before), *encoded, self._embed(row.after)]))
         padded = torch.nn.utils.rnn.pad_sequence(inputs, batch_first=True)
         positions = torch.arange(padded.shape[1], device=self._device).repeat(len(rows))
-        hidden = self._language_model(padded.flatten(0, 1), positions, _causal(len(rows))).view(padded.shape)
+        states = padded.flatten(0, 1)
+        for reached in self._language_model.by_layer(states, positions, _causal(len(rows))):
+            states = reached
+            yield None
+        hidden = states.view(padded.shape)
         stamps = [
             hidden[n, [len(given) - len(row.after) + at for at, token in enumerate(row.after) if token == stamp]]
             for n, (row, given) in enumerate(zip(rows, inputs, strict=True))
         ]
         logits = self._head(torch.cat(stamps)).float().cpu()
-        return [own.numpy() for own in logits.split([len(one) for one in stamps])]
+        yield [own.numpy() for own in logits.split([len(one) for one in stamps])]
 
     def _embed(self, ids: Sequence[int]) -> torch.Tensor:
         return self._language_model.embed(torch.tensor(ids, dtype=torch.long, device=self._device))
@@ -111,13 +129,15 @@ def load_aligner(directory: Path, plan: Plan) -> TorchAligner:
 
 
 def _causal(rows: int) -> Attend:
-    """Attention of `rows` rows of equal length, each token to those before it in its row."""
+    """Attention of `rows` rows of equal length, each token to those before it in its row.
+
+    The heads that share keys attend one after the other: keys and values would be copied for each otherwise.
+    """
 
     def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        groups = q.shape[1] // k.shape[1]
-        by_row = [x.unflatten(0, (rows, -1)).transpose(1, 2) for x in (q, k, v)]
-        keys, values = (x.repeat_interleave(groups, 1) for x in by_row[1:])
-        out = F.scaled_dot_product_attention(by_row[0], keys, values, is_causal=True)
-        return out.transpose(1, 2).flatten(2).flatten(0, 1)
+        keys, values = (x.unflatten(0, (rows, -1)).transpose(1, 2) for x in (k, v))
+        sharing = q.unflatten(1, (k.shape[1], -1)).unflatten(0, (rows, -1)).transpose(1, 2).unbind(3)
+        out = [F.scaled_dot_product_attention(part, keys, values, is_causal=True) for part in sharing]
+        return torch.stack(out, 3).transpose(1, 2).flatten(2).flatten(0, 1)
 
     return attend

@@ -6,7 +6,8 @@ matrix. Rotary positions are looked up in a table: the three axes of the model's
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -101,6 +102,11 @@ class LanguageModel:
 
     def __call__(self, x: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
         """Embeddings (n, d) at positions (n,) to their last hidden states (n, d)."""
+        (hidden,) = deque(self.by_layer(x, positions, attend), maxlen=1)
+        return hidden
+
+    def by_layer(self, x: torch.Tensor, positions: torch.Tensor, attend: Attend) -> Iterator[torch.Tensor]:
+        """Yield what comes of each layer, normed, (n, d); the last are the hidden states."""
         cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
         # Each sum is normed at once, with the weights of what reads it next.
         normed = self._small.normed(x, self._layers[0].norm)
@@ -113,7 +119,7 @@ class LanguageModel:
             v = qkv[:, -self._kv_heads * qk.shape[-1] :].unflatten(-1, (self._kv_heads, -1))
             x, normed = self._small.added(x, layer.out(attend(number, q, k, v)), layer.mlp_norm)
             x, normed = self._small.added(x, layer.down(self._small.gated(layer.gate_up(normed))), norm)
-        return normed
+            yield normed
 
     def _fused(self, layer: Any, make_linear: MakeLinear) -> _Layer:
         attention, mlp = layer.self_attn, layer.mlp

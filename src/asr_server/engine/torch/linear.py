@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,15 +17,6 @@ from asr_server.engine.protocol import Option
 Linear = Callable[[torch.Tensor], torch.Tensor]
 # Made from a weight (out, in) and a bias (out,) or None.
 MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], Linear]
-
-_LARGEST = 127
-# To here FBGEMM's kernel is the faster one. Beside oneDNN's it takes 0.6 of the time for one row of the 0.6B's layers,
-# 0.7 for eight, 1.1 for 32 and 1.7 for 410 (AMX, two cores, 2026-11-23).
-_FEW_ROWS = 16
-# Logits of a row that are computed again from the head's own weights. An 8-bit logit is off by about a hundredth of the
-# spread of all of them, and so many lie above any that it could hide.
-_EXACT_LOGITS = 16
-_GROUP = 128
 
 
 def plain(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
@@ -117,6 +109,8 @@ def gpu_int8(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Linear:
     """
     from bitsandbytes.nn import Int8Params, Linear8bitLt
 
+    # A line for each layer of each pass would say that it takes inputs in float16.
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     outputs, inputs = weight.shape
     layer = Linear8bitLt(inputs, outputs, bias=bias is not None, has_fp16_weights=False, threshold=0.0, device="meta")
     # The library converts weights when they are moved to the device, from main memory.

@@ -169,8 +169,8 @@ class PassShape:
     def of(cls, arena: Arena, spans: Sequence[TokenSpan]) -> PassShape:
         """Return the shape of a pass of these tokens."""
         batch = min(_power_of_two(len(spans)), arena.slots - spans[0].slot)
-        width = min(rounded(max(span.start + span.count for span in spans)), arena.columns)
-        return cls(batch, padded_query(max(span.count for span in spans)), width)
+        width = min(rounded(max([span.start + span.count for span in spans])), arena.columns)
+        return cls(batch, padded_query(max([span.count for span in spans])), width)
 
 
 def padded_query(count: int) -> int:
@@ -200,7 +200,7 @@ class Layout:
         by_rows: bool = False,
     ) -> None:
         self.first, self.shape = spans[0].slot, PassShape.of(arena, spans)
-        starts, counts = (np.array(numbers) for numbers in zip(*((s.start, s.count) for s in spans), strict=True))
+        starts, counts = np.array([span.start for span in spans]), np.array([span.count for span in spans])
         row_of = np.repeat(np.arange(len(spans)), counts)
         tokens = np.arange(len(row_of))
         within = tokens - np.repeat(counts.cumsum() - counts, counts)
@@ -209,7 +209,7 @@ class Layout:
         padding = self.shape.tokens - len(tokens) if single or padded else 0
 
         def filled(part: NDArray[np.int64], value: int) -> NDArray[np.int64]:
-            return np.concatenate([part, np.full(padding, value)])
+            return np.concatenate([part, np.full(padding, value)]) if padding else part
 
         places = row_of * self.shape.query + within
         gather = np.zeros(0 if single else self.shape.tokens, np.int64)
@@ -225,7 +225,7 @@ class Layout:
             np.minimum(np.arange(self.shape.batch) + self.first, arena.slots - 1) if by_rows else tokens[:0],
         ]
         self.lengths = [len(part) for part in parts]
-        self.numbers = torch.from_numpy(np.concatenate(parts).astype(np.int64))
+        self.numbers = torch.from_numpy(np.concatenate(parts))
 
 
 class Pass:
@@ -362,11 +362,13 @@ class PassGraphs:
     ) -> Computed | None:
         """Return what the pass computes, with padding behind its tokens, which the next one overwrites; None if it was
         not recorded."""
-        recorded = self._recorded.get(PassShape.of(self._arena, spans))
         elsewhere = self._embeds is None and spans[0].slot > 0
-        if recorded is None or elsewhere or (self._arena.slots, self._arena.columns) != self._division:
+        if elsewhere or (self._arena.slots, self._arena.columns) != self._division:
             return None
         layout = self._layout(spans, ids)
+        recorded = self._recorded.get(layout.shape)
+        if recorded is None:
+            return None
         recorded.numbers.copy_(layout.numbers)
         if embeds is not None and self._embeds is not None:
             self._embeds[: len(embeds)] = embeds
@@ -400,6 +402,11 @@ class CudaCapture:
         graph = torch.cuda.CUDAGraph()
         run()  # what a kernel sets up when it is first used cannot be recorded
         # Recorded is what the current GPU is given, and that is the first one. Of another nothing would be recorded.
-        with torch.cuda.device(self._device), torch.cuda.graph(graph, pool=self._pool):
+        # Where the end of a capture fails, torch leaves its stream the current one: the passes would go on in it.
+        with (
+            torch.cuda.device(self._device),
+            torch.cuda.stream(torch.cuda.current_stream()),
+            torch.cuda.graph(graph, pool=self._pool),
+        ):
             computed = run()
         return graph.replay, computed

@@ -102,7 +102,7 @@ def models(asked: Asked, placement: Placement) -> dict[str, SharedModel]:
         bits = asked_for and not capabilities.cpu_flags.isdisjoint(INT8_FLAGS)
         quantize = Option("quantize", bits, "int8" if bits else "", "")
     threads = machine_options.threads(settings.cpu_threads, capabilities, placement.share, torch=True)
-    graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, quantize, capabilities, [])
+    graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, capabilities, [])
     return {
         name: SpeechModel(
             value,

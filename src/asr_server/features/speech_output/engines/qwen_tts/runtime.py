@@ -131,9 +131,6 @@ class PreparedSentence:
 class SpeechRuntime(RowRuntime[PreparedSentence, SpokenRow]):
     """Weights with a talker, a codec and prompts over them."""
 
-    steps = "frames"
-    fault = SpeechFailed
-
     def __init__(self, parts: loading.SpeechModelParts, found: SpeechCheckpoint, model: SpeechModel) -> None:
         self._parts = parts
         limits = Limits(model.slots, model.kv_budget_mb, _IMITATIONS_BYTES, model.shares)

@@ -5,7 +5,6 @@ from unittest.mock import Mock
 import pytest
 import torch
 
-from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
 from asr_server.engine.torch.passes_test import traced
 from asr_server.features.speech_output.engines.protocol import Sentence
 from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
@@ -29,19 +28,3 @@ def test_recorded_frames_are_those_of_passes(make_checkpoint, speak, monkeypatch
     for got, plain in zip(speak(engine, *sentences), expected, strict=True):
         assert got.answer == plain.answer
         assert abs(got.audio - plain.audio).max() < 1e-4
-
-
-@pytest.mark.parametrize(
-    ("error", "expected", "message"),
-    [
-        (RuntimeError("operation not permitted"), ModelUnavailable, "USE_CUDA_GRAPHS=false"),
-        (torch.OutOfMemoryError(), EngineOutOfMemory, "memory"),
-    ],
-)
-def test_a_gpu_that_cannot_record_stops_the_load(make_checkpoint, monkeypatch, error, expected, message):
-    """The error says what to set, and nothing is left loaded."""
-    monkeypatch.setattr("asr_server.engine.torch.passes.CudaCapture", Mock(side_effect=error))
-    engine = QwenSpeechEngine(SpeechModel(str(make_checkpoint()), cuda_graphs=True))
-    with pytest.raises(expected, match=message):
-        engine.load()
-    assert not engine.loaded

@@ -1,0 +1,122 @@
+"""What does the host do in a decode step, beside a device that takes no time?
+
+Steps are recorded by a recorder that replays nothing: it writes tokens that were drawn before. All else is the
+product: the engine's thread, the engine, rows, layouts, transfers. On a GPU an operation of torch outside of what is
+recorded is a launch or a transfer, and the launch of a graph takes some microseconds more.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from asr_server.engine.protocol import Utterance
+from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.engine.torch.passes import Computed, PassShape, TokenSpan
+from asr_server.schedule.job import Job
+from asr_server.schedule.thread import EngineThread
+from tools.bench import engines
+
+ROWS, STEPS = (1, 8, 32, 64), 250
+# Tokens come back as often as words do in speech: about every fourth is among the 64 before it.
+_VOCABULARY = 200
+# Operations that only view what is there.
+_FREE = frozenset(("view", "slice", "select", "split", "detach", "alias", "lift_fresh", "resolve_conj", "resolve_neg"))
+
+
+class NullDevice:
+    """A recorder of passes whose replays take no time. Implements `engine.torch.passes.Capture`."""
+
+    def __init__(self) -> None:
+        self._tokens = np.random.default_rng(5).integers(100, 100 + _VOCABULARY, STEPS + max(ROWS))
+        self._replays = 0
+
+    def __call__(self, run: Callable[[], Computed]) -> tuple[Callable[[], None], Computed]:
+        """Run once, for what the results look like."""
+        computed = run()
+        chosen = computed[1].numpy()
+
+        def replay() -> None:
+            self._replays += 1
+            first = self._replays % STEPS
+            chosen[:, 0] = np.resize(self._tokens[first:], len(chosen))
+
+        return replay, computed
+
+
+class Operations(TorchDispatchMode):
+    """Counts operations that compute or copy, by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts = Counter[str]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """See torch."""
+        if (name := func.overloadpacket.__name__) not in _FREE:
+            self.counts[name] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def measure() -> dict[str, object]:
+    """Microseconds of rounds of the engine's thread, operations of a step, and what its attention reads, by rows."""
+    engine = engines.load("demo", runtime="torch", max_batch=max(ROWS), kv_budget_mb=2_000, quantize="none")
+    runtime = engine._runtime
+    assert runtime is not None
+    with torch.inference_mode():
+        recorded = runtime.decoder.record(NullDevice(), lambda: None)
+    return {
+        "question": "Microseconds of the host beside a device that takes no time, demonstration model, 30 s of audio",
+        "recorded": recorded,
+        **{f"{rows}_rows": _measured(engine, rows) for rows in ROWS},
+        "target": "a step of 32 rows at most 200",
+    }
+
+
+def _measured(engine: QwenEngine, rows: int) -> dict[str, object]:
+    thread = EngineThread(engine, idle_timeout_s=0, start=False)
+    audio, received = engines.speech(engines.SPAN_S), list[object]()
+    jobs = [Job[object](Utterance(audio), on_delta=received.append) for _ in range(rows)]
+    runtime = engine._runtime
+    assert runtime is not None
+    for job in jobs:
+        thread.submit(job)
+    while len(runtime.decoder.decoding) < rows:
+        thread.turn()
+    operations, took, own = Operations(), list[float](), list[float]()
+    for number in range(STEPS):
+        received.clear()
+        began_s = time.perf_counter()
+        if number % 2:
+            thread.turn()
+            took.append(1e6 * (time.perf_counter() - began_s))
+        else:
+            list(engine.step())
+            own.append(1e6 * (time.perf_counter() - began_s))
+    with operations:
+        list(engine.step())
+    decoding = runtime.decoder.decoding
+    assert len(decoding) == rows, "some have ended"
+    held = sum(row.length for row in decoding)
+    shape = PassShape.of(runtime.decoder.arena, [TokenSpan(n, row.length, 1) for n, row in enumerate(decoding)])
+    for job in jobs:
+        job.future.cancel()
+    thread.turn()
+    return {
+        "round": _figures(took),
+        "of_it_the_engine": _figures(own),
+        "operations": dict(operations.counts),
+        "columns_read": shape.batch * shape.width,
+        "tokens_held": held,
+    }
+
+
+def _figures(values: list[float]) -> dict[str, float]:
+    return {"median": round(statistics.median(values), 1), "least": round(min(values), 1)}
