@@ -29,8 +29,9 @@ def _open(page, transcript):
     expect(page.locator("#reader-rows .line").first).to_be_visible()
 
 
-def _texts(page):
-    return page.locator("#reader-rows .line-text").all_inner_texts()
+def _expect_texts(page, texts):
+    """Wait until the rows have these texts: keys are processed a moment after they are pressed."""
+    expect(page.locator("#reader-rows .line-text")).to_have_text(texts)
 
 
 def _marked(page, name):
@@ -138,7 +139,7 @@ def test_rows_are_split_joined_undone_and_done_again_by_keys(browser, page_serve
         page.evaluate("getSelection().collapse(document.querySelector('.line-text').firstChild, 20)")
         page.keyboard.press("Enter")
         parts = [FIRST[:19], FIRST[20:], SECOND]
-        assert _texts(page) == parts
+        _expect_texts(page, parts)
         _wait_stored(page, made, parts)
         assert [row["start"] for row in rows_of(page, made)] == [0, pytest.approx(1.6), 20]
         page.keyboard.press("Backspace")
@@ -146,15 +147,15 @@ def test_rows_are_split_joined_undone_and_done_again_by_keys(browser, page_serve
         page.keyboard.press("Escape")
         expect(page.locator(".line .time").first).to_be_focused()
         page.keyboard.press("ControlOrMeta+z")
-        assert _texts(page) == parts
+        _expect_texts(page, parts)
         page.keyboard.press("ControlOrMeta+z")
-        assert _texts(page) == [FIRST, SECOND]
+        _expect_texts(page, [FIRST, SECOND])
         _wait_stored(page, made, [FIRST, SECOND])
         assert rows_of(page, made) == before
         page.keyboard.press("ControlOrMeta+Shift+z")
-        assert _texts(page) == parts
+        _expect_texts(page, parts)
         page.click("#reader-undo")
-        assert _texts(page) == [FIRST, SECOND]
+        _expect_texts(page, [FIRST, SECOND])
         expect(page.locator("#reader-undo")).to_be_disabled()
 
 
@@ -353,7 +354,7 @@ def test_a_recording_that_cannot_be_played_still_has_its_text(browser, page_serv
         _open(page, stored(page, _two(), b"no sound" * 100))
         expect(page.locator("#reader-unplayable")).to_contain_text("cannot play")
         expect(page.locator("#reader-sound")).to_be_hidden()
-        assert _texts(page) == [FIRST, SECOND]
+        _expect_texts(page, [FIRST, SECOND])
 
 
 @pytest.mark.nightly
