@@ -166,7 +166,7 @@ def test_parts_of_a_final():
 def test_the_frame_that_completes_a_long_pause_is_heard_and_counted():
     """Speech that follows at once has it before its words, at its place: nothing of the audio is missing."""
     heard = []
-    run = _run(TurnConfig(min_silence_ms=6_000), on_samples=heard.append)
+    run = _run(TurnConfig(min_silence_ms=6_000), on_frame=lambda frame: heard.append(frame.samples))
     _say(run, FIRST, silence(5_500))
     while not run.of(UtteranceEnded):
         _say(run, silence(32))
