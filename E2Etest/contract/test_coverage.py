@@ -1,9 +1,11 @@
 """Answers tell what became of every second of a recording."""
 
+import io
 import json
 import re
 from itertools import pairwise
 
+import av
 import numpy as np
 import pytest
 
@@ -133,6 +135,21 @@ def test_the_model_may_be_given_more_than_speech(server, recording):
         found[vad] = checked(body["coverage"], body["duration"])
     assert found == {"advise": ["sound", "words", "silence"], "off": ["words"]}
     assert server.transcribe(audio, vad="always").json()["error"]["param"] == "vad"
+
+
+def test_damage_of_a_file_is_unheard_where_its_times_show_it(server):
+    """Packets of an MP4 that cannot be decoded are silence, and no words are known of them."""
+    content = bytearray(recordings.encoded("mp4", "aac", np.concatenate(3 * [recordings.samples()])))
+    with av.open(io.BytesIO(bytes(content))) as container:
+        packets = [(p.pos, p.size, float(p.pts * p.time_base)) for p in container.demux(audio=0) if p.size]
+    for pos, size, starts_s in packets:
+        if 1.0 <= starts_s < 2.5:
+            content[pos : pos + size] = bytes(size)
+    body = server.transcribe(bytes(content), response_format="verbose_json").json()
+    checked(body["coverage"], body["duration"])
+    (damaged,) = [part for part in body["coverage"]["parts"] if part.get("reason") == "damaged"]
+    assert (damaged["start"], damaged["end"]) == pytest.approx((1.0, 2.5), abs=0.1)
+    assert server.transcribe(bytes(content), strict="true").json()["error"]["code"] == "incomplete_transcript"
 
 
 def test_a_live_session_tells_the_same_to_who_asks_for_it(server, recording):
