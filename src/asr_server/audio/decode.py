@@ -223,7 +223,8 @@ def _resolve(ready: asyncio.Future[None]) -> None:
 
 Samples = NDArray[np.float32]
 
-_SAME_S, _MOST_LOST = 0.001, 10_000
+_SAME_S = 0.001  # between two lost parts that are one
+_MOST_LOST = 10_000  # lost parts of a file that are told apart
 # In a row without a new sample: the process that starts decoders may be lost more than once.
 _ATTEMPTS = 3
 
@@ -261,7 +262,7 @@ class Progress:
         first_s, last_s = self.lost_s[-1] if self.lost_s else (0.0, 0.0)
         if not last_s <= begin_s < end_s < math.inf:
             return
-        # Parts come a second at a time. Of very many, those that are left and what is between them count as one.
+        # They come a second at a time. After very many, all that follow and what is between them are one.
         if self.lost_s and (begin_s - last_s < _SAME_S or len(self.lost_s) >= _MOST_LOST):
             self.lost_s[-1] = first_s, end_s
         else:

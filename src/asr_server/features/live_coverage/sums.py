@@ -87,7 +87,7 @@ class SessionStatsMessage(PartMessage):
 
 
 class CoverageSums(SessionPart):
-    """The sums of one session. What it holds of the audio is two bytes for each frame that is not settled."""
+    """The sums of one session. It holds two bytes for each frame that is not settled, and the last frames."""
 
     def __init__(self, session: PartSession) -> None:
         self._session = session
@@ -126,6 +126,7 @@ class CoverageSums(SessionPart):
         self._quiet_to = max(self._quiet_to, checkpoint.end_samples)
         is_over = isinstance(event, Flush) or machine.state is State.CLOSED
         self._settle_pause(self._quiet_to, is_over=is_over)
+        self._forget()
         return self._next_message(machine)
 
     def on_connect(self, machine: LiveMachine, *, is_resumed: bool) -> Iterable[PartMessage]:
@@ -189,6 +190,9 @@ class CoverageSums(SessionPart):
                 self._settle(part.end_samples, part.cut_short or CoverageKind.WORDS)
             else:
                 self._judge(part.end_samples, given=True)
+
+    def _forget(self) -> None:
+        """Forget the levels of what is settled, many at a time, since all others move."""
         settled = self._settled // FRAME_SAMPLES - self._forgotten
         if settled >= _KEPT_FRAMES:
             self._note()
