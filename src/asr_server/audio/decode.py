@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import fcntl
 import json
+import math
 import os
 import struct
 import subprocess
@@ -19,7 +20,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import Protocol
 
@@ -30,6 +31,7 @@ from asr_server.audio.decoder_wire import (
     CHANNELS,
     CLAIM,
     HEADER,
+    LOST,
     MAX_CHANNELS,
     MAX_PCM_BYTES,
     MIN_DURATION_S,
@@ -116,7 +118,7 @@ def plain_samples(content: bytes) -> NDArray[np.int16] | None:
 _PIPE_BYTES = 262_144
 _STEP_S = 0.5
 _KINDS = {int(kind): kind for kind in FrameType}
-_EXACT_BYTES = {FrameType.CLAIM: CLAIM.size, FrameType.CHANNELS: CHANNELS.size}
+_EXACT_BYTES = {FrameType.CLAIM: CLAIM.size, FrameType.CHANNELS: CHANNELS.size, FrameType.LOST: LOST.size}
 
 
 class IncompleteReply(Exception):
@@ -170,7 +172,7 @@ class FrameReader:
         return False
 
     async def next(self) -> tuple[FrameType, bytearray]:
-        """Return the next frame: its kind and payload (PCM, CLAIM and CHANNELS: as `decoder_wire` says).
+        """Return the next frame: its kind and payload (as `decoder_wire` says).
 
         Raises `TimeoutError` once the wait for this block, or all waits for this file, take longer than the limits
         allow, and `IncompleteReply`. Time between two calls does not count.
@@ -221,6 +223,8 @@ def _resolve(ready: asyncio.Future[None]) -> None:
 
 Samples = NDArray[np.float32]
 
+_SAME_S = 0.001  # between two lost parts that are one
+_MOST_LOST = 10_000  # lost parts of a file that are told apart
 # In a row without a new sample: the process that starts decoders may be lost more than once.
 _ATTEMPTS = 3
 
@@ -235,6 +239,8 @@ class Progress:
     max_channels: int = 1  # how many are kept at most
     rate_hz: int = SAMPLE_RATE  # of the decoded samples; a caller may choose it
     is_complete: bool = False  # no block follows the present one; of most files only their end tells
+    # [from, to) in seconds, in order: silence that stands for damaged packets
+    lost_s: list[tuple[float, float]] = field(default_factory=list)
 
     @property
     def decoded_s(self) -> float:
@@ -249,6 +255,18 @@ class Progress:
     def sample_bytes(self) -> int:
         """Return how many bytes a sample of all channels takes."""
         return 4 * self.channels
+
+    def note_lost(self, begin_s: float, end_s: float) -> None:
+        """Note a part that stands for damaged packets; one that is known, of a decode that begins again, or that cannot
+        be, is left out."""
+        first_s, last_s = self.lost_s[-1] if self.lost_s else (0.0, 0.0)
+        if not last_s <= begin_s < end_s < math.inf:
+            return
+        # They come a second at a time. After very many, all that follow and what is between them are one.
+        if self.lost_s and (begin_s - last_s < _SAME_S or len(self.lost_s) >= _MOST_LOST):
+            self.lost_s[-1] = first_s, end_s
+        else:
+            self.lost_s.append((begin_s, end_s))
 
 
 class Source(Readable, Protocol):
@@ -279,7 +297,8 @@ class Decoder:
     A failure concerns one file: `EmptyFile`, `InvalidAudio` (also if its process crashed or exceeded a limit),
     `NoAudioTrack`, `AudioTooShort` (under 0.1 s), `AudioTooLong`. `DecoderUnavailable` means that no decoder process
     can be run, `UploadsUnavailable` that the disk is too full for the file. Of a damaged file, the audio before and
-    after the damage is kept, if it is at least 0.1 s; without the gap, unless the container's own times show it.
+    after the damage is kept, if it is at least 0.1 s; without the gap, unless the container's own times show it:
+    then it is silence, which `Progress` tells.
     """
 
     def __init__(self, limits: DecodeLimits, *, idle_timeout_s: float = 0.0) -> None:
@@ -459,7 +478,7 @@ class Decoder:
     ) -> bytearray | None:
         """Return the next block, or None at the end. Raises the file's error, or `ForkServerLost`."""
         kind = FrameType.CLAIM
-        while kind in (FrameType.CLAIM, FrameType.CHANNELS):
+        while kind in (FrameType.CLAIM, FrameType.CHANNELS, FrameType.LOST):
             try:
                 kind, payload = await frames.next()
             except TimeoutError:
@@ -471,6 +490,8 @@ class Decoder:
                 raise self._error(FrameType.INVALID_AUDIO) from None
             if kind is FrameType.CLAIM:
                 progress.claimed_s = CLAIM.unpack(payload)[0]
+            if kind is FrameType.LOST:
+                progress.note_lost(*LOST.unpack(payload))
             if kind is FrameType.CHANNELS and not progress.decoded_samples:
                 progress.file_channels = max(1, CHANNELS.unpack(payload)[0])
         if kind is FrameType.PCM and len(payload) % progress.sample_bytes == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import struct
 import tempfile
 from collections.abc import AsyncIterator
@@ -253,6 +254,48 @@ async def test_film_with_sound(decoder: Decoder) -> None:
     """The first audio track of a film is taken."""
     with film("mpeg4", tone(2.0, 48_000)) as file:
         assert is_tone(await decoder.decode(file), 2.0, 0.05)
+
+
+async def test_damage_in_an_mp4_is_silence_of_which_the_place_is_told(decoder: Decoder) -> None:
+    """Its times show how long it is. Silence that the file itself has in a track is none."""
+    with encode("mp4", "aac", tone(6.0, 48_000), 48_000) as file:
+        content = bytearray(read_all(file))
+    with av.open(io.BytesIO(bytes(content))) as container:
+        packets = [(p.pos, p.size, float(p.pts * p.time_base)) for p in container.demux(audio=0) if p.size]
+    hit = [(pos, size) for pos, size, starts_s in packets if 1.5 <= starts_s < 3 or 4 <= starts_s < 4.5]
+    for pos, size in hit:
+        content[pos : pos + size] = bytes(size)
+    for channels in (decoder.stream, decoder.stream_channels):
+        progress = Progress()
+        with open_bytes(bytes(content)) as file:
+            async for _ in channels(file, progress):
+                pass
+        assert np.array(progress.lost_s) == pytest.approx(np.array([(1.5, 3.0), (4.0, 4.5)]), abs=0.05)
+        assert progress.decoded_s == pytest.approx(6.0, abs=0.05)
+    with film("mpeg4", tone(2.0, 48_000), 1.0, 2.0) as file:
+        content = bytearray(read_all(file))
+    with av.open(io.BytesIO(bytes(content))) as container:
+        packets = [(p.pos, p.size, float(p.pts * p.time_base)) for p in container.demux(audio=0) if p.size]
+    pos, size = next((pos, size) for pos, size, starts_s in packets if starts_s > 1.2)
+    content[pos : pos + size] = bytes(size)  # one packet, which leaves no gap that is filled
+    progress = Progress()
+    with open_bytes(bytes(content)) as file:
+        async for _ in decoder.stream(file, progress):
+            pass
+    assert progress.decoded_s > 4.5
+    assert progress.lost_s == []
+
+
+async def test_lost_parts_are_in_order_and_bounded() -> None:
+    """A child cannot fill memory, and one that begins again tells nothing twice."""
+    progress = Progress()
+    for begin_s, end_s in ((1, 2), (2, 2.5), (1, 2), (2.2, 3), (5, 4), (float("nan"), 9), (6, float("inf")), (7, 8)):
+        progress.note_lost(begin_s, end_s)
+    assert progress.lost_s == [(1, 2.5), (7, 8)]
+    for second in range(10, 30_000, 2):
+        progress.note_lost(second, second + 1)
+    assert len(progress.lost_s) == 10_000
+    assert progress.lost_s[-1][1] == 29_999
 
 
 @pytest.mark.parametrize("codec", ["mpeg4", "mjpeg"])  # in MP4 and in Matroska

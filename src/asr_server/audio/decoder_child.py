@@ -25,6 +25,7 @@ from asr_server.audio.decoder_wire import (
     CHANNELS,
     CLAIM,
     HEADER,
+    LOST,
     MAX_PCM_BYTES,
     MIN_DURATION_S,
     DecodeError,
@@ -153,6 +154,7 @@ class AudioBlock:
 
     samples: Samples  # (channels, n) float32, finite; full scale is 1, louder is possible
     rate_hz: int
+    is_lost: bool = False  # it is silence in place of damaged packets
 
 
 class Demuxer:
@@ -171,6 +173,7 @@ class Demuxer:
         self._open(0)
         self._gaps = _Gaps(self._container.start_time if demuxer in _TIMED else None)
         self.damaged = False
+        self._has_lost = False  # a packet could not be decoded since the last frame
 
     def _open(self, begin: int) -> None:
         self._container = av.open(
@@ -213,7 +216,8 @@ class Demuxer:
             for packet in self._packets():
                 for frame in self._frames(packet):
                     lasts_s = frame.samples / max(1, frame.sample_rate)
-                    yield from buffer.add(frame, self._gaps.before(frame.time, lasts_s))
+                    yield from buffer.add(frame, self._gaps.before(frame.time, lasts_s), is_lost=self._has_lost)
+                    self._has_lost = False
         except av.error.MemoryError:
             self.damaged = True
         yield from buffer.drain()
@@ -249,7 +253,7 @@ class Demuxer:
         except av.error.MemoryError:
             raise
         except (av.error.FFmpegError, ValueError):
-            self.damaged = True
+            self.damaged = self._has_lost = True
             return []
 
 
@@ -292,7 +296,7 @@ class _FrameBuffer:
         self._planes: list[NDArray[np.generic]] = []
         self._samples = 0
 
-    def add(self, frame: av.AudioFrame, gap_s: float) -> Iterator[AudioBlock]:
+    def add(self, frame: av.AudioFrame, gap_s: float, *, is_lost: bool) -> Iterator[AudioBlock]:
         kind = (frame.format.name, frame.layout.nb_channels, frame.sample_rate)
         if kind != self._format:
             yield from self.drain()
@@ -300,7 +304,7 @@ class _FrameBuffer:
             self._format = kind
         if gap_s:
             yield from self.drain()
-            yield from _silence(round(gap_s * kind[2]), kind)
+            yield from _silence(round(gap_s * kind[2]), kind, is_lost=is_lost)
         self._planes.append(frame.to_ndarray())
         self._samples += frame.samples
         if self._samples >= kind[2]:
@@ -313,11 +317,11 @@ class _FrameBuffer:
             yield AudioBlock(_to_channels(raw, self._format), self._format[2])
 
 
-def _silence(samples: int, kind: tuple[str, int, int]) -> Iterator[AudioBlock]:
+def _silence(samples: int, kind: tuple[str, int, int], *, is_lost: bool) -> Iterator[AudioBlock]:
     _, channels, rate_hz = kind
     second: Samples = np.zeros((channels, rate_hz), np.float32)
     for at in range(0, samples, rate_hz):
-        yield AudioBlock(second[:, : samples - at], rate_hz)
+        yield AudioBlock(second[:, : samples - at], rate_hz, is_lost)
 
 
 def _check_format(kind: tuple[str, int, int]) -> None:
@@ -438,6 +442,7 @@ class _Output:
     def __init__(self, out_fd: int, request: DecodeRequest) -> None:
         self._out_fd, self._max_channels, self._rate_hz = out_fd, request.max_channels, request.rate_hz
         self._channels = 0  # unknown
+        self._end_s = 0.0  # of what was written
         self._resampler = Resampler()
 
     def write(self, block: AudioBlock) -> int:
@@ -448,6 +453,9 @@ class _Output:
             self._resampler = Resampler(self._channels, self._rate_hz)
             if self._max_channels > 1:
                 _write(self._out_fd, HEADER.pack(FrameType.CHANNELS, CHANNELS.size) + CHANNELS.pack(found))
+        begin_s, self._end_s = self._end_s, self._end_s + block.samples.shape[1] / block.rate_hz
+        if block.is_lost:
+            _write(self._out_fd, HEADER.pack(FrameType.LOST, LOST.size) + LOST.pack(begin_s, self._end_s))
         return self._pcm(self._resampler.push(interleaved(block.samples, self._channels), block.rate_hz))
 
     def flush(self) -> int:

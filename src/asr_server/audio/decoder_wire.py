@@ -5,8 +5,9 @@ A request is a `DecodeRequest` as a JSON object, sent with the file and the writ
 payload: `STARTED`, before the child reads the file; at most one `CLAIM`, the seconds that the file's headers claim, as
 float32; before the first `PCM`, and only if the request allows more than one channel, `CHANNELS`, the number of the
 file's channels, as uint32; any number of `PCM` frames of float32 at the request's rate, interleaved if there are
-several channels (`kept_channels`); then exactly one other type, without payload. A pipe that ends without one means
-that the child died. The limits of a file follow from its size; the memory of all files has a limit too. No I/O.
+several channels (`kept_channels`), and before those of silence that stands for damaged packets `LOST`, its beginning
+and end in seconds, as float64; then exactly one other type, without payload. A pipe that ends without one means that
+the child died. The limits of a file follow from its size; the memory of all files has a limit too. No I/O.
 """
 
 from __future__ import annotations
@@ -86,12 +87,13 @@ HEADER = struct.Struct("<II")
 MAX_PCM_BYTES = 128_000  # a frame is 2 s of mono at most: what one unread block may take of the server's memory
 CLAIM = struct.Struct("<f")
 CHANNELS = struct.Struct("<I")
+LOST = struct.Struct("<dd")
 MIN_DURATION_S = 0.1  # less than any word
 MAX_CHANNELS = 8  # that are kept apart: a file with more is mixed
 
 
 class FrameType(IntEnum):
-    """The kinds of frames. All but `PCM`, `CLAIM`, `CHANNELS` and `STARTED` are outcomes and end the reply."""
+    """The kinds of frames. All but `PCM`, `CLAIM`, `CHANNELS`, `LOST` and `STARTED` are outcomes and end the reply."""
 
     PCM = 0
     END = 1
@@ -102,6 +104,7 @@ class FrameType(IntEnum):
     CLAIM = 6
     STARTED = 7
     CHANNELS = 8
+    LOST = 9
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ class UnheardReason(StrEnum):
     LOOP = "loop"  # the model's answer repeated itself and was stopped
     BUDGET = "budget"  # the model's answer used up its tokens
     FAILED = "failed"  # the engine failed on it
+    DAMAGED = "damaged"  # packets of the file could not be decoded
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,6 +63,7 @@ class Query(_Endpointing):
     received: int = Field(0, ge=0)
     handover: bool = False
     turn_events: bool = False
+    stats: bool = False
 
 
 class ClientAction(_Endpointing):

@@ -14,7 +14,7 @@ from asr_server.live.machine.events import ResultKind, Transcribe, TranscribeRes
 from asr_server.live.session_stats import LiveObserver
 from asr_server.recordings.requests import WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
-from asr_server.recordings.span import retry, time_words
+from asr_server.recordings.span import retry, stopped, time_words
 from asr_server.schedule.job import Priority
 from asr_server.text import scripts
 
@@ -125,13 +125,15 @@ def _result(request: Transcribe, hypothesis: Hypothesis) -> TranscribeResult:
         hypothesis.pieces,
         # A final that is still truncated after the retry is kept: there is no better one to wait for.
         truncated=request.kind is ResultKind.PARTIAL and hypothesis.finish is not Finish.END,
+        cut_short=stopped(hypothesis),
     )
 
 
 def _joined(request: Transcribe, halves: Sequence[Hypothesis]) -> TranscribeResult:
     text = scripts.join(half.text for half in halves)
     language = next((half.language for half in halves if half.language), "")
-    return TranscribeResult(request.ticket, text, language, detached=True)
+    cut_short = next(filter(None, map(stopped, halves)), None)
+    return TranscribeResult(request.ticket, text, language, detached=True, cut_short=cut_short)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from asr_server.engine.feature import Plan
     from asr_server.live.actions import Query
     from asr_server.live.inference import Engines
-    from asr_server.live.machine.events import Action, Event, Samples, TurnConfig
+    from asr_server.live.machine.events import Action, Event, TurnConfig
     from asr_server.live.machine.session import LiveMachine
+    from asr_server.live.machine.utterance import Frame
     from asr_server.live.outbox import Message, Outgoing, PartMessage
     from asr_server.live.speech_detection import EndOfTurnEstimator, VoiceDetector
     from asr_server.schedule.quota import Place
@@ -142,8 +143,8 @@ class SessionPart:
         """Return the messages that a new connection gets after the texts that its client lacks."""
         return ()
 
-    def on_samples(self, samples: Samples) -> None:
-        """Take the next audio that the session's clock counts, mono at 16 kHz."""
+    def on_frame(self, frame: Frame) -> None:
+        """Take the next audio that the session's clock counts, mono at 16 kHz. Its array may be replaced later."""
 
     def on_processed(
         self, actions: Sequence[Action], event: Event | None, machine: LiveMachine, *, counted: bool

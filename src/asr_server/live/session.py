@@ -40,7 +40,6 @@ from asr_server.live.machine.events import (
     Partial,
     Reset,
     ResultKind,
-    Samples,
     Transcribe,
     TranscribeFailed,
     TranscribeResult,
@@ -107,7 +106,7 @@ class LiveSession:
         self.rules = config.rules  # as last configured, also while that still waits in the inbox
         self.asked_rules = options.asked_rules or options.rules
         self.ended = False  # nobody can resume it
-        self.machine = LiveMachine(replace(config, on_samples=self._on_samples))
+        self.machine = LiveMachine(replace(config, on_frame=self._on_frame))
         self._speech = SpeechProbability()
         self._shared, self._ticket = shared, ticket
         self._share = shared.memory.share()
@@ -322,9 +321,9 @@ class LiveSession:
             if message is not None:
                 self._outbox.put(Outgoing(message))
 
-    def _on_samples(self, samples: Samples) -> None:
+    def _on_frame(self, frame: Frame) -> None:
         for part in self.parts:
-            part.on_samples(samples)
+            part.on_frame(frame)
 
     def _on_run_done(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

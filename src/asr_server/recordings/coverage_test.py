@@ -14,7 +14,7 @@ from asr_server.core.transcript import CoverageKind, CoveragePart, Segment, Unhe
 from asr_server.recordings.coverage import SoundLevels
 
 WORDS, SILENCE, SOUND, UNHEARD = CoverageKind
-DETECTOR, LOOP, BUDGET = (UnheardReason(name) for name in ("detector", "loop", "budget"))
+DETECTOR, LOOP, BUDGET = list(UnheardReason)[:3]
 SECOND = round(1000 / FRAME_MS)  # in frames
 
 

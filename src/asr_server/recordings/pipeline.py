@@ -18,7 +18,7 @@ import numpy as np
 from loguru import logger
 
 from asr_server.audio.decode import Progress
-from asr_server.core.audio import samples_to_ms
+from asr_server.core.audio import s_to_ms, samples_to_ms
 from asr_server.core.errors import DeadlineExceeded, IncompleteTranscript, TranslationUnavailable, UnsupportedValue
 from asr_server.core.transcript import CoverageKind, Segment, Timings, Transcript, UnheardReason
 from asr_server.engine.client import until
@@ -227,10 +227,11 @@ class RecordingPipeline:
                 raise error from error.__cause__
             resources.admission.finish(ticket, producer.work_s)
         transcript = assembly.transcript(samples_to_ms(producer.progress.decoded_samples), request.language)
+        parts = assembly.answered + _damaged(producer.progress, transcript.duration_ms)
         if producer.progress.decoded_s <= BULK_OVER_S:
-            coverage = producer.levels.coverage(transcript.duration_ms, assembly.answered)
+            coverage = producer.levels.coverage(transcript.duration_ms, parts)
         else:  # it takes 20 ms for two hours, and live sessions share the event loop
-            coverage = await asyncio.to_thread(producer.levels.coverage, transcript.duration_ms, assembly.answered)
+            coverage = await asyncio.to_thread(producer.levels.coverage, transcript.duration_ms, parts)
         self._count(coverage, assembly.answered)
         if request.strict:
             _check_heard(coverage)
@@ -244,6 +245,16 @@ class RecordingPipeline:
         for part in coverage:
             self.covered_ms[part.reason or part.kind] += part.end_ms - part.start_ms
         self.repaired.update(segment.repaired for segment in segments if segment.repaired)
+
+
+def _damaged(progress: Progress, duration_ms: int) -> list[Segment]:
+    """Return the parts of the recording that are silence in place of damaged packets, which no span has as a whole."""
+    times_ms = [(s_to_ms(begin_s), min(s_to_ms(end_s), duration_ms)) for begin_s, end_s in progress.lost_s]
+    return [
+        Segment(begin_ms, end_ms, "", "", (), 0.0, 1.0, cut_short=UnheardReason.DAMAGED)
+        for begin_ms, end_ms in times_ms
+        if begin_ms < end_ms
+    ]
 
 
 def _check_heard(coverage: Sequence[CoveragePart]) -> None:

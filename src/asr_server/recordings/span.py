@@ -148,7 +148,7 @@ class SpanTask:
         first = await self._stream.result()
         if self._taken:
             return [first]
-        self._stopped = _stopped(first)
+        self._stopped = stopped(first.hypothesis)
         ask = partial(self._context.engine.transcribe, priority=self._priority, deadline_s=self._context.deadline_s)
         return await retry(self._utterance, first, ask)
 
@@ -182,15 +182,15 @@ def _has_support(hypothesis: Hypothesis, samples: int) -> bool:
     )
 
 
-def _stopped(answer: Transcription) -> UnheardReason | None:
-    finish = answer.hypothesis.finish
-    return None if finish is Finish.END else UnheardReason(finish)
+def stopped(answer: Hypothesis) -> UnheardReason | None:
+    """Return why the answer was stopped; None if the model ended it."""
+    return None if answer.finish is Finish.END else UnheardReason(answer.finish)
 
 
 def _segment(
     span: SpeechSpan, answer: Transcription, words: tuple[Word, ...], first_stopped: UnheardReason | None
 ) -> Segment:
-    hypothesis, cut_short = answer.hypothesis, _stopped(answer)
+    hypothesis, cut_short = answer.hypothesis, stopped(answer.hypothesis)
     silence = hypothesis.no_speech_prob
     return Segment(
         start_ms=samples_to_ms(span.start),

@@ -18,6 +18,7 @@ const LABELS = {
   loop: "coverage.loop",
   budget: "coverage.budget",
   failed: "coverage.failed",
+  damaged: "coverage.damaged",
   connection: "coverage.connection",
   no_words: "coverage.no_words",
 };

@@ -19,6 +19,7 @@ from asr_server.features.speakers.live_labels import SpeakerLabels, UtteranceSpe
 from asr_server.features.speakers.voices import EnrolledVoice, NamedVoice, VoiceStore
 from asr_server.live.inference import WordTimestamps
 from asr_server.live.machine.events import Final, Partial, ResetDone, Samples
+from asr_server.live.machine.utterance import Frame
 from asr_server.live.options import PartRequest, PartSession, SessionPart
 from asr_server.live.outbox import CHARACTER_BYTES, MESSAGE_BYTES, Message, Outgoing, PartMessage
 
@@ -145,12 +146,12 @@ class SessionSpeakers(SessionPart):
         text = outgoing.message
         return replace(outgoing, details=self.labels.on_text(text)) if isinstance(text, Partial | Final) else outgoing
 
-    def on_samples(self, samples: Samples) -> None:
+    def on_frame(self, frame: Frame) -> None:
         """Take the next audio. If too much waits, speakers are not told apart any more."""
         if self.lost:
             return
-        self._waiting.append(samples)
-        self._waiting_samples += len(samples)
+        self._waiting.append(frame.samples)
+        self._waiting_samples += len(frame.samples)
         if self._waiting_samples > MAX_WAITING_SAMPLES:
             self.close()
             self._lose("the server is too busy to follow this session.")

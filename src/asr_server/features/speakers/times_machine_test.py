@@ -53,7 +53,11 @@ class Times(RuleBasedStateMachine):
         super().__init__()
         self.loop = asyncio.new_event_loop()
         self.heard = []
-        self.session = Run(LiveMachine(config(on_samples=self.heard.append, **_LIMITS)), random.Random(0), delay=1.0)
+        self.session = Run(
+            LiveMachine(config(on_frame=lambda frame: self.heard.append(frame.samples), **_LIMITS)),
+            random.Random(0),
+            delay=1.0,
+        )
         self.words, self.labels = [], SpeakerLabels()
         self.word_times = FinalWordTimes(lambda model: None, WordTimes.ESTIMATED, self.words.append)
         self.shown = {}  # of each open utterance: the end of the audio of its last text, and its start

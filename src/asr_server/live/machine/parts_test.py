@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from asr_server.core.audio import SAMPLE_RATE
+from asr_server.core.transcript import UnheardReason
 from asr_server.live.machine.agreement import CommitRules
 from asr_server.live.machine.conftest import Run, config, silence, speech
 from asr_server.live.machine.events import (
@@ -18,7 +19,9 @@ from asr_server.live.machine.events import (
     Interrupted,
     Partial,
     Reset,
+    ResultKind,
     SessionError,
+    TranscribeResult,
     TurnConfig,
     UtteranceEnded,
     UtteranceStarted,
@@ -163,10 +166,21 @@ def test_parts_of_a_final():
     assert final.parts == (FinalPart(final.start_samples, final.end_samples, final.text),)
 
 
+@pytest.mark.parametrize("attempts", [0, 2])
+def test_a_part_keeps_why_its_words_may_be_missing(attempts):
+    """Also where its final is an answer that was asked for in advance, and where none came."""
+    part = Part(OpenUtterance(1, 0, TurnConfig()), 0, CommitRules())
+    part.add(Frame(np.zeros(512, np.float32), 1.0))
+    part.on_result(TranscribeResult(1, "one", cut_short=UnheardReason.LOOP), part.samples, ResultKind.FINAL)
+    part.attempts, part.is_last = attempts, True
+    (only,) = part.final(None).parts
+    assert only.cut_short is (UnheardReason.FAILED if attempts else UnheardReason.LOOP)
+
+
 def test_the_frame_that_completes_a_long_pause_is_heard_and_counted():
     """Speech that follows at once has it before its words, at its place: nothing of the audio is missing."""
     heard = []
-    run = _run(TurnConfig(min_silence_ms=6_000), on_samples=heard.append)
+    run = _run(TurnConfig(min_silence_ms=6_000), on_frame=lambda frame: heard.append(frame.samples))
     _say(run, FIRST, silence(5_500))
     while not run.of(UtteranceEnded):
         _say(run, silence(32))

@@ -34,7 +34,6 @@ from asr_server.live.machine.events import (
     Partial,
     Reset,
     ResetDone,
-    Samples,
     TranscribeFailed,
     TranscribeResult,
     TurnConfig,
@@ -206,14 +205,14 @@ class LiveMachine:
 
     def _process_frame(self, frame: Frame) -> None:
         self._frame = frame
-        self._count(frame.samples)
+        self._count(frame)
         self._step(self._signal(frame.probability))
         if self._is_full():
             self._step(Signal.FULL)
 
-    def _count(self, samples: Samples) -> None:
-        self._clock += len(samples)
-        self._config.on_samples(samples)
+    def _count(self, frame: Frame) -> None:
+        self._clock += len(frame.samples)
+        self._config.on_frame(frame)
 
     def _is_full(self) -> bool:
         """Return True if the part, or in a long pause the utterance, has the maximum length."""
@@ -234,9 +233,9 @@ class LiveMachine:
         self._framing = Framing(self._framing.rate_hz, self._config.resampler)  # which has no odd byte
         self._step(Signal.RESET)
         if rest is not None:
-            samples = rest.samples()
-            self._count(samples)
-            self._discarded += len(samples)
+            frame = Frame(rest.samples(), 0.0)
+            self._count(frame)
+            self._discarded += len(frame.samples)
         self._out.append(ResetDone(discarded))
 
     def _configure(self, event: Configure) -> None:

@@ -141,7 +141,7 @@ def test_every_ended_utterance_gets_one_final_in_order_and_every_flush_its_own(e
 def test_whoever_hears_the_audio_has_the_clock_of_the_session(events, seed):
     """Also behind a reset in the middle of a frame: what is transcribed lies there in the audio where it says."""
     heard = []
-    run = Run(LiveMachine(config(on_samples=heard.append)), random.Random(seed))
+    run = Run(LiveMachine(config(on_frame=lambda frame: heard.append(frame.samples))), random.Random(seed))
     going_on = [event for event in events if not isinstance(event, Close)]
     for event in [*going_on, Audio(speech([1, 2, 3]).astype("<i2").tobytes())]:
         run.feed(event)

@@ -14,7 +14,7 @@ import numpy as np
 
 from asr_server.audio.segmentation import cut_cost, quietest_frame
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.transcript import Token
+from asr_server.core.transcript import Token, UnheardReason
 from asr_server.live.machine.agreement import Agreement, CommitRules, following
 from asr_server.live.machine.events import (
     Action,
@@ -61,7 +61,7 @@ class LiveMachineConfig:
     # commits a word; the engine of the finals is asked too after `confirm_every_samples` without a pause.
     separate_final_engine: bool = False
     confirm_every_samples: int = 5 * SAMPLE_RATE
-    on_samples: Callable[[Samples], None] = lambda samples: None  # gets all audio that the clock counts, in order
+    on_frame: Callable[[Frame], None] = lambda frame: None  # gets all audio that the clock counts, in order
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +134,7 @@ class Part:
         self.result_samples = 0
         self.result_kind = ResultKind.FINAL
         self.result_truncated = False
+        self._cut_short: UnheardReason | None = None  # of the last hypothesis that may be the final
         self.confirmed_samples = 0  # of the last hypothesis that may commit words
         self.attempts = 0
         self._agreement = Agreement(commit)
@@ -228,6 +229,7 @@ class Part:
         if may_commit:
             self.confirmed_samples = samples
         self.result_samples, self.result_kind, self.result_truncated = samples, kind, result.truncated
+        self._cut_short = result.cut_short
         self._tokens = _tokens(result)
         self.language = result.language or self.language
 
@@ -264,8 +266,11 @@ class Part:
             text, language = known.committed, self.language
             tokens = self._tokens[: len(known.committed_ids)]
         whole = self.utterance
+        cut_short = self._cut_short if result is None else result.cut_short
+        if self.attempts >= _FINAL_ATTEMPTS:
+            cut_short = UnheardReason.FAILED
         if self._samples:
-            whole.parts.append(FinalPart(self.start_samples, self.end_samples, text))
+            whole.parts.append(FinalPart(self.start_samples, self.end_samples, text, cut_short))
         whole.tokens += [token for token in tokens if token.written]
         whole.language = language or whole.language
         if not self.is_last:
