@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from asr_server.live.sessions import LiveSessions
     from asr_server.net.credentials import EphemeralKeys
     from asr_server.ops.server_metrics import Metrics
+    from asr_server.recordings.context_check import ContextCheck
     from asr_server.recordings.pipeline import (
         OpenSignal,
         PrepareStep,
@@ -56,6 +57,7 @@ class FeatureParts:
     services: Sequence[object] = ()  # what its routes call; `Services.of` finds them by class
     steps: Sequence[PrepareStep] = ()  # of recordings
     signal: OpenSignal | None = None  # opens a recording in place of the mix of its channels
+    check: ContextCheck | None = None  # checks what contexts do to answers
     translator: TranscriptTranslator | None = None
     writer: TranscriptWriter | None = None
     # Returns a form with a recording, as it was sent, with what is to be added. Raises `AsrError`.

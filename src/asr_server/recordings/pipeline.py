@@ -22,6 +22,7 @@ from asr_server.core.audio import samples_to_ms
 from asr_server.core.errors import DeadlineExceeded, IncompleteTranscript, TranslationUnavailable, UnsupportedValue
 from asr_server.core.transcript import CoverageKind, Segment, Timings, Transcript
 from asr_server.engine.client import until
+from asr_server.recordings.context_check import ContextCheck
 from asr_server.recordings.coverage import SoundLevels
 from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
 from asr_server.recordings.requests import (
@@ -158,6 +159,7 @@ class PipelineResources:
     others: Mapping[str, EngineClient] = field(default_factory=dict)  # of further models by name
     open_signal: OpenSignal = mixed_signal  # takes the caller too
     steps: Sequence[PrepareStep] = ()
+    check: ContextCheck = field(default_factory=ContextCheck)
 
 
 class RecordingPipeline:
@@ -207,7 +209,7 @@ class RecordingPipeline:
             try:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
-                    context = SpanContext(engine, group, request, deadline_s, options.deltas)
+                    context = SpanContext(engine, group, request, deadline_s, options.deltas, resources.check)
                     producer = _Producer(resources, ticket, context, options, begins)
                     assembly = _Assembly(emit, producer.on_done, options.deltas)
                     group.create_task(producer.run(source))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,14 +20,16 @@ from loguru import logger
 from asr_server.audio.segmentation import quietest_middle
 from asr_server.core.audio import SAMPLE_RATE, samples_to_ms, samples_to_s
 from asr_server.core.errors import DeadlineExceeded, EngineError, InvalidInput
-from asr_server.core.transcript import Segment, Token, UnheardReason, Word
+from asr_server.core.transcript import RepairReason, Segment, Token, UnheardReason, Word
 from asr_server.engine.protocol import AlignItem, Finish, Utterance
+from asr_server.recordings.context_check import ContextCheck
 from asr_server.recordings.requests import WordTimes
 from asr_server.subtitle import alignment
 
 if TYPE_CHECKING:
     from asr_server.engine.client import EngineClient, Transcription
     from asr_server.engine.protocol import Hypothesis
+    from asr_server.recordings.context_check import Ask, CheckedAnswer
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.segmenter import SpeechSpan
     from asr_server.schedule.job import Priority
@@ -48,6 +50,7 @@ class SpanContext:
     request: RecordingRequest
     deadline_s: float  # by the engine's request clock
     deltas: bool  # the text is wanted as it is decoded
+    check: ContextCheck
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +65,7 @@ class SpanTask:
     """A span at work in the recording's task group. The job is queued at once.
 
     Text that was taken out of `deltas` is final. A span is therefore not tried again once any of its text was taken,
-    and gives no more deltas once it is tried again.
+    and gives no more deltas once it is tried again. Text that may be the context's alone is held back.
     """
 
     def __init__(self, context: SpanContext, span: SpeechSpan, priority: Priority) -> None:
@@ -74,15 +77,17 @@ class SpanTask:
             audio=span.audio,
             language=request.language,
             languages=request.languages,
-            context=request.context,
+            context=request.context if span.has_speech else "",  # where nobody speaks, models repeat it
             temperature=request.temperature,
             stream=context.deltas and not span.is_doubtful,  # what is sent cannot be dropped
         )
         stream = context.engine.stream(self._utterance, priority=priority, deadline_s=context.deadline_s)
         self._stream = stream
         self.begun = stream.begun  # set with the first text, or at the end of the job
+        self._ask: Ask = partial(context.engine.transcribe, priority=priority, deadline_s=context.deadline_s)
         self._taken = False
-        self._stopped: UnheardReason | None = None  # why the first answer was stopped, if it is asked for again
+        self._stopped: RepairReason | None = None  # why the first answer was stopped, if it is asked for again
+        self._is_retried = False  # the answer may be replaced, so that no more deltas are given
         self._task = context.group.create_task(self._run())
         # A task that is cancelled before its first step never awaits the stream: the job would stay in the queue.
         self._task.add_done_callback(lambda _: stream.cancel())
@@ -92,11 +97,15 @@ class SpanTask:
 
         Raises `TimeoutError` at the deadline.
         """
-        text = await anext(self._stream, None)
-        if text is None or self._stopped:
-            return None
-        self._taken = True
-        return text
+        held = ""
+        async for text in self._stream:
+            if self._is_retried:
+                return None
+            held += text
+            if self._taken or not self._context.check.is_doubtful(self._utterance.context, held):
+                self._taken = True
+                return held
+        return None
 
     async def results(self) -> list[SpanResult]:
         """One result, or two for halves. Raises what the engine raised."""
@@ -110,23 +119,22 @@ class SpanTask:
 
         Raises what the engine raises.
         """
-        answer, request = result.answer, self._context.request
-        utterance = Utterance(self._utterance.audio[answer.start : answer.end], language, request.context)
-        found = await self._context.engine.transcribe(
-            utterance, priority=self._priority, deadline_s=self._context.deadline_s
-        )
+        answer = result.answer
+        utterance = Utterance(self._utterance.audio[answer.start : answer.end], language, self._utterance.context)
+        found = await self._ask(utterance)
         first, second = answer.hypothesis, found.hypothesis
         ended = second.text and second.finish is Finish.END
         if not ended or second.mean_logprob <= first.mean_logprob:
             return result
-        return await self._result(replace(found, start=answer.start, end=answer.end))
+        return await self._result(replace(found, start=answer.start, end=answer.end), utterance)
 
     async def _run(self) -> list[SpanResult] | Exception:
         try:
             answers = await self._answers()
-            if len(answers) == 1:  # nearly always: no tasks are needed
-                return [await self._result(answers[0])]
-            return list(await asyncio.gather(*map(self._result, answers)))
+            results = [self._result(answer, part_of(self._utterance, answer)) for answer in answers]
+            if len(results) == 1:  # nearly always: no tasks are needed
+                return [await results[0]]
+            return list(await asyncio.gather(*results))
         except Exception as error:
             # Raised, it would end the whole group. It waits for its turn instead: what was said before is sent first.
             return error
@@ -135,12 +143,17 @@ class SpanTask:
         first = await self._stream.result()
         if self._taken:
             return [first]
-        self._stopped = _stopped(first)
-        ask = partial(self._context.engine.transcribe, priority=self._priority, deadline_s=self._context.deadline_s)
-        return await retry(self._utterance, first, ask)
+        if (finish := first.hypothesis.finish) is not Finish.END:
+            self._stopped, self._is_retried = RepairReason(finish), True
+        return await retry(self._utterance, first, self._ask)
 
-    async def _result(self, answer: Transcription) -> SpanResult:
-        offset, hypothesis = self._span.start, answer.hypothesis
+    async def _result(self, first: Transcription, utterance: Utterance) -> SpanResult:
+        """Return the result for the answer to an utterance."""
+        check, output = self._context.check, self._context.request.output
+        if not self._taken and check.is_doubtful(utterance.context, first.hypothesis.text):
+            self._is_retried = True
+        checked = await check.checked(utterance, first, self._ask, is_sent=self._taken, marks=output.words)
+        offset, answer, hypothesis = self._span.start, checked.answer, checked.answer.hypothesis
         if self._span.is_doubtful and not _has_support(hypothesis, answer.end - answer.start):
             hypothesis = replace(hypothesis, text="")
             answer = replace(answer, hypothesis=hypothesis)
@@ -152,7 +165,8 @@ class SpanTask:
         spoken = rated(words, hypothesis)
         if part.speaker is not None:
             spoken = tuple(replace(word, speaker=part.speaker) for word in spoken)
-        return SpanResult(_segment(part, answer, spoken, self._stopped), answer)
+        spoken = tuple(replace(word, bias=number in checked.biased) for number, word in enumerate(spoken))
+        return SpanResult(_segment(part, checked, spoken, self._stopped), answer)
 
 
 def _has_support(hypothesis: Hypothesis, samples: int) -> bool:
@@ -165,15 +179,11 @@ def _has_support(hypothesis: Hypothesis, samples: int) -> bool:
     )
 
 
-def _stopped(answer: Transcription) -> UnheardReason | None:
-    finish = answer.hypothesis.finish
-    return None if finish is Finish.END else UnheardReason(finish)
-
-
 def _segment(
-    span: SpeechSpan, answer: Transcription, words: tuple[Word, ...], first_stopped: UnheardReason | None
+    span: SpeechSpan, checked: CheckedAnswer, words: tuple[Word, ...], first_stopped: RepairReason | None
 ) -> Segment:
-    hypothesis, cut_short = answer.hypothesis, _stopped(answer)
+    answer, hypothesis = checked.answer, checked.answer.hypothesis
+    cut_short = None if hypothesis.finish is Finish.END else UnheardReason(hypothesis.finish)
     silence = hypothesis.no_speech_prob
     return Segment(
         start_ms=samples_to_ms(span.start),
@@ -186,7 +196,7 @@ def _segment(
         temperature=answer.temperature,
         words=words,
         cut_short=cut_short,
-        repaired=None if cut_short else first_stopped,
+        repaired=None if cut_short else RepairReason.CONTEXT if checked.is_replaced else first_stopped,
         spoken=tuple(
             Token(written, logprob)
             for written, logprob in zip(hypothesis.pieces, hypothesis.logprobs, strict=False)
@@ -229,9 +239,6 @@ def rated(words: Sequence[Word], hypothesis: Hypothesis) -> tuple[Word, ...]:
 # In half of a shorter utterance, a word lost at the cut is more likely than a mended loop.
 _MIN_SPLIT_SAMPLES = 2 * SAMPLE_RATE
 
-# Transcribes an utterance: `EngineClient.transcribe` with its other arguments bound.
-Ask = Callable[[Utterance], Awaitable["Transcription"]]
-
 
 async def retry(utterance: Utterance, first: Transcription, ask: Ask) -> list[Transcription]:
     """The answers for `utterance`, whose first answer was `first`: one, or two for its halves, in order.
@@ -258,6 +265,12 @@ async def _ask_all(utterance: Utterance, parts: list[tuple[int, int]], ask: Ask)
         for task in tasks:  # where one failed, nobody waits for the other
             task.cancel()
     return [replace(one, start=start, end=end) for (start, end), one in zip(parts, found, strict=True)]
+
+
+def part_of(utterance: Utterance, answer: Transcription) -> Utterance:
+    """Return the utterance that `answer`, one of those of `retry`, is for."""
+    is_whole = answer.end - answer.start == len(utterance.audio)
+    return utterance if is_whole else _greedy(utterance, answer.start, answer.end)
 
 
 def _greedy(utterance: Utterance, start: int, end: int) -> Utterance:

@@ -1,0 +1,68 @@
+"""Whether the sound supports an answer is asked of the demonstration checkpoint: speech, noise, and made-up answers."""
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from asr_server.core import settings
+from asr_server.engine import capabilities, plan, registry
+from asr_server.engine.client import Transcription
+from asr_server.engine.protocol import Utterance, Written
+from asr_server.features.hotwords.check import HotwordCheck
+from asr_server.schedule.ports import RowDone
+from E2Etest import recordings
+
+LISTS = ("kitchen, lights", "bedroom, music, volume", "weather", "monday, tuesday, wednesday", "hello, living room")
+
+
+@pytest.fixture(scope="module")
+def ask():
+    """Ask the demonstration checkpoint, one utterance at a time."""
+    engine = registry.build(plan.resolve(settings.load(_env_file=None, model_id="demo"), capabilities.probe()))
+    engine.load()
+
+    async def ask(utterance):
+        engine.admit(0, utterance)
+        while not (done := [outcome for outcome in engine.step() if isinstance(outcome, RowDone)]):
+            pass
+        return Transcription(done[0].value, 0.0, 0.0, 0.0, end=len(utterance.audio))
+
+    yield ask
+    engine.unload()
+
+
+async def made_up(ask, audio, text):
+    """Return an answer as if the model had written that text for the audio, with its own ids."""
+    found = await ask(Utterance(audio, prefix_text=Written(text, "English")))
+    said = found.hypothesis
+    count = next((n for n, end in enumerate(said.offsets, 1) if end >= len(text)), len(said.ids))
+    cut = replace(said, text=text, ids=said.ids[:count], logprobs=said.logprobs[:count])
+    return replace(found, hypothesis=cut)
+
+
+@pytest.mark.torch
+async def test_a_list_that_nobody_says_is_replaced(ask):
+    """In noise of any loudness, and in silence."""
+    chance, noise = random.Random(0), np.random.default_rng(0)
+    for level in (0.0, *(10 ** -chance.uniform(1, 4) for _ in range(20))):
+        audio = noise.normal(0, level, chance.randint(1, 6) * 16_000).clip(-1, 1).astype(np.float32)
+        context = chance.choice(LISTS)
+        listed = await made_up(ask, audio, context)
+        found = await HotwordCheck().checked(Utterance(audio, context=context), listed, ask)
+        assert (found.is_replaced, found.answer.hypothesis.text) == (True, "")
+
+
+@pytest.mark.torch
+async def test_a_list_that_is_said_stays(ask):
+    """Of each clip the words are the list: also where the model hears others without it, the sound supports them."""
+    heard_otherwise = 0
+    for clip in recordings.clips():
+        if clip.language == "English" and clip.seconds < 9:
+            audio = recordings.waveform(clip.path)
+            said = await made_up(ask, audio, clip.text)
+            found = await HotwordCheck().checked(Utterance(audio, context=clip.text), said, ask)
+            assert found.answer is said
+            heard_otherwise += bool(found.biased)
+    assert heard_otherwise
