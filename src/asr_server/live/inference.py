@@ -91,7 +91,7 @@ class LiveInference:
         utterance = Utterance(
             audio=request.audio,
             language=request.language,
-            context=request.context,
+            context=request.context if engine.traits.uses_context else "",
             draft=request.draft,
             session=f"{self.session}:{request.start_samples}",
             last=is_final,

@@ -77,7 +77,8 @@ class SpanTask:
             audio=span.audio,
             language=request.language,
             languages=request.languages,
-            context=request.context if span.has_speech else "",  # where nobody speaks, models repeat it
+            # Where nobody speaks, models repeat it.
+            context=request.context if span.has_speech and context.engine.traits.uses_context else "",
             temperature=request.temperature,
             stream=context.deltas and not span.is_doubtful,  # what is sent cannot be dropped
         )
