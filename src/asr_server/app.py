@@ -46,7 +46,6 @@ from asr_server.ops.health import not_live
 from asr_server.ops.server_metrics import Metrics
 from asr_server.processes import sandbox
 from asr_server.recordings import route as recordings
-from asr_server.recordings.context_check import ContextCheck
 from asr_server.recordings.pipeline import (
     PipelineResources,
     RecordingPipeline,
@@ -55,6 +54,7 @@ from asr_server.recordings.pipeline import (
     TranscriptWriter,
     mixed_signal,
 )
+from asr_server.recordings.span import ContextCheck
 from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState, OnState

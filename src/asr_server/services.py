@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from asr_server.live.sessions import LiveSessions
     from asr_server.net.credentials import EphemeralKeys
     from asr_server.ops.server_metrics import Metrics
-    from asr_server.recordings.context_check import ContextCheck
     from asr_server.recordings.pipeline import (
         OpenSignal,
         PrepareStep,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
         TranscriptTranslator,
         TranscriptWriter,
     )
+    from asr_server.recordings.span import ContextCheck
     from asr_server.schedule.admission import Admission
     from asr_server.schedule.scheduler import Scheduler
 

@@ -12,10 +12,9 @@ from asr_server.core.transcript import Word
 from asr_server.engine.protocol import EngineTraits, Finish, Hypothesis, Utterance, Written
 from asr_server.live.machine.events import ResultKind, Transcribe, TranscribeResult
 from asr_server.live.session_stats import LiveObserver
-from asr_server.recordings.context_check import ContextCheck
 from asr_server.recordings.requests import WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
-from asr_server.recordings.span import part_of, retry, time_words
+from asr_server.recordings.span import ContextCheck, part_of, retry, time_words
 from asr_server.schedule.job import Priority
 from asr_server.text import scripts
 

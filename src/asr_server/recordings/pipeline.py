@@ -22,7 +22,6 @@ from asr_server.core.audio import samples_to_ms
 from asr_server.core.errors import DeadlineExceeded, IncompleteTranscript, TranslationUnavailable, UnsupportedValue
 from asr_server.core.transcript import CoverageKind, Segment, Timings, Transcript
 from asr_server.engine.client import until
-from asr_server.recordings.context_check import ContextCheck
 from asr_server.recordings.coverage import SoundLevels
 from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
 from asr_server.recordings.requests import (
@@ -35,7 +34,7 @@ from asr_server.recordings.requests import (
     TranslationRequest,
 )
 from asr_server.recordings.segmenter import RecordingSignal, segmentation_config
-from asr_server.recordings.span import SpanContext, SpanTask
+from asr_server.recordings.span import ContextCheck, SpanContext, SpanTask
 from asr_server.schedule.job import Priority
 from asr_server.subtitle.cues import CueConfig
 from asr_server.text import scripts

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,14 +22,12 @@ from asr_server.core.audio import SAMPLE_RATE, samples_to_ms, samples_to_s
 from asr_server.core.errors import DeadlineExceeded, EngineError, InvalidInput
 from asr_server.core.transcript import RepairReason, Segment, Token, UnheardReason, Word
 from asr_server.engine.protocol import AlignItem, Finish, Utterance
-from asr_server.recordings.context_check import ContextCheck
 from asr_server.recordings.requests import WordTimes
 from asr_server.subtitle import alignment
 
 if TYPE_CHECKING:
     from asr_server.engine.client import EngineClient, Transcription
     from asr_server.engine.protocol import Hypothesis
-    from asr_server.recordings.context_check import Ask, CheckedAnswer
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.segmenter import SpeechSpan
     from asr_server.schedule.job import Priority
@@ -39,6 +37,37 @@ if TYPE_CHECKING:
 # sentence with some confidence, which would be slower than anybody speaks.
 _LEAST_LOGPROB = math.log(0.5)  # the mean of its tokens, which are as likely as not
 _LEAST_TOKENS_PER_S = 100 / 60  # slow speech has 100 words a minute, and a word a token at least
+
+
+# Transcribes an utterance: `EngineClient.transcribe` with its other arguments bound.
+Ask = Callable[[Utterance], Awaitable["Transcription"]]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedAnswer:
+    """An answer, and what its check found."""
+
+    answer: Transcription
+    is_replaced: bool = False  # the first answer was words of the context alone; this one was made without it
+    biased: frozenset[int] = frozenset()  # the numbers of its words that it has because of the context
+
+
+class ContextCheck:
+    """Checks the answers to utterances with a context. This one accepts all."""
+
+    def is_doubtful(self, context: str, text: str) -> bool:
+        """Return True if an answer that begins with this text may have been made of the context alone."""
+        return False
+
+    async def checked(
+        self, utterance: Utterance, answer: Transcription, ask: Ask, *, is_sent: bool = False, marks: bool = False
+    ) -> CheckedAnswer:
+        """Return the answer to the utterance, or one without its context.
+
+        `is_sent`: the text cannot be replaced any more. `marks`: `biased` is wanted, which may take another pass.
+        Raises what `ask` raises; cancelling cancels what was asked.
+        """
+        return CheckedAnswer(answer)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,11 +23,10 @@ from asr_server.engine.protocol import (
     Hypothesis,
     Utterance,
 )
-from asr_server.recordings.context_check import ContextCheck
 from asr_server.recordings.pipeline import _Assembly, ignore
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest, WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
-from asr_server.recordings.span import SpanContext, SpanTask, rated, retry, time_words
+from asr_server.recordings.span import ContextCheck, SpanContext, SpanTask, rated, retry, time_words
 from asr_server.schedule.job import Priority
 
 SPAN = SpeechSpan(16_000, 32_000, np.zeros(16_000, np.float32), 0.9, ((16_000, 30_000),), "A")
@@ -77,7 +76,9 @@ async def results(engine, language=None):
     words = OutputOptions(ResponseFormat.VERBOSE_JSON, words=True)
     request = TranscriptionRequest(output=words, word_times="estimated", prompt="Ann")
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        task = SpanTask(SpanContext(engine, group, request, 70.0, deltas=False, check=ContextCheck()), SPAN, Priority.BULK)
+        task = SpanTask(
+            SpanContext(engine, group, request, 70.0, deltas=False, check=ContextCheck()), SPAN, Priority.BULK
+        )
         (found,) = await task.results()
         return found if language is None else await task.likelier(found, language)
 

@@ -7,28 +7,66 @@ finds the words of the speaker a little less likely than those that it writes th
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_left
 from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from asr_server.engine.protocol import Finish
-from asr_server.features.hotwords.terms import Terms
-from asr_server.recordings.context_check import CheckedAnswer, ContextCheck
+from asr_server.recordings.span import CheckedAnswer, ContextCheck
 from asr_server.text import words
 from asr_server.text.stable_merge import key
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
 
     from asr_server.engine.client import Transcription
     from asr_server.engine.protocol import Hypothesis, Utterance
-    from asr_server.recordings.context_check import Ask
+    from asr_server.recordings.span import Ask
 
 # Contexts whose terms are kept: the longest that a request may have takes 4 MB.
 _KEPT = 16
 # How much less likely, in natural logarithms per token, the answer may be without the context than the one that is
 # written then. It is what decoders that search for hotwords usually add for each token of one.
 _MOST_BONUS = 1.5
+# What separates two terms. A dot does so at the end of a word only, as it is part of names such as "node.js".
+_SEPARATOR = re.compile(r"[,;、。，；！？\n]|[.!?…](?:\s|$)")
+
+
+class Terms:
+    """The terms of one context: what stands between commas, line breaks and ends of sentences."""
+
+    def __init__(self, context: str) -> None:
+        terms = {_keys(words.split(part)) for part in _SEPARATOR.split(context)} - {()}
+        self._by_first: dict[str, list[tuple[str, ...]]] = {}
+        for term in terms:
+            self._by_first.setdefault(term[0], []).append(term)
+        self._sorted = sorted(map(" ".join, terms))
+        self._longest = max(map(len, terms), default=0)
+
+    def found(self, written: Sequence[str], *, is_open: bool = False) -> set[int]:
+        """Return the numbers of the words, as `words.split` makes them, that belong to a term.
+
+        `is_open`: they are the beginning of a text, which may end within a term or within one of its words.
+        """
+        keys, found = _keys(written), set[int]()
+        for place, first in enumerate(keys):
+            for term in self._by_first.get(first, ()):
+                if keys[place : place + len(term)] == term:
+                    found.update(range(place, place + len(term)))
+        for place in range(max(0, len(keys) - self._longest), len(keys)) if is_open else ():
+            rest = " ".join(keys[place:])
+            at = bisect_left(self._sorted, rest)
+            if self._sorted[at : at + 1] and self._sorted[at].startswith(rest):
+                found.update(range(place, len(keys)))
+                break
+        return found
+
+
+def _keys(written: Sequence[str]) -> tuple[str, ...]:
+    return tuple(map(key, written))
 
 
 class HotwordCheck(ContextCheck):
@@ -40,7 +78,7 @@ class HotwordCheck(ContextCheck):
     def is_doubtful(self, context: str, text: str) -> bool:
         """Return True if most words of the text are terms of the context."""
         written = words.split(text) if context else []
-        return 2 * len(self._terms(context).found(written)) > len(written)
+        return 2 * len(self._terms(context).found(written, is_open=True)) > len(written)
 
     async def checked(
         self, utterance: Utterance, answer: Transcription, ask: Ask, *, is_sent: bool = False, marks: bool = False

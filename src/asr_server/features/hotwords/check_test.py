@@ -1,4 +1,4 @@
-"""Whether the sound supports an answer is asked of the demonstration checkpoint: speech, noise, and made-up answers."""
+"""Terms are found in texts, and the demonstration checkpoint finds support for answers that are made up, or none."""
 
 import random
 from dataclasses import replace
@@ -10,11 +10,35 @@ from asr_server.core import settings
 from asr_server.engine import capabilities, plan, registry
 from asr_server.engine.client import Transcription
 from asr_server.engine.protocol import Utterance, Written
-from asr_server.features.hotwords.check import HotwordCheck
+from asr_server.features.hotwords.check import HotwordCheck, Terms
 from asr_server.schedule.ports import RowDone
+from asr_server.text import words
 from E2Etest import recordings
 
 LISTS = ("kitchen, lights", "bedroom, music, volume", "weather", "monday, tuesday, wednesday", "hello, living room")
+
+
+@pytest.mark.parametrize(
+    ("context", "text", "found"),
+    [
+        ("Kubernetes, Istio", "So kubernetes; and ISTIO.", {1, 3}),
+        ("We met in New York. The topic: node.js", "we met in new york, the topic node.js", set(range(8))),
+        ("New York", "New Jersey is not york", set()),  # part of a term is none
+        ("电灯、音乐", "打开电灯", {2, 3}),
+        ("!, ?", "What?", set()),
+        ("", "what", set()),
+    ],
+)
+def test_the_words_of_terms_are_found(context, text, found):
+    """In any script, whatever their case and punctuation."""
+    assert Terms(context).found(words.split(text)) == found
+
+
+def test_the_end_of_a_beginning_may_become_a_term():
+    """The text of a stream ends anywhere."""
+    terms = Terms("New York Times, Kubernetes")
+    for text, found in (("I read the New York Ti", {3, 4, 5}), ("Kub", {0}), ("Kubernetes is", {0})):
+        assert terms.found(words.split(text), is_open=True) == found
 
 
 @pytest.fixture(scope="module")
