@@ -105,6 +105,14 @@ async def test_another_language_is_asked_for_within_the_same_time():
         assert np.array_equal(again[0].audio, SPAN.audio)
 
 
+async def test_an_engine_without_use_for_a_context_gets_none():
+    """Its answers are not checked for one."""
+    engine = Engine(said("Yes."))
+    engine.traits = EngineTraits(uses_context=False)
+    await results(engine)
+    assert engine.asked[0][0].context == ""
+
+
 def segment(start_s, end_s, language, speaker=None):
     return Segment(1000 * start_s, 1000 * end_s, "so", language, (), -0.5, 0.0, speaker=speaker)
 

@@ -90,3 +90,16 @@ async def test_a_list_that_is_said_stays(ask):
             assert found.answer is said
             heard_otherwise += bool(found.biased)
     assert heard_otherwise
+
+
+@pytest.mark.torch
+async def test_committed_words_stay(ask):
+    """What is heard without the list in a live session begins with the words that were given out."""
+    noise = np.random.default_rng(0).normal(0, 0.01, 2 * 16_000).astype(np.float32)
+    committed = (await made_up(ask, noise, "hello")).hypothesis.ids
+    utterance = Utterance(noise, context="hello, kitchen, lights", prefix=committed)
+    listed = await made_up(ask, noise, "hello kitchen lights")
+    found = await HotwordCheck().checked(utterance, listed, ask)
+    assert found.is_replaced
+    assert found.answer.hypothesis.ids[: len(committed)] == committed
+    assert "lights" not in found.answer.hypothesis.text
