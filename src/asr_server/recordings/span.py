@@ -179,23 +179,22 @@ class SpanTask:
 
     async def _result(self, first: Transcription, utterance: Utterance) -> SpanResult:
         """Return the result for the answer to an utterance."""
+        if self._span.is_doubtful and not _has_support(first.hypothesis, first.end - first.start):
+            first = replace(first, hypothesis=replace(first.hypothesis, text=""))
         check, output = self._context.check, self._context.request.output
         if not self._taken and check.is_doubtful(utterance.context, first.hypothesis.text):
             self._is_retried = True
         checked = await check.checked(utterance, first, self._ask, is_sent=self._taken, marks=output.words)
         offset, answer, hypothesis = self._span.start, checked.answer, checked.answer.hypothesis
-        if self._span.is_doubtful and not _has_support(hypothesis, answer.end - answer.start):
-            hypothesis = replace(hypothesis, text="")
-            answer = replace(answer, hypothesis=hypothesis)
         part = self._span.part(offset + answer.start, offset + answer.end)
         how = self._context.request.needed_word_times
         words = await time_words(
             self._context.engine, part, hypothesis.text, hypothesis.language, how, priority=self._priority
         )
-        spoken = rated(words, hypothesis)
-        if part.speaker is not None:
-            spoken = tuple(replace(word, speaker=part.speaker) for word in spoken)
-        spoken = tuple(replace(word, bias=number in checked.biased) for number, word in enumerate(spoken))
+        spoken = tuple(
+            replace(word, speaker=part.speaker, bias=number in checked.biased)
+            for number, word in enumerate(rated(words, hypothesis))
+        )
         return SpanResult(_segment(part, checked, spoken, self._stopped), answer)
 
 
