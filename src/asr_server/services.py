@@ -57,7 +57,7 @@ class FeatureParts:
     services: Sequence[object] = ()  # what its routes call; `Services.of` finds them by class
     steps: Sequence[PrepareStep] = ()  # of recordings
     signal: OpenSignal | None = None  # opens a recording in place of the mix of its channels
-    check: ContextCheck | None = None  # checks what contexts do to answers
+    check: ContextCheck | None = None  # checks answers to audio with a context
     translator: TranscriptTranslator | None = None
     writer: TranscriptWriter | None = None
     # Returns a form with a recording, as it was sent, with what is to be added. Raises `AsrError`.

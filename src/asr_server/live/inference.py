@@ -45,7 +45,7 @@ class Engines:
     observer: LiveObserver = field(default_factory=LiveObserver)
     others: Mapping[str, EngineClient] = field(default_factory=dict)  # of further models by name
     times: dict[ResultKind, MeanTime] = field(default_factory=dict)  # what answers took
-    check: ContextCheck = field(default_factory=ContextCheck)
+    check: ContextCheck = field(default_factory=ContextCheck)  # of answers to audio with a context
 
     def of(self, model: str, kind: ResultKind = ResultKind.FINAL) -> EngineClient:
         """Return the engine for requests of that kind and a model, "" for the default."""

@@ -158,7 +158,7 @@ class PipelineResources:
     others: Mapping[str, EngineClient] = field(default_factory=dict)  # of further models by name
     open_signal: OpenSignal = mixed_signal  # takes the caller too
     steps: Sequence[PrepareStep] = ()
-    check: ContextCheck = field(default_factory=ContextCheck)
+    check: ContextCheck = field(default_factory=ContextCheck)  # of answers to audio with a context
 
 
 class RecordingPipeline:

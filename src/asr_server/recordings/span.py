@@ -79,7 +79,7 @@ class SpanContext:
     request: RecordingRequest
     deadline_s: float  # by the engine's request clock
     deltas: bool  # the text is wanted as it is decoded
-    check: ContextCheck
+    check: ContextCheck  # of answers to audio with a context
 
 
 @dataclass(frozen=True, slots=True)

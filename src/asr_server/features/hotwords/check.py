@@ -114,7 +114,7 @@ async def _is_supported(hypothesis: Hypothesis, plain: Hypothesis, without: Utte
     if not hypothesis.logprobs:  # the engine has no scores
         return bool(plain.text)
     ids = hypothesis.ids
-    forced = await ask(replace(without, draft=(), prefix=ids, prefix_text=None))
+    forced = await ask(replace(without, prefix=ids, prefix_text=None))
     support = sum(forced.hypothesis.logprobs[: len(ids)]) / len(ids)
     return support >= plain.mean_logprob - _MOST_BONUS
 
