@@ -25,6 +25,7 @@ from asr_server.features import (
     gateway,
     handover,
     host,
+    hotwords,
     live_coverage,
     live_opus,
     moonshine,
@@ -72,6 +73,7 @@ FEATURES: tuple[Feature, ...] = (
     front_ends.FEATURE,
     engine_process.FEATURE,
     turns.FEATURE,
+    hotwords.FEATURE,
     piper.FEATURE,
 )
 # `/health` shows these options in this order, after those of the engine.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         TranscriptTranslator,
         TranscriptWriter,
     )
+    from asr_server.recordings.span import ContextCheck
     from asr_server.schedule.admission import Admission
     from asr_server.schedule.scheduler import Scheduler
 
@@ -56,6 +57,7 @@ class FeatureParts:
     services: Sequence[object] = ()  # what its routes call; `Services.of` finds them by class
     steps: Sequence[PrepareStep] = ()  # of recordings
     signal: OpenSignal | None = None  # opens a recording in place of the mix of its channels
+    check: ContextCheck | None = None  # checks answers to audio with a context
     translator: TranscriptTranslator | None = None
     writer: TranscriptWriter | None = None
     # Returns a form with a recording, as it was sent, with what is to be added. Raises `AsrError`.

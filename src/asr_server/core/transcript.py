@@ -29,10 +29,11 @@ class Word:
     # the geometric mean of the probabilities of its tokens (0..1), or None if the engine gives none
     confidence: float | None = None
     speaker: str | None = None  # a letter or a name, None where speakers are not distinguished
+    bias: bool = False  # it is a word of the context, and another one was written without it
 
     def listed(self) -> dict[str, Any]:
         """Return the word as answers list it: with its punctuation, its times in seconds, where these come from, and
-        the confidence and the speaker where they are known."""
+        the confidence and the speaker where they are known, and `bias` if the context decided."""
         listed = {
             "word": self.text,
             "start": self.start_ms / 1000,
@@ -40,6 +41,7 @@ class Word:
             "source": self.source.value,
             "confidence": self.confidence,
             "speaker": self.speaker,
+            "bias": self.bias or None,
         }
         return {name: value for name, value in listed.items() if value is not None}
 
@@ -69,6 +71,14 @@ class UnheardReason(StrEnum):
     BUDGET = "budget"  # the model's answer used up its tokens
     FAILED = "failed"  # the engine failed on it
     DAMAGED = "damaged"  # packets of the file could not be decoded
+
+
+class RepairReason(StrEnum):
+    """The reason for which an answer was discarded and the audio heard again."""
+
+    LOOP = "loop"  # it repeated itself
+    BUDGET = "budget"  # it used up its tokens
+    CONTEXT = "context"  # it was words of the prompt and hotwords, which the sound does not support
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +118,7 @@ class Segment:
     no_speech_prob: float
     temperature: float = 0.0  # that the text was generated with
     cut_short: UnheardReason | None = None  # why the answer was stopped or failed; None if the model ended it
-    repaired: UnheardReason | None = None  # why an answer before this one was stopped, and the audio heard again
+    repaired: RepairReason | None = None  # why an answer before this one was discarded, and the audio heard again
     words: tuple[Word, ...] = ()
     spoken: tuple[Token, ...] = ()  # the tokens of the text alone
     prompt_tokens: int = 0  # of the model's input

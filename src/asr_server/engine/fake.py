@@ -293,7 +293,7 @@ class FakeEngine:
             text=self._text(row, row.ids, 0, len(row.ids)),
             language=item.language if item.language is not None else named or "",
             ids=row.ids,
-            logprobs=tuple(map(_logprob, row.ids)),
+            logprobs=_logprobs(row),
             finish=row.finish,
             audio_tokens=math.ceil(samples_to_s(len(item.audio)) * _AUDIO_TOKENS_PER_S),
             prompt_tokens=_PROMPT_TOKENS + len(item.context.split()),
@@ -370,6 +370,13 @@ def _named(rule: Rule, item: Utterance) -> str:
 
 def _logprob(token: int) -> float:
     return -0.05 - token % 10 / 100
+
+
+def _logprobs(row: _Row) -> tuple[float, ...]:
+    found, forced = list(map(_logprob, row.ids)), len(row.utterance.prefix)
+    if row.rule.forced_logprob is not None:
+        found[:forced] = [row.rule.forced_logprob] * forced
+    return tuple(found)
 
 
 def _number(n: int) -> str:

@@ -14,7 +14,7 @@ from asr_server.live.machine.events import ResultKind, Transcribe, TranscribeRes
 from asr_server.live.session_stats import LiveObserver
 from asr_server.recordings.requests import WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
-from asr_server.recordings.span import retry, stopped, time_words
+from asr_server.recordings.span import ContextCheck, part_of, retry, stopped, time_words
 from asr_server.schedule.job import Priority
 from asr_server.text import scripts
 
@@ -45,6 +45,7 @@ class Engines:
     observer: LiveObserver = field(default_factory=LiveObserver)
     others: Mapping[str, EngineClient] = field(default_factory=dict)  # of further models by name
     times: dict[ResultKind, MeanTime] = field(default_factory=dict)  # what answers took
+    check: ContextCheck = field(default_factory=ContextCheck)  # of answers to audio with a context
 
     def of(self, model: str, kind: ResultKind = ResultKind.FINAL) -> EngineClient:
         """Return the engine for requests of that kind and a model, "" for the default."""
@@ -89,7 +90,7 @@ class LiveInference:
         utterance = Utterance(
             audio=request.audio,
             language=request.language,
-            context=request.context,
+            context=request.context if engine.traits.uses_context else "",
             draft=request.draft,
             session=f"{self.session}:{request.start_samples}",
             last=is_final,
@@ -99,11 +100,11 @@ class LiveInference:
             utterance = _in_words(utterance, request)
         first = await ask(utterance)
         self.engines.times.setdefault(request.kind, MeanTime()).add(first.infer_s)
-        if is_final:
-            answers = await retry(utterance, first, ask)
-            if len(answers) > 1:
-                return _joined(request, [answer.hypothesis for answer in answers])
-        return _result(request, first.hypothesis)
+        answers = await retry(utterance, first, ask) if is_final else [first]
+        check = self.engines.check
+        checked = [await check.checked(part_of(utterance, answer), answer, ask) for answer in answers]
+        hypotheses = [one.answer.hypothesis for one in checked]
+        return _joined(request, hypotheses) if len(hypotheses) > 1 else _result(request, hypotheses[0])
 
 
 def _in_words(utterance: Utterance, request: Transcribe) -> Utterance:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asr_server.core.transcript import CoverageKind, UnheardReason
+from asr_server.core.transcript import CoverageKind, RepairReason, UnheardReason
 from asr_server.engine.protocol import Hypothesis
 from asr_server.jobs.record import RecordState
 from asr_server.live.machine.events import Ending
@@ -43,7 +43,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "outcome": tuple(SessionOutcome),
     "cause": tuple(WorkerEnd),
     "coverage": (*(kind for kind in CoverageKind if kind is not CoverageKind.UNHEARD), *UnheardReason),
-    "reason": tuple(UnheardReason),
+    "reason": tuple(RepairReason),
 }
 
 # From a short command to a recording of hours; the bounds are closest in the range in which people wait.

@@ -35,7 +35,7 @@ from asr_server.recordings.requests import (
     WordTimes,
 )
 from asr_server.recordings.segmenter import RecordingSignal, segmentation_config
-from asr_server.recordings.span import SpanContext, SpanTask
+from asr_server.recordings.span import ContextCheck, SpanContext, SpanTask
 from asr_server.schedule.job import Priority
 from asr_server.subtitle.cues import CueConfig
 from asr_server.text import scripts
@@ -161,6 +161,7 @@ class PipelineResources:
     others: Mapping[str, EngineClient] = field(default_factory=dict)  # of further models by name
     open_signal: OpenSignal = mixed_signal  # takes the caller too
     steps: Sequence[PrepareStep] = ()
+    check: ContextCheck = field(default_factory=ContextCheck)  # of answers to audio with a context
 
 
 class RecordingPipeline:
@@ -215,7 +216,9 @@ class RecordingPipeline:
             try:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
-                    context = SpanContext(engine, group, request, deadline_s, options.deltas, words, may_fail)
+                    context = SpanContext(
+                        engine, group, request, deadline_s, options.deltas, words, resources.check, may_fail
+                    )
                     producer = _Producer(resources, ticket, context, options, begins)
                     assembly = _Assembly(emit, producer.on_done, options.deltas)
                     group.create_task(producer.run(source))

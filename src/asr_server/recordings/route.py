@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import UploadFile
 
 from asr_server.core.errors import UnsupportedValue
-from asr_server.core.transcript import CoverageKind, Segment, Transcript, UnheardReason
+from asr_server.core.transcript import CoverageKind, RepairReason, Segment, Transcript, UnheardReason
 from asr_server.net import event_stream
 from asr_server.net.body import while_connected
 from asr_server.net.errors import content
@@ -55,6 +55,9 @@ class WordBody(BaseModel):
         None, description="Geometric mean of the probabilities of its tokens; absent where they are not known."
     )
     speaker: str | None = Field(None, description="A letter or a name. Only where speakers are told apart.")
+    bias: Literal[True] | None = Field(
+        None, description="The word is of the prompt or hotwords, and without them another was written."
+    )
 
 
 class LanguageBody(BaseModel):
@@ -105,7 +108,7 @@ class SegmentBody(BaseModel):
     complete: bool = Field(
         description="False when a repetition, the token budget or a failure of the engine ended the text."
     )
-    repaired: UnheardReason | None = Field(
+    repaired: RepairReason | None = Field(
         None, description="Why a first answer was discarded, and the audio heard again. Only where that was so."
     )
     speaker: str | None = Field(None, description="A letter or a name. Only where speakers are told apart.")

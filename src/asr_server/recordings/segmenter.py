@@ -38,6 +38,7 @@ class SpeechSpan:
     speech_regions: tuple[tuple[int, int], ...] = ()  # where the voice detector found speech, [from, to) in samples
     speaker: str | None = None  # whose it is, if the channel tells
     is_doubtful: bool = False  # it is loud, and the detector takes it for no speech
+    has_speech: bool = True  # the detector takes a part of it for speech
 
     def part(self, start: int, end: int) -> SpeechSpan:
         """Return the samples [start, end) of the recording, which lie in the span; the peak is that of the whole."""
@@ -136,7 +137,8 @@ class Segmenter:
                 if part.kind is CoverageKind.UNHEARD and part.end_ms - part.start_ms >= _LEAST_LOUD_MS:
                     begin = max(self._settled, part.start_ms * samples_per_ms - margin)
                     self._settled = min(stop, part.end_ms * samples_per_ms + margin)
-                    yield replace(self._speech_span(AudioSpan(begin, self._settled)), is_doubtful=True)
+                    span = self._speech_span(AudioSpan(begin, self._settled))
+                    yield replace(span, is_doubtful=True, has_speech=False)
             self._settled = stop
 
     def _scores(self, frames: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
@@ -159,7 +161,8 @@ class Segmenter:
         start, end, peak = span.start_samples, span.end_samples, span.peak_probability
         if self._vad is not VoiceDetection.STRICT:  # the cutter was told more, or nothing
             peak = self._levels.peak_probability(start // FRAME_SAMPLES, -(-end // FRAME_SAMPLES))
-        return SpeechSpan(start, end, self._audio(span), peak, span.speech_regions)
+        has_speech = self._vad is not VoiceDetection.OFF or peak >= self._config.threshold
+        return SpeechSpan(start, end, self._audio(span), peak, span.speech_regions, has_speech=has_speech)
 
     def _audio(self, span: AudioSpan) -> NDArray[np.float32]:
         audio = self._kept[span.start_samples - self._kept_from : span.end_samples - self._kept_from]

@@ -20,7 +20,7 @@ from loguru import logger
 from asr_server.audio.segmentation import quietest_middle
 from asr_server.core.audio import SAMPLE_RATE, samples_to_ms, samples_to_s
 from asr_server.core.errors import DeadlineExceeded, EngineError, EngineOutOfMemory, InvalidInput, TranscriptionFailed
-from asr_server.core.transcript import Segment, Token, UnheardReason, Word
+from asr_server.core.transcript import RepairReason, Segment, Token, UnheardReason, Word
 from asr_server.engine.client import Transcription
 from asr_server.engine.protocol import AlignItem, Finish, Hypothesis, Utterance
 from asr_server.recordings.requests import WordTimes
@@ -40,7 +40,39 @@ _LEAST_TOKENS_PER_S = 100 / 60  # slow speech has 100 words a minute, and a word
 
 # The failures of one row, after which others succeed. All other errors are of the whole recording: its caller left, its
 # time is up, the server stops, or no row can be processed.
-_OWN_FAILURES = (TranscriptionFailed, EngineOutOfMemory)
+ROW_FAILURES = (TranscriptionFailed, EngineOutOfMemory)
+
+
+# Transcribes an utterance: `EngineClient.transcribe` with its other arguments bound.
+Ask = Callable[[Utterance], Awaitable["Transcription"]]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedAnswer:
+    """An answer, and what its check found."""
+
+    answer: Transcription
+    is_replaced: bool = False  # the first answer was words of the context alone; this one was made without it
+    biased: frozenset[int] = frozenset()  # the numbers of its words that it has because of the context
+
+
+class ContextCheck:
+    """Checks the answers to utterances with a context. This one accepts all."""
+
+    def is_doubtful(self, context: str, text: str) -> bool:
+        """Return True if an answer that begins with this text may have been made of the context alone."""
+        return False
+
+    async def checked(
+        self, utterance: Utterance, answer: Transcription, ask: Ask, *, is_sent: bool = False, marks: bool = False
+    ) -> CheckedAnswer:
+        """Return the answer to the utterance, or one without its context.
+
+        `is_sent`: the text cannot be replaced any more. `marks`: `biased` is wanted, which may take another pass.
+        Raises what `ask` raises, but for `ROW_FAILURES`: `answer` is one then that was not checked. Cancelling cancels
+        what was asked.
+        """
+        return CheckedAnswer(answer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +85,7 @@ class SpanContext:
     deadline_s: float  # by the engine's request clock
     deltas: bool  # the text is wanted as it is decoded
     word_times: WordTimes
+    check: ContextCheck  # of answers to audio with a context
     may_fail: bool = False  # a span that fails is left out, since the answer tells it
 
 
@@ -68,7 +101,7 @@ class SpanTask:
     """A span at work in the recording's task group. The job is queued at once.
 
     Text that was taken out of `deltas` is final. A span is therefore not tried again once any of its text was taken,
-    and gives no more deltas once it is tried again.
+    and gives no more deltas once it is tried again. Text that may be the context's alone is held back.
     """
 
     def __init__(self, context: SpanContext, span: SpeechSpan, priority: Priority) -> None:
@@ -80,16 +113,19 @@ class SpanTask:
             audio=span.audio,
             language=request.language,
             languages=request.languages,
-            context=request.context,
+            # Where nobody speaks, models repeat it.
+            context=request.context if span.has_speech and context.engine.traits.uses_context else "",
             temperature=request.temperature,
             stream=context.deltas and not span.is_doubtful,  # what is sent cannot be dropped
         )
         stream = context.engine.stream(self._utterance, priority=priority, deadline_s=context.deadline_s)
         self._stream = stream
         self.begun = stream.begun  # set with the first text, or at the end of the job
+        self._ask: Ask = partial(context.engine.transcribe, priority=priority, deadline_s=context.deadline_s)
         self._taken = ""  # the text that was given out
         self.failure: Exception | None = None  # why the span was left out
-        self._stopped: UnheardReason | None = None  # why the first answer was stopped, if it is asked for again
+        self._stopped: RepairReason | None = None  # why the first answer was stopped, if it is asked for again
+        self._is_retried = False  # the answer may be replaced, so that no more deltas are given
         self._task = context.group.create_task(self._run())
         # A task that is cancelled before its first step never awaits the stream: the job would stay in the queue.
         self._task.add_done_callback(lambda _: stream.cancel())
@@ -99,18 +135,22 @@ class SpanTask:
 
         Raises `TimeoutError` at the deadline.
         """
-        text = await anext(self._stream, None)
-        if text is None or self._stopped:
-            return None
-        self._taken += text
-        return text
+        held = ""
+        async for text in self._stream:
+            if self._is_retried:
+                return None
+            held += text
+            if self._taken or not self._context.check.is_doubtful(self._utterance.context, held):
+                self._taken += held
+                return held
+        return None
 
     async def results(self) -> list[SpanResult]:
         """One result, or two for halves. Raises what the engine raised, unless the span may fail alone."""
         found = await self._task
         if not isinstance(found, Exception):
             return found
-        if not self._context.may_fail or not isinstance(found, _OWN_FAILURES):
+        if not self._context.may_fail or not isinstance(found, ROW_FAILURES):
             raise found
         self.failure = found
         return [await self._left_out()]
@@ -120,26 +160,25 @@ class SpanTask:
 
         Raises what the engine raises, but for failures of this row: `result` is an answer without a second opinion.
         """
-        answer, request = result.answer, self._context.request
-        utterance = Utterance(self._utterance.audio[answer.start : answer.end], language, request.context)
+        answer = result.answer
+        utterance = Utterance(self._utterance.audio[answer.start : answer.end], language, self._utterance.context)
         try:
-            found = await self._context.engine.transcribe(
-                utterance, priority=self._priority, deadline_s=self._context.deadline_s
-            )
-        except _OWN_FAILURES:
+            found = await self._ask(utterance)
+        except ROW_FAILURES:
             return result
         first, second = answer.hypothesis, found.hypothesis
         ended = second.text and second.finish is Finish.END
         if not ended or second.mean_logprob <= first.mean_logprob:
             return result
-        return await self._result(replace(found, start=answer.start, end=answer.end))
+        return await self._result(replace(found, start=answer.start, end=answer.end), utterance)
 
     async def _run(self) -> list[SpanResult] | Exception:
         try:
             answers = await self._answers()
-            if len(answers) == 1:  # nearly always: no tasks are needed
-                return [await self._result(answers[0])]
-            return list(await asyncio.gather(*map(self._result, answers)))
+            results = [self._result(answer, part_of(self._utterance, answer)) for answer in answers]
+            if len(results) == 1:  # nearly always: no tasks are needed
+                return [await results[0]]
+            return list(await asyncio.gather(*results))
         except Exception as error:
             # Raised, it would end the whole group. It waits for its turn instead: what was said before is sent first.
             return error
@@ -148,28 +187,38 @@ class SpanTask:
         first = await self._stream.result()
         if self._taken:
             return [first]
-        self._stopped = stopped(first.hypothesis)
-        ask = partial(self._context.engine.transcribe, priority=self._priority, deadline_s=self._context.deadline_s)
-        return await retry(self._utterance, first, ask)
+        if (finish := first.hypothesis.finish) is not Finish.END:
+            self._stopped, self._is_retried = RepairReason(finish), True
+        return await retry(self._utterance, first, self._ask)
 
     async def _left_out(self) -> SpanResult:
         """Return the result of a span that failed, with the text that was given out before it did."""
         said = Hypothesis(self._taken, "", (), (), Finish.END, 0, 0, 0)
-        result = await self._result(Transcription(said, 0.0, 0.0, 0.0, end=len(self._span.audio)))
+        answer = Transcription(said, 0.0, 0.0, 0.0, end=len(self._span.audio))
+        result = await self._timed(CheckedAnswer(answer))
         return replace(result, segment=replace(result.segment, cut_short=UnheardReason.FAILED, repaired=None))
 
-    async def _result(self, answer: Transcription) -> SpanResult:
-        offset, hypothesis = self._span.start, answer.hypothesis
-        if self._span.is_doubtful and not _has_support(hypothesis, answer.end - answer.start):
-            hypothesis = replace(hypothesis, text="")
-            answer = replace(answer, hypothesis=hypothesis)
+    async def _result(self, first: Transcription, utterance: Utterance) -> SpanResult:
+        """Return the result for the answer to an utterance."""
+        if self._span.is_doubtful and not _has_support(first.hypothesis, first.end - first.start):
+            first = replace(first, hypothesis=replace(first.hypothesis, text=""))
+        check, output = self._context.check, self._context.request.output
+        if not self._taken and check.is_doubtful(utterance.context, first.hypothesis.text):
+            self._is_retried = True
+        is_sent, marks = bool(self._taken), output.words
+        return await self._timed(await check.checked(utterance, first, self._ask, is_sent=is_sent, marks=marks))
+
+    async def _timed(self, checked: CheckedAnswer) -> SpanResult:
+        """Return the result of an answer, with the times of its words."""
+        offset, answer, hypothesis = self._span.start, checked.answer, checked.answer.hypothesis
         part = self._span.part(offset + answer.start, offset + answer.end)
         how, engine = self._context.word_times, self._context.engine
         words = await time_words(engine, part, hypothesis.text, hypothesis.language, how, priority=self._priority)
-        spoken = rated(words, hypothesis)
-        if part.speaker is not None:
-            spoken = tuple(replace(word, speaker=part.speaker) for word in spoken)
-        return SpanResult(_segment(part, answer, spoken, self._stopped), answer)
+        spoken = tuple(
+            replace(word, speaker=part.speaker, bias=number in checked.biased)
+            for number, word in enumerate(rated(words, hypothesis))
+        )
+        return SpanResult(_segment(part, checked, spoken, self._stopped), answer)
 
 
 def _has_support(hypothesis: Hypothesis, samples: int) -> bool:
@@ -188,9 +237,10 @@ def stopped(answer: Hypothesis) -> UnheardReason | None:
 
 
 def _segment(
-    span: SpeechSpan, answer: Transcription, words: tuple[Word, ...], first_stopped: UnheardReason | None
+    span: SpeechSpan, checked: CheckedAnswer, words: tuple[Word, ...], first_stopped: RepairReason | None
 ) -> Segment:
-    hypothesis, cut_short = answer.hypothesis, stopped(answer.hypothesis)
+    answer, hypothesis = checked.answer, checked.answer.hypothesis
+    cut_short = stopped(hypothesis)
     silence = hypothesis.no_speech_prob
     return Segment(
         start_ms=samples_to_ms(span.start),
@@ -203,7 +253,7 @@ def _segment(
         temperature=answer.temperature,
         words=words,
         cut_short=cut_short,
-        repaired=None if cut_short else first_stopped,
+        repaired=None if cut_short else RepairReason.CONTEXT if checked.is_replaced else first_stopped,
         spoken=tuple(
             Token(written, logprob)
             for written, logprob in zip(hypothesis.pieces, hypothesis.logprobs, strict=False)
@@ -246,9 +296,6 @@ def rated(words: Sequence[Word], hypothesis: Hypothesis) -> tuple[Word, ...]:
 # In half of a shorter utterance, a word lost at the cut is more likely than a mended loop.
 _MIN_SPLIT_SAMPLES = 2 * SAMPLE_RATE
 
-# Transcribes an utterance: `EngineClient.transcribe` with its other arguments bound.
-Ask = Callable[[Utterance], Awaitable["Transcription"]]
-
 
 async def retry(utterance: Utterance, first: Transcription, ask: Ask) -> list[Transcription]:
     """The answers for `utterance`, whose first answer was `first`: one, or two for its halves, in order.
@@ -275,6 +322,12 @@ async def _ask_all(utterance: Utterance, parts: list[tuple[int, int]], ask: Ask)
         for task in tasks:  # where one failed, nobody waits for the other
             task.cancel()
     return [replace(one, start=start, end=end) for (start, end), one in zip(parts, found, strict=True)]
+
+
+def part_of(utterance: Utterance, answer: Transcription) -> Utterance:
+    """Return the utterance that `answer`, one of those of `retry`, is for."""
+    is_whole = answer.end - answer.start == len(utterance.audio)
+    return utterance if is_whole else _greedy(utterance, answer.start, answer.end)
 
 
 def _greedy(utterance: Utterance, start: int, end: int) -> Utterance:

@@ -26,7 +26,7 @@ from asr_server.engine.protocol import (
 from asr_server.recordings.pipeline import _Assembly, ignore
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest, WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
-from asr_server.recordings.span import SpanContext, SpanTask, rated, retry, time_words
+from asr_server.recordings.span import ContextCheck, SpanContext, SpanTask, rated, retry, time_words
 from asr_server.schedule.job import Priority
 
 SPAN = SpeechSpan(16_000, 32_000, np.zeros(16_000, np.float32), 0.9, ((16_000, 30_000),), "A")
@@ -78,7 +78,9 @@ async def results(engine, language=None):
     words = OutputOptions(ResponseFormat.VERBOSE_JSON, words=True)
     request = TranscriptionRequest(output=words, word_times="estimated", prompt="Ann")
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        task = SpanTask(SpanContext(engine, group, request, 70.0, False, WordTimes.ESTIMATED), SPAN, Priority.BULK)
+        task = SpanTask(
+            SpanContext(engine, group, request, 70.0, False, WordTimes.ESTIMATED, ContextCheck()), SPAN, Priority.BULK
+        )
         (found,) = await task.results()
         return found if language is None else await task.likelier(found, language)
 
@@ -111,6 +113,14 @@ async def test_an_answer_stands_where_the_one_in_another_language_fails():
     with pytest.raises(ExceptionGroup) as failed:
         await results(Engine(said("Yes."), DeadlineExceeded("late")), "German")
     assert failed.group_contains(DeadlineExceeded)
+
+
+async def test_an_engine_without_use_for_a_context_gets_none():
+    """Its answers are not checked for one."""
+    engine = Engine(said("Yes."))
+    engine.traits = EngineTraits(uses_context=False)
+    await results(engine)
+    assert engine.asked[0][0].context == ""
 
 
 def segment(start_s, end_s, language, speaker=None):

@@ -26,7 +26,7 @@ def continued(shown: str, text: str) -> StableMerge:
     if text.startswith(shown):
         return StableMerge(text, "")
     ours, theirs = _units(shown), _units(text)
-    reached, used = _aligned([_key(unit) for unit in ours], [_key(unit) for unit in theirs])
+    reached, used = _aligned([key(unit) for unit in ours], [key(unit) for unit in theirs])
     if reached < len(ours):
         return StableMerge(shown, "".join(ours[reached:]))
     rest = "".join(theirs[used:])
@@ -37,8 +37,8 @@ def continued(shown: str, text: str) -> StableMerge:
 
 def without_beginning(beginning: str, text: str) -> str:
     """`text` without the words of `beginning` at its beginning; all of `text` if it begins otherwise."""
-    ours, theirs = [_key(unit) for unit in _units(beginning)], _units(text)
-    if not ours or [_key(unit) for unit in theirs[: len(ours)]] != ours[: len(theirs)]:
+    ours, theirs = [key(unit) for unit in _units(beginning)], _units(text)
+    if not ours or [key(unit) for unit in theirs[: len(ours)]] != ours[: len(theirs)]:
         return text
     return "".join(theirs[len(ours) :]).lstrip()
 
@@ -62,8 +62,8 @@ def _units(text: str) -> list[str]:
     return units
 
 
-def _key(unit: str) -> str:
-    """Return the unit without case and punctuation, for comparison."""
+def key(unit: str) -> str:
+    """Return a word, or a character, without case and punctuation, for comparison."""
     return "".join(char for char in unit.casefold() if char.isalnum()) or unit.strip()
 
 

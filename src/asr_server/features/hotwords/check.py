@@ -1,0 +1,130 @@
+"""Hears again without its context what may have been made of the context alone, and marks words that it decided.
+
+Where nobody speaks, models write their prompt or hotwords down, in part or whole. Such an answer is mostly terms of the
+context, and so is that of a speaker who says nothing else. The sound tells them apart: without the context the model
+finds the words of the speaker a little less likely than those that it writes then, and the others far less.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from dataclasses import replace
+from difflib import SequenceMatcher
+from functools import lru_cache
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from asr_server.engine.protocol import Finish
+from asr_server.recordings.span import ROW_FAILURES, CheckedAnswer, ContextCheck
+from asr_server.text import words
+from asr_server.text.stable_merge import key
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from asr_server.engine.client import Transcription
+    from asr_server.engine.protocol import Hypothesis, Utterance
+    from asr_server.recordings.span import Ask
+
+# Contexts whose terms are kept; those of the longest take 12 to 24 ms to find, and 3 MB.
+_KEPT = 16
+# How much less likely, in natural logarithms per token, the answer may be without the context than the one that is
+# written then. It is what decoders that search for hotwords usually add for each token of one.
+_MOST_BONUS = 1.5
+# What separates two terms. A dot does so at the end of a word only, as it is part of names such as "node.js".
+_SEPARATOR = re.compile(r"[,;、。，；！？\n]|[.!?…](?:\s|$)")
+
+
+class Terms:
+    """The terms of one context: what stands between commas, line breaks and ends of sentences."""
+
+    def __init__(self, context: str) -> None:
+        self._terms = {_keys(words.split(part)) for part in _SEPARATOR.split(context)} - {()}
+        self._lengths = sorted(set(map(len, self._terms)))  # of all terms, in words
+        self._sorted = sorted(map(" ".join, self._terms))
+
+    def found(self, written: Sequence[str], *, is_open: bool = False) -> set[int]:
+        """Return the numbers of the words, as `words.split` makes them, that belong to a term.
+
+        `is_open`: they are the beginning of a text, which may end within a term or within one of its words.
+        """
+        keys, found = _keys(written), set[int]()
+        for length in takewhile(lambda length: length <= len(keys), self._lengths):
+            for place in range(len(keys) - length + 1):
+                if keys[place : place + length] in self._terms:
+                    found.update(range(place, place + length))
+        for place in range(len(keys)) if is_open else ():
+            rest = " ".join(keys[place:])
+            at = bisect_left(self._sorted, rest)
+            if self._sorted[at : at + 1] and self._sorted[at].startswith(rest):
+                found.update(range(place, len(keys)))
+                break
+        return found
+
+
+def _keys(written: Sequence[str]) -> tuple[str, ...]:
+    return tuple(map(key, written))
+
+
+class HotwordCheck(ContextCheck):
+    """Checks the answers of every engine. It is used on the event loop."""
+
+    def __init__(self) -> None:
+        self._terms = lru_cache(_KEPT)(Terms)
+
+    def is_doubtful(self, context: str, text: str) -> bool:
+        """Return True if most words of the text are terms of the context."""
+        written = words.split(text) if context else []
+        return 2 * len(self._terms(context).found(written, is_open=True)) > len(written)
+
+    async def checked(
+        self, utterance: Utterance, answer: Transcription, ask: Ask, *, is_sent: bool = False, marks: bool = False
+    ) -> CheckedAnswer:
+        """Return the answer; if most of its words are terms and the sound does not support it, one without the context.
+
+        For that the audio is heard again, which is one pass where the same is written without the context, and two
+        and the steps of another answer where it is not. With `marks` this is done for every answer with a term.
+        """
+        context, hypothesis = utterance.context, answer.hypothesis
+        is_doubtful = not is_sent and self.is_doubtful(context, hypothesis.text)
+        listed = self._terms(context).found(words.split(hypothesis.text)) if context and (is_doubtful or marks) else ()
+        if not listed:
+            return CheckedAnswer(answer)
+        without = replace(
+            utterance,
+            context="",
+            temperature=0.0,
+            draft=hypothesis.ids,
+            draft_text=None,
+            session=None,  # what is kept of a session is for its context
+            stream=False,
+        )
+        try:
+            second = await ask(without)
+            plain = second.hypothesis
+            if plain.finish is not Finish.END or plain.text == hypothesis.text:
+                return CheckedAnswer(answer)
+            is_supported = not is_doubtful or await _is_supported(hypothesis, plain, without, ask)
+        except ROW_FAILURES:
+            return CheckedAnswer(answer)
+        if not is_supported:
+            return CheckedAnswer(replace(second, start=answer.start, end=answer.end), is_replaced=True)
+        return CheckedAnswer(answer, biased=_changed(plain.text, hypothesis.text).intersection(listed))
+
+
+async def _is_supported(hypothesis: Hypothesis, plain: Hypothesis, without: Utterance, ask: Ask) -> bool:
+    """Return True if the sound alone makes the answer nearly as likely as `plain`, the answer without the context."""
+    if not hypothesis.logprobs:  # the engine has no scores
+        return bool(plain.text)
+    ids = hypothesis.ids
+    forced = await ask(replace(without, prefix=ids, prefix_text=None))
+    support = sum(forced.hypothesis.logprobs[: len(ids)]) / len(ids)
+    return support >= plain.mean_logprob - _MOST_BONUS
+
+
+def _changed(plain: str, text: str) -> frozenset[int]:
+    """Return the numbers of the words of `text` in whose places `plain` has others or none."""
+    ours, theirs = ([key(word) for word in words.split(one)] for one in (plain, text))
+    changes = SequenceMatcher(None, ours, theirs, autojunk=False).get_opcodes()
+    return frozenset(n for tag, _, _, start, end in changes if tag != "equal" for n in range(start, end))
