@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from asr_server.engine.protocol import Hypothesis, Utterance
     from asr_server.recordings.span import Ask
 
-# Contexts whose terms are kept; those of the longest take 12 to 24 ms to find, and 3 MB.
+# Contexts whose terms are kept; those of the longest take 12 to 27 ms to find, and 3 MB.
 _KEPT = 16
 # How much less likely, in natural logarithms per token, the answer may be without the context than the one that is
 # written then. It is what decoders that search for hotwords usually add for each token of one.
