@@ -69,6 +69,14 @@ class UnheardReason(StrEnum):
     BUDGET = "budget"  # the model's answer used up its tokens
 
 
+class RepairReason(StrEnum):
+    """The reason for which a first answer was discarded, and the audio heard again."""
+
+    LOOP = "loop"  # it repeated itself
+    BUDGET = "budget"  # it used up its tokens
+    LANGUAGE = "language"  # it was in another language than the speech around it, and less likely than the second
+
+
 @dataclass(frozen=True, slots=True)
 class CoveragePart:
     """A stretch of a recording, and what became of it."""
@@ -106,7 +114,7 @@ class Segment:
     no_speech_prob: float
     temperature: float = 0.0  # that the text was generated with
     cut_short: UnheardReason | None = None  # why the answer was stopped; None if the model ended it
-    repaired: UnheardReason | None = None  # why an answer before this one was stopped, and the audio heard again
+    repaired: RepairReason | None = None  # why an answer before this one was discarded
     words: tuple[Word, ...] = ()
     spoken: tuple[Token, ...] = ()  # the tokens of the text alone
     prompt_tokens: int = 0  # of the model's input

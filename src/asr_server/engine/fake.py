@@ -272,7 +272,7 @@ class FakeEngine:
         stopped = row.finish is not Finish.END and row.given + known + 1 >= len(whole)
         if new:
             text = self._text(row, whole, row.given, row.given + len(new)) if row.utterance.stream else ""
-            yield RowDelta(key, Tokens(new, tuple(map(_logprob, new)), text))
+            yield RowDelta(key, Tokens(new, self._logprobs(row, new), text))
             row.given += len(new)
         if over or stopped:
             del self._rows[key]
@@ -284,6 +284,11 @@ class FakeEngine:
         before = "".join(self._vocabulary.piece(token).text for token in ids[:start]).lstrip()
         return whole[len(before) :]
 
+    def _logprobs(self, row: _Row, ids: Sequence[int]) -> tuple[float, ...]:
+        of_name = row.rule.language_logprob
+        is_name = [of_name is not None and self._vocabulary.piece(token).language is not None for token in ids]
+        return tuple(of_name or 0.0 if named else _logprob(token) for token, named in zip(ids, is_name, strict=True))
+
     def _hypothesis(self, row: _Row) -> Hypothesis:
         pieces = [self._vocabulary.piece(token) for token in row.ids]
         lengths = [len(self._text(row, row.ids, 0, end)) for end in range(1, len(row.ids) + 1)]
@@ -293,7 +298,7 @@ class FakeEngine:
             text=self._text(row, row.ids, 0, len(row.ids)),
             language=item.language if item.language is not None else named or "",
             ids=row.ids,
-            logprobs=tuple(map(_logprob, row.ids)),
+            logprobs=self._logprobs(row, row.ids),
             finish=row.finish,
             audio_tokens=math.ceil(samples_to_s(len(item.audio)) * _AUDIO_TOKENS_PER_S),
             prompt_tokens=_PROMPT_TOKENS + len(item.context.split()),

@@ -69,6 +69,7 @@ class Rule:
     text: str | None = None  # None: the answer that follows from the audio
     language: str = "English"  # the model's name of the language
     finish: Finish = Finish.END
+    language_logprob: float | None = None  # of the token that names it; None: by its id, as for others
     no_speech_prob: float | None = None  # unless it is set, 0.02 for an answer with text and 0.98 for one without
 
     fault: Fault | None = None  # happens once to each row; None for no fault

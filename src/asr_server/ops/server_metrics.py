@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from asr_server.core.transcript import CoverageKind, UnheardReason
+from asr_server.core.transcript import CoverageKind, RepairReason, UnheardReason
 from asr_server.engine.protocol import Hypothesis
 from asr_server.jobs.record import RecordState
 from asr_server.live.machine.events import Ending
@@ -43,7 +43,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "outcome": tuple(SessionOutcome),
     "cause": tuple(WorkerEnd),
     "coverage": (*(kind for kind in CoverageKind if kind is not CoverageKind.UNHEARD), *UnheardReason),
-    "reason": tuple(UnheardReason),
+    "reason": tuple(RepairReason),
 }
 
 # From a short command to a recording of hours; the bounds are closest in the range in which people wait.
@@ -92,7 +92,7 @@ RECORDING_COVERED = MetricSpec(
 REPAIRED_SEGMENTS = MetricSpec(
     "asr_repaired_segments_total",
     _C,
-    "Segments of completely transcribed recordings that were heard again, by the reason.",
+    "Segments of completely transcribed recordings whose first answer was discarded, by the reason.",
     ("reason",),
 )
 DECODED_AUDIO = MetricSpec("asr_decoded_audio_seconds_total", _C, "Seconds of decoded audio.")

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.datastructures import UploadFile
 
 from asr_server.core.errors import UnsupportedValue
-from asr_server.core.transcript import CoverageKind, Segment, Transcript, UnheardReason
+from asr_server.core.transcript import CoverageKind, RepairReason, Segment, Transcript, UnheardReason
 from asr_server.net import event_stream
 from asr_server.net.body import while_connected
 from asr_server.net.errors import content
@@ -103,8 +103,11 @@ class SegmentBody(BaseModel):
         description="Probability the model gave to no speech; with a forced language, 1 minus the detector's peak."
     )
     complete: bool = Field(description="False when a repetition or the token budget ended the text.")
-    repaired: UnheardReason | None = Field(
+    repaired: RepairReason | None = Field(
         None, description="Why a first answer was discarded, and the audio heard again. Only where that was so."
+    )
+    language: str | None = Field(
+        None, description="English name of its language in lower case. Only where several are spoken."
     )
     speaker: str | None = Field(None, description="A letter or a name. Only where speakers are told apart.")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,9 +20,10 @@ from loguru import logger
 from asr_server.audio.segmentation import quietest_middle
 from asr_server.core.audio import SAMPLE_RATE, samples_to_ms, samples_to_s
 from asr_server.core.errors import DeadlineExceeded, EngineError, InvalidInput
-from asr_server.core.transcript import Segment, Token, UnheardReason, Word
+from asr_server.core.transcript import RepairReason, Segment, Token, UnheardReason, Word
 from asr_server.engine.protocol import AlignItem, Finish, Utterance
 from asr_server.recordings.requests import WordTimes
+from asr_server.recordings.spoken_language import LONGEST_S, Heard, rival
 from asr_server.subtitle import alignment
 
 if TYPE_CHECKING:
@@ -56,6 +57,11 @@ class SpanResult:
 
     segment: Segment
     answer: Transcription
+
+    @property
+    def heard(self) -> Heard:
+        """Return what tells the language of other segments."""
+        return Heard(self.segment.start_ms / 1000, self.segment.end_ms / 1000, self.answer.hypothesis)
 
 
 class SpanTask:
@@ -105,21 +111,32 @@ class SpanTask:
             raise found
         return found
 
-    async def likelier(self, result: SpanResult, language: str) -> SpanResult:
-        """Return the likelier of `result` and the result for the same audio in `language`, by the engine.
+    @property
+    def may_be_outlier(self) -> bool:
+        """True if the speech around it may change the language that is found for it."""
+        traits = self._context.engine.traits
+        detects = self._context.request.language is None and traits.scores and len(traits.languages) > 1
+        return detects and samples_to_s(len(self._span.audio)) <= LONGEST_S
+
+    async def weighed(self, result: SpanResult, others: Iterable[SpanResult]) -> SpanResult:
+        """Return the likelier of `result` and a result for the same audio in the language of the other results of its
+        speaker. The audio is heard again only if it might be in that.
 
         Raises what the engine raises.
         """
-        answer, request = result.answer, self._context.request
-        utterance = Utterance(self._utterance.audio[answer.start : answer.end], language, request.context)
+        answer, speaker = result.answer, result.segment.speaker
+        other = rival(result.heard, (one.heard for one in others if one.segment.speaker == speaker))
+        if other is None:
+            return result
+        # The language is limited to one, and not forced, so that the model says how probable it finds it.
+        utterance = replace(_greedy(self._utterance, answer.start, answer.end), languages=(other.language,))
         found = await self._context.engine.transcribe(
             utterance, priority=self._priority, deadline_s=self._context.deadline_s
         )
-        first, second = answer.hypothesis, found.hypothesis
-        ended = second.text and second.finish is Finish.END
-        if not ended or second.mean_logprob <= first.mean_logprob:
+        if not other.is_likelier(found.hypothesis, answer.hypothesis):
             return result
-        return await self._result(replace(found, start=answer.start, end=answer.end))
+        second = await self._result(replace(found, start=answer.start, end=answer.end))
+        return replace(second, segment=replace(second.segment, repaired=RepairReason.LANGUAGE))
 
     async def _run(self) -> list[SpanResult] | Exception:
         try:
@@ -186,7 +203,7 @@ def _segment(
         temperature=answer.temperature,
         words=words,
         cut_short=cut_short,
-        repaired=None if cut_short else first_stopped,
+        repaired=RepairReason(first_stopped) if first_stopped and not cut_short else None,
         spoken=tuple(
             Token(written, logprob)
             for written, logprob in zip(hypothesis.pieces, hypothesis.logprobs, strict=False)
