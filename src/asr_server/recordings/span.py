@@ -136,6 +136,8 @@ class SpanTask:
         if not other.is_likelier(found.hypothesis, answer.hypothesis):
             return result
         second = await self._result(replace(found, start=answer.start, end=answer.end))
+        if not second.segment.text:  # it has too little support, which the first one has
+            return result
         return replace(second, segment=replace(second.segment, repaired=RepairReason.LANGUAGE))
 
     async def _run(self) -> list[SpanResult] | Exception:

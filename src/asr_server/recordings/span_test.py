@@ -71,12 +71,12 @@ class Engine:
         return self.second
 
 
-async def results(engine, around=()):
+async def results(engine, around=(), span=SPAN):
     """The result of the span, weighed by those segments around it."""
     words = OutputOptions(ResponseFormat.VERBOSE_JSON, words=True)
     request = TranscriptionRequest(output=words, word_times="estimated", prompt="Ann")
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        task = SpanTask(SpanContext(engine, group, request, 70.0, deltas=False), SPAN, Priority.BULK)
+        task = SpanTask(SpanContext(engine, group, request, 70.0, deltas=False), span, Priority.BULK)
         (found,) = await task.results()
         return await task.weighed(found, around)
 
@@ -117,6 +117,14 @@ async def test_another_language_is_asked_for_within_the_same_time():
     assert first[1] == again[1] == {"priority": Priority.BULK, "deadline_s": 70.0}
     assert (again[0].language, again[0].languages, again[0].context) == (None, ("German",), first[0].context)
     assert np.array_equal(again[0].audio, SPAN.audio)
+
+
+async def test_words_without_support_do_not_take_the_place_of_others():
+    """The second answer is likelier and has too few tokens for sound that may be no speech."""
+    for is_doubtful, text in ((False, "J"), (True, "Yes.")):
+        engine = Engine(doubtful(), said("J", logprob=-0.1))
+        span = replace(SPAN, is_doubtful=is_doubtful)
+        assert (await results(engine, [around("German", "A")], span)).segment.text == text
 
 
 async def test_a_channel_has_a_language_of_its_own():

@@ -12,7 +12,7 @@ that speech that has changed its language is soon weighed by the new one.
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -44,9 +44,9 @@ class Heard:
         """Return the length."""
         return self.end_s - self.start_s
 
-    def around(self, others: Iterable[Heard]) -> Counter[str]:
+    def around(self, others: Iterable[Heard]) -> defaultdict[str, float]:
         """Return the seconds that `others` have of each language, as they count here."""
-        weights: Counter[str] = Counter()
+        weights: defaultdict[str, float] = defaultdict(float)
         for other in others:
             if other.answer.text and other.answer.language:
                 gap_s = max(0.0, self.start_s - other.end_s, other.start_s - self.end_s)
