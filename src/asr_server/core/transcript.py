@@ -79,6 +79,7 @@ class RepairReason(StrEnum):
     LOOP = "loop"  # it repeated itself
     BUDGET = "budget"  # it used up its tokens
     CONTEXT = "context"  # it was words of the prompt and hotwords, which the sound does not support
+    LANGUAGE = "language"  # it was in another language than the speech around it, and less likely than the second
 
 
 @dataclass(frozen=True, slots=True)

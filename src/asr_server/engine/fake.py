@@ -272,7 +272,7 @@ class FakeEngine:
         stopped = row.finish is not Finish.END and row.given + known + 1 >= len(whole)
         if new:
             text = self._text(row, whole, row.given, row.given + len(new)) if row.utterance.stream else ""
-            yield RowDelta(key, Tokens(new, tuple(map(_logprob, new)), text))
+            yield RowDelta(key, Tokens(new, self._logprobs(row, new, row.given), text))
             row.given += len(new)
         if over or stopped:
             del self._rows[key]
@@ -284,6 +284,19 @@ class FakeEngine:
         before = "".join(self._vocabulary.piece(token).text for token in ids[:start]).lstrip()
         return whole[len(before) :]
 
+    def _logprobs(self, row: _Row, ids: Sequence[int], first: int) -> tuple[float, ...]:
+        """Return the log-probabilities of ids of a row, of which `first` are before them."""
+        rule, forced = row.rule, len(row.utterance.prefix)
+
+        def logprob(number: int, token: int) -> float:
+            if rule.forced_logprob is not None and number < forced:
+                return rule.forced_logprob
+            if rule.language_logprob is not None and self._vocabulary.piece(token).language is not None:
+                return rule.language_logprob
+            return _logprob(token)
+
+        return tuple(logprob(number, token) for number, token in enumerate(ids, first))
+
     def _hypothesis(self, row: _Row) -> Hypothesis:
         pieces = [self._vocabulary.piece(token) for token in row.ids]
         lengths = [len(self._text(row, row.ids, 0, end)) for end in range(1, len(row.ids) + 1)]
@@ -293,7 +306,7 @@ class FakeEngine:
             text=self._text(row, row.ids, 0, len(row.ids)),
             language=item.language if item.language is not None else named or "",
             ids=row.ids,
-            logprobs=_logprobs(row),
+            logprobs=self._logprobs(row, row.ids, 0),
             finish=row.finish,
             audio_tokens=math.ceil(samples_to_s(len(item.audio)) * _AUDIO_TOKENS_PER_S),
             prompt_tokens=_PROMPT_TOKENS + len(item.context.split()),
@@ -370,13 +383,6 @@ def _named(rule: Rule, item: Utterance) -> str:
 
 def _logprob(token: int) -> float:
     return -0.05 - token % 10 / 100
-
-
-def _logprobs(row: _Row) -> tuple[float, ...]:
-    found, forced = list(map(_logprob, row.ids)), len(row.utterance.prefix)
-    if row.rule.forced_logprob is not None:
-        found[:forced] = [row.rule.forced_logprob] * forced
-    return tuple(found)
 
 
 def _number(n: int) -> str:

@@ -70,6 +70,7 @@ class Rule:
     language: str = "English"  # the model's name of the language
     finish: Finish = Finish.END
     forced_logprob: float | None = None  # of each id that the utterance forces, unless it is that of any other
+    language_logprob: float | None = None  # of the token that names it; None: by its id, as for others
     no_speech_prob: float | None = None  # unless it is set, 0.02 for an answer with text and 0.98 for one without
 
     fault: Fault | None = None  # happens once to each row; None for no fault

@@ -132,6 +132,13 @@ class Hypothesis:
         """Mean over the generated tokens; 0 when there are none."""
         return sum(self.logprobs) / len(self.logprobs) if self.logprobs else 0.0
 
+    @property
+    def language_logprob(self) -> float:
+        """The log-probability of the tokens that name the language; 0 when it was forced, or the engine has no
+        scores."""
+        named = next((n for n, piece in enumerate(self.pieces) if piece), len(self.pieces))
+        return sum(self.logprobs[:named])
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlignItem:

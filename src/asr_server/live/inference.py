@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.errors import AsrError
 from asr_server.core.transcript import Word
 from asr_server.engine.protocol import EngineTraits, Finish, Hypothesis, Utterance, Written
@@ -14,7 +17,8 @@ from asr_server.live.machine.events import ResultKind, Transcribe, TranscribeRes
 from asr_server.live.session_stats import LiveObserver
 from asr_server.recordings.requests import WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
-from asr_server.recordings.span import ContextCheck, part_of, retry, stopped, time_words
+from asr_server.recordings.span import ROW_FAILURES, Ask, ContextCheck, part_of, retry, stopped, time_words
+from asr_server.recordings.spoken_language import REACH, Heard, rival
 from asr_server.schedule.job import Priority
 from asr_server.text import scripts
 
@@ -74,9 +78,11 @@ class LiveInference:
     engines: Engines
     session: str
     timeout_s: float  # limit of each answer
+    spoken: deque[Heard] = field(default_factory=lambda: deque(maxlen=REACH))  # the last finals, in order
 
     async def transcribe(self, request: Transcribe, priority: Priority) -> TranscribeResult:
-        """The result. A final that loops or finds no end is tried again in halves, as a span of a recording is.
+        """The result. A final that loops or finds no end is tried again in halves, as a span of a recording is, and
+        one in an unsure language is heard again in that of the session, unless words of it are committed.
 
         Raises what the engine raised. Cancelling takes the work out of the queue and out of the batch.
         """
@@ -101,10 +107,28 @@ class LiveInference:
         first = await ask(utterance)
         self.engines.times.setdefault(request.kind, MeanTime()).add(first.infer_s)
         answers = await retry(utterance, first, ask) if is_final else [first]
+        if is_final and len(answers) == 1:
+            answers = [await self._weighed(request, answers[0], utterance, ask)]
         check = self.engines.check
         checked = [await check.checked(part_of(utterance, answer), answer, ask) for answer in answers]
         hypotheses = [one.answer.hypothesis for one in checked]
         return _joined(request, hypotheses) if len(hypotheses) > 1 else _result(request, hypotheses[0])
+
+    async def _weighed(
+        self, request: Transcribe, first: Transcription, utterance: Utterance, ask: Ask
+    ) -> Transcription:
+        start_s = request.start_samples / SAMPLE_RATE
+        heard = Heard(start_s, start_s + len(request.audio) / SAMPLE_RATE, first.hypothesis)
+        while self.spoken and self.spoken[-1].start_s >= start_s:  # the same speech with less audio
+            self.spoken.pop()
+        other = rival(heard, self.spoken) if request.language is None and not request.prefix else None
+        if other is not None:
+            with suppress(*ROW_FAILURES):  # then the first answer stands, without a second opinion
+                second = await ask(replace(utterance, draft=(), draft_text=None, languages=(other.language,)))
+                if other.is_likelier(second.hypothesis, first.hypothesis):
+                    first, heard = second, replace(heard, answer=second.hypothesis)
+        self.spoken.append(heard)
+        return first
 
 
 def _in_words(utterance: Utterance, request: Transcribe) -> Utterance:

@@ -1,16 +1,23 @@
-"""The audio that waits for the words of a final: of one utterance at a time, however many were discarded."""
+"""The audio that waits for the words of a final: of one utterance at a time, however many were discarded. Finals in
+another language than the session's are heard again."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import weakref
+from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 
-from asr_server.live.inference import FinalWordTimes
+from asr_server.engine.client import Transcription
+from asr_server.engine.protocol import EngineTraits, Finish, Hypothesis
+from asr_server.live.inference import Engines, FinalWordTimes, LiveInference
 from asr_server.live.machine.events import Ending, Final, FinalPart, ResultKind, Transcribe
 from asr_server.recordings.requests import WordTimes
+from asr_server.schedule.job import Priority
 
 
 def _request(number, start=0):
@@ -66,3 +73,41 @@ async def test_whoever_ends_a_session_can_wait_for_the_words_under_way():
     words._tasks.add(asyncio.create_task(asyncio.Event().wait()))
     await asyncio.wait_for(words.wait(0.01), 30)
     words.close()
+
+
+class _Engine:
+    """Finds English in long audio and French in short, half as probable, unless it may find one language only."""
+
+    clock = SimpleNamespace(now_s=lambda: 0.0)
+    traits = EngineTraits()
+
+    def __init__(self):
+        self.asked = []
+
+    async def transcribe(self, utterance, **how):
+        self.asked.append(utterance)
+        language = "English" if len(utterance.audio) > 16_000 else "French"
+        (language,) = utterance.languages or (language,)
+        logprobs, pieces = (math.log(0.5), -0.1), (b"", language.encode())
+        hypothesis = Hypothesis(language, language, (1, 2), logprobs, Finish.END, 1, 1, 1, pieces=pieces)
+        return Transcription(hypothesis, 0.0, 0.0, 0.0, end=len(utterance.audio))
+
+
+async def test_a_short_final_is_heard_again_in_the_language_of_the_session():
+    """Not where the language is forced or words are committed, and no partial; the same speech counts once."""
+    engine = _Engine()
+    inference = LiveInference(Engines(engine, engine), "s", 10.0)
+
+    async def language_of(**changes):
+        request = replace(_request(1), **{"kind": ResultKind.FINAL} | changes)
+        return (await inference.transcribe(request, Priority.INTERACTIVE)).language
+
+    talk = {"audio": np.zeros(160_000, np.float32)}
+    assert [await language_of(), await language_of()] == ["French", "French"]
+    assert await language_of(**talk, start_samples=20_000) == "English"
+    for unchanged in ({"prefix": (1,)}, {"language": "French"}, {"kind": ResultKind.PARTIAL}):
+        assert await language_of(start_samples=200_000, **unchanged) == "French"
+    assert len(engine.asked) == 6
+    assert await language_of(start_samples=200_000) == "English"
+    assert len(engine.asked) == 8
+    assert [heard.answer.language for heard in inference.spoken] == ["French", "English", "English"]

@@ -92,7 +92,7 @@ RECORDING_COVERED = MetricSpec(
 REPAIRED_SEGMENTS = MetricSpec(
     "asr_repaired_segments_total",
     _C,
-    "Segments of completely transcribed recordings that were heard again, by the reason.",
+    "Segments of completely transcribed recordings whose first answer was discarded, by the reason.",
     ("reason",),
 )
 DECODED_AUDIO = MetricSpec("asr_decoded_audio_seconds_total", _C, "Seconds of decoded audio.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
@@ -36,6 +36,7 @@ from asr_server.recordings.requests import (
 )
 from asr_server.recordings.segmenter import RecordingSignal, segmentation_config
 from asr_server.recordings.span import ContextCheck, SpanContext, SpanTask
+from asr_server.recordings.spoken_language import LONGEST_S, REACH, main_language
 from asr_server.schedule.job import Priority
 from asr_server.subtitle.cues import CueConfig
 from asr_server.text import scripts
@@ -52,8 +53,6 @@ if TYPE_CHECKING:
     from asr_server.schedule.admission import Admission, AdmissionTicket
     from asr_server.schedule.job import RequestClock
 
-# "Okay" and "ja" are words of many languages. A longer segment tells which one it is in.
-_OUTLIER_MS = 3000
 # Longer recordings are bulk work: they give way to short ones, whose callers wait in front of a screen.
 BULK_OVER_S = 60.0
 # A text of a minute is rendered in less than a millisecond, unless it has cues.
@@ -368,6 +367,7 @@ class _Producer:
 class _Assembly:
     """Takes the spans of one recording in order, emits their events and adds them up. The consumer of the channel.
 
+    Without deltas the first segments wait for more speech, since the language of a greeting is known by what follows.
     `on_done` is called with the seconds up to which the recording is answered.
     """
 
@@ -378,6 +378,9 @@ class _Assembly:
         self._on_done = on_done
         self._deltas = deltas
         self._text = ""
+        # Results whose language is not decided; in all not much longer than `LONGEST_S` and a span.
+        self._waiting: list[tuple[SpanTask, SpanResult]] = []
+        self._decided: deque[SpanResult] = deque(maxlen=REACH)  # the last of those before them, with text
         self.answered: list[Segment] = []  # of all spans, in the order of the recording, also without text
         self._segments: Sequence[Segment] = ()  # with text, as the steps have changed them
         self._queue_s = self._infer_s = self._load_s = 0.0
@@ -392,6 +395,7 @@ class _Assembly:
         while task is not None:
             await self._add(task)
             task = await producer.next()
+        await self._decide(is_sent=False)
         if self._failure and all(segment.cut_short is UnheardReason.FAILED for segment in self.answered):
             raise self._failure
 
@@ -412,7 +416,7 @@ class _Assembly:
         spoken = tuple(segment for segment in self._segments if segment.text)
         return Transcript(
             text=self._text if self._deltas else scripts.join(segment.text for segment in spoken),
-            language=_main_language(spoken) or asked_language or "",
+            language=main_language(spoken) or asked_language or "",
             duration_ms=duration_ms,
             segments=spoken,
             timings=self._timings(),
@@ -420,30 +424,33 @@ class _Assembly:
 
     async def _add(self, task: SpanTask) -> None:
         is_sent = False
-        while self._deltas and (text := await task.next_delta()) is not None:
+        # Text that is sent stays, so what may be heard again is sent when its language is decided. There is nothing to
+        # decide it by in the first span, which is the one that somebody waits for.
+        sends = self._deltas and not (self._decided and task.may_be_outlier)
+        while sends and (text := await task.next_delta()) is not None:
             await self._add_text(text, opens=not is_sent)
             is_sent = True
-        results = await task.results()
+        self._waiting += [(task, result) for result in await task.results()]
         self._failure = task.failure or self._failure
-        if not self._deltas:
-            results = [await self._in_main_language(task, result) for result in results]
-        if self._deltas and not is_sent:  # there were no deltas, or the span was tried again
-            for result in results:
-                if result.segment.text:
+        waiting_s = sum(result.heard.seconds for _, result in self._waiting)
+        if self._deltas or self.answered or waiting_s > LONGEST_S:
+            await self._decide(is_sent=is_sent)
+
+    async def _decide(self, *, is_sent: bool) -> None:
+        """Decide on the language of the results that wait, unless their text was sent, and add them."""
+        for number, (task, result) in enumerate(self._waiting, 1):
+            if not is_sent:
+                later = [one for _, one in self._waiting[number:]]
+                result = await task.weighed(result, [*self._decided, *later])
+                if self._deltas and result.segment.text:
                     await self._add_text(result.segment.text, opens=True)
-        for result in results:
+            if result.segment.text:
+                self._decided.append(result)
             self.answered.append(result.segment)
             self._add_times(result.answer)
             self._on_done(result.segment.end_ms / 1000)
             await self._emit(SegmentDone(result.segment))
-
-    async def _in_main_language(self, task: SpanTask, result: SpanResult) -> SpanResult:
-        """A short segment in another language than the speech before it is easily misheard: it is heard in that too."""
-        segment = result.segment
-        main = _main_language([one for one in self.answered if one.speaker == segment.speaker])
-        if not main or segment.language in ("", main) or segment.end_ms - segment.start_ms > _OUTLIER_MS:
-            return result
-        return await task.likelier(result, main)
+        self._waiting.clear()
 
     async def _add_text(self, text: str, *, opens: bool) -> None:
         """Emit a piece of text. `opens`: it is the first of a segment."""
@@ -460,15 +467,6 @@ class _Assembly:
     def _timings(self) -> Timings:
         seconds = (self.begun_s - self._created_s, self._queue_s, self._infer_s, self._load_s)
         return Timings(*(1000 * one_s for one_s in seconds))
-
-
-def _main_language(segments: Sequence[Segment]) -> str:
-    """Return the language of most of the speech, by its seconds, since scripts differ in characters; "" for none."""
-    weights: Counter[str] = Counter()
-    for segment in segments:
-        if segment.language:
-            weights[segment.language] += segment.end_ms - segment.start_ms
-    return weights.most_common(1)[0][0] if weights else ""
 
 
 class TranscriptTranslator:

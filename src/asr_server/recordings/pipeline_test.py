@@ -25,7 +25,7 @@ from asr_server.core.errors import (
     WorkerLost,
 )
 from asr_server.core.settings import Settings
-from asr_server.core.transcript import CoverageKind, Segment, TimeSource, Transcript, UnheardReason, Word
+from asr_server.core.transcript import CoverageKind, RepairReason, Segment, TimeSource, Transcript, UnheardReason, Word
 from asr_server.engine.client import EngineClient
 from asr_server.engine.protocol import DEFAULT_TRAITS, Finish, Hypothesis, Tokens
 from asr_server.recordings.pipeline import (
@@ -54,22 +54,24 @@ from asr_server.schedule.ports import RowDelta, RowDone, RowFailed
 from asr_server.schedule.thread import EngineThread
 
 REQUEST = TranscriptionRequest()
+ENGLISH = TranscriptionRequest(language="English")  # so that no text waits until its language is decided
 RUN, STREAM = RunOptions(), RunOptions(deltas=True)
 
 
 class Scripted:
     """A batch that answers each utterance by `script(samples)`: a `Finish`, an error, or None for never.
 
-    `language`: of the answer for so many samples. `logprob`: of each of the `tokens` of an answer. `forced`: text and
-    log-probability of an answer whose language was forced. `sampled`: whether the utterance in question is to be
+    `language`: of the answer for so many samples. `logprob`: of each of the `tokens` of an answer. `names`: a token
+    before them names the language, with a log-probability by that language. `limited`: the text and the log-probability
+    of its tokens of an answer whose language is limited to one. `sampled`: whether the utterance in question is to be
     sampled.
     `deltas`: texts that are sent in steps of their own before the answer.
     """
 
     loaded, free_slots, urgent_slots, text, deltas = True, 4, 4, "w{samples}", ()
     language = staticmethod(lambda samples: "English")
-    forced = ("forced", -0.1)
-    logprob, tokens = -0.1, 1
+    limited = ("limited", -0.1)
+    logprob, tokens, names = -0.1, 1, {}
 
     def __init__(self, script):
         self.script, self.rows, self.seen, self.sampled = script, {}, [], False
@@ -98,10 +100,13 @@ class Scripted:
             if isinstance(finish, Exception):
                 yield RowFailed(key, finish)
             else:
-                text, logprob = self.forced if item.language else (self.text.format(samples=samples), self.logprob)
-                language = item.language or self.language(samples)
-                ids, logprobs = (1,) * self.tokens, (logprob,) * self.tokens
-                yield RowDone(key, Hypothesis(text, language, ids, logprobs, finish, 1, 1, 1))
+                is_limited = len(item.languages) == 1
+                text, logprob = self.limited if is_limited else (self.text.format(samples=samples), self.logprob)
+                language = item.languages[0] if is_limited else self.language(samples)
+                name = [self.names[language]] if language in self.names else []
+                logprobs, pieces = (*name, *[logprob] * self.tokens), (*[b""] * len(name), *[b"w"] * self.tokens)
+                ids = (1,) * len(logprobs)
+                yield RowDone(key, Hypothesis(text, language, ids, logprobs, finish, 1, 1, 1, pieces=pieces))
 
     def drop(self, key):
         self.rows.pop(key, None)
@@ -176,7 +181,7 @@ async def test_all_deltas_joined_are_the_text(make, recording):
     """As they are decoded, spans apart by a space; the whole answers add nothing to them."""
     made = make(lambda samples: Finish.END)
     made.batch.deltas = ("turn ", "on")
-    transcript = await made.transcribe(recording, options=STREAM)
+    transcript = await made.transcribe(recording, ENGLISH, STREAM)
     kinds = [type(event) for event in made.events]
     assert kinds == [Started, *[TextDelta, TextDelta, SegmentDone] * 3, Finished]
     deltas = [event.text for event in made.events if isinstance(event, TextDelta)]
@@ -189,7 +194,7 @@ async def test_text_that_was_sent_is_not_tried_again(make, recording):
     made = make(lambda samples: Finish.LOOP)
     made.batch.deltas = ("turn on",)
     made.batch.free_slots = 1  # one after the other: each delta is taken before the next span begins
-    transcript = await made.transcribe(recording, options=STREAM)
+    transcript = await made.transcribe(recording, ENGLISH, STREAM)
     assert len(made.batch.seen) == 3
     assert transcript.text == "turn on turn on turn on"
     assert not any(segment.complete for segment in transcript.segments)
@@ -227,8 +232,8 @@ async def test_a_span_that_loops_is_tried_once_in_halves(make, recording):
         assert first.end_ms == second.start_ms
     halves = [samples for samples in made.batch.seen if samples <= 45_000]
     assert sum(halves) == sum(made.batch.seen) - sum(halves)
-    assert {segment.repaired for segment in transcript.segments} == {UnheardReason.LOOP}
-    assert made.pipeline.repaired == {UnheardReason.LOOP: 6}
+    assert {segment.repaired for segment in transcript.segments} == {RepairReason.LOOP}
+    assert made.pipeline.repaired == {RepairReason.LOOP: 6}
 
 
 async def test_what_still_fails_is_marked_not_dropped(make, recording):
@@ -238,7 +243,7 @@ async def test_what_still_fails_is_marked_not_dropped(make, recording):
     assert [segment.complete for segment in transcript.segments] == [False] * 6
     assert len(made.batch.seen) == 9
     reasons = {part.reason for part in transcript.coverage if part.kind is CoverageKind.UNHEARD}
-    assert reasons == {UnheardReason.LOOP}
+    assert reasons == {RepairReason.LOOP}
     assert transcript.covered_ms(CoverageKind.WORDS) == 0
     assert {segment.repaired for segment in transcript.segments} == {None}
 
@@ -250,7 +255,7 @@ async def test_a_sampled_loop_is_tried_again_greedily(make, recording):
     assert len(made.batch.seen) == 6
     assert len(set(made.batch.seen)) == 3
     assert [segment.temperature for segment in transcript.segments] == [0.0, 0.0, 0.0]
-    assert [segment.repaired for segment in transcript.segments] == [UnheardReason.LOOP] * 3
+    assert [segment.repaired for segment in transcript.segments] == [RepairReason.LOOP] * 3
 
 
 async def test_a_long_recording_is_decoded_as_far_as_it_is_worked_on(make, tmp_path):
@@ -296,8 +301,8 @@ async def test_what_was_said_before_the_damage_is_answered_first(make, recording
 
     monkeypatch.setattr(Decoder, "stream", damaged)
     with pytest.raises(InvalidAudio):
-        await made.transcribe(recording)
-    assert [type(event) for event in made.events][:2] == [Started, SegmentDone]
+        await made.transcribe(recording, options=STREAM)
+    assert [type(event) for event in made.events][:3] == [Started, TextDelta, SegmentDone]
 
 
 async def test_an_error_waits_for_the_spans_before_it(make, recording):
@@ -311,8 +316,8 @@ async def test_an_error_waits_for_the_spans_before_it(make, recording):
 
     made = make(script)
     with pytest.raises(TranscriptionFailed):
-        await made.transcribe(recording)
-    assert [type(event) for event in made.events] == [Started, SegmentDone]
+        await made.transcribe(recording, options=STREAM)
+    assert [type(event) for event in made.events] == [Started, TextDelta, SegmentDone]
     await _until(lambda: not made.batch.rows)
 
 
@@ -335,7 +340,8 @@ async def test_an_answer_that_tells_it_is_given_without_a_span_that_failed(make,
     answers = iter([Finish.END, failure])
     made = make(lambda samples: next(answers, Finish.END))
     made.batch.deltas = ("turn ",)
-    transcript = await made.transcribe(recording, options=replace(TOLD, deltas=deltas))
+    english = TranscriptionRequest(language="English")  # so that the second span is sent before it is whole
+    transcript = await made.transcribe(recording, english, replace(TOLD, deltas=deltas))
     failed = made.events[-1].transcript.coverage[2]
     assert (failed.kind, failed.reason) == (CoverageKind.UNHEARD, UnheardReason.FAILED)
     spans = [event.segment for event in made.events if isinstance(event, SegmentDone)]
@@ -511,7 +517,7 @@ async def test_words_for_noise_need_support(make, noise_and_speech, options, log
     made = make(lambda samples: Finish.END)
     made.batch.logprob, made.batch.tokens, made.batch.text = logprob, tokens, text
     made.batch.deltas = ("turn on",)
-    asked = TranscriptionRequest(vad=VoiceDetection.ADVISE)
+    asked = replace(ENGLISH, vad=VoiceDetection.ADVISE)
     transcript = await made.transcribe(noise_and_speech, asked, options)
     assert len(made.batch.seen) == 2
     kinds = [CoverageKind.WORDS] if is_kept else [CoverageKind.SOUND, CoverageKind.WORDS]
@@ -536,23 +542,35 @@ async def test_the_language_is_that_of_most_of_the_speech(make, long_and_short):
     assert transcript.language == "Chinese"
 
 
+@pytest.mark.parametrize("options", [RUN, STREAM])
 @pytest.mark.parametrize(
-    ("forced", "options", "expected"),
+    ("limited", "english", "hearings", "expected"),
     [
-        (("对", -0.05), RUN, "对"),
-        (("对", -0.5), RUN, "and so on and so forth"),
-        (("", 0.0), RUN, "and so on and so forth"),
-        (("对", -0.05), STREAM, "and so on and so forth"),
+        (("对", -0.05), -0.5, 3, "对"),
+        (("对", -9.0), -0.5, 3, "and so on and so forth"),
+        (("", 0.0), -0.5, 3, "and so on and so forth"),
+        (("对", -0.05), -0.001, 2, "and so on and so forth"),
     ],
+    ids=["likelier", "less-likely", "no-words", "sure"],
 )
-async def test_a_short_outlier_is_heard_in_the_main_language_too(make, long_and_short, forced, options, expected):
-    """The likelier answer is taken, but never silence for words, and never what differs from text that was sent."""
+async def test_a_short_outlier_is_heard_in_the_language_around_it(
+    make, long_and_short, options, limited, english, hearings, expected
+):
+    """Unless its language is sure. The likelier answer is taken, never silence for words, and only that is sent."""
     made = _bilingual(make(lambda samples: Finish.END))
-    made.batch.forced = forced
+    made.batch.limited, made.batch.names, made.batch.deltas = limited, {"English": english, "Chinese": -0.1}, ("好",)
     transcript = await made.transcribe(long_and_short, options=options)
+    is_repaired = expected == "对"
     assert [segment.text for segment in transcript.segments] == ["好", expected]
-    assert transcript.segments[1].language == ("Chinese" if expected == "对" else "English")
-    assert len(made.batch.seen) == (2 if options is STREAM else 3)
+    assert transcript.segments[1].language == ("Chinese" if is_repaired else "English")
+    assert [segment.repaired for segment in transcript.segments] == [
+        None,
+        RepairReason.LANGUAGE if is_repaired else None,
+    ]
+    assert made.pipeline.repaired == ({RepairReason.LANGUAGE: 1} if is_repaired else {})
+    assert len(made.batch.seen) == hearings
+    if options is STREAM:
+        assert "".join(event.text for event in made.events if isinstance(event, TextDelta)) == transcript.text
 
 
 async def test_a_prompt_that_has_no_effect_is_reported(make, recording):

@@ -142,7 +142,11 @@ def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
         "text": transcript.text,
     }
     if output.segments:
-        content["segments"] = [_segment(i, segment) for i, segment in enumerate(transcript.segments)]
+        several = len({segment.language for segment in transcript.segments if segment.language}) > 1
+        content["segments"] = [
+            _segment(i, segment) | ({"language": segment.language.lower()} if several and segment.language else {})
+            for i, segment in enumerate(transcript.segments)
+        ]
     if output.words:
         content["words"] = [word.listed() for word in transcript.words]
     if transcript.warnings:

@@ -7,7 +7,7 @@ import pytest
 from openai.types.audio import TranscriptionDiarized
 
 from asr_server.core import settings
-from asr_server.core.transcript import Segment, TimeSource, Transcript, UnheardReason, Word
+from asr_server.core.transcript import RepairReason, Segment, TimeSource, Transcript, Word
 from asr_server.recordings import render as rendering
 from asr_server.recordings.render import render
 from asr_server.recordings.requests import OutputOptions, ResponseFormat
@@ -75,9 +75,17 @@ def test_verbose_json_has_every_field_that_strict_clients_want():
 
 def test_a_segment_that_was_heard_again_says_why():
     """The text is that of the second answer."""
-    heard_again = replace(SPEECH, segments=(replace(SEGMENTS[0], repaired=UnheardReason.LOOP),))
+    heard_again = replace(SPEECH, segments=(replace(SEGMENTS[0], repaired=RepairReason.LOOP),))
     (segment,) = _json(heard_again, ResponseFormat.VERBOSE_JSON)["segments"]
     assert (segment["repaired"], segment["complete"]) == ("loop", True)
+
+
+def test_segments_have_their_language_where_several_are_spoken():
+    """By the name that the whole has; of one language the whole says enough."""
+    first, second = (replace(SEGMENTS[0], language=language) for language in ("Chinese", "English"))
+    for segments, expected in (([first, second], ["chinese", "english"]), ([first, first], [None, None])):
+        listed = _json(replace(SPEECH, segments=tuple(segments)), ResponseFormat.VERBOSE_JSON)["segments"]
+        assert [segment.get("language") for segment in listed] == expected
 
 
 @pytest.mark.parametrize("response_format", [ResponseFormat.JSON, ResponseFormat.VERBOSE_JSON])

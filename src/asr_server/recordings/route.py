@@ -111,6 +111,9 @@ class SegmentBody(BaseModel):
     repaired: RepairReason | None = Field(
         None, description="Why a first answer was discarded, and the audio heard again. Only where that was so."
     )
+    language: str | None = Field(
+        None, description="English name of its language in lower case. Only where several are spoken."
+    )
     speaker: str | None = Field(None, description="A letter or a name. Only where speakers are told apart.")
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -24,6 +24,7 @@ from asr_server.core.transcript import RepairReason, Segment, Token, UnheardReas
 from asr_server.engine.client import Transcription
 from asr_server.engine.protocol import AlignItem, Finish, Hypothesis, Utterance
 from asr_server.recordings.requests import WordTimes
+from asr_server.recordings.spoken_language import LONGEST_S, Heard, rival
 from asr_server.subtitle import alignment
 
 if TYPE_CHECKING:
@@ -96,6 +97,11 @@ class SpanResult:
     segment: Segment
     answer: Transcription
 
+    @property
+    def heard(self) -> Heard:
+        """Return what tells the language of other segments."""
+        return Heard(self.segment.start_ms / 1000, self.segment.end_ms / 1000, self.answer.hypothesis)
+
 
 class SpanTask:
     """A span at work in the recording's task group. The job is queued at once.
@@ -155,22 +161,35 @@ class SpanTask:
         self.failure = found
         return [await self._left_out()]
 
-    async def likelier(self, result: SpanResult, language: str) -> SpanResult:
-        """Return the likelier of `result` and the result for the same audio in `language`, by the engine.
+    @property
+    def may_be_outlier(self) -> bool:
+        """True if the speech around it may change the language that is found for it."""
+        traits = self._context.engine.traits
+        detects = self._context.request.language is None and traits.scores and len(traits.languages) > 1
+        return detects and samples_to_s(len(self._span.audio)) <= LONGEST_S
+
+    async def weighed(self, result: SpanResult, others: Iterable[SpanResult]) -> SpanResult:
+        """Return the likelier of `result` and a result for the same audio in the language of the other results of its
+        speaker. The audio is heard again only if it might be in that.
 
         Raises what the engine raises, but for failures of this row: `result` is an answer without a second opinion.
         """
-        answer = result.answer
-        utterance = Utterance(self._utterance.audio[answer.start : answer.end], language, self._utterance.context)
+        answer, speaker = result.answer, result.segment.speaker
+        other = rival(result.heard, (one.heard for one in others if one.segment.speaker == speaker))
+        if other is None:
+            return result
+        # The language is limited to one, and not forced, so that the model says how probable it finds it.
+        utterance = replace(_greedy(self._utterance, answer.start, answer.end), languages=(other.language,))
         try:
             found = await self._ask(utterance)
         except ROW_FAILURES:
             return result
-        first, second = answer.hypothesis, found.hypothesis
-        ended = second.text and second.finish is Finish.END
-        if not ended or second.mean_logprob <= first.mean_logprob:
+        if not other.is_likelier(found.hypothesis, answer.hypothesis):
             return result
-        return await self._result(replace(found, start=answer.start, end=answer.end), utterance)
+        second = await self._result(replace(found, start=answer.start, end=answer.end), utterance)
+        if not second.segment.text:  # it has too little support, which the first one has
+            return result
+        return replace(second, segment=replace(second.segment, repaired=RepairReason.LANGUAGE))
 
     async def _run(self) -> list[SpanResult] | Exception:
         try:

@@ -12,7 +12,7 @@ import pytest
 
 from asr_server.audio.segmentation import quietest_middle
 from asr_server.core.errors import DeadlineExceeded, TranscriptionFailed, UnsupportedLanguage
-from asr_server.core.transcript import Segment, TimeSource, Word
+from asr_server.core.transcript import RepairReason, Segment, TimeSource, Word
 from asr_server.engine.client import Transcription
 from asr_server.engine.protocol import (
     DEFAULT_TRAITS,
@@ -26,7 +26,7 @@ from asr_server.engine.protocol import (
 from asr_server.recordings.pipeline import _Assembly, ignore
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest, WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
-from asr_server.recordings.span import ContextCheck, SpanContext, SpanTask, rated, retry, time_words
+from asr_server.recordings.span import ContextCheck, SpanContext, SpanResult, SpanTask, rated, retry, time_words
 from asr_server.schedule.job import Priority
 
 SPAN = SpeechSpan(16_000, 32_000, np.zeros(16_000, np.float32), 0.9, ((16_000, 30_000),), "A")
@@ -73,16 +73,15 @@ class Engine:
         return self.second
 
 
-async def results(engine, language=None):
-    """The results of the span, and the first of them again in that language."""
+async def results(engine, around=(), span=SPAN):
+    """The result of the span, weighed by those segments around it."""
     words = OutputOptions(ResponseFormat.VERBOSE_JSON, words=True)
     request = TranscriptionRequest(output=words, word_times="estimated", prompt="Ann")
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        task = SpanTask(
-            SpanContext(engine, group, request, 70.0, False, WordTimes.ESTIMATED, ContextCheck()), SPAN, Priority.BULK
-        )
+        context = SpanContext(engine, group, request, 70.0, False, WordTimes.ESTIMATED, ContextCheck())
+        task = SpanTask(context, span, Priority.BULK)
         (found,) = await task.results()
-        return found if language is None else await task.likelier(found, language)
+        return await task.weighed(found, around)
 
 
 async def test_the_words_of_a_channel_have_its_speaker():
@@ -91,27 +90,44 @@ async def test_the_words_of_a_channel_have_its_speaker():
     assert len(segment.words) == 3
 
 
+def segment(start_s, end_s, language, speaker=None):
+    return Segment(1000 * start_s, 1000 * end_s, "so", language, (), -0.5, 0.0, speaker=speaker)
+
+
+def around(language, speaker):
+    """The result of 5 s after the span."""
+    answer = said("So.")
+    hypothesis = replace(answer.hypothesis, language=language)
+    return SpanResult(segment(2, 7, language, speaker), replace(answer, hypothesis=hypothesis))
+
+
+def doubtful(text="Yes."):
+    """An answer whose language is as probable as not."""
+    answer = said(text)
+    hypothesis = answer.hypothesis
+    named = replace(
+        hypothesis, ids=(0, *hypothesis.ids), logprobs=(-0.7, *hypothesis.logprobs), pieces=(b"", *hypothesis.pieces)
+    )
+    return replace(answer, hypothesis=named)
+
+
 async def test_another_language_is_asked_for_within_the_same_time():
-    """Of the same audio, with the class of work and the time limit of the first try; the likelier one is taken."""
-    for second, taken in (
-        (said("Ja.", logprob=-0.1), "Ja."),
-        (said("Ja.", logprob=-0.9), "Yes."),
-        (said("Ja.", logprob=-0.1, finish=Finish.LOOP), "Yes."),
-        (said("", logprob=0.0), "Yes."),
-    ):
-        engine = Engine(said("Yes."), second)
-        assert (await results(engine, "German")).segment.text == taken
-        first, again = engine.asked
-        assert first[1] == again[1] == {"priority": Priority.BULK, "deadline_s": 70.0}
-        assert (again[0].language, again[0].context) == ("German", first[0].context)
-        assert np.array_equal(again[0].audio, SPAN.audio)
+    """Of the same audio, with the class of work and the time limit of the first try; the segment says so."""
+    engine = Engine(doubtful(), said("Ja.", logprob=-0.1))
+    found = (await results(engine, [around("German", "A")])).segment
+    assert (found.text, found.repaired) == ("Ja.", RepairReason.LANGUAGE)
+    first, again = engine.asked
+    assert first[1] == again[1] == {"priority": Priority.BULK, "deadline_s": 70.0}
+    assert (again[0].language, again[0].languages, again[0].context) == (None, ("German",), first[0].context)
+    assert np.array_equal(again[0].audio, SPAN.audio)
 
 
 async def test_an_answer_stands_where_the_one_in_another_language_fails():
     """But not where the time of the recording is up."""
-    assert (await results(Engine(said("Yes."), TranscriptionFailed("broken")), "German")).segment.text == "Yes."
+    german = [around("German", "A")]
+    assert (await results(Engine(doubtful(), TranscriptionFailed("broken")), german)).segment.text == "Yes."
     with pytest.raises(ExceptionGroup) as failed:
-        await results(Engine(said("Yes."), DeadlineExceeded("late")), "German")
+        await results(Engine(doubtful(), DeadlineExceeded("late")), german)
     assert failed.group_contains(DeadlineExceeded)
 
 
@@ -123,30 +139,19 @@ async def test_an_engine_without_use_for_a_context_gets_none():
     assert engine.asked[0][0].context == ""
 
 
-def segment(start_s, end_s, language, speaker=None):
-    return Segment(1000 * start_s, 1000 * end_s, "so", language, (), -0.5, 0.0, speaker=speaker)
+async def test_words_without_support_do_not_take_the_place_of_others():
+    """The second answer is likelier and has too few tokens for sound that may be no speech."""
+    for is_doubtful, text in ((False, "J"), (True, "Yes.")):
+        engine = Engine(doubtful(), said("J", logprob=-0.1))
+        span = replace(SPAN, is_doubtful=is_doubtful)
+        assert (await results(engine, [around("German", "A")], span)).segment.text == text
 
 
-async def test_a_channel_has_a_main_language_of_its_own():
-    """A short segment is compared with what the same person said before, and a long one with nothing."""
-    assembly = _Assembly(ignore, lambda done_s: None, deltas=False)
-    assembly.answered = [segment(0, 20, "English", "A"), segment(20, 30, "German", "B")]
-    asked = []
-
-    async def likelier(result, language):
-        asked.append(language)
-        return result
-
-    task = SimpleNamespace(likelier=likelier)
-    for one in (
-        segment(30, 31, "French", "A"),
-        segment(31, 32, "French", "B"),
-        segment(32, 33, "German", "B"),
-        segment(40, 45, "French", "A"),
-        segment(45, 46, "French", "C"),
-    ):
-        await assembly._in_main_language(task, SimpleNamespace(segment=one))
-    assert asked == ["English", "German"]
+async def test_a_channel_has_a_language_of_its_own():
+    """A segment is compared with what the same person said."""
+    engine = Engine(doubtful(), said("Ja."))
+    assert (await results(engine, [around("German", "B")])).segment.repaired is None
+    assert len(engine.asked) == 1
 
 
 def test_spans_wait_at_the_same_time_and_their_work_adds_up():

@@ -88,6 +88,25 @@ def test_what_is_streamed_is_the_answer(engine, language):
     assert len(answer.ids) > len(forced)
 
 
+@pytest.mark.nightly
+@pytest.mark.parametrize("languages", [("German", "English"), ("Cantonese", "Macedonian", "Filipino"), ("Persian",)])
+def test_random_weights_name_one_of_the_languages_that_may_be(engine, languages):
+    """With the released vocabulary, greedily and sampled so hot that any token would come; nothing else is limited."""
+    allowed = engine._runtime.prompts.beginnings(languages)
+    rng, outcomes = np.random.default_rng(1), []
+    for key in range(8):
+        audio = rng.normal(0, 0.1, 16_000).astype(np.float32)
+        engine.admit(key, Utterance(audio, languages=languages, temperature=4.0 * (key % 2), seed=key))
+        while not outcomes or not isinstance(outcomes[-1], RowDone):
+            outcomes += engine.step()
+        answer = outcomes.pop().value
+        (begun,) = [ids for ids in allowed if answer.ids[: len(ids)] == ids]
+        assert answer.language in languages
+        assert answer.language_logprob == pytest.approx(sum(answer.logprobs[: len(begun)]))
+        assert len(answer.ids) > len(begun)
+        outcomes.clear()
+
+
 def test_the_end_tokens_known_by_name_are_those_that_the_sdk_has_built_in(released_checkpoint, tmp_path):
     """A released checkpoint without `eos_token_id` gets these."""
     found = files.read(released_checkpoint)

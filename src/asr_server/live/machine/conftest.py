@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -112,6 +112,7 @@ class Run:
     rng: random.Random = field(default_factory=lambda: random.Random(0))
     delay: float = 0.0  # chance that an answer waits for another event
     failures: float = 0.0
+    languages: tuple = ("English",)  # each answer with words names one of these
     audio_of: dict = field(default_factory=dict)
     actions: list = field(default_factory=list)
     requests: list = field(default_factory=list)
@@ -129,7 +130,9 @@ class Run:
         if self.rng.random() < self.failures:
             self._perform(self.session.receive(TranscribeFailed(request.ticket, "transcription_failed", "injected")))
         else:
-            self._perform(self.session.receive(result_for(request.ticket, recognize(request.audio, request.prefix))))
+            result = result_for(request.ticket, recognize(request.audio, request.prefix))
+            language = result.language and self.rng.choice(self.languages)
+            self._perform(self.session.receive(replace(result, language=language)))
 
     def _perform(self, actions):
         self.actions += actions

@@ -81,9 +81,9 @@ def _events(draw):
     return events + ([Close()] if rng.random() < 0.5 else [])
 
 
-def _fed(events, seed):
+def _fed(events, seed, **answers):
     limits = {"max_utterance_samples": 4 * SAMPLE_RATE, "max_pause_samples": 12_000, "margin_samples": 3_200}
-    run = Run(LiveMachine(config(**limits)), random.Random(seed), delay=0.7, failures=0.1)
+    run = Run(LiveMachine(config(**limits)), random.Random(seed), delay=0.7, failures=0.1, **answers)
     for event in events:
         run.feed(event)
         account = run.session.account
@@ -105,6 +105,19 @@ def test_committed_text_is_a_prefix_of_all_that_follows(events, seed):
         if isinstance(action, Partial):
             assert action.committed.startswith(before)
             committed[action.utterance] = action.committed
+
+
+@_SETTINGS
+@given(_events(), st.integers(0, 2**32))
+def test_a_language_stays_once_words_are_committed(events, seed):
+    """Whatever later answers name, in the same part of an utterance or in the next one."""
+    run = _fed(events, seed, languages=("English", "German"))
+    run.finish(close=False)
+    known = {}
+    for action in run.of(Partial | Final):
+        assert action.language == known.get(action.utterance, action.language)
+        if isinstance(action, Partial) and action.committed:
+            known[action.utterance] = action.language
 
 
 @_SETTINGS

@@ -96,7 +96,7 @@ class OpenUtterance:
     ending: Ending = Ending.PAUSE
     parts: list[FinalPart] = field(default_factory=list)  # those that have their final
     tokens: list[Token] = field(default_factory=list)  # of the parts that have their final
-    language: str = ""  # of the parts that have their final
+    language: str = ""  # of the first part with text that has its final: it stays, as that text does
     error: SessionError | None = None
     failure_reported: bool = False
     end_of_turn: float | None = None  # as estimated in its last pause
@@ -225,13 +225,14 @@ class Part:
 
     def on_result(self, result: TranscribeResult, samples: int, kind: ResultKind, *, may_commit: bool = True) -> None:
         """A hypothesis made from the first `samples`."""
+        if not self.committed:  # then the language of its committed words stays
+            self.language = result.language or self.language
         self._agreement.on_result(result, samples, may_commit=may_commit)
         if may_commit:
             self.confirmed_samples = samples
         self.result_samples, self.result_kind, self.result_truncated = samples, kind, result.truncated
         self._cut_short = result.cut_short
         self._tokens = _tokens(result)
-        self.language = result.language or self.language
 
     @property
     def ends_with_sentence(self) -> bool:
@@ -246,7 +247,7 @@ class Part:
             utterance=self.utterance.number,
             committed=committed,
             tentative=self.utterance.text_with(known.text)[len(committed) :],
-            language=self.language or self.utterance.language,
+            language=self.utterance.language or self.language,
             start_samples=self.utterance.start_samples,
             end_samples=self.start_samples + self.result_samples,
         )
@@ -259,12 +260,13 @@ class Part:
         """
         known = self._agreement
         if result is not None:
-            text, language, tokens = following(known.committed, result), result.language, _tokens(result)
+            text, tokens = following(known.committed, result), _tokens(result)
+            if not known.committed:
+                self.language = result.language
         elif self.result_samples <= self._samples:
-            text, language, tokens = known.text, self.language, self._tokens
+            text, tokens = known.text, self._tokens
         else:
-            text, language = known.committed, self.language
-            tokens = self._tokens[: len(known.committed_ids)]
+            text, tokens = known.committed, self._tokens[: len(known.committed_ids)]
         whole = self.utterance
         cut_short = self._cut_short if result is None else result.cut_short
         if self.attempts >= _FINAL_ATTEMPTS:
@@ -272,7 +274,8 @@ class Part:
         if self._samples:
             whole.parts.append(FinalPart(self.start_samples, self.end_samples, text, cut_short))
         whole.tokens += [token for token in tokens if token.written]
-        whole.language = language or whole.language
+        if not whole.language and text:
+            whole.language = self.language
         if not self.is_last:
             return whole.partial()
         return Final(
