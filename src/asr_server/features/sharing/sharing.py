@@ -10,23 +10,27 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from asr_server.core.audio import samples_to_s
-from asr_server.core.errors import Overloaded, SessionNotFound
+from asr_server.core.errors import InvalidValue, Overloaded, SessionNotFound
 from asr_server.features.sharing.captions import Caption, Captions, EndReason, Reader
+from asr_server.features.sharing.translated import Translate, TranslatedCaptions
 from asr_server.live.machine.events import Final, Partial, ResetDone
 from asr_server.live.options import Opening, PartRequest, PartSession, SessionPart
 from asr_server.live.outbox import Message, Outgoing
+from asr_server.text import languages
+from asr_server.text.languages import LanguageTag
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
 _TOKEN_BYTES = 24
 _MAX_LINKS = 16  # of a session
+MAX_LANGUAGES = 4  # of a session: each final is translated into each of them
 # A reader takes about 100 kB with its connection, and 0.2 ms of the event loop for each text.
 _MAX_READERS_OF_LINK, _MAX_READERS = 500, 1_000
 _RETRY_S = 30
@@ -37,8 +41,20 @@ class Link:
     """A link to one session. It ends at its expiry, when it is revoked, and with its session."""
 
     captions: Captions
+    translations: dict[str, TranslatedCaptions]  # by tags: the languages that it offers
     expiry: asyncio.TimerHandle
     readers: set[Reader] = field(default_factory=set)
+
+    def captions_in(self, language: str) -> Captions:
+        """Return the captions in a language, "" for that of the speaker. Raises `InvalidInput` and its kinds."""
+        if not language:
+            return self.captions
+        tag = languages.find(language, param="language").tag
+        if tag not in self.translations:
+            offered = ", ".join(self.translations) or "none"
+            raise InvalidValue(f"The link has no captions in this language. It offers: {offered}.", param="language")
+        self.translations[tag].begin()
+        return self.translations[tag].captions
 
     def close(self, reason: EndReason) -> None:
         """End its readers."""
@@ -68,17 +84,29 @@ class Sharing:
         owner = socket.state.caller.owner
         return opening.with_part(PartRequest(lambda session: SharedPart(session, owner, self)))
 
-    def share(self, session_id: str, owner: str, expires_s: float) -> IssuedLink:
-        """Return a new link to a session. Raises `SessionNotFound`, also for another owner's, and `Overloaded`."""
+    def share(
+        self, session_id: str, owner: str, expires_s: float, translators: Mapping[LanguageTag, Translate] | None = None
+    ) -> IssuedLink:
+        """Return a new link to a session. `translators`: by the languages that the link offers.
+
+        Raises `SessionNotFound`, also for another owner's, and `Overloaded`.
+        """
         session = self._session(session_id, owner)
         if len(session.links) >= _MAX_LINKS:
             raise Overloaded(f"A session has {_MAX_LINKS} links at most: revoke one first.", retry_after_s=_RETRY_S)
+        if session.captions is None:
+            session.captions = Captions()
+        wanted = {language.tag: (language, translate) for language, translate in (translators or {}).items()}
+        if len(session.translations.keys() | wanted.keys()) > MAX_LANGUAGES:
+            message = f"The links of a session offer {MAX_LANGUAGES} languages at most: revoke one first."
+            raise Overloaded(message, retry_after_s=_RETRY_S)
+        for tag in wanted.keys() - session.translations.keys():
+            session.translations[tag] = TranslatedCaptions(session.captions, *wanted[tag])
         token = secrets.token_urlsafe(_TOKEN_BYTES)
         digest = _digest(token)
         timer = asyncio.get_running_loop().call_later(expires_s, self._close, session, digest, EndReason.EXPIRED)
-        if session.captions is None:
-            session.captions = Captions()
-        self._links[digest] = session.links[digest] = Link(session.captions, timer)
+        offered = {tag: session.translations[tag] for tag in wanted}
+        self._links[digest] = session.links[digest] = Link(session.captions, offered, timer)
         return IssuedLink(token, time.time() + expires_s)
 
     def revoke(self, session_id: str, owner: str, token: str) -> None:
@@ -88,29 +116,31 @@ class Sharing:
             raise SessionNotFound("The session has no such link.", param="token")
         self._close(session, digest, EndReason.REVOKED)
 
-    def captions(self, token: str) -> Captions:
-        """Return the captions of the session of a link. Raises `SessionNotFound`."""
-        return self._link(token).captions
+    def captions(self, token: str, language: str = "") -> Captions:
+        """Return the captions of a link in a language, "" for the speaker's. Raises `SessionNotFound` and, for a
+        language that the link does not offer, `InvalidInput`."""
+        return self._link(token).captions_in(language)
 
     @contextmanager
-    def reading(self, token: str, after: int) -> Iterator[Reader]:
-        """Give the link one more reader until the block ends. Raises `SessionNotFound` and `Overloaded`.
+    def reading(self, token: str, after: int, language: str = "") -> Iterator[Reader]:
+        """Give the link one more reader until the block ends. Raises as `captions`, and `Overloaded`.
 
         `after`: the number of the newest caption that it has, 0 for none.
         """
         link = self._link(token)
         if len(link.readers) >= _MAX_READERS_OF_LINK or self._readers >= _MAX_READERS:
             raise Overloaded("There are as many readers as the server takes; try again later.", retry_after_s=_RETRY_S)
-        reader = Reader(link.captions, after)
+        captions = link.captions_in(language)
+        reader = Reader(captions, after)
         self._readers += 1
         link.readers.add(reader)
-        link.captions.readers.add(reader)
+        captions.readers.add(reader)
         try:
             yield reader
         finally:
             self._readers -= 1
             link.readers.remove(reader)
-            link.captions.readers.remove(reader)
+            captions.readers.remove(reader)
 
     def end(self, session: SharedPart) -> None:
         """Forget a session that has ended, and end its links."""
@@ -122,6 +152,9 @@ class Sharing:
     def _close(self, session: SharedPart, digest: bytes, reason: EndReason) -> None:
         del self._links[digest]
         session.links.pop(digest).close(reason)
+        offered = {tag for link in session.links.values() for tag in link.translations}
+        for tag in session.translations.keys() - offered:
+            session.translations.pop(tag).end(reason)
 
     def _session(self, session_id: str, owner: str) -> SharedPart:
         session = self.sessions.get(session_id)
@@ -142,6 +175,7 @@ class SharedPart(SessionPart):
     def __init__(self, session: PartSession, owner: str, sharing: Sharing) -> None:
         self.id, self.owner = session.id, owner
         self.links: dict[bytes, Link] = {}
+        self.translations: dict[str, TranslatedCaptions] = {}  # by tags: the languages that its links offer
         self.captions: Captions | None = None  # None before the first link: what was said before is not kept
         self._begin, self._sharing = session.begin, sharing
         sharing.sessions[self.id] = self
