@@ -69,7 +69,9 @@ def test_a_language_that_the_link_does_not_offer_is_refused(translating):
             assert code == "invalid_language_format"
 
 
-@pytest.mark.parametrize(("languages", "code"), [(["klingon!"], "invalid_language_format"), (5 * ["de"], "invalid_value")])
+@pytest.mark.parametrize(
+    ("languages", "code"), [(["klingon!"], "invalid_language_format"), (5 * ["de"], "invalid_value")]
+)
 def test_languages_that_no_link_can_have_are_refused(translating, languages, code):
     """The error names the field."""
     with open_session(translating) as socket:

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Header, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from asr_server.core.errors import InvalidValue
+from asr_server.core.errors import InvalidValue, SessionNotFound
 from asr_server.features.sharing.captions import Caption, vtt
 from asr_server.features.sharing.sharing import MAX_LANGUAGES, Sharing
 from asr_server.features.sharing.translated import Translate
@@ -55,6 +56,7 @@ class SharedBody(BaseModel):
     page: str = Field(description="The page of captions. The token is in the fragment, which browsers do not send.")
     events: str = Field(description="The captions as server-sent events.")
     captions: str = Field(description="The finals so far as WebVTT.")
+    playlist: str = Field(description="The finals as an HLS playlist of WebVTT segments.")
     languages: list[str] = Field(description="Tags of the languages that `?language=` of these addresses takes.")
 
 
@@ -65,6 +67,16 @@ _SHARED = "/v1/live/shared/{token}"
 _Language = Annotated[
     str, Query(max_length=_MAX_LANGUAGE_CHARS, description="One that the link offers; empty: what was said.")
 ]
+_StreamTime = Annotated[
+    int,
+    Query(
+        ge=0,
+        lt=2**33,
+        description="Time of the player's stream where the session begins, in 1/90,000 s: X-TIMESTAMP-MAP of segments.",
+    ),
+]
+_SegmentNumber = Annotated[int, Path(ge=0, lt=2**31)]
+_PLAYLIST_TYPE = "application/vnd.apple.mpegurl"
 # A caption, how the stream begins, or how it ends.
 _Event = Caption | dict[str, Any]
 
@@ -89,6 +101,7 @@ async def share_session(request: Request, session_id: str, services: ServicesDep
         page=f"{CAPTIONS_PATH}#{link.token}",
         events=f"{shared}/events",
         captions=f"{shared}/captions.vtt",
+        playlist=f"{shared}/captions.m3u8",
         languages=[target.tag for target in translators],
     )
 
@@ -141,9 +154,39 @@ async def shared_events(
 )
 async def shared_captions(token: str, services: ServicesDep, language: _Language = "") -> Response:
     """Return the finals that are kept as WebVTT. Times are those of the session."""
-    finals = tuple(services.of(Sharing).captions(token, language).finals)
+    finals = tuple(services.of(Sharing).link(token).captions_in(language).finals)
     # In a thread: the first request has the cues of all finals to make.
     file = await asyncio.to_thread(vtt, finals)
+    return Response(file, media_type="text/vtt; charset=utf-8", headers={"Cache-Control": "no-store"})
+
+
+@router.get(
+    f"{_SHARED}/captions.m3u8",
+    response_class=Response,
+    responses={**_ERRORS, 200: {"description": "The playlist.", **content({_PLAYLIST_TYPE: "#EXTM3U\n"})}},
+)
+async def shared_playlist(
+    token: str, services: ServicesDep, language: _Language = "", mpegts: _StreamTime = 0
+) -> Response:
+    """Return an HLS media playlist of the finals, in WebVTT segments of six seconds of the session."""
+    segments = await services.of(Sharing).link(token).segments_in(language)
+    playlist = segments.playlist(urlencode({"language": language, "mpegts": mpegts}))
+    return Response(playlist, media_type=_PLAYLIST_TYPE, headers={"Cache-Control": "no-store"})
+
+
+@router.get(
+    f"{_SHARED}/segments/{{number}}.vtt",
+    response_class=Response,
+    responses={**_ERRORS, 200: {"description": "The cues.", **content({"text/vtt": "WEBVTT\n"})}},
+)
+async def shared_segment(
+    token: str, number: _SegmentNumber, services: ServicesDep, language: _Language = "", mpegts: _StreamTime = 0
+) -> Response:
+    """Return a segment of the playlist. The last 20 are kept."""
+    segments = await services.of(Sharing).link(token).segments_in(language)
+    file = segments.segment(number, mpegts)
+    if file is None:
+        raise SessionNotFound("The playlist has no such segment any more, or not yet.", param="number")
     return Response(file, media_type="text/vtt; charset=utf-8", headers={"Cache-Control": "no-store"})
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -17,9 +18,10 @@ from typing import TYPE_CHECKING
 
 from asr_server.core.audio import samples_to_s
 from asr_server.core.errors import InvalidValue, Overloaded, SessionNotFound
-from asr_server.features.sharing.captions import Caption, Captions, EndReason, Reader
+from asr_server.features.sharing.captions import Caption, Captions, EndReason, Reader, vtt
+from asr_server.features.sharing.segments import Segments
 from asr_server.features.sharing.translated import Translate, TranslatedCaptions
-from asr_server.live.machine.events import Final, Partial, ResetDone
+from asr_server.live.machine.events import Final, Partial, ResetDone, Samples
 from asr_server.live.options import Opening, PartRequest, PartSession, SessionPart
 from asr_server.live.outbox import Message, Outgoing
 from asr_server.text import languages
@@ -34,16 +36,23 @@ MAX_LANGUAGES = 4  # of a session: each final is translated into each of them
 # A reader takes about 100 kB with its connection, and 0.2 ms of the event loop for each text.
 _MAX_READERS_OF_LINK, _MAX_READERS = 500, 1_000
 _RETRY_S = 30
+# So that players find the end of a playlist, and readers that were cut off the last texts.
+_KEPT_AFTER_END_S, _MAX_ENDED_LINKS = 60, 200
+# What is said before the first words of an utterance are there, and the longest time until its final.
+_FIRST_WORDS_S, _LONGEST_UTTERANCE_S = 5.0, 60.0
 
 
 @dataclass(eq=False, slots=True)
 class Link:
-    """A link to one session. It ends at its expiry, when it is revoked, and with its session."""
+    """A link to one session. It ends at its expiry, when it is revoked, and a minute after its session."""
 
+    session: SharedPart
     captions: Captions
     translations: dict[str, TranslatedCaptions]  # by tags: the languages that it offers
     expiry: asyncio.TimerHandle
     readers: set[Reader] = field(default_factory=set)
+    segments: dict[str, Segments] = field(default_factory=dict)  # by tags, "" for the language of the speaker
+    is_ended: bool = False  # its session is
 
     def captions_in(self, language: str) -> Captions:
         """Return the captions in a language, "" for that of the speaker. Raises `InvalidInput` and its kinds."""
@@ -56,9 +65,22 @@ class Link:
         self.translations[tag].begin()
         return self.translations[tag].captions
 
+    async def segments_in(self, language: str) -> Segments:
+        """Return the segments of now in a language. Raises as `captions_in`."""
+        captions = self.captions_in(language)
+        name = language and languages.find(language).tag
+        segments = self.segments.setdefault(name, Segments())
+        # It makes the cues, which finals keep. In a thread: the first request has those of many finals to make.
+        await asyncio.to_thread(vtt, segments.new(captions.finals, self.session.settled_s))
+        untranslated = (one.start_s for one in self.captions.finals if one.number > captions.newest)
+        settled_s = min(self.session.settled_s, *untranslated, math.inf)
+        segments.advance(captions.finals, settled_s, is_complete=self.is_ended and not captions.is_behind)
+        return segments
+
     def close(self, reason: EndReason) -> None:
         """End its readers."""
         self.expiry.cancel()
+        self.is_ended = reason is EndReason.SESSION
         for reader in self.readers:
             reader.end(reason)
 
@@ -77,6 +99,7 @@ class Sharing:
     def __init__(self) -> None:
         self.sessions: dict[str, SharedPart] = {}  # by the ids of all sessions that can be shared
         self._links: dict[bytes, Link] = {}  # by the digests of their tokens: their times do not tell a token
+        self._ended: dict[bytes, None] = {}  # digests of links whose sessions have ended, in that order
         self._readers = 0
 
     async def read_opening(self, socket: WebSocket, opening: Opening) -> Opening:
@@ -106,7 +129,7 @@ class Sharing:
         digest = _digest(token)
         timer = asyncio.get_running_loop().call_later(expires_s, self._close, session, digest, EndReason.EXPIRED)
         offered = {tag: session.translations[tag] for tag in wanted}
-        self._links[digest] = session.links[digest] = Link(session.captions, offered, timer)
+        self._links[digest] = session.links[digest] = Link(session, session.captions, offered, timer)
         return IssuedLink(token, time.time() + expires_s)
 
     def revoke(self, session_id: str, owner: str, token: str) -> None:
@@ -116,22 +139,27 @@ class Sharing:
             raise SessionNotFound("The session has no such link.", param="token")
         self._close(session, digest, EndReason.REVOKED)
 
-    def captions(self, token: str, language: str = "") -> Captions:
-        """Return the captions of a link in a language, "" for the speaker's. Raises `SessionNotFound` and, for a
-        language that the link does not offer, `InvalidInput`."""
-        return self._link(token).captions_in(language)
+    def link(self, token: str) -> Link:
+        """Return the link of a token. Raises `SessionNotFound`."""
+        link = self._links.get(_digest(token))
+        if link is None:
+            raise SessionNotFound("The link is not valid: it has ended with its session, expired or been revoked.")
+        return link
 
     @contextmanager
     def reading(self, token: str, after: int, language: str = "") -> Iterator[Reader]:
-        """Give the link one more reader until the block ends. Raises as `captions`, and `Overloaded`.
+        """Give the link one more reader until the block ends. Raises as `Link.captions_in`, `SessionNotFound` and
+        `Overloaded`.
 
         `after`: the number of the newest caption that it has, 0 for none.
         """
-        link = self._link(token)
+        link = self.link(token)
         if len(link.readers) >= _MAX_READERS_OF_LINK or self._readers >= _MAX_READERS:
             raise Overloaded("There are as many readers as the server takes; try again later.", retry_after_s=_RETRY_S)
         captions = link.captions_in(language)
         reader = Reader(captions, after)
+        if link.is_ended:
+            reader.end(EndReason.SESSION)
         self._readers += 1
         link.readers.add(reader)
         captions.readers.add(reader)
@@ -143,11 +171,23 @@ class Sharing:
             captions.readers.remove(reader)
 
     def end(self, session: SharedPart) -> None:
-        """Forget a session that has ended, and end its links."""
+        """Forget a session that has ended, and end its links, which can be read for a minute more."""
         if self.sessions.get(session.id) is session:
             del self.sessions[session.id]
-        for digest in list(session.links):
-            self._close(session, digest, EndReason.SESSION)
+        for digest, link in session.links.items():
+            link.close(EndReason.SESSION)
+            link.expiry = asyncio.get_running_loop().call_later(_KEPT_AFTER_END_S, self._forget, digest)
+            self._ended[digest] = None
+        for translation in session.translations.values():
+            translation.end(EndReason.SESSION)
+        session.links.clear()
+        session.translations.clear()
+        while len(self._ended) > _MAX_ENDED_LINKS:
+            self._forget(next(iter(self._ended)))
+
+    def _forget(self, digest: bytes) -> None:
+        del self._ended[digest]
+        self._links.pop(digest).expiry.cancel()
 
     def _close(self, session: SharedPart, digest: bytes, reason: EndReason) -> None:
         del self._links[digest]
@@ -162,12 +202,6 @@ class Sharing:
             raise SessionNotFound("No session of this id is open here.", param="session_id")
         return session
 
-    def _link(self, token: str) -> Link:
-        link = self._links.get(_digest(token))
-        if link is None:
-            raise SessionNotFound("The link is not valid: it has ended with its session, expired or been revoked.")
-        return link
-
 
 class SharedPart(SessionPart):
     """The part of one session. It stands last, so that it has the texts as the speaker gets them."""
@@ -178,10 +212,27 @@ class SharedPart(SessionPart):
         self.translations: dict[str, TranslatedCaptions] = {}  # by tags: the languages that its links offer
         self.captions: Captions | None = None  # None before the first link: what was said before is not kept
         self._begin, self._sharing = session.begin, sharing
+        self._samples = 0  # that it has heard
+        self._open_s: dict[int, float] = {}  # where utterances begin that have words and no final
         sharing.sessions[self.id] = self
+
+    @property
+    def settled_s(self) -> float:
+        """Return the time of the session before which no final will begin that the readers lack.
+
+        One may all the same where the engine is late, as an utterance is known with its first words alone.
+        """
+        heard_s = samples_to_s(self._begin.samples + self._samples)
+        settled_s = min(heard_s - _FIRST_WORDS_S, *self._open_s.values(), math.inf)
+        return max(settled_s, heard_s - _LONGEST_UTTERANCE_S, 0.0)
+
+    def on_samples(self, samples: Samples) -> None:
+        """Count them, as the clock of the session."""
+        self._samples += len(samples)
 
     def completed(self, outgoing: Outgoing) -> Outgoing:
         """Give the committed words to the readers; the message stays as it is."""
+        self._note_open(outgoing.message)
         if self.captions is not None and (caption := self._caption(outgoing.message, self.captions.open)) is not None:
             self.captions.put(caption)
         return outgoing
@@ -189,6 +240,16 @@ class SharedPart(SessionPart):
     def close(self) -> None:
         """End the links: the session is over."""
         self._sharing.end(self)
+
+    def _note_open(self, message: Message) -> None:
+        match message:
+            case Partial() if message.committed or message.tentative:
+                start_s = samples_to_s(self._begin.samples + message.start_samples)
+                self._open_s.setdefault(message.utterance, start_s)
+            case Final():
+                self._open_s.pop(message.utterance, None)
+            case ResetDone():
+                self._open_s.clear()
 
     def _caption(self, message: Message, shown: Caption | None) -> Caption | None:
         """Return the caption of a message that has words which the readers lack. `shown`: that of the open utterance.

@@ -167,12 +167,12 @@ async def test_a_reader_has_the_languages_of_its_link_alone():
         sharing.share("live_1", "me", 60, {languages.find(tag): Translator() for tag in tags}).token
         for tags in (["de"], ["de", "fr"], [])
     )
-    assert sharing.captions(german, "de") is sharing.captions(both, "German")
-    assert sharing.captions(none) is part.captions
+    assert sharing.link(german).captions_in("de") is sharing.link(both).captions_in("German")
+    assert sharing.link(none).captions is part.captions
     with pytest.raises(InvalidValue, match="It offers: de"):
-        sharing.captions(german, "fr")
+        sharing.link(german).captions_in("fr")
     with pytest.raises(InvalidValue, match="It offers: none"):
-        sharing.captions(none, "de")
+        sharing.link(none).captions_in("de")
 
 
 async def test_a_session_has_a_bounded_number_of_languages():
