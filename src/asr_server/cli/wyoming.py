@@ -64,7 +64,7 @@ def _run(parsed: argparse.Namespace) -> int:
     with ExitStack() as open_parts:
         if (home := _home(parsed)) is not None:
             names = open_parts.enter_context(home)
-            names.wait(_FIRST_NAMES_S)
+            names.tried.wait(_FIRST_NAMES_S)
             if names.refusal:
                 raise UsageError(f"{names.refusal} Make one in the profile of an administrator.")
             target = replace(target, names=names.current)

@@ -48,7 +48,7 @@ class Caption:
     is_final: bool = False
     number: int = 0  # rises from caption to caption of a session, from 1 on
     tag: str = ""  # BCP 47 tag of a language that is not one of the model's
-    # Why a final for readers of another language has the speaker's text, "" where it is translated; None for others.
+    # For readers of another language: why something stayed as it was said, "" where all is translated; None for others.
     reason: str | None = None
 
     def has_text_of(self, other: Caption) -> bool:

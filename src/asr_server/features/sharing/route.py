@@ -43,8 +43,8 @@ class ShareBody(BaseModel):
     languages: list[Annotated[str, Field(max_length=_MAX_LANGUAGE_CHARS)]] = Field(
         [],
         max_length=MAX_LANGUAGES,
-        description="Languages into which finals are translated for readers who ask for one: BCP 47 tags or English "
-        "names. They leave the server for the endpoint of OPENAI_BASE_URL.",
+        description="Languages into which sentences are translated for readers who ask for one: BCP 47 tags or "
+        "English names. They leave the server for the endpoint of OPENAI_BASE_URL.",
     )
 
 
@@ -132,7 +132,7 @@ async def shared_events(
 ) -> Response:
     """Stream the captions as server-sent events. `Last-Event-ID`: the id of the last event that the reader has.
 
-    In a language that the link offers there are finals alone. One that could not be translated has the speaker's text.
+    In a language that the link offers, texts grow by sentences. One that could not be translated stays as it was said.
     """
     after, sharing = _number(last_event_id), services.of(Sharing)
 

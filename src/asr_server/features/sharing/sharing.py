@@ -179,7 +179,7 @@ class Sharing:
             link.expiry = asyncio.get_running_loop().call_later(_KEPT_AFTER_END_S, self._forget, digest)
             self._ended[digest] = None
         for translation in session.translations.values():
-            translation.end(EndReason.SESSION)
+            translation.reader.end(EndReason.SESSION)
         session.links.clear()
         session.translations.clear()
         while len(self._ended) > _MAX_ENDED_LINKS:
@@ -194,7 +194,7 @@ class Sharing:
         session.links.pop(digest).close(reason)
         offered = {tag for link in session.links.values() for tag in link.translations}
         for tag in session.translations.keys() - offered:
-            session.translations.pop(tag).end(reason)
+            session.translations.pop(tag).reader.end(reason)
 
     def _session(self, session_id: str, owner: str) -> SharedPart:
         session = self.sessions.get(session_id)

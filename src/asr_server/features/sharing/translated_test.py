@@ -52,21 +52,48 @@ async def settled():
 async def rest(translated, reason=EndReason.SESSION):
     """What a reader gets, when the session ends now."""
     reader = joined(translated.captions)
-    translated.end(reason)
+    translated.reader.end(reason)
     reader.end(reason)
     return [caption async for caption in reader.captions()]
 
 
-async def test_finals_are_translated_and_words_are_not_shown():
-    """The numbers, utterances and times are those of the speaker's captions; the language is the target's."""
+async def test_a_sentence_is_translated_when_it_is_complete_and_not_before():
+    """The text of an utterance only grows; numbers and times are the speaker's, the language is the target's."""
     source, translated, translator = begun()
-    for caption in (words(1, "turn"), final(1, "turn on."), words(2, "the")):
-        source.put(caption)
-    (caption,) = await rest(translated)
-    assert (caption.text, caption.utterance, caption.number, caption.start_s) == ("de turn on.", 1, 2, 1)
-    event = json.loads(caption.frame.partition("data: ")[2])
+    captions = joined(translated.captions).captions()
+    for text in ("Turn", "Turn on.", "Turn on. The", "Turn on. The lamp is"):
+        source.put(words(1, text))
+        await settled()
+    first = await anext(captions)
+    source.put(final(1, "Turn on. The lamp is red. Yes."))
+    *_, last = await rest(translated)
+    assert (first.text, first.is_final, first.number) == ("de Turn on.", False, 3)
+    assert (last.text, last.is_final, last.number) == ("de Turn on. de The lamp is red. de Yes.", True, 5)
+    assert (last.utterance, last.start_s) == (1, 1)
+    event = json.loads(last.frame.partition("data: ")[2])
     assert (event["language_code"], event["translated"], event["reason"]) == ("de", True, "")
-    assert translator.asked == [(["turn on."], "English")]
+    assert translator.asked == [(["Turn on."], "English"), (["The lamp is red.", "Yes."], "English")]
+
+
+async def test_what_has_no_words_stays_as_it_is():
+    """There is nothing to ask for."""
+    source, translated, translator = begun()
+    source.put(final(1, "…"))
+    (caption,) = await rest(translated)
+    assert (caption.text, caption.reason, translator.asked) == ("…", "no_words", [])
+
+
+async def test_words_of_the_next_utterance_before_a_final_keep_their_own_sentences():
+    """Each utterance has its own translation."""
+    source, translated, _ = begun()
+    source.put(words(1, "One. And"))
+    await settled()
+    source.put(words(2, "Two. And"))
+    await settled()
+    source.put(final(1, "One. And one."))
+    source.put(final(2, "Two. And two."))
+    finals = [caption.text for caption in await rest(translated) if caption.is_final]
+    assert finals == ["de One. de And one.", "de Two. de And two."]
 
 
 async def test_each_final_is_asked_for_once_however_many_read():

@@ -60,7 +60,8 @@ class HomeNames:
         self._url = f"{address.replace('http', 'ws', 1)}/api/websocket"
         self._token = token
         self._problem = ""  # the last one that was logged
-        self._tried, self._closed = threading.Event(), threading.Event()
+        self.tried = threading.Event()  # set once the names were read for the first time, or could not be
+        self._closed = threading.Event()
         self._socket: ClientConnection | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -80,10 +81,6 @@ class HomeNames:
         """Return the names that were read last, those first that are to be kept first. Does not wait."""
         return self._names
 
-    def wait(self, timeout_s: float) -> None:
-        """Wait until the names were read for the first time, or could not be read."""
-        self._tried.wait(timeout_s)
-
     def _run(self) -> None:
         delay_s = _FIRST_DELAY_S
         while not self._closed.is_set():
@@ -98,7 +95,7 @@ class HomeNames:
                 self._report(f"Home Assistant cannot be reached ({type(error).__name__}).")
             except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
                 self._report("Home Assistant's answers are not those that are known.")
-            self._tried.set()
+            self.tried.set()
             self._closed.wait(delay_s)
             delay_s = min(2 * delay_s, _LONGEST_DELAY_S)
 
@@ -119,7 +116,7 @@ class HomeNames:
         if self._problem or names != self._names:
             logger.info("names of the home", names=len(names), characters=len(", ".join(names)))
         self._names, self.refusal, self._problem = names, "", ""
-        self._tried.set()
+        self.tried.set()
 
     def _report(self, problem: str) -> None:
         """Log a problem, but not at every try."""

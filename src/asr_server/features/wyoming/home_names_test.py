@@ -31,7 +31,7 @@ def until(condition):
 def test_places_come_first_and_only_what_is_exposed_to_assist_is_named():
     """Neither an entity of another assistant nor one that exists no more has a name here."""
     with home_at(FakeHome()) as address, HomeNames(address, TOKEN) as names:
-        names.wait(_WAIT_S)
+        names.tried.wait(_WAIT_S)
         assert names.current() == _ALL
 
 
@@ -40,7 +40,7 @@ def test_a_change_is_read_when_home_assistant_tells_of_it(registry):
     """Each registry changes names: a device has a part in those of its entities."""
     home = FakeHome()
     with home_at(home) as address, HomeNames(address, TOKEN) as names:
-        names.wait(_WAIT_S)
+        names.tried.wait(_WAIT_S)
         home.states["light.kitchen"] = "Bulb"
         home.tell(f"{registry}_registry_updated")
         until(lambda: "Bulb" in names.current())
@@ -53,7 +53,7 @@ def test_names_stay_while_home_assistant_is_away_and_are_read_when_it_is_back():
     with ExitStack() as running:
         address = running.enter_context(home_at(home))
         with HomeNames(address, TOKEN) as names:
-            names.wait(_WAIT_S)
+            names.tried.wait(_WAIT_S)
             running.close()
             home.states["light.kitchen"] = "Bulb"
             assert names.current() == _ALL
@@ -69,7 +69,7 @@ def test_a_token_that_is_refused_is_told_and_not_tried_again_soon(token, is_admi
     home = FakeHome()
     home.is_admin = is_admin
     with home_at(home) as address, HomeNames(address, token) as names:
-        names.wait(_WAIT_S)
+        names.tried.wait(_WAIT_S)
         assert reason in names.refusal
         time.sleep(0.1)
         assert home.tokens == [token]
@@ -80,7 +80,7 @@ def test_what_is_no_home_assistant_is_asked_again():
     home = FakeHome()
     home.areas = None
     with home_at(home) as address, HomeNames(address, TOKEN) as names:
-        names.wait(_WAIT_S)
+        names.tried.wait(_WAIT_S)
         assert (names.current(), names.refusal) == ((), "")
         home.areas = []
         until(names.current)
