@@ -1,10 +1,11 @@
 """Readers of a shared session in their own languages, with an endpoint that translates as told."""
 
+import threading
 from contextlib import ExitStack
 
 import pytest
 
-from asr_server.features.translation.conftest import ScriptedLlm, refusal, translation
+from asr_server.features.translation.conftest import ScriptedLlm, refusal, right, translation
 from asr_server.subtitle.files import parse_vtt
 from E2Etest.live.readers import error, reader, say, share, until
 from E2Etest.live.session import open_session
@@ -28,7 +29,7 @@ def translating(start, llm):
 
 def test_every_reader_gets_its_language_and_each_final_is_translated_once(translating, llm, speech):
     """Five readers of German and one of each other kind; the file has the same translation."""
-    llm.restart(llm.script)
+    llm.restart(right)
     with open_session(translating) as socket, ExitStack() as readers:
         link = share(translating, socket, languages=["German", "fr"])
         assert link["languages"] == ["de", "fr"]
@@ -45,6 +46,25 @@ def test_every_reader_gets_its_language_and_each_final_is_translated_once(transl
         file = translating.client.get(link["captions"], params={"language": "de"}).text
         assert " ".join(cue.text for cue in parse_vtt(file)).split() == translation(said).split()
         assert len(llm.calls) == 2
+
+
+def test_the_speaker_does_not_wait_for_a_translation(translating, llm, speech):
+    """It has its finals while the endpoint has not answered yet; the readers have theirs later, in order."""
+    answers = threading.Event()
+
+    def slowly(call):
+        assert answers.wait(60)
+        return right(call)
+
+    llm.restart(slowly)
+    with open_session(translating) as socket:
+        link = share(translating, socket, languages=["de"])
+        with reader(translating, link, "de") as found:
+            said = [say(socket, speech), say(socket, speech)]
+            answers.set()
+            seen = [until(found, "final")[-1]["text"] for _ in said]
+    llm.restart(right)
+    assert seen == [translation(text) for text in said]
 
 
 def test_an_endpoint_that_fails_leaves_the_speakers_text_and_its_reason(translating, llm, speech):

@@ -174,9 +174,11 @@ class Sharing:
         """Forget a session that has ended, and end its links, which can be read for a minute more."""
         if self.sessions.get(session.id) is session:
             del self.sessions[session.id]
+        loop = asyncio.get_running_loop()
         for digest, link in session.links.items():
             link.close(EndReason.SESSION)
-            link.expiry = asyncio.get_running_loop().call_later(_KEPT_AFTER_END_S, self._forget, digest)
+            ends_s = min(link.expiry.when(), loop.time() + _KEPT_AFTER_END_S)
+            link.expiry = loop.call_at(ends_s, self._forget, digest)
             self._ended[digest] = None
         for translation in session.translations.values():
             translation.reader.end(EndReason.SESSION)
@@ -246,8 +248,8 @@ class SharedPart(SessionPart):
             case Partial() if message.committed or message.tentative:
                 start_s = samples_to_s(self._begin.samples + message.start_samples)
                 self._open_s.setdefault(message.utterance, start_s)
-            case Final():
-                self._open_s.pop(message.utterance, None)
+            case Final():  # they come in order
+                self._open_s = {n: start_s for n, start_s in self._open_s.items() if n > message.utterance}
             case ResetDone():
                 self._open_s.clear()
 

@@ -113,6 +113,18 @@ async def test_the_last_texts_can_be_read_for_some_time_after_the_session():
         assert reader.end_reason is EndReason.SESSION
 
 
+async def test_a_link_is_not_kept_after_its_expiry():
+    """Also where its session has ended just before."""
+    sharing = Sharing()
+    part = SharedPart(Session(), "me", sharing)
+    token = sharing.share("live_1", "me", 0.01).token
+    part.close()
+    assert sharing.link(token).is_ended
+    await asyncio.sleep(0.02)
+    with pytest.raises(SessionNotFound):
+        sharing.link(token)
+
+
 async def test_links_of_ended_sessions_are_bounded(monkeypatch):
     """The oldest are forgotten first."""
     monkeypatch.setattr(module, "_MAX_ENDED_LINKS", 1)

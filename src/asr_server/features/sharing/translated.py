@@ -83,7 +83,10 @@ class TranslatedCaptions:
     async def _catch_up(self) -> None:
         while captions := self._source.after(self._seen):
             self._seen = captions[-1].number
-            found = [(caption, self._utterance(caption).take(caption)) for caption in captions]
+            found = []
+            for caption in captions:
+                found.append((caption, self._utterance(caption).take(caption)))
+                await asyncio.sleep(0)  # the first time, there is an hour of speech to divide
             lines = iter(await self._translated([(caption, text) for caption, texts in found for text in texts]))
             for caption, texts in found:
                 self._open[caption.utterance].lines += [next(lines) for _ in texts]
