@@ -220,12 +220,17 @@ def add_log_level(group: argparse._ActionsContainer) -> None:
 
 def server(parsed: argparse.Namespace) -> str:
     """Return the address of the server: `--server`, the environment's, or the default. Raises `UsageError`."""
-    if parsed.server or not (address := client_variable("ASR_SERVER_URL")):
-        return parsed.server or DEFAULT_SERVER
+    return address(parsed.server, "ASR_SERVER_URL") or DEFAULT_SERVER
+
+
+def address(given: str | None, variable: str) -> str:
+    """Return the given address, or that of a variable of the environment; "" for none. Raises `UsageError`."""
+    if given or not (stated := client_variable(variable)):
+        return given or ""
     try:
-        return server_address(address)
+        return server_address(stated)
     except argparse.ArgumentTypeError as error:
-        raise UsageError(f"ASR_SERVER_URL: {error}.") from None
+        raise UsageError(f"{variable}: {error}.") from None
 
 
 def job_command(parsed: argparse.Namespace, job: str, action: str) -> str:
@@ -237,10 +242,13 @@ def job_command(parsed: argparse.Namespace, job: str, action: str) -> str:
 
 def key(parsed: argparse.Namespace) -> str:
     """Return the key for the server; "" for none. Raises `UsageError`, which does not show the key."""
-    file: Path | None = parsed.api_key_file
-    if file is not None:
-        return word_of(file, "--api-key-file")
-    return _word(client_variable("ASR_API_KEY"), "ASR_API_KEY")
+    return secret(parsed.api_key_file, "--api-key-file", "ASR_API_KEY")
+
+
+def secret(file: Path | None, option: str, variable: str) -> str:
+    """Return the secret in the file that an option names, or in a variable of the environment; "" for none. Raises
+    `UsageError`, which does not show it."""
+    return word_of(file, option) if file is not None else _word(client_variable(variable), variable)
 
 
 def word_of(file: Path, option: str) -> str:

@@ -6,11 +6,19 @@ import argparse
 import signal
 import sys
 import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from asr_server.cli import arguments
 from asr_server.cli.failure import Exit, UsageError
 
+if TYPE_CHECKING:
+    from asr_server.features.wyoming.home_names import HomeNames
+
 _DEFAULT_PORT = 10_300
+# The bridge begins without the names of a home that takes longer.
+_FIRST_NAMES_S = 5.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,12 +30,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_server(parser)
     arguments.add_key(parser)
     parser.add_argument("--language", default="", help="for clients that state none (default: detect it)")
+    parser.add_argument(
+        "--ha-url",
+        type=arguments.server_address,
+        metavar="URL",
+        help="address of a Home Assistant whose names of rooms and devices are to be expected (default: ASR_HA_URL)",
+    )
+    parser.add_argument(
+        "--ha-token-file",
+        type=Path,
+        metavar="FILE",
+        help="file with a long-lived access token of an administrator of that Home Assistant; default: ASR_HA_TOKEN of "
+        "the environment. Never on the command line itself",
+    )
     arguments.add_log_level(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(parsed: argparse.Namespace) -> int:
     """Returns 0 after SIGTERM, 1 where the port cannot be used. Raises `UsageError`."""
+    from dataclasses import replace
+
     from loguru import logger
 
     from asr_server.core.logger import configure
@@ -37,12 +60,19 @@ def _run(parsed: argparse.Namespace) -> int:
     _check(parsed)
     server = arguments.server(parsed)
     configure(LogLevel(parsed.log_level), as_json=False)
-    try:
-        bridge = Bridge(parsed.host, parsed.port, BridgeTarget(server, arguments.key(parsed), parsed.language))
-    except (OSError, OverflowError) as error:
-        print(f"asr-server wyoming: cannot listen on {parsed.host}:{parsed.port}: {error}", file=sys.stderr)
-        return Exit.FAILED
-    with bridge:
+    target = BridgeTarget(server, arguments.key(parsed), parsed.language)
+    with ExitStack() as open_parts:
+        if (home := _home(parsed)) is not None:
+            names = open_parts.enter_context(home)
+            names.tried.wait(_FIRST_NAMES_S)
+            if names.refusal:
+                raise UsageError(f"{names.refusal} Make one in the profile of an administrator.")
+            target = replace(target, names=names.current)
+        try:
+            bridge = open_parts.enter_context(Bridge(parsed.host, parsed.port, target))
+        except (OSError, OverflowError) as error:
+            print(f"asr-server wyoming: cannot listen on {parsed.host}:{parsed.port}: {error}", file=sys.stderr)
+            return Exit.FAILED
         # `shutdown` waits for the loop that this signal handler interrupts, so it runs on a thread of its own.
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=bridge.shutdown).start())
         print(f"Wyoming at tcp://{parsed.host}:{bridge.port}, for the server {server}", flush=True)
@@ -53,6 +83,17 @@ def _run(parsed: argparse.Namespace) -> int:
             logger.info("the server is ready", server=server)
         bridge.serve_forever()
     return Exit.DONE
+
+
+def _home(parsed: argparse.Namespace) -> HomeNames | None:
+    """Return the names of the home that is stated, None where none is. Raises `UsageError`."""
+    from asr_server.features.wyoming.home_names import HomeNames
+
+    if not (address := arguments.address(parsed.ha_url, "ASR_HA_URL")):
+        return None
+    if not (token := arguments.secret(parsed.ha_token_file, "--ha-token-file", "ASR_HA_TOKEN")):
+        raise UsageError("--ha-url takes a token of that Home Assistant: --ha-token-file, or ASR_HA_TOKEN.")
+    return HomeNames(address, token)
 
 
 def _check(parsed: argparse.Namespace) -> None:

@@ -1,7 +1,9 @@
 // The lines of the page of captions: one for each utterance, in the order in which they were first shown.
 //
 // new CaptionLines(element)
-// lines.show({ utterance, text, language_code })  add what the line lacks of the text; the text begins with what it has
+// lines.show({ utterance, text, language_code, translated, reason })
+//     add what the line lacks of the text; the text begins with what it has. A text that should have been translated and
+//     was not is in italics.
 // lines.isEmpty
 
 const MOST = 40; // far more than fit on a screen
@@ -19,9 +21,10 @@ export class CaptionLines {
     return this.#shown.size === 0;
   }
 
-  show({ utterance, text, language_code: language }) {
+  show({ utterance, text, language_code: language, translated = true, reason }) {
     if (utterance <= this.#last) return;
     const line = this.#shown.get(utterance) ?? this.#added(utterance, language);
+    line.parentNode.classList.toggle("untranslated", !translated && reason !== "same_language");
     if (text.startsWith(line.data)) line.appendData(text.slice(line.length));
   }
 

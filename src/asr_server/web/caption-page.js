@@ -1,6 +1,7 @@
 // The page of captions of a shared session: /captions#TOKEN. Text is only ever added to a line, so that nothing flickers.
 //
-// In the query: background=transparent for programs that lay the page over a picture, size=1.5 for larger type.
+// In the query: background=transparent for programs that lay the page over a picture, size=1.5 for larger type, language=de for a
+// translation that the link offers.
 
 import { url } from "./api.js";
 import { CaptionLines } from "./caption-lines.js";
@@ -16,9 +17,10 @@ function setLooks(query) {
   document.documentElement.style.setProperty("--size", String(size));
 }
 
-function read(token, lines) {
+function read(token, lines, language) {
   const state = find("state");
-  const source = new EventSource(url(`v1/live/shared/${encodeURIComponent(token)}/events`));
+  const query = language ? `?${new URLSearchParams({ language })}` : "";
+  const source = new EventSource(url(`v1/live/shared/${encodeURIComponent(token)}/events${query}`));
   source.onmessage = ({ data }) => {
     const event = JSON.parse(data);
     if (event.type === "begin") text(state, lines.isEmpty ? "shared.waiting" : "");
@@ -34,8 +36,9 @@ function read(token, lines) {
   source.onerror = () => text(state, source.readyState === EventSource.CLOSED ? "shared.refused" : "shared.connecting");
 }
 
-setLooks(new URLSearchParams(location.search));
+const query = new URLSearchParams(location.search);
+setLooks(query);
 await i18n.load();
 addEventListener("hashchange", () => location.reload());
-if (location.hash.length > 1) read(location.hash.slice(1), new CaptionLines(find("lines")));
+if (location.hash.length > 1) read(location.hash.slice(1), new CaptionLines(find("lines")), query.get("language"));
 else text(find("state"), "shared.refused");

@@ -86,19 +86,71 @@ async def test_nothing_is_kept_of_a_session_without_a_link():
     assert texts(part) == ["turn on."]
 
 
-async def test_a_session_that_ends_ends_its_links_and_is_forgotten():
+async def test_a_session_that_ends_ends_its_links_and_is_forgotten(monkeypatch):
     """Its part may be closed more than once, and leaves a newer session of the same id alone."""
+    monkeypatch.setattr(module, "_KEPT_AFTER_END_S", 0.01)
     sharing, part, token = shared()
     with sharing.reading(token, 0) as reader:
         newer = SharedPart(Session(), "me", sharing)
         part.close()
         part.close()
         assert reader.end_reason is EndReason.SESSION
-    with pytest.raises(SessionNotFound):
-        sharing.captions(token)
     assert sharing.sessions == {"live_1": newer}
+    await asyncio.sleep(0.02)
+    with pytest.raises(SessionNotFound):
+        sharing.link(token)
     newer.close()
     assert sharing.sessions == {}
+
+
+async def test_the_last_texts_can_be_read_for_some_time_after_the_session():
+    """A reader that comes then is told that the session has ended."""
+    sharing, part, token = shared()
+    part.completed(final("turn on."))
+    part.close()
+    with sharing.reading(token, 0) as reader:
+        assert [caption.text async for caption in reader.captions()] == ["turn on."]
+        assert reader.end_reason is EndReason.SESSION
+
+
+async def test_a_link_is_not_kept_after_its_expiry():
+    """Also where its session has ended just before."""
+    sharing = Sharing()
+    part = SharedPart(Session(), "me", sharing)
+    token = sharing.share("live_1", "me", 0.01).token
+    part.close()
+    assert sharing.link(token).is_ended
+    await asyncio.sleep(0.02)
+    with pytest.raises(SessionNotFound):
+        sharing.link(token)
+
+
+async def test_links_of_ended_sessions_are_bounded(monkeypatch):
+    """The oldest are forgotten first."""
+    monkeypatch.setattr(module, "_MAX_ENDED_LINKS", 1)
+    sharing, part, token = shared()
+    last = sharing.share("live_1", "me", 60).token
+    part.close()
+    with pytest.raises(SessionNotFound):
+        sharing.link(token)
+    assert sharing.link(last).is_ended
+
+
+async def test_no_final_begins_before_the_settled_time():
+    """It is that of the open utterance with words, or lies some seconds before what was heard last."""
+    _, part, _ = shared()
+    assert part.settled_s == 0
+    part.on_samples(bytes(160_000))
+    assert part.settled_s == 5
+    part.completed(partial("", "turn"))
+    assert part.settled_s == 1
+    part.on_samples(bytes(16_000 * 80))
+    assert part.settled_s == 30
+    part.completed(final("turn on."))
+    assert part.settled_s == 85
+    part.completed(partial("the", utterance=2))
+    part.completed(Outgoing(ResetDone(2)))
+    assert part.settled_s == 85
 
 
 async def test_a_link_expires_by_itself_and_a_revoked_one_leaves_no_timer():
@@ -111,7 +163,7 @@ async def test_a_link_expires_by_itself_and_a_revoked_one_leaves_no_timer():
         assert reader.end_reason is EndReason.EXPIRED
     await asyncio.sleep(0.02)
     assert len(part.links) == 1
-    assert sharing.captions(token) is part.captions
+    assert sharing.link(token).captions is part.captions
 
 
 @pytest.mark.parametrize("bound", ["_MAX_READERS_OF_LINK", "_MAX_READERS"])

@@ -16,9 +16,9 @@ import socketserver
 import struct
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import accumulate
 from typing import BinaryIO, cast
 
 import httpx
@@ -34,6 +34,7 @@ from asr_server import __version__
 from asr_server.client.connection import FileError, client_options
 from asr_server.client.live import LiveOptions
 from asr_server.client.speech import VOICES_ROUTE, SpeakingVoice, voices_of
+from asr_server.features.wyoming.home_names import fitting
 from asr_server.features.wyoming.pcm import PcmFormat, UnknownFormat
 from asr_server.features.wyoming.speech_session import SpeechRequests, SpeechTarget
 from asr_server.features.wyoming.utterance_session import UtteranceError, UtteranceSession
@@ -113,7 +114,8 @@ _MAX_LINE_BYTES = 65_536
 _MAX_READ_BYTES = 16 * 1024 * 1024
 # Far above the pauses of a client that reads.
 _SEND_TIMEOUT_S = 60
-# The server's limit for names and terms, with the commas between them.
+# The server's limit for names and terms, with the commas between them. An error would cost a home with many names every
+# command.
 _MAX_WORDS_CHARS = 16_000
 _ATTRIBUTION = Attribution(name="asr-server", url="https://github.com/QwenLM/Qwen3-ASR")
 _NAME = "asr-server"
@@ -126,6 +128,7 @@ class BridgeTarget:
     server: str
     token: str = ""  # the key, "" for none
     language: str = ""  # for clients that state none; "" to detect it
+    names: Callable[[], tuple[str, ...]] = tuple  # words to expect besides those of clients, as they are now
 
     def options(self, language: str = "", hotwords: tuple[str, ...] = ()) -> LiveOptions:
         """Return the options of a session for one utterance."""
@@ -233,7 +236,8 @@ class _Connection(socketserver.StreamRequestHandler):
     def _begin(self) -> UtteranceSession:
         self._drop()
         self._started = False
-        self._session = UtteranceSession(self.server.target.server, self._options, self._send_words)
+        options = _with_names(self._options, self.server.target)
+        self._session = UtteranceSession(self.server.target.server, options, self._send_words)
         return self._session
 
     def _drop(self) -> None:
@@ -305,11 +309,13 @@ def _next(stream: _BoundedStream) -> Event | None:
 
 
 def _options(event: Transcribe, target: BridgeTarget) -> LiveOptions:
-    words = [str(word) for word in (*(event.transcript_names or ()), *(event.transcript_terms or ()))]
-    # As many as the server accepts: an error would cost a home with many names every command.
-    ends = accumulate(len(word) + len(", ") for word in words)
-    kept = tuple(word for word, end in zip(words, ends, strict=True) if end <= _MAX_WORDS_CHARS)
-    return target.options(event.language or "", kept)
+    words = (*(event.transcript_names or ()), *(event.transcript_terms or ()))
+    return target.options(event.language or "", tuple(map(str, words)))
+
+
+def _with_names(options: LiveOptions, target: BridgeTarget) -> LiveOptions:
+    """Add the names of now to the words of the client, as far as the server takes them."""
+    return replace(options, hotwords=fitting((*options.hotwords, *target.names()), _MAX_WORDS_CHARS))
 
 
 # With every voice in every language it is large, and Home Assistant waits for it for one second.

@@ -1,23 +1,32 @@
 """The bridge's answer to a `transcribe` event. Its connections are tested from outside."""
 
+from dataclasses import replace
+
 from wyoming.asr import Transcribe
 from wyoming.info import Info
 
 from asr_server.client.speech import SpeakingVoice
-from asr_server.features.wyoming.wyoming import BridgeTarget, ServerState, _options, info
+from asr_server.features.wyoming.wyoming import BridgeTarget, ServerState, _options, _with_names, info
 from asr_server.recordings.requests import MAX_TEXT_CHARS
 
 TARGET = BridgeTarget("http://127.0.0.1:8100", language="de")
 
 
 def test_a_house_with_too_many_names_keeps_its_first_ones():
-    """The bridge keeps as many as the server takes, in their order, names before terms: a refusal would cost every
-    command."""
-    names, terms = [f"lamp {number:04}" for number in range(2_000)], ["Zürich"]
-    kept = _options(Transcribe(transcript_names=names, transcript_terms=terms), TARGET).hotwords
-    assert kept == tuple(names[: len(kept)])
-    assert MAX_TEXT_CHARS - 50 < len(", ".join(kept)) <= MAX_TEXT_CHARS
-    assert _options(Transcribe(transcript_names=names[:3], transcript_terms=terms), TARGET).hotwords[-1] == "Zürich"
+    """The bridge keeps as many as the server takes, in their order: the client's names, its terms, those of the
+    home. A refusal would cost every command."""
+    lamps, terms = [f"lamp {number:04}" for number in range(2_000)], ["Zürich"]
+    target = replace(TARGET, names=lambda: ("Kitchen", "zürich"))
+
+    def kept(names):
+        return _with_names(
+            _options(Transcribe(transcript_names=names, transcript_terms=terms), target), target
+        ).hotwords
+
+    many = kept(lamps)
+    assert many == tuple(lamps[: len(many)])
+    assert MAX_TEXT_CHARS - 50 < len(", ".join(many)) <= MAX_TEXT_CHARS
+    assert kept(lamps[:1]) == ("lamp 0000", "Zürich", "Kitchen")
 
 
 def test_the_language_is_that_of_the_event_or_of_the_bridge():
