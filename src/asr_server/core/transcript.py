@@ -29,10 +29,11 @@ class Word:
     # the geometric mean of the probabilities of its tokens (0..1), or None if the engine gives none
     confidence: float | None = None
     speaker: str | None = None  # a letter or a name, None where speakers are not distinguished
+    masked: str | None = None  # the kind of what was replaced in it, None if it is as it was said
 
     def listed(self) -> dict[str, Any]:
         """Return the word as answers list it: with its punctuation, its times in seconds, where these come from, and
-        the confidence and the speaker where they are known."""
+        the confidence, the speaker and what was masked where there is one."""
         listed = {
             "word": self.text,
             "start": self.start_ms / 1000,
@@ -40,6 +41,7 @@ class Word:
             "source": self.source.value,
             "confidence": self.confidence,
             "speaker": self.speaker,
+            "masked": self.masked,
         }
         return {name: value for name, value in listed.items() if value is not None}
 

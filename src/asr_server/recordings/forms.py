@@ -48,6 +48,7 @@ from asr_server.recordings.requests import (
     VoiceDetection,
     WordTimes,
 )
+from asr_server.recordings.text_options import TextFields, TextOptions
 from asr_server.subtitle.cues import SpeakerStyle
 from asr_server.text import languages
 
@@ -111,7 +112,7 @@ class ChunkingStrategy(BaseModel):
     silence_duration_ms: int = Field(default=200, ge=32, le=5_000)
 
 
-class RecordingForm(BaseModel):
+class RecordingForm(TextFields):
     """The fields of every form."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -271,7 +272,7 @@ def parse(
         raise UnsupportedValue(
             "The engine detects the language among all that it knows: send one language, or none.", param="languages"
         )
-    services.processor.writer.check(request)
+    services.check(request)
     if file.size == 0:
         raise EmptyFile("The file is empty.", param="file")
     return request, file
@@ -395,6 +396,7 @@ class _Common(TypedDict):
     word_times: WordTimes
     speakers: SpeakerOptions | None
     channel_mode: ChannelMode
+    text_options: TextOptions
 
 
 def _common(fields: RecordingForm, spoken: tuple[str, str], *, diarized: bool = False) -> _Common:
@@ -421,6 +423,7 @@ def _common(fields: RecordingForm, spoken: tuple[str, str], *, diarized: bool = 
         "word_times": WordTimes.ALIGNED if fields.mode == "accurate" else WordTimes.ESTIMATED,
         "speakers": speakers,
         "channel_mode": channel_mode(fields, speakers),
+        "text_options": fields.text_options,
     }
 
 

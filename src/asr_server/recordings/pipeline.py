@@ -129,6 +129,16 @@ class RecordingStep:
     async def end(self) -> None:
         """There are no more samples and spans."""
 
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Return what of the request had no effect, and why, after the last segment."""
+        return ()
+
+    def rewritten(self, segment: Segment) -> Segment:
+        """Return the next segment as it is answered and sent in a stream. Called where the request has `text`
+        options."""
+        return segment
+
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         """Return all segments of the recording as they are answered. May raise any `AsrError`."""
         return segments
@@ -207,7 +217,9 @@ class RecordingPipeline:
             try:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
-                    context = SpanContext(engine, group, request, deadline_s, options.deltas)
+                    # Text that is rewritten is sent by the span, not as it is decoded.
+                    deltas = options.deltas and not any(request.text_options.asked)
+                    context = SpanContext(engine, group, request, deadline_s, deltas)
                     producer = _Producer(resources, ticket, context, options, begins)
                     assembly = _Assembly(emit, producer.on_done, options.deltas)
                     group.create_task(producer.run(source))
@@ -226,7 +238,7 @@ class RecordingPipeline:
         self._count(coverage, assembly.answered)
         if request.strict:
             _check_heard(coverage)
-        warnings = list(producer.signal.warnings)
+        warnings = [*producer.signal.warnings, *(warning for step in producer.steps for warning in step.warnings)]
         if request.context and not engine.traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
             warnings.append(CONTEXT_IGNORED)
@@ -366,7 +378,7 @@ class _Assembly:
         self.begun_s = time.monotonic()
         await self._emit(Started(producer.progress.claimed_s))
         while task is not None:
-            await self._add(task)
+            await self._add(task, producer.steps)
             task = await producer.next()
 
     async def finish(self, producer: _Producer) -> None:
@@ -392,7 +404,7 @@ class _Assembly:
             timings=self._timings(),
         )
 
-    async def _add(self, task: SpanTask) -> None:
+    async def _add(self, task: SpanTask, steps: Sequence[RecordingStep]) -> None:
         is_sent = False
         while self._deltas and (text := await task.next_delta()) is not None:
             await self._add_text(text, opens=not is_sent)
@@ -400,6 +412,8 @@ class _Assembly:
         results = await task.results()
         if not self._deltas:
             results = [await self._in_main_language(task, result) for result in results]
+        for step in steps:
+            results = [replace(result, segment=step.rewritten(result.segment)) for result in results]
         if self._deltas and not is_sent:  # there were no deltas, or the span was tried again
             for result in results:
                 if result.segment.text:

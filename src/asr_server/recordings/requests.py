@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from asr_server.recordings.text_options import TextOptions
 from asr_server.subtitle.cues import SpeakerStyle
 
 # Of a prompt, and of all hotwords together: the engine reads them again for each span.
@@ -140,6 +141,7 @@ class RecordingRequest:
     word_times: WordTimes = WordTimes.ALIGNED  # ALIGNED or ESTIMATED, for answers that have times of words
     speakers: SpeakerOptions | None = None  # None does not distinguish speakers
     channel_mode: ChannelMode = ChannelMode.MIX
+    text_options: TextOptions = field(default_factory=TextOptions)  # how the text is written
     output: OutputOptions = field(default_factory=OutputOptions)
 
     @property
@@ -152,6 +154,9 @@ class RecordingRequest:
         """NONE where the answer has no times of words."""
         output = self.output
         needed = output.words or output.cues or output.response_format.is_subtitles or self.speakers is not None
+        needed |= (
+            self.text_options.masks and output.response_format is ResponseFormat.VERBOSE_JSON
+        )  # lists what was masked
         return self.word_times if needed else WordTimes.NONE
 
 
