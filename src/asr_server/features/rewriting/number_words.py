@@ -59,9 +59,10 @@ def found(text: str, language: str) -> list[NumberWord]:
     for one in find_numbers(tokens, language, 0.0):
         start, is_scale = one.start, one.end - one.start == 1 and one.value in _SCALES
         before = tokens[start - 1].text() if start else ""
-        if any(char.isdigit() for char in before):
-            continue  # the number began in digits: "25 thousand"
-        if before.lower() in _ARTICLES.get(language, ()) and _is_scale(tokens[start], language):
+        is_begun = any(map(str.isdigit, before))
+        if (is_begun or before.lower() in _ARTICLES.get(language, ())) and _is_scale(tokens[start], language):
+            if is_begun:  # in digits: "25 thousand"
+                continue
             start -= 1
         place = tokens[start].match.start(), tokens[one.end - 1].match.end()
         is_doubtful = is_scale or (one.start, one.end) not in certain

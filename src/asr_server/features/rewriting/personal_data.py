@@ -15,7 +15,7 @@ from functools import lru_cache
 from ipaddress import ip_address
 
 from asr_server.features.rewriting import number_words
-from asr_server.recordings.text_options import PersonalData
+from asr_server.recordings.requests import PersonalData
 
 
 @dataclass(frozen=True, slots=True)

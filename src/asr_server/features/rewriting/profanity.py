@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from asr_server.features.rewriting.edits import Edit
-from asr_server.recordings.text_options import Profanity
+from asr_server.recordings.requests import Profanity
 from asr_server.text import languages
 
 KIND = "profanity"

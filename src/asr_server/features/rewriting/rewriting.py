@@ -18,7 +18,7 @@ from asr_server.features.rewriting.profanity import WordList
 from asr_server.features.rewriting.written_form import written_edits
 from asr_server.features.speech_output.spoken_form import readings
 from asr_server.recordings.pipeline import RecordingStep
-from asr_server.recordings.text_options import PersonalData, Profanity, TextFormat, TextOptions
+from asr_server.recordings.requests import PersonalData, Profanity, TextFormat, TextOptions
 from asr_server.server_feature import CoreParts, ServerFeature
 from asr_server.services import FeatureParts
 from asr_server.text import languages, scripts

@@ -32,14 +32,10 @@ _FRENCH_HOURS = re.compile(r"\s+heures?\s+", re.IGNORECASE)
 def written_edits(text: str, language: str) -> list[Edit]:
     """Return the edits that write numbers in digits, in order and disjoint. `language`: one of
     `number_words.LANGUAGES`."""
-    return list(_writer(language).edits(text))
+    return list(_Writer(language).edits(text))
 
 
 @lru_cache(maxsize=len(number_words.LANGUAGES))
-def _writer(language: str) -> _Writer:
-    return _Writer(language)
-
-
 class _Writer:
     """Writes the numbers of one language."""
 

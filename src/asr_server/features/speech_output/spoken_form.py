@@ -189,7 +189,7 @@ def spoken_form(text: str, language: str) -> str:
     return "".join([*parts, text[position:]])
 
 
-def readings(text: str, language: str) -> Iterator[Reading]:
+def readings(text: str, language: str) -> Iterator[NumberReading]:
     """Yield the numbers that `spoken_form` replaces, in order and disjoint; none of a language without rules here."""
     if not knows(language):
         return
@@ -202,7 +202,7 @@ def readings(text: str, language: str) -> Iterator[Reading]:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class NumberReading:
     """A number in the text, with what belongs to it, and its words."""
 
     start: int  # first character in the text
@@ -250,7 +250,7 @@ class _Reader:
         self._date_mark = next(char for char in pattern if char in "./-")
         self._month_first = pattern.startswith("m")
 
-    def read(self, text: str, digits: re.Match[str]) -> Reading | None:
+    def read(self, text: str, digits: re.Match[str]) -> NumberReading | None:
         """Return the reading of these digits, with what belongs to them; None where they stay."""
         before = text[max(0, digits.start() - _CONTEXT_CHARACTERS) : digits.start()]
         after = text[digits.end() : digits.end() + _CONTEXT_CHARACTERS]
@@ -272,7 +272,7 @@ class _Reader:
             return None
         if sign["minus"]:
             words = f"{self._words.rules.minus} {words}"
-        return Reading(digits.start() - len(sign[0]), digits.end() + length, words)
+        return NumberReading(digits.start() - len(sign[0]), digits.end() + length, words)
 
     def _parse(self, written: str, before: str, after: str) -> _Number | None:
         number = self._number.fullmatch(written)
