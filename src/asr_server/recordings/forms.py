@@ -327,6 +327,9 @@ def request_schema(model: type[BaseModel]) -> dict[str, Any]:
         if "anyOf" in field:  # a value or nothing
             field |= field.pop("anyOf")[0]
             del field["default"]
+        if "$ref" in field.get("items", {}):
+            inner = definitions[field["items"]["$ref"].rpartition("/")[2]]
+            field["items"] = {key: inner[key] for key in ("enum", "type")}
         reference = field.pop("$ref", "").rpartition("/")[2]
         # An object of the model is text in a form: a name, or JSON.
         inner = definitions.get(reference, {})
