@@ -34,13 +34,13 @@ class SearchedText:
     """
 
     def __init__(self, parts: Iterable[tuple[str, str]]) -> None:
-        self.language = ""  # of the first part that has one
+        self.languages: frozenset[str] = frozenset()
         self._written: list[str] = []
         self._starts: list[int] = []
         self._ends: list[int] = []
         length = 0
         for text, language in parts:
-            self.language = self.language or language
+            self.languages |= {language}
             at = 0
             for start, end, digits in _digit_words(text, language):
                 self._copy(text, at, start, length)
@@ -112,8 +112,10 @@ def _repeated(text: str, start: int, end: int, digits: str) -> tuple[int, int, s
 # -- runs of digits ----------------------------------------------------------------------------------------------------
 
 _RUN = re.compile(r"(?:[+(]\s?)*\d(?:[\s().\-–/,、]{0,4}\d)*")
-_DATE = re.compile(r"\d{4}[-./]\d{1,2}[-./]\d{1,2}|\d{1,2}[-./]\d{1,2}[-./]\d{4}")
-_GROUPED = re.compile(r"\d{1,3}(?:[.,\s]\d{3})+(?:[.,]\d{1,2})?")
+_DAY, _YEAR = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:19|20)\d\d"
+_DATE = re.compile(f"{_YEAR}([-./]){_DAY}\\1{_DAY}|{_DAY}([-./]){_DAY}\\2{_YEAR}")
+# By commas alone: telephone numbers have blanks and points between groups of three digits, too.
+_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d{1,2})?")
 _CARD_DIGITS = range(13, 20)
 _MOST_COMPARED = 400
 # A national number has seven digits with few exceptions; ITU-T E.164 allows fifteen, and two numbers may follow each
@@ -172,9 +174,10 @@ class _Address:
 
 
 @lru_cache(maxsize=64)
-def _address(language: str) -> _Address:
-    """Return the patterns of an address whose signs are said in the language, or in English."""
-    at, dot = _AT.get(language, "at"), f"dot|{_DOT.get(language, 'dot')}"
+def _address(languages: frozenset[str]) -> _Address:
+    """Return the patterns of an address whose signs are written, or said in one of the languages or in English."""
+    known = sorted(languages & _AT.keys() | {"en"})
+    at, dot = ("|".join(table[language] for language in known) for table in (_AT, _DOT))
     joint = rf"(?:[.+%&'-]|\s+(?:{_DASHES}|{dot})\s+)"
     name = rf"{_CHAR}{{1,64}}+(?:{joint}{_CHAR}{{1,64}}+){{0,20}}(?:\s+\d{{1,9}}){{0,20}}"
     label = rf"{_CHAR}(?:{_CHAR}|-|\s+(?:{_DASHES})\s+){{0,62}}+(?:\s+\d{{1,9}}){{0,9}}+"
@@ -187,7 +190,7 @@ def _address(language: str) -> _Address:
 
 def _emails(searched: SearchedText) -> Iterator[tuple[int, int]]:
     """Yield the addresses of mail. A name is searched where a host follows alone, so that long texts take no longer."""
-    address, text, last = _address(searched.language), searched.text, 0
+    address, text, last = _address(searched.languages), searched.text, 0
     for at in address.at.finditer(text):
         host = address.host.match(text, at.end()) if at.start() >= last else None
         first = max(last, at.start() - _LONGEST_NAME)

@@ -43,6 +43,8 @@ def _shown(text, language="en", kinds=ALL):
         ("en", "call (202) 555-0143 or +44 20 7946 0958.", "call [phone] or [phone]."),
         ("en", "double five five oh one two three four triple seven", "[phone]"),
         ("en", "my number is 555, 123, 4567", "my number is [phone]"),
+        ("es", "es el 612 345 678, o 612.345.678", "es el [phone], o [phone]"),
+        ("en", "it is 55-66-1234", "it is [phone]"),
         ("fr", "zéro six douze trente-quatre cinquante-six soixante-dix-huit", "[phone]"),
         ("zh", "电话是一三八一二三四五六七八", "电话是[phone]"),
         ("ar", "٠١٧١١٢٣٤٥٦٧", "[phone]"),
@@ -93,6 +95,13 @@ def test_parts_are_disjoint_and_in_order(words):
     for one in found:
         assert at <= one.start < one.end <= len(text)
         at = one.end
+
+
+def test_signs_are_read_in_each_language_of_a_recording():
+    """A part in another language than the first."""
+    text = "hello schreib an max at beispiel Punkt de"
+    (found,) = find(SearchedText([(text[:6], "en"), (text[6:], "de")]), ALL)
+    assert text[found.start : found.end] == "max at beispiel Punkt de"
 
 
 def test_a_long_run_of_digits_is_masked():
