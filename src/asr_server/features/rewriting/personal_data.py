@@ -63,18 +63,26 @@ class SearchedText:
 
 
 def find(searched: SearchedText, kinds: Collection[PersonalData]) -> list[Found]:
-    """Return what the text has of these kinds, in order and disjoint, by places in the original."""
-    taken, parts = bytearray(len(searched.text)), []
-    for start, end, kind in _candidates(searched, kinds):
-        if any(taken[start:end]):
-            continue
-        taken[start:end] = bytes([1]) * (end - start)
-        parts.append(Found(*searched.place(start, end), kind))
-    return sorted(parts, key=lambda one: one.start)
+    """Return what the text has of these kinds, in order and disjoint, by places in the original.
+
+    Parts that overlap are one, so that nothing of either is left.
+    """
+    placed = (Found(*searched.place(start, end), kind) for start, end, kind in _candidates(searched, kinds))
+    found: list[Found] = []
+    for one in sorted(placed, key=lambda each: each.start):
+        if found and one.start < (last := found[-1]).end:
+            kind = min(last.kind, one.kind, key=_CLEAREST_FIRST.index)
+            found[-1] = Found(last.start, max(last.end, one.end), kind)
+        else:
+            found.append(one)
+    return found
+
+
+_CLEAREST_FIRST = tuple(PersonalData)
 
 
 def _candidates(searched: SearchedText, kinds: Collection[PersonalData]) -> Iterator[tuple[int, int, PersonalData]]:
-    """Yield the parts that look like one of the kinds, first those that cannot be taken for another."""
+    """Yield the parts that look like one of the kinds. They may overlap."""
     for kind, finder in _FINDERS.items():
         if kind in kinds:
             yield from ((start, end, kind) for start, end in finder(searched))
@@ -111,7 +119,7 @@ def _repeated(text: str, start: int, end: int, digits: str) -> tuple[int, int, s
 
 # -- runs of digits ----------------------------------------------------------------------------------------------------
 
-_RUN = re.compile(r"(?:[+(]\s?)*\d(?:[\s().\-–/,、]{0,4}\d)*")
+_RUN = re.compile(r"(?:[+(]\s?){0,3}\d(?:[\s().\-–/,、]{0,4}\d)*")
 _DAY, _YEAR = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:19|20)\d\d"
 _DATE = re.compile(f"{_YEAR}([-./]){_DAY}\\1{_DAY}|{_DAY}([-./]){_DAY}\\2{_YEAR}")
 # By commas alone: telephone numbers have blanks and points between groups of three digits, too.
@@ -156,6 +164,7 @@ _DOT = {"de": "punkt", "en": "dot", "es": "punto", "fr": "point", "it": "punto",
 _ANY_DOT = "|".join(["dot", "point", *_DOT.values()])
 _LONGEST_NAME = 300  # characters as they are said
 _CHAR = "[A-Za-z\u00c0-\u024f0-9_]"
+_TOP_LEVEL = "[A-Za-z\u00c0-\u024f]{2,62}+"  # unlike "at 1130 p.m"
 _SPELLED = r"(?:(?:[^\W\d_]|\d{1,9})\s+){0,40}"
 _DASHES = "underscore|unterstrich|minus|dash|hyphen|plus|bindestrich|tiret|guion|trattino"
 _IPV4 = re.compile(
@@ -181,10 +190,11 @@ def _address(languages: frozenset[str]) -> _Address:
     joint = rf"(?:[.+%&'-]|\s+(?:{_DASHES}|{dot})\s+)"
     name = rf"{_CHAR}{{1,64}}+(?:{joint}{_CHAR}{{1,64}}+){{0,20}}(?:\s+\d{{1,9}}){{0,20}}"
     label = rf"{_CHAR}(?:{_CHAR}|-|\s+(?:{_DASHES})\s+){{0,62}}+(?:\s+\d{{1,9}}){{0,9}}+"
+    point = rf"(?:\.|\s+(?:{dot})\s+)"
     return _Address(
         re.compile(rf"\s?@\s?|\s+(?:{at})\s+", re.IGNORECASE),
         re.compile(rf"(?<!{_CHAR}){_SPELLED}{name}\Z", re.IGNORECASE),
-        re.compile(rf"{_SPELLED}{label}(?:(?:\.|\s+(?:{dot})\s+){label}){{1,8}}", re.IGNORECASE),
+        re.compile(rf"{_SPELLED}{label}(?:{point}{label}){{0,7}}{point}{_TOP_LEVEL}", re.IGNORECASE),
     )
 
 

@@ -45,6 +45,8 @@ def _shown(text, language="en", kinds=ALL):
         ("en", "my number is 555, 123, 4567", "my number is [phone]"),
         ("es", "es el 612 345 678, o 612.345.678", "es el [phone], o [phone]"),
         ("en", "it is 55-66-1234", "it is [phone]"),
+        ("en", "call 202-555-0143 tomorrow at 1130 p.m.", "call [phone] tomorrow at 1130 p.m."),
+        ("en", "it is 202-555-0143 at example.com", "it is [email]"),
         ("fr", "zéro six douze trente-quatre cinquante-six soixante-dix-huit", "[phone]"),
         ("zh", "电话是一三八一二三四五六七八", "电话是[phone]"),
         ("ar", "٠١٧١١٢٣٤٥٦٧", "[phone]"),
@@ -108,3 +110,10 @@ def test_a_long_run_of_digits_is_masked():
     """More digits than are compared with the form of a card."""
     text = "1 " * 1_000
     assert _shown(text, "", {PersonalData.CARD}).strip() == "[card]"
+
+
+@pytest.mark.parametrize("part", ["(+(", "x@a.b.", "1.2.3.", "a at dot "])
+def test_the_time_grows_with_the_length_alone(part):
+    """A text that would take minutes in quadratic time, which is longer than the limit of a test."""
+    text = part * (150_000 // len(part))
+    find(SearchedText([(text, "")]), frozenset(PersonalData))
