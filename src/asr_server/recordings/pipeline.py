@@ -135,8 +135,7 @@ class RecordingStep:
         return ()
 
     def rewritten(self, segment: Segment) -> Segment:
-        """Return the next segment as it is answered and sent in a stream. Called where the request has `text`
-        options."""
+        """Return the next segment as it is answered, before it is sent in a stream."""
         return segment
 
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:

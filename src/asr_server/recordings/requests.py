@@ -214,10 +214,8 @@ class RecordingRequest:
         """NONE where the answer has no times of words."""
         output = self.output
         needed = output.words or output.cues or output.response_format.is_subtitles or self.speakers is not None
-        needed |= (
-            self.text_options.masks and output.response_format is ResponseFormat.VERBOSE_JSON
-        )  # lists what was masked
-        return self.word_times if needed else WordTimes.NONE
+        lists_masked = self.text_options.masks and output.response_format is ResponseFormat.VERBOSE_JSON
+        return self.word_times if needed or lists_masked else WordTimes.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
