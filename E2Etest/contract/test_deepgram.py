@@ -100,6 +100,7 @@ def test_without_endpointing_only_the_client_ends_an_utterance(server):
     [
         ({"diarize": "true"}, "unsupported_value"),
         ({"redact": "pci"}, "unsupported_value"),
+        ({"numerals": "true"}, "unsupported_value"),
         ({"encoding": "opus"}, "invalid_value"),
         ({"sample_rate": "1"}, "invalid_value"),
         ({"endpointing": "-1"}, "invalid_value"),

@@ -263,7 +263,7 @@ def machinery(
         others={name: each for name, each in clients.items() if name != DEFAULT},
         open_signal=next((parts.signal for parts in features if parts.signal is not None), mixed_signal),
         steps=[step for parts in features for step in parts.steps],
-        check=_check(features),
+        check=_context_check(features),
     )
     pipeline = RecordingPipeline(resources)
     translators = (parts.translator for parts in features if parts.translator is not None)
@@ -281,8 +281,8 @@ def _builder(resolved: Plan, elsewhere: ElsewhereEngines | None) -> BuildCore:
     return next((builder for builder in builders if builder is not None), engine_core.build)
 
 
-def _check(features: Sequence[FeatureParts]) -> ContextCheck:
-    return next((parts.check for parts in features if parts.check is not None), ContextCheck())
+def _context_check(features: Sequence[FeatureParts]) -> ContextCheck:
+    return next((parts.context_check for parts in features if parts.context_check is not None), ContextCheck())
 
 
 def _drafting(resolved: Plan, clients: Mapping[str, EngineClient]) -> Drafting | None:
@@ -298,7 +298,7 @@ def _services(
     clients = dict(built.clients)
     accurate = clients.pop(DEFAULT)
     fast = clients[resolved.fast_model_id] if resolved.is_active("dual_model") else accurate
-    engines = Engines(fast, accurate, metrics.live, clients, check=_check(built.features))
+    engines = Engines(fast, accurate, metrics.live, clients, check=_context_check(built.features))
     return Services(
         settings=settings,
         plan=resolved,

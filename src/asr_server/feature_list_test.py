@@ -44,7 +44,7 @@ EXCLUSIVE.add(frozenset(("use_vllm", "engine")))
 EXCLUSIVE |= {frozenset(("workers", name)) for name in ("gateway_mode", "use_granian")}
 
 # The others have options that depend on the packages of this machine.
-COMBINED = tuple(feature for feature in feature_list.FEATURES if feature.name not in ("turns", "piper"))
+COMBINED = tuple(feature for feature in feature_list.FEATURES if feature.name not in ("turns", "piper", "rewriting"))
 MACHINE = Capabilities(
     gpu=True,
     torch_cuda=True,

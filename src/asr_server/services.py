@@ -10,6 +10,7 @@ from fastapi import Depends
 from starlette.datastructures import FormData
 from starlette.requests import Request
 
+from asr_server.core.errors import UnsupportedValue
 from asr_server.net.access import Caller
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         TranscriptTranslator,
         TranscriptWriter,
     )
+    from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.span import ContextCheck
     from asr_server.schedule.admission import Admission
     from asr_server.schedule.scheduler import Scheduler
@@ -50,6 +52,10 @@ async def _as_it_is(form: FormData, request: Request) -> FormData:
     return form
 
 
+def _accept(request: RecordingRequest) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class FeatureParts:
     """The parts of one feature in a running server or command."""
@@ -57,11 +63,13 @@ class FeatureParts:
     services: Sequence[object] = ()  # what its routes call; `Services.of` finds them by class
     steps: Sequence[PrepareStep] = ()  # of recordings
     signal: OpenSignal | None = None  # opens a recording in place of the mix of its channels
-    check: ContextCheck | None = None  # checks answers to audio with a context
+    context_check: ContextCheck | None = None  # checks answers to audio with a context
     translator: TranscriptTranslator | None = None
     writer: TranscriptWriter | None = None
     # Returns a form with a recording, as it was sent, with what is to be added. Raises `AsrError`.
     complete_form: Callable[[FormData, Request], Awaitable[FormData]] = _as_it_is
+    # Raises `InvalidInput` for a request about a recording that the feature cannot serve, before anything is decoded.
+    check: Callable[[RecordingRequest], None] = _accept
     read_opening: OpeningReader | None = None  # reads the feature's options of a live session
     jobs: Sequence[JobKind] = ()
     follow_ups: Sequence[FollowUpKind] = ()  # of jobs, in the order in which those of one job are sent
@@ -94,6 +102,17 @@ class Services:
     features: Sequence[FeatureParts]
     ready: bool = False  # turns true after the preload
     draining: bool = False  # turns true at shutdown
+
+    def check(self, request: RecordingRequest) -> None:
+        """Raise `UnsupportedValue` or `InvalidValue` for what of the request no feature serves, before anything is
+        decoded."""
+        for option in request.text_options.asked:
+            if not self.plan.is_active(option):
+                reason = self.plan.reason(option) or "it was built without that"
+                raise UnsupportedValue(f"This server does not serve '{option}' ({reason}).", param=option)
+        self.processor.writer.check(request)
+        for parts in self.features:
+            parts.check(request)
 
     def of(self, kind: type[T]) -> T:
         """Return the service of a feature by its class."""

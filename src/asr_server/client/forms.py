@@ -56,6 +56,7 @@ def form(request: Request | AlignmentRequest) -> Form:
         "chunking_strategy": json.dumps({"type": "server_vad", **asdict(request.chunking)}) if request.chunking else "",
         "vad": request.vad,
         "strict": "true" if request.strict else "",
+        **_text(request),
         **_speakers(request),
     }
     match request:
@@ -74,6 +75,12 @@ def _mode(word_times: WordTimes) -> str:
         if times is word_times:
             return mode
     raise ValueError("word_times must be ALIGNED or ESTIMATED")
+
+
+def _text(request: Request) -> Form:
+    """Return the options that do not have their defaults: earlier servers do not know them."""
+    stated = {name: getattr(request.text_options, name) for name in request.text_options.asked}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in stated.items()}
 
 
 def _speakers(request: Request) -> Form:

@@ -19,10 +19,14 @@ from asr_server.recordings.requests import (
     ChannelMode,
     KnownSpeaker,
     OutputOptions,
+    PersonalData,
+    Profanity,
     ResponseFormat,
     ServerVad,
     SpeakerOptions,
     SubtitleRequest,
+    TextFormat,
+    TextOptions,
     TranscriptionRequest,
     TranslationRequest,
     VoiceDetection,
@@ -50,6 +54,12 @@ _RECORDING = {
     ),
     "vad": st.sampled_from(VoiceDetection),
     "strict": st.booleans(),
+    "text_options": st.builds(
+        TextOptions,
+        st.sampled_from(TextFormat),
+        st.sampled_from(Profanity),
+        st.lists(st.sampled_from(PersonalData), unique=True).map(tuple),
+    ),
     "word_times": st.sampled_from([WordTimes.ALIGNED, WordTimes.ESTIMATED]),
 }
 _NAMES = st.text(st.characters(exclude_categories=("Cc", "Cs", "Zl", "Zp")), max_size=64).map(str.strip).filter(bool)

@@ -321,6 +321,11 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
         "cannot be answered within REQUEST_TIMEOUT at the measured speed.",
     )
 
+    profanity_lists: str = Field(
+        "",
+        description="A folder with the words that `profanity` masks, a file for each language: `en.txt`, `de.txt`; a "
+        "word or a phrase a line.",
+    )
     speakers: str = Field(
         "auto",
         min_length=1,

@@ -30,10 +30,11 @@ class Word:
     confidence: float | None = None
     speaker: str | None = None  # a letter or a name, None where speakers are not distinguished
     bias: bool = False  # it is a word of the context, and another one was written without it
+    masked: str | None = None  # the kind of what was replaced in it, None if it is as it was said
 
     def listed(self) -> dict[str, Any]:
         """Return the word as answers list it: with its punctuation, its times in seconds, where these come from, and
-        the confidence and the speaker where they are known, and `bias` if the context decided."""
+        the confidence, the speaker, `bias` and what was masked where there is one."""
         listed = {
             "word": self.text,
             "start": self.start_ms / 1000,
@@ -42,6 +43,7 @@ class Word:
             "confidence": self.confidence,
             "speaker": self.speaker,
             "bias": self.bias or None,
+            "masked": self.masked,
         }
         return {name: value for name, value in listed.items() if value is not None}
 

@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import base64
 import functools
-import json
-import unicodedata
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, TypeVar, get_origin
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, get_origin
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.datastructures import FormData, UploadFile
 
 from asr_server.core.errors import (
@@ -25,10 +23,18 @@ from asr_server.core.errors import (
     UnsupportedLanguage,
     UnsupportedValue,
 )
-from asr_server.core.transcript import MAX_SPEAKERS
 from asr_server.net import body
-from asr_server.net.body import NOT_JSON
 from asr_server.net.errors import ErrorBody
+from asr_server.recordings.form_fields import (
+    Boolean,
+    ChunkingStrategy,
+    Count,
+    Glossary,
+    Hotword,
+    SpeakerName,
+    Strategy,
+    TextFields,
+)
 from asr_server.recordings.requests import (
     DEFAULT_MODEL,
     MAX_CLIPS_BYTES,
@@ -43,6 +49,7 @@ from asr_server.recordings.requests import (
     ServerVad,
     SpeakerOptions,
     SubtitleRequest,
+    TextOptions,
     TranscriptionRequest,
     TranslationRequest,
     VoiceDetection,
@@ -60,58 +67,7 @@ if TYPE_CHECKING:
 _MODEL = "A name from /v1/models; empty: the model that is loaded. Names of OpenAI's models mean that too."
 
 
-def _boolean(value: Any) -> Any:
-    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    return words.get(value.lower(), value) if isinstance(value, str) else value
-
-
-def _object(value: Any) -> Any:
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except NOT_JSON:
-        return value
-
-
-def _strategy(value: Any) -> Any:
-    return {"type": value} if isinstance(value, str) else value
-
-
-def _encodable(value: str) -> str:
-    """JSON may hold halves of surrogate pairs, which no tokenizer accepts."""
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise ValueError("it cannot be written in UTF-8") from None
-    return value
-
-
-def _one_line(value: str) -> str:
-    """Names are shown in files whose lines have a meaning."""
-    if any(unicodedata.category(char) in ("Cc", "Cs", "Zl", "Zp") for char in value):
-        raise ValueError("a name has no control characters and no line breaks")
-    return value
-
-
-Boolean = Annotated[bool, BeforeValidator(_boolean)]
-Hotword = Annotated[str, AfterValidator(_encodable)]
-SpeakerName = Annotated[str, Field(min_length=1, max_length=64), AfterValidator(_one_line)]
-Count = Annotated[int, Field(ge=1, le=MAX_SPEAKERS)]
-Term = Annotated[str, Field(min_length=1, max_length=100)]
-Glossary = Annotated[dict[Term, Term], BeforeValidator(_object), Field(max_length=200)]
-
-
-class ChunkingStrategy(BaseModel):
-    """OpenAI's object: how the recording is cut at pauses. `auto` ignores the other fields."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
-    type: Literal["auto", "server_vad"] = "auto"
-    threshold: float = Field(default=0.5, ge=0.05, le=1)
-    prefix_padding_ms: int = Field(default=300, ge=0, le=2_000)
-    silence_duration_ms: int = Field(default=200, ge=32, le=5_000)
-
-
-class RecordingForm(BaseModel):
+class RecordingForm(TextFields):
     """The fields of every form."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -127,7 +83,7 @@ class RecordingForm(BaseModel):
         description="Languages that may be spoken, comma-separated or repeated: one of them is detected.",
     )
     temperature: float = Field(0.0, ge=0, le=1, description="0 is greedy and repeatable; above that, sampling.")
-    chunking_strategy: Annotated[ChunkingStrategy, BeforeValidator(_strategy)] = Field(
+    chunking_strategy: Strategy = Field(
         ChunkingStrategy(), description="`auto`, or a `server_vad` object: threshold and times of the cuts at pauses."
     )
     vad: VoiceDetection = Field(
@@ -271,7 +227,7 @@ def parse(
         raise UnsupportedValue(
             "The engine detects the language among all that it knows: send one language, or none.", param="languages"
         )
-    services.processor.writer.check(request)
+    services.check(request)
     if file.size == 0:
         raise EmptyFile("The file is empty.", param="file")
     return request, file
@@ -371,6 +327,9 @@ def request_schema(model: type[BaseModel]) -> dict[str, Any]:
         if "anyOf" in field:  # a value or nothing
             field |= field.pop("anyOf")[0]
             del field["default"]
+        if "$ref" in field.get("items", {}):
+            inner = definitions[field["items"]["$ref"].rpartition("/")[2]]
+            field["items"] = {key: inner[key] for key in ("enum", "type")}
         reference = field.pop("$ref", "").rpartition("/")[2]
         # An object of the model is text in a form: a name, or JSON.
         inner = definitions.get(reference, {})
@@ -395,6 +354,7 @@ class _Common(TypedDict):
     word_times: WordTimes
     speakers: SpeakerOptions | None
     channel_mode: ChannelMode
+    text_options: TextOptions
 
 
 def _common(fields: RecordingForm, spoken: tuple[str, str], *, diarized: bool = False) -> _Common:
@@ -421,6 +381,7 @@ def _common(fields: RecordingForm, spoken: tuple[str, str], *, diarized: bool = 
         "word_times": WordTimes.ALIGNED if fields.mode == "accurate" else WordTimes.ESTIMATED,
         "speakers": speakers,
         "channel_mode": channel_mode(fields, speakers),
+        "text_options": fields.text_options,
     }
 
 

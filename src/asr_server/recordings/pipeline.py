@@ -131,6 +131,15 @@ class RecordingStep:
     async def end(self) -> None:
         """There are no more samples and spans."""
 
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Return what of the request had no effect, and why, after the last segment."""
+        return ()
+
+    def rewritten(self, segment: Segment) -> Segment:
+        """Return the next segment as it is answered, before it is sent in a stream."""
+        return segment
+
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         """Return all segments of the recording as they are answered. May raise any `AsrError`."""
         return segments
@@ -215,9 +224,9 @@ class RecordingPipeline:
             try:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
-                    context = SpanContext(
-                        engine, group, request, deadline_s, options.deltas, words, resources.check, may_fail
-                    )
+                    # Text that is rewritten is sent by the span, not as it is decoded.
+                    deltas = options.deltas and not any(request.text_options.asked)
+                    context = SpanContext(engine, group, request, deadline_s, deltas, words, resources.check, may_fail)
                     producer = _Producer(resources, ticket, context, options, begins)
                     assembly = _Assembly(emit, producer.on_done, options.deltas)
                     group.create_task(producer.run(source))
@@ -237,7 +246,7 @@ class RecordingPipeline:
         self._count(coverage, assembly.answered)
         if request.strict:
             _check_heard(coverage)
-        warnings = list(producer.signal.warnings)
+        warnings = [*producer.signal.warnings, *(warning for step in producer.steps for warning in step.warnings)]
         if request.context and not engine.traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
             warnings.append(CONTEXT_IGNORED)
@@ -393,9 +402,9 @@ class _Assembly:
         self.begun_s = time.monotonic()
         await self._emit(Started(producer.progress.claimed_s))
         while task is not None:
-            await self._add(task)
+            await self._add(task, producer.steps)
             task = await producer.next()
-        await self._decide(is_sent=False)
+        await self._decide(producer.steps, is_sent=False)
         if self._failure and all(segment.cut_short is UnheardReason.FAILED for segment in self.answered):
             raise self._failure
 
@@ -422,7 +431,7 @@ class _Assembly:
             timings=self._timings(),
         )
 
-    async def _add(self, task: SpanTask) -> None:
+    async def _add(self, task: SpanTask, steps: Sequence[RecordingStep]) -> None:
         is_sent = False
         # Text that is sent stays, so what may be heard again is sent when its language is decided. There is nothing to
         # decide it by in the first span, which is the one that somebody waits for.
@@ -434,16 +443,18 @@ class _Assembly:
         self._failure = task.failure or self._failure
         waiting_s = sum(result.heard.seconds for _, result in self._waiting)
         if self._deltas or self.answered or waiting_s > LONGEST_S:
-            await self._decide(is_sent=is_sent)
+            await self._decide(steps, is_sent=is_sent)
 
-    async def _decide(self, *, is_sent: bool) -> None:
+    async def _decide(self, steps: Sequence[RecordingStep], *, is_sent: bool) -> None:
         """Decide on the language of the results that wait, unless their text was sent, and add them."""
         for number, (task, result) in enumerate(self._waiting, 1):
             if not is_sent:
                 later = [one for _, one in self._waiting[number:]]
                 result = await task.weighed(result, [*self._decided, *later])
-                if self._deltas and result.segment.text:
-                    await self._add_text(result.segment.text, opens=True)
+            for step in steps:
+                result = replace(result, segment=step.rewritten(result.segment))
+            if self._deltas and not is_sent and result.segment.text:
+                await self._add_text(result.segment.text, opens=True)
             if result.segment.text:
                 self._decided.append(result)
             self.answered.append(result.segment)

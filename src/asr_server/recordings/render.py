@@ -149,6 +149,14 @@ def verbose(transcript: Transcript, output: OutputOptions) -> dict[str, Any]:
         ]
     if output.words:
         content["words"] = [word.listed() for word in transcript.words]
+    masked = [
+        {"kind": word.masked, "segment": number, "start": word.start_ms / 1000, "end": word.end_ms / 1000}
+        for number, segment in enumerate(transcript.segments)
+        for word in segment.words
+        if word.masked
+    ]
+    if masked:
+        content["masked"] = masked
     if transcript.warnings:
         content["warnings"] = list(transcript.warnings)
     return content | {"usage": usage(transcript)}
@@ -177,7 +185,8 @@ def _segment(number: int, segment: Segment) -> dict[str, Any]:
         "start": segment.start_ms / 1000,
         "end": segment.end_ms / 1000,
         "text": segment.text,
-        "tokens": list(segment.tokens),
+        # The tokens of what was masked would tell it.
+        "tokens": [] if any(word.masked for word in segment.words) else list(segment.tokens),
         "temperature": segment.temperature,
         "avg_logprob": segment.mean_logprob,
         "compression_ratio": segment.compression_ratio,

@@ -5,11 +5,12 @@ Forms, jobs, the command line and the client library build these; nothing here i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
+from asr_server.core.errors import UnsupportedValue
 from asr_server.subtitle.cues import SpeakerStyle
 
 # Of a prompt, and of all hotwords together: the engine reads them again for each span.
@@ -107,6 +108,66 @@ class SpeakerOptions:
         return self.at_least > 1 or self.at_most is not None
 
 
+class TextFormat(StrEnum):
+    """The ways in which numbers are written."""
+
+    MODEL = "model"  # as the model writes them
+    WRITTEN = "written"  # in digits
+    SPOKEN = "spoken"  # in words
+
+
+class Profanity(StrEnum):
+    """The ways in which words of the operator's lists are shown."""
+
+    KEEP = "keep"
+    MASK = "mask"  # the first letter, and an asterisk for each of the others
+    HIDE = "hide"  # four asterisks
+
+
+class PersonalData(StrEnum):
+    """The kinds of personal data that are recognised by their form."""
+
+    EMAIL = "email"
+    IP = "ip"
+    IBAN = "iban"
+    CARD = "card"
+    PHONE = "phone"
+    NUMBER = "number"
+
+
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """The options of one request. By default the text is the model's."""
+
+    text_format: TextFormat = TextFormat.MODEL
+    profanity: Profanity = Profanity.KEEP
+    redact: tuple[PersonalData, ...] = ()
+
+    @property
+    def masks(self) -> bool:
+        """True if parts of the text may be replaced because of what they say."""
+        return self.profanity is not Profanity.KEEP or bool(self.redact)
+
+    @property
+    def asked(self) -> Iterator[str]:
+        """Yield the names of the options that do not have their defaults."""
+        if self.text_format is not TextFormat.MODEL:
+            yield "text_format"
+        if self.profanity is not Profanity.KEEP:
+            yield "profanity"
+        if self.redact:
+            yield "redact"
+
+    def check_streamed(self) -> None:
+        """Raise `UnsupportedValue` if the text cannot be sent while the recording is transcribed."""
+        if self.redact:
+            raise UnsupportedValue(
+                "'redact' is not served in a stream: what was sent cannot be taken back when the rest of a number "
+                "follows. Ask for a whole answer.",
+                param="redact",
+            )
+
+
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
     """The form in which the text is returned.
@@ -145,6 +206,7 @@ class RecordingRequest:
     word_times: WordTimes = WordTimes.ALIGNED  # ALIGNED or ESTIMATED, for answers that have times of words
     speakers: SpeakerOptions | None = None  # None does not distinguish speakers
     channel_mode: ChannelMode = ChannelMode.MIX
+    text_options: TextOptions = field(default_factory=TextOptions)  # how the text is written
     output: OutputOptions = field(default_factory=OutputOptions)
 
     @property
@@ -157,7 +219,8 @@ class RecordingRequest:
         """NONE where the answer has no times of words."""
         output = self.output
         needed = output.words or output.cues or output.response_format.is_subtitles or self.speakers is not None
-        return self.word_times if needed else WordTimes.NONE
+        lists_masked = self.text_options.masks and output.response_format is ResponseFormat.VERBOSE_JSON
+        return self.word_times if needed or lists_masked else WordTimes.NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,6 +58,16 @@ class WordBody(BaseModel):
     bias: Literal[True] | None = Field(
         None, description="The word is of the prompt or hotwords, and without them another was written."
     )
+    masked: str | None = Field(None, description="The kind of what was masked in it. Only where something was.")
+
+
+class MaskedBody(BaseModel):
+    """A word of the text that was masked."""
+
+    kind: str = Field(description="`profanity`, or a kind of personal data.")
+    segment: int = Field(description="The `id` of its segment.")
+    start: float = Field(description="Seconds.")
+    end: float = Field(description="Seconds.")
 
 
 class LanguageBody(BaseModel):
@@ -174,6 +184,7 @@ class VerboseTranscriptionBody(BaseModel):
     paragraphs: list[ParagraphBody] | None = Field(None, description="Unless only words are asked for.")
     words: list[WordBody] | None = Field(None, description="Where words are asked for.")
     cues: list[CueBody] | None = Field(None, description="Where cues are asked for.")
+    masked: list[MaskedBody] | None = Field(None, description="Where something was masked.")
     usage: Usage
 
 
@@ -225,6 +236,7 @@ async def create_transcription(request: Request, services: ServicesDep, caller: 
     """Transcribe a recording: WAV, FLAC, MP3, OGG, M4A, MP4, MOV, MKV, WebM, AIFF and more."""
     async with forms.received(request, services, forms.transcription_request) as (wanted, file):
         if wanted.stream:
+            wanted.text_options.check_streamed()
             tells = wanted.output.tells_unheard
             options = RunOptions(
                 deltas=True, paragraphs=tells, caller=caller.share, owner=caller.owner, tells_unheard=tells
@@ -272,6 +284,7 @@ async def stream_transcription(request: Request, services: ServicesDep, caller: 
             raise UnsupportedValue("Only json and text can be streamed here.", param="response_format")
         if wanted.output.logprobs:
             raise UnsupportedValue("'include' is not served in this stream.", param="include")
+        wanted.text_options.check_streamed()
         options = RunOptions(paragraphs=True, caller=caller.share, owner=caller.owner, tells_unheard=True)
         work = partial(services.pipeline.transcribe, file.file, wanted, options)
         return await _stream(request, work, SegmentFrames(wanted.output))

@@ -74,6 +74,7 @@ async def listen(request: Request, services: ServicesDep, caller: CallerDep) -> 
         fields = [("response_format", "verbose_json"), ("timestamp_granularities[]", "word")]
         fields += [("timestamp_granularities[]", "segment"), ("language", wanted.asked_language)]
         fields += [("speakers", "true")] * wanted.diarize + [("prompt", wanted.hotwords)]
+        fields += wanted.text_fields
         form = FormData([("file", file), *fields])
         asked, file = forms.parse(form, services, forms.transcription_request, any_model=True)
         run = RunOptions(caller=caller.share, owner=caller.owner)

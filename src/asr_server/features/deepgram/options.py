@@ -17,12 +17,24 @@ from asr_server.recordings.requests import MAX_TEXT_CHARS
 
 # What changes an answer and is not served.
 _NOT_SERVED = (
-    *("redact", "replace", "search", "summarize", "topics", "intents", "sentiment", "detect_entities", "callback"),
-    *("custom_topic", "custom_intent", "dictation", "profanity_filter", "measurements", "diarize_model"),
+    *("replace", "search", "summarize", "topics", "intents", "sentiment", "detect_entities", "callback"),
+    *("custom_topic", "custom_intent", "dictation", "measurements", "diarize_model"),
 )
+# What is served for recordings alone: live text cannot be taken back.
+_NOT_LIVE = ("diarize", "redact", "profanity_filter", "numerals")
 _OFF = ("", "false", "0")
 _ANY_LANGUAGE = ("multi", "")
-_LISTS = ("keyterm", "keywords")
+_LISTS = ("keyterm", "keywords", "redact")
+# Deepgram's kinds of personal data that are found by their form, and ours.
+REDACTED = {
+    "pci": "card",
+    "credit_card": "card",
+    "numbers": "number",
+    "true": "number",
+    "email_address": "email",
+    "phone_number": "phone",
+    "ip_address": "ip",
+}
 
 
 class ListenOptions(BaseModel):
@@ -39,11 +51,26 @@ class ListenOptions(BaseModel):
     utterances: bool = False
     smart_format: bool = False  # the model writes numbers and punctuation by itself
     punctuate: bool = False
+    numerals: bool = False
+    profanity_filter: bool = False
+    redact: tuple[str, ...] = Field((), max_length=20)
 
     @property
     def asked_language(self) -> str:
         """The language to transcribe in, "" where it is detected."""
         return "" if self.detect_language or self.language.lower() in _ANY_LANGUAGE else self.language
+
+    @property
+    def text_fields(self) -> list[tuple[str, str]]:
+        """The fields of our form that change how the text is written. Raises `UnsupportedValue`."""
+        fields = [("text_format", "written")] * self.numerals + [("profanity", "mask")] * self.profanity_filter
+        for kind in self.redact:
+            if kind.lower() in _OFF:
+                continue
+            if kind not in REDACTED:
+                raise UnsupportedValue(f"'redact' is served with {', '.join(REDACTED)}.", param="redact")
+            fields.append(("redact", REDACTED[kind]))
+        return fields
 
     @property
     def hotwords(self) -> str:
@@ -86,7 +113,7 @@ _SHORTEST_PAUSE_MS, _LONGEST_PAUSE_MS = 200, 10_000
 
 def read(query: QueryParams, kind: type[ListenOptions]) -> ListenOptions:
     """Return the options. Raises `InvalidValue`, and `UnsupportedValue` for what is not served."""
-    refused = (*_NOT_SERVED, "multichannel", *(("diarize",) if kind is LiveListenOptions else ()))
+    refused = (*_NOT_SERVED, "multichannel", *(_NOT_LIVE if kind is LiveListenOptions else ()))
     for name in refused:
         if query.get(name, "").lower() not in _OFF:
             raise UnsupportedValue(f"'{name}' is not served.", param=name)

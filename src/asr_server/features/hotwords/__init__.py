@@ -8,7 +8,7 @@ def _server() -> ServerFeature:
     from asr_server.features.hotwords.check import HotwordCheck
     from asr_server.services import FeatureParts
 
-    parts = FeatureParts(check=HotwordCheck())
+    parts = FeatureParts(context_check=HotwordCheck())
     return ServerFeature(build=lambda core: parts)
 
 

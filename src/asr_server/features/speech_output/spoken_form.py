@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -149,7 +150,7 @@ _CURRENCY_AFTER = re.compile(r"[ \xa0\u202f]?([$€£]|(?:USD|EUR|GBP)\b)")
 _CURRENCIES = {"$": "$", "€": "€", "£": "£", "USD": "$", "EUR": "€", "GBP": "£"}
 _PERCENT = re.compile(r"[ \xa0\u202f]?%")
 _UNIT = re.compile(r"[ \xa0\u202f]?(km/h|mph|km|cm|mm|kg|°C|°F)(?![\w²³/])")
-_UNITS = {
+UNITS = {
     "km/h": "speed-kilometer-per-hour",
     "mph": "speed-mile-per-hour",
     "km": "length-kilometer",
@@ -168,7 +169,7 @@ _ENGLISH_MONTH = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 _ENGLISH_DATE_BEFORE = re.compile(rf"\b(?:{_ENGLISH_MONTH}\.?|at) \Z", re.IGNORECASE)
 _ENGLISH_DATE_AFTER = re.compile(rf" {_ENGLISH_MONTH}\b", re.IGNORECASE)
 _FRENCH_HOURS = re.compile(r"\s?h(?:\s?([0-5][0-9]))?\b")
-_HOURS = {"de": "Uhr", "nl": "uur"}
+HOURS = {"de": "Uhr", "nl": "uur"}
 _ISO_DATE = re.compile(r"([0-9]{4})-([0-9]{2})-([0-9]{2})")
 _CLOCK_TIME = re.compile(r"([01]?[0-9]|2[0-3])([:.])([0-5][0-9])")
 _YEARS = range(1500, 2200)
@@ -181,20 +182,29 @@ def spoken_form(text: str, language: str) -> str:
 
     A text in a language without rules here is returned unchanged.
     """
-    if not knows(language):
-        return text
-    reader = _reader(language)
     parts, position = [], 0
-    for digits in _DIGITS.finditer(text):
-        reading = reader.read(text, digits)
-        if reading and reading.start >= position:  # not with a currency or minutes that were read before
-            parts += [text[position : reading.start], reading.words]
-            position = reading.end
+    for reading in readings(text, language):
+        parts += [text[position : reading.start], reading.words]
+        position = reading.end
     return "".join([*parts, text[position:]])
 
 
+def readings(text: str, language: str) -> Iterator[NumberReading]:
+    """Yield the numbers that `spoken_form` replaces, in order and disjoint; none of a language without rules here."""
+    if not knows(language):
+        return
+    reader, position = _reader(language), 0
+    for digits in _DIGITS.finditer(text):
+        reading = reader.read(text, digits)
+        if reading and reading.start >= position:  # not with a currency or minutes that were read before
+            yield reading
+            position = reading.end
+
+
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class NumberReading:
+    """A number in the text, with what belongs to it, and its words."""
+
     start: int  # first character in the text
     end: int  # character after the last
     words: str  # what is read there
@@ -240,7 +250,7 @@ class _Reader:
         self._date_mark = next(char for char in pattern if char in "./-")
         self._month_first = pattern.startswith("m")
 
-    def read(self, text: str, digits: re.Match[str]) -> _Reading | None:
+    def read(self, text: str, digits: re.Match[str]) -> NumberReading | None:
         """Return the reading of these digits, with what belongs to them; None where they stay."""
         before = text[max(0, digits.start() - _CONTEXT_CHARACTERS) : digits.start()]
         after = text[digits.end() : digits.end() + _CONTEXT_CHARACTERS]
@@ -262,7 +272,7 @@ class _Reader:
             return None
         if sign["minus"]:
             words = f"{self._words.rules.minus} {words}"
-        return _Reading(digits.start() - len(sign[0]), digits.end() + length, words)
+        return NumberReading(digits.start() - len(sign[0]), digits.end() + length, words)
 
     def _parse(self, written: str, before: str, after: str) -> _Number | None:
         number = self._number.fullmatch(written)
@@ -310,8 +320,8 @@ class _Reader:
         if not time:
             return None
         hour, minute = int(time[1]), int(time[3])
-        if self._language in _HOURS:
-            name = re.match(rf"\s?({_HOURS[self._language]})\b", after)
+        if self._language in HOURS:
+            name = re.match(rf"\s?({HOURS[self._language]})\b", after)
             counted = "ein" if (self._language, hour) == ("de", 1) else self._words.cardinal(hour)
             minutes = f" {self._words.cardinal(minute)}" if minute else ""
             return (f"{counted} {name[1]}{minutes}", name.end()) if name else None
@@ -382,7 +392,7 @@ class _Reader:
             words = self._percent_words(number)
             return (words, percent.end()) if words else None
         if unit := _UNIT.match(after):
-            words = self._unit_words(number, _UNITS[unit[1]])
+            words = self._unit_words(number, UNITS[unit[1]])
             return (words, unit.end()) if words else None
         if sign["minus"]:
             return None

@@ -1,0 +1,107 @@
+"""Replaces parts of the text of a segment, and the words that were said there with it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from asr_server.core.transcript import Segment, TimeSource, Word
+from asr_server.subtitle import alignment
+from asr_server.text import words
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A part of a text and what is written in its place."""
+
+    start: int  # first character
+    end: int  # character after the last
+    text: str
+    kind: str | None = None  # of what is masked by that
+
+
+def edited(text: str, edits: Sequence[Edit]) -> str:
+    """Return the text with the edits, which are in order and disjoint."""
+    return _between(text, 0, len(text), edits)
+
+
+def applied(segment: Segment, edits: Sequence[Edit]) -> Segment:
+    """Return the segment with the edits of its text, which are in order and disjoint.
+
+    A word that is written in place of several has the time from the start of the first to the end of the last. Several
+    in place of one have estimated times within its time. The tokens of the old text are left out.
+    """
+    if not edits:
+        return segment
+    return replace(
+        segment,
+        text=edited(segment.text, edits),
+        words=tuple(_words(segment, edits)) if segment.words else (),
+        spoken=(),
+    )
+
+
+def _between(text: str, start: int, end: int, edits: Sequence[Edit]) -> str:
+    parts, position = [], start
+    for edit in edits:
+        parts += [text[position : edit.start], edit.text]
+        position = edit.end
+    return "".join([*parts, text[position:end]])
+
+
+def _words(segment: Segment, edits: Sequence[Edit]) -> Iterator[Word]:
+    """Yield the words of the new text. Words that have a part in the same edit, and edits in the same word, go
+    together."""
+    open_words: list[tuple[Word, int, int]] = []  # with their places in the text
+    open_edits: list[Edit] = []
+    left = list(edits)
+    for word, start, end in _placed(segment):
+        if open_edits and start >= open_edits[-1].end:
+            yield from _merged(segment, open_words, open_edits)
+            open_words, open_edits = [], []
+        while left and left[0].start < end:
+            open_edits.append(left.pop(0))
+        if open_edits:
+            open_words.append((word, start, end))
+        else:
+            yield word
+    if open_edits:
+        yield from _merged(segment, open_words, open_edits)
+
+
+def _placed(segment: Segment) -> Iterator[tuple[Word, int, int]]:
+    at = 0
+    for word in segment.words:
+        found = segment.text.find(word.text, at)
+        start = found if found >= 0 else at
+        at = start + len(word.text) if found >= 0 else at
+        yield word, start, at
+
+
+def _merged(segment: Segment, old: Sequence[tuple[Word, int, int]], edits: Sequence[Edit]) -> Iterator[Word]:
+    begin, stop = min(old[0][1], edits[0].start), max(old[-1][2], edits[-1].end)
+    text = _between(segment.text, begin, stop, edits).strip()
+    first, last = old[0][0], old[-1][0]
+    aligned = all(word.source is TimeSource.ALIGNED for word, _, _ in old)
+    whole = replace(
+        first,
+        text=text,
+        end_ms=last.end_ms,
+        source=TimeSource.ALIGNED if aligned else TimeSource.ESTIMATED,
+        confidence=_mean([word.confidence for word, _, _ in old]),
+        masked=next((edit.kind for edit in edits if edit.kind), first.masked),
+    )
+    if len(words.split(text)) < 2:
+        yield whole
+        return
+    for one in alignment.estimate(text, segment.language, [(whole.start_ms, whole.end_ms)]):
+        yield replace(whole, text=one.text, start_ms=one.start_ms, end_ms=one.end_ms, source=one.source)
+
+
+def _mean(confidences: Sequence[float | None]) -> float | None:
+    """Return the geometric mean, None where one is not known."""
+    known = [one for one in confidences if one is not None]
+    if len(known) < len(confidences):
+        return None
+    return round(math.exp(sum(math.log(max(one, 1e-6)) for one in known) / len(known)), 4)

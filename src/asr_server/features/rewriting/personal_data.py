@@ -1,0 +1,248 @@
+"""Finds personal data that is known by its form or by its check digits, also where digits and signs are said in words.
+
+Names, addresses and other data without a form of their own are not found. What is found is a guess on the safe side:
+any seven digits in a row may be a telephone number, unless they are a date or an amount.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from ipaddress import ip_address
+
+from asr_server.features.rewriting import number_words
+from asr_server.recordings.requests import PersonalData
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A part of the text that has personal data."""
+
+    start: int  # first character
+    end: int  # character after the last
+    kind: PersonalData
+
+
+class SearchedText:
+    """A text with digits in place of the words for numbers, and the place of each of its characters in the original.
+
+    `parts`: texts that follow each other, with the ISO codes of their languages.
+    """
+
+    def __init__(self, parts: Iterable[tuple[str, str]]) -> None:
+        self.languages: frozenset[str] = frozenset()
+        self._written: list[str] = []
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+        length = 0
+        for text, language in parts:
+            self.languages |= {language}
+            at = 0
+            for start, end, digits in _digit_words(text, language):
+                self._copy(text, at, start, length)
+                self._written.append(digits)
+                self._starts += [length + start] * len(digits)
+                self._ends += [length + end] * len(digits)
+                at = end
+            self._copy(text, at, len(text), length)
+            length += len(text)
+        self.text = "".join(self._written)
+
+    def place(self, start: int, end: int) -> tuple[int, int]:
+        """Return the part of the original that [start, end) was made of."""
+        return self._starts[start], self._ends[end - 1]
+
+    def _copy(self, text: str, start: int, end: int, offset: int) -> None:
+        self._written.append(text[start:end].translate(_CJK_DIGITS))
+        self._starts += range(offset + start, offset + end)
+        self._ends += range(offset + start + 1, offset + end + 1)
+
+
+def find(searched: SearchedText, kinds: Collection[PersonalData]) -> list[Found]:
+    """Return what the text has of these kinds, in order and disjoint, by places in the original.
+
+    Parts that overlap are one, so that nothing of either is left.
+    """
+    placed = (Found(*searched.place(start, end), kind) for start, end, kind in _candidates(searched, kinds))
+    found: list[Found] = []
+    for one in sorted(placed, key=lambda each: each.start):
+        if found and one.start < (last := found[-1]).end:
+            kind = min(last.kind, one.kind, key=_CLEAREST_FIRST.index)
+            found[-1] = Found(last.start, max(last.end, one.end), kind)
+        else:
+            found.append(one)
+    return found
+
+
+_CLEAREST_FIRST = tuple(PersonalData)
+
+
+def _candidates(searched: SearchedText, kinds: Collection[PersonalData]) -> Iterator[tuple[int, int, PersonalData]]:
+    """Yield the parts that look like one of the kinds. They may overlap."""
+    for kind, finder in _FINDERS.items():
+        if kind in kinds:
+            yield from ((start, end, kind) for start, end in finder(searched))
+    for run in _RUN.finditer(searched.text):
+        if found := _kind_of_digits(run[0], kinds):
+            yield *run.span(), found
+
+
+# -- digits in words ---------------------------------------------------------------------------------------------------
+
+_CJK_DIGITS = str.maketrans("〇零一二三四五六七八九幺", "001234567891")
+_REPEATED = {"double": 2, "triple": 3}
+_ENGLISH_ZERO = re.compile(r"\boh\b", re.IGNORECASE)
+_ENGLISH_REPEATED = re.compile(r"\b(double|triple)\s+\Z", re.IGNORECASE)
+
+
+def _digit_words(text: str, language: str) -> list[tuple[int, int, str]]:
+    """Return the numbers in words: first character, character after the last, and digits."""
+    if language not in number_words.LANGUAGES:
+        return []
+    numbers = [(one.start, one.end, one.text) for one in number_words.found(text, language) if not one.is_ordinal]
+    if language == "en":
+        numbers = [_repeated(text, *one) for one in numbers]
+        numbers += [(zero.start(), zero.end(), "0") for zero in _ENGLISH_ZERO.finditer(text)]
+    return sorted(numbers)
+
+
+def _repeated(text: str, start: int, end: int, digits: str) -> tuple[int, int, str]:
+    before = _ENGLISH_REPEATED.search(text, 0, start)
+    if before is None:
+        return start, end, digits
+    return before.start(), end, digits[0] * (_REPEATED[before[1].lower()] - 1) + digits
+
+
+# -- runs of digits ----------------------------------------------------------------------------------------------------
+
+_RUN = re.compile(r"(?:[+(]\s?){0,3}\d(?:[\s().\-–/,、]{0,4}\d)*")
+_DAY, _YEAR = r"(?:0?[1-9]|[12]\d|3[01])", r"(?:19|20)\d\d"
+_DATE = re.compile(f"{_YEAR}([-./]){_DAY}\\1{_DAY}|{_DAY}([-./]){_DAY}\\2{_YEAR}")
+# By commas alone: telephone numbers have blanks and points between groups of three digits, too.
+_GROUPED = re.compile(r"\d{1,3}(?:,\d{3})+(?:\.\d{1,2})?")
+_CARD_DIGITS = range(13, 20)
+_MOST_COMPARED = 400
+# A national number has seven digits with few exceptions; ITU-T E.164 allows fifteen, and two numbers may follow each
+# other.
+_LEAST_PHONE, _LEAST_NUMBER = 7, 3
+
+
+def _kind_of_digits(run: str, kinds: Collection[PersonalData]) -> PersonalData | None:
+    digits = "".join(str(unicodedata.decimal(char)) for char in run if char.isdecimal())
+    is_phone = len(digits) >= _LEAST_PHONE and not _DATE.fullmatch(run) and not _GROUPED.fullmatch(run)
+    if PersonalData.CARD in kinds and _has_card(digits):
+        return PersonalData.CARD
+    if PersonalData.PHONE in kinds and is_phone:
+        return PersonalData.PHONE
+    return PersonalData.NUMBER if PersonalData.NUMBER in kinds and len(digits) >= _LEAST_NUMBER else None
+
+
+def _has_card(digits: str) -> bool:
+    """True if a number of a payment card is in the digits: the date and the code on its back may follow.
+
+    Of more digits than are compared in a hundredth of a second it is taken to be so.
+    """
+    from stdnum import luhn
+
+    if len(digits) > _MOST_COMPARED:
+        return True
+    windows = (digits[at : at + size] for at in range(len(digits)) for size in _CARD_DIGITS if at + size <= len(digits))
+    return any(window[0] in "23456" and luhn.is_valid(window) for window in windows)
+
+
+# -- addresses of mail and of machines ---------------------------------------------------------------------------------
+
+_AT = {
+    "de": "at|ät|klammeraffe", "en": "at", "es": "arroba", "fr": "arobase|at", "it": "chiocciola|at",
+    "nl": "apenstaartje|at", "pt": "arroba",
+}  # fmt: skip
+_DOT = {"de": "punkt", "en": "dot", "es": "punto", "fr": "point", "it": "punto", "nl": "punt", "pt": "ponto"}
+_ANY_DOT = "|".join(["dot", "point", *_DOT.values()])
+_LONGEST_NAME = 300  # characters as they are said
+_CHAR = "[A-Za-z\u00c0-\u024f0-9_]"
+_TOP_LEVEL = "[A-Za-z\u00c0-\u024f]{2,62}+"  # unlike "at 1130 p.m"
+_SPELLED = r"(?:(?:[^\W\d_]|\d{1,9})\s+){0,40}"
+_DASHES = "underscore|unterstrich|minus|dash|hyphen|plus|bindestrich|tiret|guion|trattino"
+_IPV4 = re.compile(
+    rf"(?<![\d.])\d(?:\s?\d){{0,2}}(?:(?:\s?\.\s?|\s+(?:{_ANY_DOT})\s+)\d(?:\s?\d){{0,2}}){{3}}(?!\.?\d)", re.IGNORECASE
+)
+_IPV6 = re.compile(r"(?<![\w:])(?:[0-9A-Fa-f]{0,4}:){2,7}[0-9A-Fa-f]{0,4}(?![\w:])")
+
+
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """The parts of an address whose signs are written or said."""
+
+    at: re.Pattern[str]
+    name: re.Pattern[str]  # what ends before it
+    host: re.Pattern[str]  # what begins after it
+
+
+@lru_cache(maxsize=64)
+def _address(languages: frozenset[str]) -> _Address:
+    """Return the patterns of an address whose signs are written, or said in one of the languages or in English."""
+    known = sorted(languages & _AT.keys() | {"en"})
+    at, dot = ("|".join(table[language] for language in known) for table in (_AT, _DOT))
+    joint = rf"(?:[.+%&'-]|\s+(?:{_DASHES}|{dot})\s+)"
+    name = rf"{_CHAR}{{1,64}}+(?:{joint}{_CHAR}{{1,64}}+){{0,20}}(?:\s+\d{{1,9}}){{0,20}}"
+    label = rf"{_CHAR}(?:{_CHAR}|-|\s+(?:{_DASHES})\s+){{0,62}}+(?:\s+\d{{1,9}}){{0,9}}+"
+    point = rf"(?:\.|\s+(?:{dot})\s+)"
+    return _Address(
+        re.compile(rf"\s?@\s?|\s+(?:{at})\s+", re.IGNORECASE),
+        re.compile(rf"(?<!{_CHAR}){_SPELLED}{name}\Z", re.IGNORECASE),
+        re.compile(rf"{_SPELLED}{label}(?:{point}{label}){{0,7}}{point}{_TOP_LEVEL}", re.IGNORECASE),
+    )
+
+
+def _emails(searched: SearchedText) -> Iterator[tuple[int, int]]:
+    """Yield the addresses of mail. A name is searched where a host follows alone, so that long texts take no longer."""
+    address, text, last = _address(searched.languages), searched.text, 0
+    for at in address.at.finditer(text):
+        host = address.host.match(text, at.end()) if at.start() >= last else None
+        first = max(last, at.start() - _LONGEST_NAME)
+        if host and (name := address.name.search(text[first : at.start()])):
+            last = host.end()
+            yield first + name.start(), last
+
+
+def _ips(searched: SearchedText) -> Iterator[tuple[int, int]]:
+    for match in _IPV4.finditer(searched.text):
+        parts = re.split(rf"\.|(?:{_ANY_DOT})", match[0], flags=re.IGNORECASE)
+        if all(int("".join(part.split())) < 256 for part in parts):
+            yield match.span()
+    for match in _IPV6.finditer(searched.text):
+        with suppress(ValueError):
+            ip_address(match[0])
+            yield match.span()
+
+
+# -- accounts ----------------------------------------------------------------------------------------------------------
+
+# A look-ahead, since one may begin inside what looks like another.
+_IBAN = re.compile(
+    r"(?=((?<![^\W\d_])[A-Za-z][\s.-]?[A-Za-z](?:[\s.-]{0,2}[0-9]){2}(?:[\s.-]{0,2}[A-Za-z0-9]){11,30}))", re.ASCII
+)
+_IBAN_CHARS = range(34, 14, -1)
+
+
+def _ibans(searched: SearchedText) -> Iterator[tuple[int, int]]:
+    from stdnum import iban
+
+    text, last = searched.text, 0
+    for match in _IBAN.finditer(text):
+        if match.start() < last:
+            continue
+        places = [at for at in range(*match.span(1)) if text[at].isalnum()]
+        for count in _IBAN_CHARS:
+            end = places[count - 1] + 1 if count <= len(places) else 0
+            if end and not text[end : end + 1].isalnum() and iban.is_valid("".join(text[at] for at in places[:count])):
+                yield match.start(), end
+                last = end
+                break
+
+
+_FINDERS = {PersonalData.EMAIL: _emails, PersonalData.IP: _ips, PersonalData.IBAN: _ibans}

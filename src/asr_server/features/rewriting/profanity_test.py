@@ -1,0 +1,63 @@
+"""The operator's lists of words."""
+
+from pathlib import Path
+
+import pytest
+
+from asr_server import feature_list
+from asr_server.core.settings import Settings
+from asr_server.engine.plan import PlanError
+from asr_server.features.rewriting.edits import edited
+from asr_server.features.rewriting.profanity import read_lists
+from asr_server.recordings.requests import Profanity
+
+
+@pytest.fixture
+def lists(tmp_path):
+    """Two lists, one with a comment and a phrase."""
+    (tmp_path / "en.txt").write_text("# mild\nheck\ndarn it\n\n")
+    (tmp_path / "de.txt").write_text("Mist\n")
+    return read_lists(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "masked", "hidden"),
+    [
+        ("Heck, no!", "H***, no!", "****, no!"),
+        ("HECK heck", "H*** h***", "**** ****"),
+        ("checkered hecklers", "checkered hecklers", "checkered hecklers"),
+        ("Darn it. Darn you", "D*** i*. Darn you", "**** ****. Darn you"),
+        ("heck's heck-like", "heck's heck-like", "heck's heck-like"),
+    ],
+)
+def test_whole_words_are_masked(lists, text, masked, hidden):
+    """In any case; a word that has another in it stays."""
+    for how, expected in ((Profanity.MASK, masked), (Profanity.HIDE, hidden)):
+        edits = list(lists["en"].edits(text, how))
+        assert edited(text, edits) == expected
+        assert {edit.kind for edit in edits} <= {"profanity"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("words.txt", b"heck", "not named after"),
+        ("ja.txt", b"heck", "without spaces"),
+        ("en.txt", b"\xff", "UTF-8"),
+        ("en.txt", b"# nothing", "no words"),
+        ("en.txt", b"a b c d e f g h i", "more than 8"),
+        ("en.txt", b"heck\n" * 300_000, "larger than"),
+        ("en.md", b"heck", "no file such as"),
+    ],
+)
+def test_a_list_that_cannot_be_used_stops_the_start(tmp_path, name, content, reason):
+    """With the setting and what is wrong."""
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(PlanError, match=rf"PROFANITY_LISTS=.*{reason}"):
+        feature_list.resolve(Settings(profanity_lists=str(tmp_path)))
+
+
+def test_a_folder_that_is_not_there_stops_the_start(tmp_path):
+    """A path is no list."""
+    with pytest.raises(PlanError, match="it cannot be read"):
+        feature_list.resolve(Settings(profanity_lists=str(tmp_path / Path("nothing"))))

@@ -1,0 +1,152 @@
+"""The step of a recording that carries out `text_format`, `profanity` and `redact`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from asr_server.core.errors import UnsupportedValue
+from asr_server.core.transcript import Segment
+from asr_server.features.rewriting import number_words, personal_data, profanity
+from asr_server.features.rewriting.edits import Edit, applied
+from asr_server.features.rewriting.personal_data import SearchedText
+from asr_server.features.rewriting.profanity import WordList
+from asr_server.features.rewriting.written_form import written_edits
+from asr_server.features.speech_output.spoken_form import readings
+from asr_server.recordings.pipeline import RecordingStep
+from asr_server.recordings.requests import PersonalData, Profanity, TextFormat, TextOptions
+from asr_server.server_feature import CoreParts, ServerFeature
+from asr_server.services import FeatureParts
+from asr_server.text import languages, scripts
+
+if TYPE_CHECKING:
+    from asr_server.recordings.pipeline import BeginStep, RunOptions
+    from asr_server.recordings.requests import RecordingRequest
+
+Lists = Mapping[str, WordList]
+
+
+class Rewriting:
+    """Rewrites the transcripts of all requests that ask for it. `lists`: words by the ISO codes of languages."""
+
+    def __init__(self, lists: Lists) -> None:
+        self._lists = lists
+
+    def check(self, request: RecordingRequest) -> None:
+        """Raise `UnsupportedValue` for log-probabilities, whose tokens are those of the model's text, and for a
+        language that is stated and cannot be rewritten."""
+        text = request.text_options
+        if request.output.logprobs and any(text.asked):
+            raise UnsupportedValue(
+                f"'include' lists the tokens of the model's own text: leave out '{next(text.asked)}'.", param="include"
+            )
+        language = languages.code(request.language or "")
+        for reason, param in _without_effect(text, language, self._lists) if language else ():
+            raise UnsupportedValue(reason, param=param)
+
+    async def prepare(self, request: RecordingRequest, options: RunOptions) -> BeginStep | None:
+        """Return the step of one recording. Raises as `check`."""
+        if not any(request.text_options.asked):
+            return None
+        self.check(request)
+        return lambda signal, group: TextStep(request.text_options, self._lists)
+
+
+def _without_effect(text: TextOptions, language: str, lists: Lists) -> Iterator[tuple[str, str]]:
+    """Yield why an option has no effect on text in the language, and its name."""
+    if text.text_format is not TextFormat.MODEL and language not in number_words.LANGUAGES:
+        known = ", ".join(number_words.LANGUAGES)
+        yield f"'text_format' has no effect on '{language}', only on {known}.", "text_format"
+    if text.profanity is not Profanity.KEEP and language not in lists:
+        yield f"'profanity' has no effect on '{language}': the server has lists of {', '.join(lists)}.", "profanity"
+
+
+class TextStep(RecordingStep):
+    """One recording."""
+
+    def __init__(self, options: TextOptions, lists: Lists) -> None:
+        self._options = options
+        self._lists = lists
+        self._warnings: dict[str, None] = {}  # in the order in which they were found, each once
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """Return what of the options had no effect on parts in some language."""
+        return tuple(self._warnings)
+
+    def rewritten(self, segment: Segment) -> Segment:
+        """Return the segment with its numbers as asked for, and without the words of the lists. Each span is rewritten
+        by itself, so that a stream and a whole answer have the same text."""
+        language, options = languages.code(segment.language), self._options
+        for reason, _ in _without_effect(options, language, self._lists) if language else ():
+            self._warnings[reason] = None
+        if language in number_words.LANGUAGES:
+            if options.text_format is TextFormat.WRITTEN:
+                segment = applied(segment, written_edits(segment.text, language))
+            elif options.text_format is TextFormat.SPOKEN:
+                found = readings(segment.text, language)
+                segment = applied(segment, [Edit(one.start, one.end, one.words) for one in found])
+        if options.profanity is not Profanity.KEEP and (words := self._lists.get(language)):
+            segment = applied(segment, list(words.edits(segment.text, options.profanity)))
+        return segment
+
+    async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
+        """Return the segments without the personal data. It is searched in all that one speaker says, since a number
+        may begin in one span and end in the next."""
+        if not self._options.redact:
+            return segments
+        for language in {languages.code(segment.language) for segment in segments} - {"", *number_words.LANGUAGES}:
+            self._warnings[f"'redact' does not find numbers that are said in words in '{language}'."] = None
+        # In a thread: hours of text take seconds, and live sessions share the event loop.
+        return await asyncio.to_thread(redacted, segments, self._options.redact)
+
+
+def redacted(segments: Sequence[Segment], kinds: Sequence[PersonalData]) -> list[Segment]:
+    """Return the segments with each part that has data of these kinds replaced by the kind. A part that lies in several
+    segments is replaced in each of them."""
+    by_speaker: dict[str | None, list[int]] = defaultdict(list)
+    for number, segment in enumerate(segments):
+        by_speaker[segment.speaker].append(number)
+    found = list(segments)
+    for numbers in by_speaker.values():
+        own = [segments[number] for number in numbers]
+        for number, segment in zip(numbers, _redacted(own, kinds), strict=True):
+            found[number] = segment
+    return found
+
+
+def _redacted(segments: Sequence[Segment], kinds: Sequence[PersonalData]) -> list[Segment]:
+    parts, before, starts, length = [], "", [], 0
+    for segment in segments:
+        joint = scripts.joint(before, segment.text)
+        parts.append((joint + segment.text, languages.code(segment.language)))
+        starts.append(length + len(joint))
+        length += len(joint) + len(segment.text)
+        before = segment.text
+    edits: list[list[Edit]] = [[] for _ in segments]
+    number = 0
+    for one in personal_data.find(SearchedText(parts), kinds):
+        while number + 1 < len(segments) and starts[number + 1] <= one.start:
+            number += 1
+        for at in range(number, len(segments)):
+            text, start, end = segments[at].text, one.start - starts[at], one.end - starts[at]
+            if end <= 0:
+                break
+            start, end = max(0, start), min(len(text), end)
+            if text[start:end].strip():
+                edits[at].append(Edit(start, end, f"[{one.kind.upper()}]", one.kind))
+    # The tokens of the model's text would tell what was replaced.
+    return [replace(applied(segment, own), spoken=()) for segment, own in zip(segments, edits, strict=True)]
+
+
+def _build(core: CoreParts) -> FeatureParts:
+    folder = core.settings.profanity_lists
+    rewriting = Rewriting(profanity.read_lists(Path(folder)) if folder else {})
+    return FeatureParts(check=rewriting.check, steps=[rewriting.prepare])
+
+
+SERVER = ServerFeature(build=_build)
