@@ -152,7 +152,7 @@ def test_a_job_gives_what_the_request_gives(server, talk):
     result = server.client.get(f"/v1/jobs/{job['id']}/result").json()
     assert result["segments"] == server.transcribe(talk, response_format="diarized_json", **named).json()["segments"]
     assert {segment["speaker"] for segment in result["segments"]} == {NAME, "A"}
-    assert {path.name for path in (server.state / "jobs" / job["id"]).iterdir()} == {"job.json", "result"}
+    assert {path.name for path in (server.state / "jobs" / job["id"]).iterdir()} == {"job.json", "result", "transcript"}
 
 
 def test_translated_cues_keep_their_speakers(server, talk):

@@ -55,7 +55,7 @@ class WordBody(BaseModel):
         None, description="Geometric mean of the probabilities of its tokens; absent where they are not known."
     )
     speaker: str | None = Field(None, description="A letter or a name. Only where speakers are told apart.")
-    bias: Literal[True] | None = Field(
+    bias: bool | None = Field(
         None, description="The word is of the prompt or hotwords, and without them another was written."
     )
     masked: str | None = Field(None, description="The kind of what was masked in it. Only where something was.")

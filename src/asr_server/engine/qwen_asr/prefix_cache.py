@@ -1,4 +1,5 @@
-"""A cache of what earlier partials of live sessions computed: mel, keys and values of their closed windows.
+"""A cache of what earlier rows computed: keys and values of prompts that come again, and mel, keys and values of the
+closed windows of live sessions.
 
 A window of 8 s is closed once no later sample can change its frames. Its encoding then depends on one thing more: the
 clamp, 8 log10_mel below the loudest value of the whole clip. While no kept value lies below the new clamp or the one it
@@ -9,7 +10,7 @@ different.
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -24,10 +25,19 @@ from asr_server.engine.row import KeptTokens
 _PROBE_SAMPLES = 1_600
 # Partials come every second or so: a session that has asked for none in this time is over, or can begin anew.
 _UNUSED_S = 60.0
+# A list of names is that of many recordings, and of a home whose people say something now and then.
+_PROMPT_UNUSED_S = 900.0
+# The system's turn without a prompt or hotwords is shorter, and is computed as fast as it is copied.
+LEAST_PROMPT_TOKENS = 64
+_COMPUTED_PROMPTS = 64
+
+
+# The key of a session, or the token ids of a prompt.
+Key = str | tuple[int, ...]
 
 
 class SessionState(Protocol):
-    """The state that is kept of a session."""
+    """The state that is kept of a session or a prompt."""
 
     @property
     def nbytes(self) -> int:
@@ -64,6 +74,18 @@ class CachedPrefix:
         return floor == self.floor or self.lowest >= max(floor, self.floor)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class CachedPrompt:
+    """The keys and values of a prompt, up to the audio."""
+
+    kv: KeptTokens
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return self.kv.nbytes
+
+
 def probe(audio: NDArray[np.float32], samples: int) -> NDArray[np.float32]:
     """Return the samples by which `audio` up to `samples` is recognised."""
     return audio[max(0, samples - _PROBE_SAMPLES) : samples].copy()
@@ -71,24 +93,43 @@ def probe(audio: NDArray[np.float32], samples: int) -> NDArray[np.float32]:
 
 @dataclass(slots=True)
 class PrefixCache:
-    """Kept states by session key; the least recently used leave first."""
+    """Kept states of sessions by their keys, and of prompts by their token ids; the least recently used leave first."""
 
     limit_bytes: int  # of all states together
     clock: Callable[[], float] = time.monotonic  # monotonic seconds
     held_bytes: int = 0  # bytes that are held now
     evictions: int = 0  # states that left for want of room, so far
-    _cached: OrderedDict[str, SessionState] = field(default_factory=OrderedDict)
-    _used_s: dict[str, float] = field(default_factory=dict)
+    _cached: OrderedDict[Key, SessionState] = field(default_factory=OrderedDict)
+    _used_s: dict[Key, float] = field(default_factory=dict)
+    # The prompts that were computed last and not kept: most never come again, and copies of them would take the place
+    # of others.
+    _computed: deque[tuple[int, ...]] = field(default_factory=lambda: deque(maxlen=_COMPUTED_PROMPTS))
 
-    def get(self, key: str) -> SessionState | None:
-        """Return the state of a session, now the most recently used."""
+    def prompt(self, before: tuple[int, ...]) -> KeptTokens | None:
+        """Return the keys and values of a prompt's ids up to the audio, None if they are not kept."""
+        found = self.get(before)
+        return found.kv if isinstance(found, CachedPrompt) else None
+
+    def put_prompt(self, before: tuple[int, ...], copy: Callable[[int], KeptTokens]) -> None:
+        """Keep a prompt that was computed for the second time lately. `copy` returns the keys and values of its first
+        tokens."""
+        if len(before) < LEAST_PROMPT_TOKENS or before in self._cached:
+            return
+        if before in self._computed:
+            self._computed.remove(before)
+            self.put(before, CachedPrompt(copy(len(before))))
+        else:
+            self._computed.append(before)
+
+    def get(self, key: Key) -> SessionState | None:
+        """Return the state that is kept under a key, now the most recently used."""
         if key in self._cached:
             self._cached.move_to_end(key)
             self._used_s[key] = self.clock()
         return self._cached.get(key)
 
-    def put(self, key: str, prefix: SessionState) -> None:
-        """Keep the state, in place of an older one of the same session; too large a one is not kept at all."""
+    def put(self, key: Key, prefix: SessionState) -> None:
+        """Keep the state, in place of an older one of the same key; too large a one is not kept at all."""
         self.forget(key)
         if prefix.nbytes > self.limit_bytes:
             return
@@ -100,20 +141,23 @@ class PrefixCache:
             self.evictions += 1
 
     def forget_unused(self) -> None:
-        """Drop the sessions that nobody asked for in the last minute."""
-        unused_s = self.clock() - _UNUSED_S
-        for key in [key for key, used_s in self._used_s.items() if used_s < unused_s]:
-            self.forget(key)
+        """Drop the sessions that nobody asked for in the last minute, and the prompts in the last quarter of an
+        hour."""
+        now_s = self.clock()
+        for key, used_s in list(self._used_s.items()):
+            if now_s - used_s > (_UNUSED_S if isinstance(key, str) else _PROMPT_UNUSED_S):
+                self.forget(key)
 
-    def forget(self, key: str) -> None:
-        """Drop one session."""
+    def forget(self, key: Key) -> None:
+        """Drop one state."""
         prefix = self._cached.pop(key, None)
         if prefix is not None:
             self.held_bytes -= prefix.nbytes
             del self._used_s[key]
 
     def clear(self) -> None:
-        """Drop all sessions."""
+        """Drop all states."""
+        self._computed.clear()
         self._cached.clear()
         self._used_s.clear()
         self.held_bytes = 0

@@ -48,6 +48,21 @@ def test_a_new_state_of_a_session_takes_the_place_of_the_old_one(store):
     assert _stored(store) == ["a", "c", "d"]
 
 
+def test_a_prompt_is_kept_for_a_quarter_of_an_hour():
+    """It is that of many recordings; a session has asked for nothing in a minute when it is over."""
+    now_s = [0.0]
+    store = PrefixCache(limit_bytes=3 * STATE_BYTES, clock=lambda: now_s[0])
+    ids, copies = tuple(range(64)), []
+    store.put("a", _state())
+    for _ in range(3):
+        store.put_prompt(ids, lambda tokens: copies.append(tokens) or torch.zeros(tokens))
+    assert copies == [64]
+    for at_s, kept in ((59.0, ["a", ids]), (61.0, [ids]), (899.0, [ids]), (901.0, [])):
+        now_s[0] = at_s
+        store.forget_unused()
+        assert list(store._cached) == kept
+
+
 def test_a_state_that_is_too_large_is_not_kept_and_pushes_nobody_out(store):
     """The state's own session is slower, and no other."""
     store.put("a", _state())

@@ -60,6 +60,34 @@ def test_drafts_and_reuse_together_never_change_an_id(make_engine, run, recordin
         draft = got.ids
 
 
+def test_a_prompt_that_comes_again_is_not_run_again(make_engine, run, clips):
+    """Not before its second time, as most come once; the ids are the same, and another prompt is not taken for it."""
+    engine, names = make_engine(8), ", ".join(f"kitchen light {number}" for number in range(40))
+    runtime = engine._runtime
+    runtime.prefix_cache.clear()
+    utterances = [Utterance(clip, context=names) for clip in clips[:3]]
+    first, again = (runtime.tokens(runtime.prepare(utterances[0], 32)) for _ in range(2))
+    assert first == again
+    found = [run(engine, [one])[0].ids for one in utterances[:2]]
+    assert len(runtime.prefix_cache) == 1
+    before = runtime.prepare(utterances[0], 32).prompt.before
+    assert first - runtime.tokens(runtime.prepare(utterances[0], 32)) == len(before) > 100
+    assert [one.ids for one in run(engine, utterances)[:2]] == found
+    other = Utterance(clips[0], context=names[:-1])
+    assert runtime.tokens(runtime.prepare(other, 32)) > 100
+    runtime.prefix_cache.clear()
+    assert run(engine, [utterances[2]])[0].ids == run(engine, [utterances[2]])[0].ids == run(engine, utterances)[2].ids
+
+
+def test_short_prompts_are_not_kept(make_engine, run, clips):
+    """Copying them takes as long as running them."""
+    engine = make_engine(8)
+    engine._runtime.prefix_cache.clear()
+    for _ in range(3):
+        run(engine, [Utterance(clips[0], context="kitchen")])
+    assert len(engine._runtime.prefix_cache) == 0
+
+
 @pytest.mark.nightly
 def test_sessions_side_by_side_do_not_mix(make_engine, run, recording, fresh):
     """Three sessions at different places in one batch, in changing order, each as if alone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from asr_server.core.errors import EngineOutOfMemory, InvalidValue
@@ -16,7 +17,7 @@ from asr_server.engine.qwen_asr.answer_row import AnswerRow
 from asr_server.engine.qwen_asr.files import CheckpointFiles
 from asr_server.engine.qwen_asr.prefix_cache import PrefixCache
 from asr_server.engine.qwen_asr.windows import Clip, LoadedEncoder
-from asr_server.engine.row import Draft
+from asr_server.engine.row import Draft, KeptTokens
 from asr_server.engine.row_runtime import Recorder, RowRuntime
 
 if TYPE_CHECKING:
@@ -89,8 +90,13 @@ class Runtime(RowRuntime[Prepared, AnswerRow]):
 
     def tokens(self, prepared: Prepared) -> int:
         """Prompt and audio tokens that the row's prefill has to run."""
-        skipped = prepared.clip.kv.count if prepared.clip.kv is not None else 0
-        return _prompt_tokens(prepared) - skipped
+        kept = self._kept(prepared)
+        return _prompt_tokens(prepared) - (kept.count if kept is not None else 0)
+
+    def _kept(self, prepared: Prepared) -> KeptTokens | None:
+        """Return keys and values of the prompt and of closed windows of the session, or those of the prompt alone."""
+        kv = prepared.clip.kv
+        return kv if kv is not None else self.prefix_cache.prompt(prepared.prompt.before)
 
     def row_tokens(self, prepared: Prepared) -> int:
         """Tokens that the row is expected to come to in all."""
@@ -98,7 +104,7 @@ class Runtime(RowRuntime[Prepared, AnswerRow]):
 
     def seat(self, key: int, prepared: Prepared, *, urgent: bool) -> AnswerRow:
         """Give a prepared row its slot."""
-        utterance, rendered, kv = prepared.utterance, prepared.prompt, prepared.clip.kv
+        utterance, rendered, kv = prepared.utterance, prepared.prompt, self._kept(prepared)
         # Where the language is forced, or may be any, so may the beginning.
         among = utterance.languages if utterance.language is None else ()
         row = AnswerRow(
@@ -129,9 +135,10 @@ class Runtime(RowRuntime[Prepared, AnswerRow]):
             given.add([next(encoded) for _ in own])
 
     def keep(self, row: AnswerRow, prepared: Prepared) -> None:
-        """Leave the closed windows of a session's row, whose prompt was run, for its next partial.
+        """Leave the prompt of a row, which was run, for others, and the closed windows of a session's for its next
+        partial.
 
-        Where memory is short they are not kept: that partial is slower, no more. Raises `EngineFailed`.
+        Where memory is short they are not kept: others are slower, no more. Raises `EngineFailed`.
         """
         try:
             with self.decoder.computing():
@@ -141,11 +148,11 @@ class Runtime(RowRuntime[Prepared, AnswerRow]):
                 raise failure from error
 
     def _keep(self, row: AnswerRow, prepared: Prepared) -> None:
-        work = prepared.utterance
+        work, before, copy = prepared.utterance, prepared.prompt.before, partial(self.decoder.copy, row)
         self.prefix_cache.forget_unused()
-        if work.session is None:
-            return
-        self._audio.keep(work, prepared.prompt.before, prepared.clip, lambda tokens: self.decoder.copy(row, tokens))
+        self.prefix_cache.put_prompt(before, copy)
+        if work.session is not None:
+            self._audio.keep(work, before, prepared.clip, copy)
 
     def answer_stream(self, language: str | None) -> answer.AnswerStream:
         """Return what reads an answer while it is generated."""

@@ -59,7 +59,8 @@ def of(paragraphs: Iterable[Paragraph]) -> Document:
 def clean(text: str) -> str:
     """Return the text in one line, without characters that no document has."""
     kept = (char for char in _BLANKS.sub(" ", text) if char not in _TURNING)
-    return "".join(char for char in kept if unicodedata.category(char) not in _DROPPED).strip()
+    shown = "".join(char for char in kept if unicodedata.category(char) not in _DROPPED)
+    return _BLANKS.sub(" ", shown).strip()  # blanks may have been around what was dropped
 
 
 def is_right_to_left(text: str) -> bool:

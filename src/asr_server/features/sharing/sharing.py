@@ -21,7 +21,7 @@ from asr_server.core.errors import InvalidValue, Overloaded, SessionNotFound
 from asr_server.features.sharing.captions import Caption, Captions, EndReason, Reader, vtt
 from asr_server.features.sharing.segments import Segments
 from asr_server.features.sharing.translated import Translate, TranslatedCaptions
-from asr_server.live.machine.events import Final, Partial, ResetDone, Samples
+from asr_server.live.machine.events import Final, Partial, ResetDone
 from asr_server.live.options import Opening, PartRequest, PartSession, SessionPart
 from asr_server.live.outbox import Message, Outgoing
 from asr_server.text import languages
@@ -29,6 +29,8 @@ from asr_server.text.languages import LanguageTag
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
+
+    from asr_server.live.machine.utterance import Frame
 
 _TOKEN_BYTES = 24
 _MAX_LINKS = 16  # of a session
@@ -228,9 +230,9 @@ class SharedPart(SessionPart):
         settled_s = min(heard_s - _FIRST_WORDS_S, *self._open_s.values(), math.inf)
         return max(settled_s, heard_s - _LONGEST_UTTERANCE_S, 0.0)
 
-    def on_samples(self, samples: Samples) -> None:
-        """Count them, as the clock of the session."""
-        self._samples += len(samples)
+    def on_frame(self, frame: Frame) -> None:
+        """Count its samples, as the clock of the session does."""
+        self._samples += len(frame.samples)
 
     def completed(self, outgoing: Outgoing) -> Outgoing:
         """Give the committed words to the readers; the message stays as it is."""

@@ -9,6 +9,7 @@ from asr_server.features.sharing import sharing as module
 from asr_server.features.sharing.captions import EndReason
 from asr_server.features.sharing.sharing import SharedPart, Sharing
 from asr_server.live.machine.events import Ending, Final, Partial, ResetDone
+from asr_server.live.machine.utterance import Frame
 from asr_server.live.options import SessionBegin
 from asr_server.live.outbox import Outgoing
 
@@ -140,11 +141,11 @@ async def test_no_final_begins_before_the_settled_time():
     """It is that of the open utterance with words, or lies some seconds before what was heard last."""
     _, part, _ = shared()
     assert part.settled_s == 0
-    part.on_samples(bytes(160_000))
+    part.on_frame(Frame(bytes(160_000), 0.0))
     assert part.settled_s == 5
     part.completed(partial("", "turn"))
     assert part.settled_s == 1
-    part.on_samples(bytes(16_000 * 80))
+    part.on_frame(Frame(bytes(16_000 * 80), 0.0))
     assert part.settled_s == 30
     part.completed(final("turn on."))
     assert part.settled_s == 85
