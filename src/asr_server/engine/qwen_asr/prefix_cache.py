@@ -93,7 +93,10 @@ def probe(audio: NDArray[np.float32], samples: int) -> NDArray[np.float32]:
 
 @dataclass(slots=True)
 class PrefixCache:
-    """Kept states of sessions by their keys, and of prompts by their token ids; the least recently used leave first."""
+    """Kept states of sessions by their keys, and of prompts by their token ids.
+
+    Prompts leave first, so that a caller with many of them slows down no session, and then the least recently used.
+    """
 
     limit_bytes: int  # of all states together
     clock: Callable[[], float] = time.monotonic  # monotonic seconds
@@ -137,7 +140,8 @@ class PrefixCache:
         self._used_s[key] = self.clock()
         self.held_bytes += prefix.nbytes
         while self.held_bytes > self.limit_bytes:
-            self.forget(next(iter(self._cached)))
+            prompts = (key for key in self._cached if not isinstance(key, str))
+            self.forget(next(prompts, next(iter(self._cached))))
             self.evictions += 1
 
     def forget_unused(self) -> None:

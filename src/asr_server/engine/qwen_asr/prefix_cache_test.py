@@ -63,6 +63,22 @@ def test_a_prompt_is_kept_for_a_quarter_of_an_hour():
         assert list(store._cached) == kept
 
 
+def test_prompts_push_out_no_session():
+    """They leave first, also the newest one."""
+    store = PrefixCache(limit_bytes=3 * STATE_BYTES, clock=lambda: 0.0)
+    prompts = [(number,) * 1_000 for number in range(3)]
+    for key in "ab":
+        store.put(key, _state())
+    for ids in (prompts[0], *prompts):
+        for _ in range(2):
+            store.put_prompt(ids, torch.zeros)
+    assert list(store._cached) == ["a", "b", prompts[2]]
+    store.put("c", _state())
+    store.put_prompt(prompts[0], torch.zeros)
+    store.put_prompt(prompts[0], torch.zeros)
+    assert list(store._cached) == ["a", "b", "c"]
+
+
 def test_a_state_that_is_too_large_is_not_kept_and_pushes_nobody_out(store):
     """The state's own session is slower, and no other."""
     store.put("a", _state())
