@@ -111,6 +111,7 @@ class RunOptions:
     priority: Priority = Priority.INTERACTIVE
     timeout_s: float | None = None  # by the engine's request clock; None: the server's limit for one request
     deltas: bool = False  # whether `TextDelta`s are emitted
+    streams: bool = False  # whether events are shown as they come, so that the first segment waits for no other
     paragraphs: bool = False  # whether `Finished` has them
     keeps_words: bool = False  # whether words have times, estimated ones, where the answer needs none
     caller: str = ""  # who shares the decoders with others, "" where callers are not distinguished
@@ -228,7 +229,7 @@ class RecordingPipeline:
                     deltas = options.deltas and not any(request.text_options.asked)
                     context = SpanContext(engine, group, request, deadline_s, deltas, words, resources.check, may_fail)
                     producer = _Producer(resources, ticket, context, options, begins)
-                    assembly = _Assembly(emit, producer.on_done, options.deltas)
+                    assembly = _Assembly(emit, producer.on_done, options)
                     group.create_task(producer.run(source))
                     await assembly.run(producer)
                     await assembly.finish(producer)
@@ -380,12 +381,12 @@ class _Assembly:
     `on_done` is called with the seconds up to which the recording is answered.
     """
 
-    def __init__(self, emit: Emit, on_done: Callable[[float], None], deltas: bool) -> None:
+    def __init__(self, emit: Emit, on_done: Callable[[float], None], options: RunOptions) -> None:
         self.begun_s = 0.0  # when the first span or the end was found, on the monotonic clock
         self._created_s = time.monotonic()
         self._emit = emit
         self._on_done = on_done
-        self._deltas = deltas
+        self._deltas, self._waits = options.deltas, not (options.deltas or options.streams)
         self._text = ""
         # Results whose language is not decided; in all not much longer than `LONGEST_S` and a span.
         self._waiting: list[tuple[SpanTask, SpanResult]] = []
@@ -442,7 +443,7 @@ class _Assembly:
         self._waiting += [(task, result) for result in await task.results()]
         self._failure = task.failure or self._failure
         waiting_s = sum(result.heard.seconds for _, result in self._waiting)
-        if self._deltas or self.answered or waiting_s > LONGEST_S:
+        if not self._waits or self.answered or waiting_s > LONGEST_S:
             await self._decide(steps, is_sent=is_sent)
 
     async def _decide(self, steps: Sequence[RecordingStep], *, is_sent: bool) -> None:

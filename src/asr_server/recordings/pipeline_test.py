@@ -321,6 +321,18 @@ async def test_an_error_waits_for_the_spans_before_it(make, recording):
     await _until(lambda: not made.batch.rows)
 
 
+async def test_the_first_segment_of_a_stream_waits_for_no_other(make, recording):
+    """Somebody sees it; elsewhere its language is weighed by what follows."""
+
+    def script(samples):
+        is_first = samples == made.batch.seen[0]
+        return Finish.END if is_first or any(isinstance(event, SegmentDone) for event in made.events) else None
+
+    made = make(script)
+    async with asyncio.timeout(20):
+        await made.transcribe(recording, options=replace(RUN, streams=True))
+
+
 async def test_one_failing_span_fails_the_request_and_frees_the_rest(make, recording):
     """The caller gets the error; no other span of the recording stays in the batch or the queue."""
     answers = iter([TranscriptionFailed("broken")])

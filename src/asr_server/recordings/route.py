@@ -285,7 +285,7 @@ async def stream_transcription(request: Request, services: ServicesDep, caller: 
         if wanted.output.logprobs:
             raise UnsupportedValue("'include' is not served in this stream.", param="include")
         wanted.text_options.check_streamed()
-        options = RunOptions(paragraphs=True, caller=caller.share, owner=caller.owner, tells_unheard=True)
+        options = RunOptions(streams=True, paragraphs=True, caller=caller.share, owner=caller.owner, tells_unheard=True)
         work = partial(services.pipeline.transcribe, file.file, wanted, options)
         return await _stream(request, work, SegmentFrames(wanted.output))
 
