@@ -148,10 +148,14 @@ def test_the_translation_endpoint_gets_the_redacted_text(server, two, llm, respo
 
 
 def test_the_stored_result_of_a_job_is_redacted(server, two):
-    """Nothing in the folder of jobs has the secret, and the result is that of a request."""
+    """No file of the job has the secret, and no format in which the result is had later."""
     job = submit(server, two, response_format="text", **REDACT)["id"]
     assert events(server, job)[-1]["status"] == "succeeded"
     _assert_clean(server.client.get(f"/v1/jobs/{job}/result").text)
+    for later in ("srt", "verbose_json", "markdown"):  # of the transcript, whose file is compressed
+        answer = server.client.get(f"/v1/jobs/{job}/result", params={"response_format": later})
+        assert answer.status_code == 200
+        _assert_clean(answer.text)
     for path in server.state.rglob("*"):
         if path.is_file():
             assert b"john" not in path.read_bytes(), path

@@ -187,7 +187,7 @@ async def job_result(
                 "A part of the recording failed, which verbose_json alone tells.", param="response_format"
             )
         request = replace(request, output=output)
-        services.processor.writer.check(request)
+        services.check(request)
         result = await services.processor.answer(transcript, request, services.settings.request_timeout, caller.share)
     return Response(result.content, headers=headers_of(result), media_type=result.media_type)
 
