@@ -1,4 +1,4 @@
-"""What a prompt or hotwords make the model write, though the sound does not support it: replaced or marked."""
+"""Answers that a prompt or hotwords have made, though the sound does not support them, are replaced or marked."""
 
 import json
 
@@ -41,7 +41,7 @@ def test_a_list_without_support_is_heard_again_without_it(server, script, instea
 
 
 def test_nothing_of_such_a_list_is_streamed(server, script):
-    """Also not its first words, which could not be taken back."""
+    """A stream sends none of its words either, which could not be taken back."""
     script(REPEATED, Rule(text="hm", forced_logprob=-6.0))
     events = server.transcribe(recordings.sample()[0], hotwords=LIST, stream="true").text.splitlines()
     bodies = [json.loads(line[6:]) for line in events if line.startswith("data: {")]
@@ -49,7 +49,7 @@ def test_nothing_of_such_a_list_is_streamed(server, script):
 
 
 def test_words_that_the_list_decided_are_marked(server, script):
-    """They are terms, and others are written without the list. Where the sound supports the list, it stays."""
+    """A word is marked that is a term and is another without the list; a list that the sound supports stays."""
     script(Rule(context=LIST, text="Kubernetes Istio now"), Rule(text="cooper Istio no"))
     body = server.transcribe(recordings.sample()[0], hotwords=LIST, **WORDS).json()
     assert [(word["word"], word.get("bias")) for word in body["words"]] == [
@@ -61,7 +61,7 @@ def test_words_that_the_list_decided_are_marked(server, script):
 
 
 def test_sound_without_speech_is_heard_without_a_list(server, script):
-    """With `vad=off` and `vad=advise` the model gets such sound too."""
+    """The model gets such sound with `vad=off` and `vad=advise`."""
     without = "it has no list and as many words as slow speech"
     script(Rule(context=LIST, text="it has the list"), Rule(text=without))
     noise = (3_000 * np.random.default_rng(0).normal(0, 1, 5 * 16_000)).astype(np.int16)

@@ -62,7 +62,7 @@ FORMATS = ("json", "text", "srt", "vtt", "verbose_json", "markdown")
 
 
 def test_a_result_is_had_in_every_format_without_being_heard_again(server, sample):
-    """It is what a request for that format gives, with times of words that are estimates unless the job had others."""
+    """The result is what a request for that format gives, with estimated times of words unless the job had others."""
     audio = long_recording(2)
     job = submit(server, audio, response_format="text", language="en")
     assert events(server, job["id"])[-1]["status"] == "succeeded"

@@ -96,7 +96,7 @@ def test_what_was_masked_is_listed_without_words(server, two):
 
 
 def test_files_of_documents_are_redacted(server, two):
-    """By the text that their readers see."""
+    """Captions are told apart by the text that their readers see."""
     word = server.transcribe(two, response_format="docx", **REDACT).content
     _assert_clean("\n".join(one.text for one in docx.Document(io.BytesIO(word)).paragraphs))
     pdf = server.transcribe(two, response_format="pdf", **REDACT).content
@@ -208,7 +208,7 @@ def test_numbers_are_written_as_asked_for(server, two, prompt, text_format, text
 
 
 def test_a_stream_has_the_text_of_the_whole_answer(server, two):
-    """By the span: its deltas are those of the rewritten text, and nothing is taken back."""
+    """A stream has the rewritten text of each span as one delta, and nothing is taken back."""
     fields = {"prompt": "secret", "text_format": "written", "profanity": "hide"}
     whole = server.transcribe(two, **fields).json()["text"]
     assert whole == "Write to john@example.com, the card is 4111 1111 1 1 111111, ****."

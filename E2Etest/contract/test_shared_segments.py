@@ -75,7 +75,7 @@ def test_the_playlist_has_the_language_of_its_reader(start, speech):
     ],
 )
 def test_what_the_playlist_does_not_have_is_an_error(live_server, path, code):
-    """It has a code, as all errors."""
+    """An error of the playlist has a code, as all errors have."""
     with open_session(live_server) as socket:
         address = urljoin(share(live_server, socket)["playlist"], path)
         assert error(live_server.client.get(address)) == code

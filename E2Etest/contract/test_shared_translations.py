@@ -49,7 +49,7 @@ def test_every_reader_gets_its_language_and_each_final_is_translated_once(transl
 
 
 def test_the_speaker_does_not_wait_for_a_translation(translating, llm, speech):
-    """It has its finals while the endpoint has not answered yet; the readers have theirs later, in order."""
+    """The speaker has the finals while the endpoint has not answered yet; readers have theirs later, in order."""
     answers = threading.Event()
 
     def slowly(call):

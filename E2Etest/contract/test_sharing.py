@@ -34,7 +34,7 @@ def test_a_reader_without_a_key_sees_the_words_and_none_is_taken_back(guarded, s
 
 
 def test_a_reader_who_is_late_or_comes_back_gets_what_is_kept(live_server, speech):
-    """It gets all from the first final after the link was made, or after the event that it has."""
+    """A reader gets all from the first final after the link was made, or after the event that it has."""
     with open_session(live_server) as socket:
         say(socket, speech)
         link = share(live_server, socket)

@@ -56,7 +56,7 @@ async def test_names_reach_the_engine_and_a_new_name_does_without_a_restart(brid
 
 
 async def test_a_home_that_does_not_answer_costs_no_transcript(bridge):
-    """It has accepted the connection and says nothing; the utterance is heard without its names."""
+    """A home that accepts the connection and says nothing leaves the utterance without its names."""
     home = FakeHome()
     home.answers.clear()
     with home_at(home) as address:
@@ -77,7 +77,7 @@ async def test_where_no_home_answers_there_are_transcripts(bridge):
     ("token", "reason"), [("not-to-be-shown", "refuses the token"), ("", "is empty"), (None, "ASR_HA_TOKEN")]
 )
 async def test_a_wrong_token_is_told_at_the_start_and_not_shown(token, reason, tmp_path):
-    """One line, exit code 2."""
+    """The command prints one line and exits with 2."""
     arguments = ["wyoming", "--port", 0]
     if token is not None:
         (tmp_path / "token").write_text(token)

@@ -196,7 +196,7 @@ def test_a_line_comes_again_when_its_speakers_change_until_they_are_settled():
 
 
 def test_the_last_sums_are_kept_of_each_channel():
-    """And sums are no lines."""
+    """Messages with sums are no lines of text."""
 
     def script(side):
         assert "stats=true" in side.path

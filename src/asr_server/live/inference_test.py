@@ -94,7 +94,7 @@ class _Engine:
 
 
 async def test_a_short_final_is_heard_again_in_the_language_of_the_session():
-    """Not where the language is forced or words are committed, and no partial; the same speech counts once."""
+    """No partial is heard again, and no final of a forced language or with committed words."""
     engine = _Engine()
     inference = LiveInference(Engines(engine, engine), "s", 10.0)
 

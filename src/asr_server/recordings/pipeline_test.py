@@ -379,7 +379,7 @@ async def test_nothing_is_answered_where_all_spans_failed_or_all_must_be_heard(m
 
 @pytest.mark.parametrize("failure", [DeadlineExceeded("late"), WorkerLost("gone"), ModelUnavailable("none")])
 async def test_a_failure_that_is_not_of_one_span_is_of_the_recording(make, recording, failure):
-    """Its time is up, or the spans after it cannot be processed either."""
+    """An error is of the recording if its time is up, or if later spans cannot be processed either."""
     answers = iter([Finish.END, failure])
     made = make(lambda samples: next(answers, Finish.END))
     with pytest.raises(type(failure)):

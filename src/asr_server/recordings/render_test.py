@@ -81,7 +81,7 @@ def test_a_segment_that_was_heard_again_says_why():
 
 
 def test_segments_have_their_language_where_several_are_spoken():
-    """By the name that the whole has; of one language the whole says enough."""
+    """Segments name their language as the whole does; where there is one, the whole says enough."""
     first, second = (replace(SEGMENTS[0], language=language) for language in ("Chinese", "English"))
     for segments, expected in (([first, second], ["chinese", "english"]), ([first, first], [None, None])):
         listed = _json(replace(SPEECH, segments=tuple(segments)), ResponseFormat.VERBOSE_JSON)["segments"]

@@ -112,7 +112,7 @@ def doubtful(text="Yes."):
 
 
 async def test_another_language_is_asked_for_within_the_same_time():
-    """Of the same audio, with the class of work and the time limit of the first try; the segment says so."""
+    """The same audio is asked for, with the class of work and the time limit of the first try; the segment says so."""
     engine = Engine(doubtful(), said("Ja.", logprob=-0.1))
     found = (await results(engine, [around("German", "A")])).segment
     assert (found.text, found.repaired) == ("Ja.", RepairReason.LANGUAGE)
@@ -123,7 +123,7 @@ async def test_another_language_is_asked_for_within_the_same_time():
 
 
 async def test_an_answer_stands_where_the_one_in_another_language_fails():
-    """But not where the time of the recording is up."""
+    """A recording whose time is up fails all the same."""
     german = [around("German", "A")]
     assert (await results(Engine(doubtful(), TranscriptionFailed("broken")), german)).segment.text == "Yes."
     with pytest.raises(ExceptionGroup) as failed:
@@ -132,7 +132,7 @@ async def test_an_answer_stands_where_the_one_in_another_language_fails():
 
 
 async def test_an_engine_without_use_for_a_context_gets_none():
-    """Its answers are not checked for one."""
+    """An engine without use for a context has its answers not checked for one."""
     engine = Engine(said("Yes."))
     engine.traits = EngineTraits(uses_context=False)
     await results(engine)

@@ -164,7 +164,7 @@ def test_a_pass_has_parts_between_which_other_work_goes_on(aligner, items, monke
 
 
 def test_heads_that_share_keys_do_not_copy_them(monkeypatch):
-    """They attend to what the layer has made, and find what each finds with a copy of its own."""
+    """Heads that share keys find what each finds with a copy of its own."""
     generator, attend = torch.Generator().manual_seed(3), torch_model.F.scaled_dot_product_attention
     q, k, v = (torch.randn(2 * 5, heads, 8, generator=generator) for heads in (6, 2, 2))
     copies = [x.repeat_interleave(3, 1) for x in (k, v)]

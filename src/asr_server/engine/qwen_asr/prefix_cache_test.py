@@ -49,7 +49,7 @@ def test_a_new_state_of_a_session_takes_the_place_of_the_old_one(store):
 
 
 def test_a_prompt_is_kept_for_a_quarter_of_an_hour():
-    """It is that of many recordings; a session has asked for nothing in a minute when it is over."""
+    """A prompt is that of many recordings; a session that asks for nothing in a minute is over."""
     now_s = [0.0]
     store = PrefixCache(limit_bytes=3 * STATE_BYTES, clock=lambda: now_s[0])
     ids, copies = tuple(range(64)), []
@@ -64,7 +64,7 @@ def test_a_prompt_is_kept_for_a_quarter_of_an_hour():
 
 
 def test_prompts_push_out_no_session():
-    """They leave first, also the newest one."""
+    """Prompts leave first, also the newest one."""
     store = PrefixCache(limit_bytes=3 * STATE_BYTES, clock=lambda: 0.0)
     prompts = [(number,) * 1_000 for number in range(3)]
     for key in "ab":

@@ -91,7 +91,7 @@ def test_what_is_streamed_is_the_answer(engine, language):
 @pytest.mark.nightly
 @pytest.mark.parametrize("languages", [("German", "English"), ("Cantonese", "Macedonian", "Filipino"), ("Persian",)])
 def test_random_weights_name_one_of_the_languages_that_may_be(engine, languages):
-    """With the released vocabulary, greedily and sampled so hot that any token would come; nothing else is limited."""
+    """Answers are greedy, or sampled so hot that any token of the released vocabulary would come."""
     allowed = engine._runtime.prompts.beginnings(languages)
     rng, outcomes = np.random.default_rng(1), []
     for key in range(8):

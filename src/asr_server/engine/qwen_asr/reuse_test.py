@@ -61,7 +61,7 @@ def test_drafts_and_reuse_together_never_change_an_id(make_engine, run, recordin
 
 
 def test_a_prompt_that_comes_again_is_not_run_again(make_engine, run, clips):
-    """Not before its second time, as most come once; the ids are the same, and another prompt is not taken for it."""
+    """A prompt is kept at its second time; the ids are the same, and no other prompt is taken for it."""
     engine, names = make_engine(8), ", ".join(f"kitchen light {number}" for number in range(40))
     runtime = engine._runtime
     runtime.prefix_cache.clear()

@@ -30,7 +30,7 @@ LISTS = ("kitchen, lights", "bedroom, music, volume", "weather", "monday, tuesda
     ],
 )
 def test_the_words_of_terms_are_found(context, text, found):
-    """In any script, whatever their case and punctuation."""
+    """Terms are found in any script, whatever their case and punctuation."""
     assert Terms(context).found(words.split(text)) == found
 
 
@@ -68,7 +68,7 @@ async def made_up(ask, audio, text):
 
 @pytest.mark.torch
 async def test_a_list_that_nobody_says_is_replaced(ask):
-    """In noise of any loudness, and in silence."""
+    """Noise of any loudness and silence support no list."""
     chance, noise = random.Random(0), np.random.default_rng(0)
     for level in (0.0, *(10 ** -chance.uniform(1, 4) for _ in range(20))):
         audio = noise.normal(0, level, chance.randint(1, 6) * 16_000).clip(-1, 1).astype(np.float32)
@@ -80,7 +80,7 @@ async def test_a_list_that_nobody_says_is_replaced(ask):
 
 @pytest.mark.torch
 async def test_a_list_that_is_said_stays(ask):
-    """Of each clip the words are the list: also where the model hears others without it, the sound supports them."""
+    """The words of each clip are the list, and its sound supports them also where the model hears others without it."""
     heard_otherwise = 0
     for clip in recordings.clips():
         if clip.language == "English" and clip.seconds < 9:

@@ -124,7 +124,7 @@ def test_the_sums_are_those_of_the_audio_received_to_the_millisecond(seed):
 
 
 async def test_a_pause_is_silence_or_as_loud_as_speech():
-    """By the rules of recordings, second by second."""
+    """A pause is judged second by second, by the rules of recordings."""
     heard = Heard()
     for pcm in (speech([1, 2, 3, 4]), silence(3_000), pulses(4_096), silence(2_000)):
         heard.feed(Audio(pcm.tobytes()))

@@ -26,7 +26,7 @@ def _listed(segment):
 
 
 def test_one_word_in_place_of_several_has_their_time():
-    """From the start of the first to the end of the last; punctuation stays."""
+    """A new word lasts from the start of the first to the end of the last; punctuation stays."""
     found = applied(_segment("it is twenty five, yes"), [Edit(6, 17, "25")])
     assert found.text == "it is 25, yes"
     assert _listed(found) == [("it", 0, 100), ("is", 110, 210), ("25,", 220, 430), ("yes", 440, 540)]
@@ -84,5 +84,5 @@ def test_words_are_those_of_the_text_in_order_of_time(parts, places, written):
 
 @pytest.mark.parametrize("edits", [[Edit(0, 3, "[A]", "a"), Edit(4, 7, "[B]", "b")]])
 def test_words_next_to_each_other_are_masked_each(edits):
-    """Each has its kind."""
+    """Each place has its kind."""
     assert [word.masked for word in applied(_segment("one two"), edits).words] == ["a", "b"]

@@ -53,7 +53,7 @@ def _shown(text, language="en", kinds=ALL):
     ],
 )
 def test_personal_data_is_found(language, text, shown):
-    """With its signs and digits written or said."""
+    """An address is found with its signs and digits written or said."""
     assert _shown(text, language) == shown
 
 
@@ -90,7 +90,7 @@ def test_only_the_kinds_that_are_asked_for_are_replaced():
     )
 )
 def test_parts_are_disjoint_and_in_order(words):
-    """In the original text, whatever the digits in it are made of."""
+    """Places are those of the original text, whatever its digits are made of."""
     text = " ".join(words)
     found = find(SearchedText([(text[:20], "en"), (text[20:], "en")]), frozenset(PersonalData))
     at = 0

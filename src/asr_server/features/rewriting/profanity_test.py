@@ -31,7 +31,7 @@ def lists(tmp_path):
     ],
 )
 def test_whole_words_are_masked(lists, text, masked, hidden):
-    """In any case; a word that has another in it stays."""
+    """Words are found in any case; one that has another in it stays."""
     for how, expected in ((Profanity.MASK, masked), (Profanity.HIDE, hidden)):
         edits = list(lists["en"].edits(text, how))
         assert edited(text, edits) == expected
@@ -51,7 +51,7 @@ def test_whole_words_are_masked(lists, text, masked, hidden):
     ],
 )
 def test_a_list_that_cannot_be_used_stops_the_start(tmp_path, name, content, reason):
-    """With the setting and what is wrong."""
+    """The error names the setting and what is wrong."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(PlanError, match=rf"PROFANITY_LISTS=.*{reason}"):
         feature_list.resolve(Settings(profanity_lists=str(tmp_path)))

@@ -115,7 +115,7 @@ async def test_the_last_texts_can_be_read_for_some_time_after_the_session():
 
 
 async def test_a_link_is_not_kept_after_its_expiry():
-    """Also where its session has ended just before."""
+    """A reader comes to its end also where the session has ended just before."""
     sharing = Sharing()
     part = SharedPart(Session(), "me", sharing)
     token = sharing.share("live_1", "me", 0.01).token
@@ -138,7 +138,7 @@ async def test_links_of_ended_sessions_are_bounded(monkeypatch):
 
 
 async def test_no_final_begins_before_the_settled_time():
-    """It is that of the open utterance with words, or lies some seconds before what was heard last."""
+    """The settled time is that of the open utterance with words, or some seconds before what was heard last."""
     _, part, _ = shared()
     assert part.settled_s == 0
     part.on_frame(Frame(bytes(160_000), 0.0))

@@ -142,7 +142,7 @@ async def test_what_waits_for_a_slow_translator_is_bounded():
 
 
 async def test_more_finals_than_are_kept_end_no_translation():
-    """Those that were dropped before they were taken are missing, for one who joins late too."""
+    """Captions that were dropped before they were taken are missing, for one who joins late too."""
     source, translated, translator = begun()
     translator.let.clear()
     source.put(final(1, "1"))
@@ -157,7 +157,7 @@ async def test_more_finals_than_are_kept_end_no_translation():
 
 
 async def test_a_reader_gets_the_last_translation_after_the_session_has_ended():
-    """It is not ended before that."""
+    """A reader is not ended before that."""
     source, translated, translator = begun()
     translator.let.clear()
     source.put(final(1, "one"))
@@ -204,7 +204,7 @@ async def test_a_reader_has_the_languages_of_its_link_alone():
 
 
 async def test_a_session_has_a_bounded_number_of_languages():
-    """Those of all of its links count, each once."""
+    """The languages of all of its links count, each once."""
     sharing = Sharing()
     SharedPart(Session(), "me", sharing)
     sharing.share("live_1", "me", 60, {languages.find(tag): Translator() for tag in ("de", "fr", "es", "it")})

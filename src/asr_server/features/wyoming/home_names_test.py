@@ -76,7 +76,7 @@ def test_a_token_that_is_refused_is_told_and_not_tried_again_soon(token, is_admi
 
 
 def test_what_is_no_home_assistant_is_asked_again():
-    """It is no refusal: the home may be starting."""
+    """An answer that is not known is no refusal: the home may be starting."""
     home = FakeHome()
     home.areas = None
     with home_at(home) as address, HomeNames(address, TOKEN) as names:

@@ -168,7 +168,7 @@ def test_parts_of_a_final():
 
 @pytest.mark.parametrize("attempts", [0, 2])
 def test_a_part_keeps_why_its_words_may_be_missing(attempts):
-    """Also where its final is an answer that was asked for in advance, and where none came."""
+    """A part is marked also where its final was asked for in advance, and where none came."""
     part = Part(OpenUtterance(1, 0, TurnConfig()), 0, CommitRules())
     part.add(Frame(np.zeros(512, np.float32), 1.0))
     part.on_result(TranscribeResult(1, "one", cut_short=UnheardReason.LOOP), part.samples, ResultKind.FINAL)

@@ -110,7 +110,7 @@ def test_committed_text_is_a_prefix_of_all_that_follows(events, seed):
 @_SETTINGS
 @given(_events(), st.integers(0, 2**32))
 def test_a_language_stays_once_words_are_committed(events, seed):
-    """Whatever later answers name, in the same part of an utterance or in the next one."""
+    """The language stays, whatever later answers name, in the same part of an utterance or in the next one."""
     run = _fed(events, seed, languages=("English", "German"))
     run.finish(close=False)
     known = {}
