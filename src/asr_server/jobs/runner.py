@@ -48,7 +48,7 @@ from asr_server.jobs.record import (
 )
 from asr_server.jobs.store import AT_ONCE, ArrivingTexts, Claim, ClaimLost, Content, JobFiles, JobLimits, JobStore
 from asr_server.recordings.pipeline import Emit, Event, RequestProcessor, RunOptions, SegmentDone, Started
-from asr_server.recordings.requests import Request, Result
+from asr_server.recordings.requests import Request, Result, TranslationRequest
 from asr_server.schedule.job import Priority
 
 _RETRY_S = 1.0
@@ -110,18 +110,20 @@ class RecordingJobs:
         record = run.record
         request = await asyncio.to_thread(run.store.request, record)
         assert isinstance(request, Request)
+        keeps = not isinstance(request, TranslationRequest)  # another format of one would be another translation
         options = RunOptions(
             Priority.BULK,
             run.timeout_s,
             caller=record.owner,
             owner=record.owner,
             tells_unheard=request.output.tells_unheard,
-            keeps_words=True,
+            keeps_words=keeps,
         )
         with run.store.recording(record.id) as recording:
             work = partial(self._processor.process, recording, request, options, _reporting(run))
             result, transcript = await when_there_is_room(work)
-        await asyncio.to_thread(_keep, run, transcript)
+        if keeps:
+            await asyncio.to_thread(_keep, run, transcript)
         return JobOutcome(replace(result, content=b""), result.content, transcript.duration_ms / 1000)
 
 
