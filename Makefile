@@ -43,7 +43,7 @@ DEMO := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -sm | tr " " -)),
 GPU_DRIVER := $(wildcard /proc/driver/nvidia/version /dev/dxg /dev/kfd)
 ENGINE := $(if $(GPU_DRIVER)$(filter torch,$(RUNTIME)),torch,runtime)
 # As many tests at once in each part, each module on one worker. The plugin is for the fuzzing, and takes 2 s to import.
-WORKERS ?= 2
+TEST_WORKERS ?= 2
 PARALLEL = --dist loadfile --no-loadscope-reorder -p no:schemathesis
 # A fault that lets many tests run into their time limit ends a part of `make test` after this many seconds.
 LIMIT = --session-timeout 1500
@@ -134,7 +134,7 @@ unit: $(VENV)/.compiled
 # One process imports torch, for 10 s, and the tests that use it share their models there.
 .PHONY: unit-plain unit-torch
 unit-plain: $(VENV)/.compiled
-	OMP_NUM_THREADS=1 $(PYTEST) src tools extras --numprocesses $(WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT) -m "not torch and not nightly"
+	OMP_NUM_THREADS=1 $(PYTEST) src tools extras --numprocesses $(TEST_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT) -m "not torch and not nightly"
 
 # One thread for each worker: more would wait for each other.
 unit-torch: $(VENV)/.compiled
@@ -142,7 +142,7 @@ unit-torch: $(VENV)/.compiled
 		-p no:schemathesis $(LIMIT) $(REPEAT) -m "torch and not nightly"
 
 contract: $(VENV)/.compiled
-	$(PYTEST) E2Etest/contract --numprocesses $(WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT)
+	$(PYTEST) E2Etest/contract --numprocesses $(TEST_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT)
 
 e2e:
 	@$(MAKE) --no-print-directory e2e-together
@@ -150,7 +150,7 @@ e2e:
 
 .PHONY: e2e-together e2e-alone
 e2e-together: $(VENV)/.compiled browser
-	$(PYTEST) E2Etest --ignore E2Etest/contract --numprocesses $(WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT) -m "not nightly and not performance"
+	$(PYTEST) E2Etest --ignore E2Etest/contract --numprocesses $(TEST_WORKERS) $(PARALLEL) $(LIMIT) $(REPEAT) -m "not nightly and not performance"
 
 # Tests that measure time or memory run by themselves, after the others. To import all modules takes longer than these tests.
 e2e-alone: $(VENV)/.dev
@@ -177,10 +177,10 @@ nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),so
 # The night has a hundred minutes: what takes the most of them is named at the end of each part.
 SLOWEST = --durations 40
 nightly-unit: $(VENV)/.dev
-	HYPOTHESIS_PROFILE=nightly $(PYTEST) src tools extras --numprocesses $(WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED) $(SLOWEST)
+	HYPOTHESIS_PROFILE=nightly $(PYTEST) src tools extras --numprocesses $(TEST_WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED) $(SLOWEST)
 
 nightly-e2e: $(VENV)/.dev $(VENV)/.tools $(VENV)/.cluster browser firefox image-tools faketime postgres haproxy
-	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(WORKERS) $(PARALLEL) -m "nightly and not performance and not soak" $(SLOWEST)
+	$(PYTEST) E2Etest --ignore E2Etest/fuzz --numprocesses $(TEST_WORKERS) $(PARALLEL) -m "nightly and not performance and not soak" $(SLOWEST)
 
 # For the tests of a clock that jumps. Installed here only as root, like Chromium.
 .PHONY: faketime
