@@ -125,12 +125,12 @@ class RowEngine(ABC, Generic[T, W]):
     @property
     def free_slots(self) -> int:
         """Return how many more rows the next steps can start; 0 while as much waits as one step may prefill."""
-        return self._slots_beside([work for work in self._work.values() if _waits(work) and not work.lacks_room])
+        return self._slots_beside([work for work in self._work.values() if waits(work) and not work.lacks_room])
 
     @property
     def urgent_slots(self) -> int:
         """Return how many more urgent ones the next steps can start: those are prefilled first."""
-        return self._slots_beside([work for work in self._work.values() if _waits(work) and work.urgent])
+        return self._slots_beside([work for work in self._work.values() if waits(work) and work.urgent])
 
     def _slots_beside(self, waiting: Sequence[W]) -> int:
         runtime = self._runtime
@@ -277,6 +277,6 @@ class RowEngine(ABC, Generic[T, W]):
             yield self._fail(parts[0][0].key, failure)
 
 
-def _waits(work: Admitted[Any, Any]) -> bool:
+def waits(work: Admitted[Any, Any]) -> bool:
     """True if its prompt is not run to its end."""
     return work.row is None or work.row.input is not None

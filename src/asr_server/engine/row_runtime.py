@@ -135,11 +135,11 @@ class RowRuntime(ABC, Generic[P, R]):
     def _encode(self, parts: Sequence[tuple[R, int]]) -> None:
         """Make the embeddings that these parts of prompts lack."""
 
-    def step(self, *rows: R) -> None:
-        """Run one forward pass for all rows that decode, or for some in neighbouring slots."""
+    def step(self, *rows: R, ahead: bool = False) -> None:
+        """Run one forward pass for all rows that decode, or for some in neighbouring slots; see `Rows.step`."""
         began_s = time.perf_counter()
         with self.decoder.computing():
-            self.decoder.step(*rows)
+            self.decoder.step(*rows, ahead=ahead)
         self.prefill_policy.note_step(time.perf_counter() - began_s)
 
     def drop(self, row: R) -> None:

@@ -136,9 +136,13 @@ class Rows(ABC, Generic[R]):
         """
 
     @abstractmethod
-    def step(self, *rows: R) -> None:
+    def step(self, *rows: R, ahead: bool = False) -> None:
         """Run one pass for rows in neighbouring places that decode and are unfinished, or for all of them. A pass that
-        fails has moved no row."""
+        fails has moved no row.
+
+        `ahead`: the next pass of all rows may be queued before the results of this one are read, where the device
+        computes while the host reads.
+        """
 
     @abstractmethod
     def drop(self, row: R) -> None:

@@ -94,8 +94,8 @@ class CompiledDecoder(Rows[AnswerRow]):
             row.length -= len(row.proposed)
         note(ended, [row.proposed for row in ended], found, self._end_ids)
 
-    def step(self, *rows: AnswerRow) -> None:
-        """Run one pass: one new token for each row, more where a draft comes true."""
+    def step(self, *rows: AnswerRow, ahead: bool = False) -> None:
+        """Run one pass, never ahead: one new token for each row, more where a draft comes true."""
         rows = rows or tuple(self.decoding)
         fed = [row.proposal() for row in rows]
         for row, own in zip(rows, fed, strict=True):

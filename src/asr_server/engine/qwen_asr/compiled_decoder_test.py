@@ -62,8 +62,8 @@ def test_rows_that_grow_take_pages_and_give_them_back(run, make_engine, clips, a
     pages = engine._runtime.decoder.pages
     free, least = len(pages.free), []
 
-    def step(original=engine._runtime.step):
-        original()
+    def step(original=engine._runtime.step, **given):
+        original(**given)
         least.append(len(pages.free))
 
     monkeypatch.setattr(engine._runtime, "step", step)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 import torch
 
@@ -12,6 +12,7 @@ from asr_server.engine.memory import Capacity
 from asr_server.engine.qwen_asr.answer_row import COLDEST, AnswerRow, Choice, Known, growth, known_tokens, note
 from asr_server.engine.row import KeptTokens
 from asr_server.engine.rows import RowInput
+from asr_server.engine.torch import memory
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.passes import (
     Capture,
@@ -49,7 +50,7 @@ def choose(
 ) -> torch.Tensor:
     """Return what follows each of the hidden states (n, d): the likeliest token but for `draws` and what is `known`.
 
-    On the device, (n, 3) as `choices` reads it. Log-probabilities are those among all tokens.
+    On the device, (n, 3) in the order of `Choice`. Log-probabilities are those among all tokens.
     """
     found = []
     for begin in range(0, len(states), _STATES):
@@ -85,9 +86,20 @@ def _only(logits: torch.Tensor, ids: Sequence[int]) -> torch.Tensor:
     return torch.full_like(logits, -torch.inf).index_copy(0, places, logits[places])
 
 
-def choices(chosen: torch.Tensor) -> list[Choice]:
-    """Return what `choose` found in the host's memory, with one transfer."""
-    return [Choice(int(token), logprob, other) for token, logprob, other in chosen.tolist()]
+def choices(numbers: Callable[[], list[list[float]]], proposals: Sequence[list[int]]) -> list[list[Choice]]:
+    """Wait for what `choose` found, and return for each row what follows its last token and those that it proposes."""
+    found = [Choice(int(token), logprob, other) for token, logprob, other in numbers()]
+    return [found[begin:end] for begin, end in pairwise(accumulate((1 + len(own) for own in proposals), initial=0))]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Launched:
+    """A step that was launched. Each of its rows counts the token that it runs, but no proposal, in its `length`."""
+
+    rows: Sequence[AnswerRow]
+    proposals: Sequence[list[int]]
+    tokens: torch.Tensor  # (n,) int64 on the device: those that were chosen
+    numbers: Callable[[], list[list[float]]]  # see `choices`
 
 
 # Hidden states (n, d) to logits (n, vocabulary).
@@ -105,6 +117,7 @@ class SlotDecoder(Slots[AnswerRow]):
         self._end_ids = end_ids
         self._no_speech_id = no_speech_id
         self._graphs: PassGraphs | None = None  # recorded steps
+        self._launched: _Launched | None = None  # a step that was launched before the one before it was read
 
     def generator(self, seed: int) -> torch.Generator:
         """Return the source of chance of a row that is sampled."""
@@ -118,10 +131,11 @@ class SlotDecoder(Slots[AnswerRow]):
         super().seat(row, given, cached)
 
     def _begin(self, rows: Sequence[AnswerRow], states: Sequence[torch.Tensor]) -> Callable[[], None]:
+        if not rows:
+            return lambda: None
         proposals = [row.proposed for row in rows]
-        found = self._choose(
-            rows, proposals, [own[-len(row.proposed) - 1 :] for row, own in zip(rows, states, strict=True)]
-        )
+        last = [own[-len(row.proposed) - 1 :] for row, own in zip(rows, states, strict=True)]
+        found = choices(memory.download(self._choose(rows, proposals, torch.cat(last))), proposals)
 
         def note() -> None:
             for row in rows:
@@ -158,9 +172,28 @@ class SlotDecoder(Slots[AnswerRow]):
         hidden = self._hidden(aim)
         return hidden, choose(self._head, hidden, self._no_speech_id)
 
-    def step(self, *rows: AnswerRow) -> None:
-        """Run one pass: one new token for each row, more where a draft comes true."""
-        rows = rows or tuple(self.decoding)
+    def step(self, *rows: AnswerRow, ahead: bool = False) -> None:
+        """Run one pass: one new token for each row, more where a draft comes true; see `Rows.step`."""
+        launched, self._launched = self._launched, None
+        seated = set(self.rows)
+        if launched is None or seated.isdisjoint(launched.rows):
+            launched = self._launch(rows or tuple(self.decoding))
+        following = None
+        try:
+            following = self._launch_after(launched) if ahead else None
+            found = choices(launched.numbers, launched.proposals)
+        except BaseException:
+            # Neither was made: their tokens are run again.
+            for row in (*launched.rows, *(following.rows if following is not None else ())):
+                row.length -= 1
+            raise
+        self._launched = following
+        # Rows that have ended or left since this step was launched are in it for nothing.
+        kept = [n for n, row in enumerate(launched.rows) if row in seated]
+        self._note([launched.rows[n] for n in kept], [launched.proposals[n] for n in kept], [found[n] for n in kept])
+
+    def _launch(self, rows: Sequence[AnswerRow]) -> _Launched:
+        """Launch a pass over the last token of each row and what it proposes."""
         fed = [row.proposal() for row in rows]
         needed = [row.length + 1 + len(own) for row, own in zip(rows, fed, strict=True)]
         for row, tokens in zip(rows, needed, strict=True):
@@ -173,32 +206,57 @@ class SlotDecoder(Slots[AnswerRow]):
         ids = [token for row, own in zip(rows, fed, strict=True) for token in (row.ids[-1], *own)]
         recorded = self._graphs.run(spans, ids) if self._graphs is not None else None
         if recorded is not None and not any(row.temperature or row.allowed(()) for row in rows):
-            chosen, ends = choices(recorded[1][: len(ids)]), list(accumulate(span.count for span in spans))
-            found = [chosen[begin:end] for begin, end in zip([0, *ends], ends, strict=False)]
+            chosen = recorded[1][: len(ids)]
         else:
             hidden = (
                 recorded[0] if recorded is not None else self._hidden(Pass(self.arena, Layout(self.arena, spans, ids)))
             )
-            found = self._choose(rows, fed, hidden[: len(ids)].split([span.count for span in spans]))
-        for row in rows:
-            row.length += 1
-        self._note(rows, fed, found)
+            chosen = self._choose(rows, fed, hidden[: len(ids)])
+        return _launched(rows, fed, chosen)
 
-    def _choose(
-        self, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], hidden: Sequence[torch.Tensor]
-    ) -> list[list[Choice]]:
-        """Return what follows each of the hidden states (1 + len(proposal), d) of each row."""
-        if not rows:
-            return []
-        ends = list(accumulate(len(states) for states in hidden))
-        begins = [0, *ends]
+    def _launch_after(self, launched: _Launched) -> _Launched | None:
+        """Launch the step after one whose results are on the device only.
+
+        Returns None where more must be known first: a row proposes tokens, is sampled, may not go on with every token,
+        or needs more room; and where the step was not recorded, since the host is busy with it longer than the device.
+        """
+        rows, place = self.decoding, {row: n for n, row in enumerate(launched.rows)}
+        if self._graphs is None or len(rows) < len(self.rows) or not all(map(_is_plain, rows)):
+            return None
+        at, of = zip(*((n, place[row]) for n, row in enumerate(rows) if row in place), strict=True)
+
+        def fill(ids: torch.Tensor) -> None:
+            there = memory.upload(torch.tensor((at, of)), ids.device)
+            ids.index_copy_(0, there[0], launched.tokens.index_select(0, there[1]))
+
+        spans = [TokenSpan(n, row.length, 1) for n, row in enumerate(rows)]
+        # `fill` replaces those of the rows that are in `launched`.
+        recorded = self._graphs.run(spans, [row.ids[-1] for row in rows], fill=fill)
+        return _launched(rows, [[]] * len(rows), recorded[1][: len(rows)]) if recorded is not None else None
+
+    def _choose(self, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], hidden: torch.Tensor) -> torch.Tensor:
+        """Return what follows each of the hidden states (n, d), 1 + len(proposal) of each row; see `choose`."""
+        ends = list(accumulate(1 + len(own) for own in proposals))
         # A sampled row has no draft: only the last of its states is open.
         sampled = [(row, end - 1) for row, end in zip(rows, ends, strict=True) if row.temperature]
         draws = [Draw(place, row.temperature, row.generator) for row, place in sampled]
-        known = known_tokens(rows, begins, proposals)
-        chosen = choices(choose(self._head, torch.cat(list(hidden)), self._no_speech_id, draws, known))
-        return [chosen[begin:end] for begin, end in zip(begins, ends, strict=False)]
+        known = known_tokens(rows, [0, *ends], proposals)
+        return choose(self._head, hidden, self._no_speech_id, draws, known)
 
     def _note(self, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], found: Sequence[list[Choice]]) -> None:
         """See `note`."""
         note(rows, proposals, found, self._end_ids)
+
+
+def _is_plain(row: AnswerRow) -> bool:
+    """True if the next step needs nothing of a row but its next token."""
+    limited = any(len(ids) > len(row.ids) for ids in row.beginnings)
+    return not (row.temperature or limited or row.length >= row.reserved or row.proposal())
+
+
+def _launched(rows: Sequence[AnswerRow], proposals: Sequence[list[int]], chosen: torch.Tensor) -> _Launched:
+    """Note that rows run a token. What is `chosen` is copied before another pass can overwrite it."""
+    launched = _Launched(rows, proposals, chosen[:, 0].long(), memory.download(chosen))
+    for row in rows:
+        row.length += 1
+    return launched

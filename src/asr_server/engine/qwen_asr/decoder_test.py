@@ -27,8 +27,8 @@ def test_answers_longer_than_expected_grow_and_change_no_id(run, clips, alone, m
     engine.load()
     divisions, arena = set(), engine._runtime.decoder.arena
 
-    def step(original=engine._runtime.step):
-        original()
+    def step(original=engine._runtime.step, **given):
+        original(**given)
         divisions.add((arena.slots, arena.columns))
 
     monkeypatch.setattr(engine._runtime, "step", step)

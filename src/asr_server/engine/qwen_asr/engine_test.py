@@ -202,11 +202,11 @@ def test_out_of_memory_while_decoding_halves_the_batch_and_loses_nothing(make_en
     engine = make_engine(8)
     runtime, calls = engine._runtime, iter([None, None, MemoryError(), None, MemoryError()])
 
-    def step(original=runtime.step):
+    def step(original=runtime.step, **given):
         fault = next(calls, None)
         if fault is not None:
             raise fault
-        original()
+        original(**given)
 
     monkeypatch.setattr(runtime, "step", step)
     monkeypatch.setattr(engine, "_row_limit", RowLimit(8))
@@ -223,10 +223,10 @@ def test_a_row_that_breaks_the_decoding_of_all_fails_alone(make_engine, clips, a
     engine = make_engine(8)
     runtime, free_slots = engine._runtime, engine.free_slots
 
-    def step(original=runtime.step):
+    def step(original=runtime.step, **given):
         if any(row.key == at_fault and len(row.ids) > 2 for row in runtime.decoder.rows):
             raise ZeroDivisionError
-        original()
+        original(**given)
 
     monkeypatch.setattr(runtime, "step", step)
     done, deltas = _collect(engine, [Utterance(clip) for clip in clips])
@@ -378,11 +378,11 @@ def test_after_running_out_of_memory_the_batch_stays_smaller(make_engine, clips,
     engine = make_engine(8)
     runtime, seated = engine._runtime, []
 
-    def step(original=runtime.step):
+    def step(original=runtime.step, **given):
         seated.append(len(runtime.decoder.rows))
         if len(runtime.decoder.rows) > 2:
             raise MemoryError
-        original()
+        original(**given)
 
     monkeypatch.setattr(runtime, "step", step)
     monkeypatch.setattr(engine, "_row_limit", RowLimit(8))

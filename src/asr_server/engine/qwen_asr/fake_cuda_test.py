@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from asr_server import demo
 from asr_server.engine.memory import Capacity
-from asr_server.engine.qwen_asr.decoder import AnswerRow, Choice, SlotDecoder
+from asr_server.engine.qwen_asr.decoder import AnswerRow, SlotDecoder
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.frontend import MelSettings
 from asr_server.engine.qwen_asr.sdk import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
@@ -27,6 +27,8 @@ pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
 DEVICE = torch.device("cuda", 0)
 MOST_OPERATIONS = 24
+# What is read from the device for a token that was chosen.
+CHOICE = (5.0, -0.1, -9.0)
 # These make another view of what is there, or only room.
 FREE = {
     *("view", "_unsafe_view", "transpose", "unsqueeze", "slice", "select", "split", "split_with_sizes", "permute"),
@@ -117,12 +119,12 @@ def test_a_prefill_and_a_step_stay_on_the_gpu(parts, monkeypatch):
     encoder, model, head = parts
     asked = []
 
-    def choices(chosen):
+    def download(chosen):
         assert chosen.device == DEVICE
         asked.append(tuple(chosen.shape))
-        return [Choice(5, -0.1, -9.0)] * len(chosen)
+        return lambda: [CHOICE] * len(chosen)
 
-    monkeypatch.setattr("asr_server.engine.qwen_asr.decoder.choices", choices)
+    monkeypatch.setattr(memory, "download", download)
     decoder = SlotDecoder(model, head, frozenset(), Capacity(4, 4 * 2048 * 64, 0, 64))
     for key, frames in enumerate((60, 800, 1230)):
         row = AnswerRow(
@@ -148,9 +150,7 @@ def test_a_prefill_and_a_step_stay_on_the_gpu(parts, monkeypatch):
 def test_a_step_has_few_operations_whatever_the_batch(parts, monkeypatch, rows):
     """A layer has at most 24 operations; none of them is a product of matrices in float32 where the model is not."""
     _, model, head = parts
-    monkeypatch.setattr(
-        "asr_server.engine.qwen_asr.decoder.choices", lambda found: [Choice(5, -0.1, -9.0)] * len(found)
-    )
+    monkeypatch.setattr(memory, "download", lambda chosen: lambda: [CHOICE] * len(chosen))
     decoder = SlotDecoder(model, head, frozenset(), Capacity(8, 8 * 512 * 64, 0, 64))
     for key in range(rows):
         embeds = model.embed(torch.zeros(9, dtype=torch.long, device=DEVICE))

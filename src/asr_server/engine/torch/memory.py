@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -26,8 +27,28 @@ def gpu_figures(device: torch.device) -> dict[str, Any]:
     }
 
 
+def pinned(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return a host tensor as it can be copied to the device without waiting: for a GPU in pinned memory."""
+    return tensor.pin_memory() if device.type == "cuda" else tensor
+
+
 def upload(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return a host tensor on the device; to a GPU from pinned memory, without waiting for the copy."""
-    if device.type != "cuda":
-        return tensor
-    return tensor.pin_memory().to(device, non_blocking=True)
+    """Return a host tensor on the device, without waiting for the copy."""
+    return pinned(tensor, device).to(device, non_blocking=True)
+
+
+def download(tensor: torch.Tensor) -> Callable[[], list[Any]]:
+    """Begin to copy a tensor to the host, after what is queued and before what is queued from now on. The function that
+    is returned waits for the copy and returns its numbers."""
+    if tensor.device.type != "cuda":
+        return tensor.clone().tolist
+    copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    copy.copy_(tensor, non_blocking=True)
+    copied = torch.cuda.Event()
+    copied.record(torch.cuda.current_stream(tensor.device))
+
+    def numbers() -> list[Any]:
+        copied.synchronize()
+        return copy.tolist()
+
+    return numbers

@@ -358,10 +358,18 @@ class PassGraphs:
         return len(self._recorded)
 
     def run(
-        self, spans: Sequence[TokenSpan], ids: Sequence[int] = (), embeds: torch.Tensor | None = None
+        self,
+        spans: Sequence[TokenSpan],
+        ids: Sequence[int] = (),
+        embeds: torch.Tensor | None = None,
+        *,
+        fill: Callable[[torch.Tensor], object] = lambda ids: None,
     ) -> Computed | None:
         """Return what the pass computes, with padding behind its tokens, which the next one overwrites; None if it was
-        not recorded."""
+        not recorded.
+
+        `fill` is given the ids (n,) on the device before the pass, and puts in those that the host does not know yet.
+        """
         elsewhere = self._embeds is None and spans[0].slot > 0
         if elsewhere or (self._arena.slots, self._arena.columns) != self._division:
             return None
@@ -369,7 +377,9 @@ class PassGraphs:
         recorded = self._recorded.get(layout.shape)
         if recorded is None:
             return None
-        recorded.numbers.copy_(layout.numbers)
+        # A copy from memory that is not pinned would wait for what is queued.
+        recorded.numbers.copy_(memory.pinned(layout.numbers, self._arena.device), non_blocking=True)
+        fill(recorded.numbers[: layout.lengths[0]])
         if embeds is not None and self._embeds is not None:
             self._embeds[: len(embeds)] = embeds
             # A number that is none would reach the columns that padding is written to.

@@ -16,6 +16,7 @@ from asr_server.engine import memory
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Option, Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.engine.torch import memory as torch_memory
 from asr_server.engine.torch.passes import (
     Arena,
     AttentionShape,
@@ -149,6 +150,63 @@ def test_recorded_steps_answer_as_others_do(engine, run, clips, alone, monkeypat
         assert got.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
         assert got.no_speech_prob == pytest.approx(expected.no_speech_prob, abs=1e-3)
     assert not [shape for shape in eager if shape.width <= 256]
+
+
+class Device:
+    """Counts the passes whose results are asked for, and those that were launched before the one before was read."""
+
+    def __init__(self, monkeypatch, failing=()):
+        """Reading fails for those numbers of the passes after which another was launched."""
+        self.launched = self.ahead = self.failed = 0
+        self._failing, self._download = failing, torch_memory.download
+        monkeypatch.setattr(torch_memory, "download", self.download)
+
+    def download(self, chosen):
+        self.launched += 1
+        number, read = self.launched, self._download(chosen)
+
+        def numbers():
+            if self.launched > number:
+                self.ahead += 1
+                if self.ahead in self._failing:
+                    self.failed += 1
+                    raise MemoryError
+            return read()
+
+        return numbers
+
+
+@pytest.mark.parametrize("failing", [(), (5,)])
+def test_a_step_is_launched_before_the_one_before_it_is_read(engine, run, clips, alone, monkeypatch, failing):
+    """Rows that come and go get the ids that they have alone, also where reading fails with another step launched."""
+    _recorded(engine, monkeypatch)
+    device = Device(monkeypatch, failing)
+    # Steps of longer rows are not recorded here.
+    short = [(Utterance(clip), answer) for clip, answer in zip(clips, alone, strict=True) if len(clip) < 8 * 16_000]
+    for got, (_, expected) in zip(run(engine, [utterance for utterance, _ in short]), short, strict=True):
+        assert got.ids == expected.ids
+        assert got.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
+    assert device.failed == len(failing)
+    assert device.ahead > device.launched / 4, (device.ahead, device.launched)
+
+
+@pytest.mark.parametrize(("given", "ahead"), [({}, True), ({"temperature": 0.5, "seed": 1}, False)])
+def test_no_step_is_launched_before_a_prompt_that_waits_nor_before_what_it_needs_is_known(
+    engine, clips, monkeypatch, given, ahead
+):
+    """The prompt of a row is run right after the step that was under way when the row came. A token that is drawn is
+    known to the host first."""
+    _recorded(engine, monkeypatch)
+    device = Device(monkeypatch)
+    engine.admit(0, Utterance(clips[0], **given))
+    for _ in range(4):
+        list(engine.step())
+    assert bool(device.ahead) is ahead
+    engine.admit(1, Utterance(clips[1]))
+    launched = device.ahead
+    list(engine.step())
+    assert len(engine._runtime.decoder.decoding) == 2
+    assert device.ahead == launched
 
 
 @pytest.mark.nightly

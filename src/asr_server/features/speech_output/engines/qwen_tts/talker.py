@@ -194,8 +194,8 @@ class Talker(Slots[SpokenRow]):
         last = torch.stack([own[-1] for own in states])
         return partial(self._note, rows, last, self._first_codes(rows, last, self._chances(rows)[:, -1]).tolist())
 
-    def step(self, *rows: SpokenRow) -> None:
-        """Complete a frame of each row, and find the first code of the next."""
+    def step(self, *rows: SpokenRow, ahead: bool = False) -> None:
+        """Complete a frame of each row, and find the first code of the next; never ahead."""
         rows = rows or tuple(self.decoding)
         spans = [TokenSpan(slot, row.length, 1) for slot, row in enumerate(rows, self.rows.index(rows[0]))]
         layout = Layout(self.arena, spans, [row.code for row in rows])
