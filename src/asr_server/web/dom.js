@@ -6,8 +6,12 @@
 // say(element, text)               set a text, hide the element when it is empty
 // save(name, type, text)           let the browser save a file
 // clock(seconds)                   "m:ss" or "h:mm:ss"
+// SLICE_MS                         what a task may compute before the browser may draw
+// breathe()                        wait until it has drawn and answered; gives the time then
 
 const SVG = "http://www.w3.org/2000/svg";
+
+export const SLICE_MS = 8;
 
 export function find(id) {
   return document.getElementById(id);
@@ -50,4 +54,9 @@ export function clock(seconds) {
   const [h, m, s] = [Math.floor(whole / 3600), Math.floor(whole / 60) % 60, whole % 60];
   const two = (n) => String(n).padStart(2, "0");
   return h ? `${h}:${two(m)}:${two(s)}` : `${m}:${two(s)}`;
+}
+
+export async function breathe() {
+  await new Promise((next) => setTimeout(next));
+  return performance.now();
 }

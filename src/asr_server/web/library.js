@@ -3,7 +3,7 @@
 // begin(), open(), close()
 // offer({exportAll})   another module gives how all are taken away: exportAll([transcript]); without it there is no button
 
-import { clock, find, icon, make, say } from "./dom.js";
+import { breathe, clock, find, icon, make, say } from "./dom.js";
 import { i18n, t } from "./i18n.js";
 import { editInline } from "./inline-edit.js";
 import { nameOf } from "./languages.js";
@@ -76,7 +76,7 @@ async function show() {
   showUsage(all.length);
   const items = [];
   for (let i = 0; i < found.length; i++) {
-    if (i && i % MADE_AT_ONCE === 0) await new Promise((next) => setTimeout(next));
+    if (i && i % MADE_AT_ONCE === 0) await breathe();
     items.push(itemOf(found[i], query));
   }
   // A name that is being edited would be lost.

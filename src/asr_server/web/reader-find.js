@@ -1,10 +1,8 @@
 // Search in the reader: next and previous, and replace.
 
-import { find, say } from "./dom.js";
+import { SLICE_MS, breathe, find, say } from "./dom.js";
 import { t } from "./i18n.js";
 import { edited, findAll, replaceAll } from "./transcript.js";
-
-const SLICE = 100; // rows whose replacements are computed in one task
 
 export class Finder {
   #view;
@@ -99,9 +97,10 @@ export class Finder {
     const { rows } = this.#view.history;
     const [query, by, count] = [this.#query.value, this.#by.value, this.#found.length];
     const changed = [];
-    for (let i = 0; i < rows.length; i += SLICE) {
-      changed.push(...replaceAll(rows.slice(i, i + SLICE), query, by));
-      await new Promise((next) => setTimeout(next));
+    let since = performance.now();
+    for (const row of [...rows]) {
+      changed.push(...replaceAll([row], query, by));
+      if (performance.now() - since >= SLICE_MS) since = await breathe();
     }
     if (changed.length) this.#on.edit(changeOf(changed));
     this.refresh();

@@ -3,7 +3,7 @@
 // Rows lie in blocks, which the browser lays out only near the window. A row's text is one text node. Words are marked with highlights (CSS Custom Highlight API), so that 20,000 words are no
 // more elements than there are rows. A browser without them marks the row alone.
 
-import { make } from "./dom.js";
+import { SLICE_MS, breathe, make } from "./dom.js";
 import { fillItem, fillSpeaker, itemOf } from "./row-item.js";
 import { RowHistory } from "./row-history.js";
 import { wordsIn } from "./row-words.js";
@@ -11,15 +11,8 @@ import { paintSpeaker, speakerName } from "./speakers.js";
 import { lastBefore } from "./transcript.js";
 
 const BLOCK = 20; // rows
-const SLICE_MS = 8; // of making rows, before the browser may draw
 const UNSURE = 0.6; // confidence below which a word is marked
 const FOLLOW_MARGIN = 0.2; // of the window, in which the spoken word is not kept
-
-/** Wait until the browser has drawn and answered. */
-async function breathe() {
-  await new Promise((next) => setTimeout(next));
-  return performance.now();
-}
 
 export class RowsView {
   history = new RowHistory(); // the rows that are shown

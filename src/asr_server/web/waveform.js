@@ -1,6 +1,6 @@
 // The waveform of a recording: its peaks, computed in slices, and the drawing that one can seek in.
 
-import { clock, make } from "./dom.js";
+import { breathe, clock, make } from "./dom.js";
 import { name, t } from "./i18n.js";
 import { lastBefore } from "./transcript.js";
 import { pcmOf } from "./wav.js";
@@ -45,7 +45,7 @@ async function ofDecoded(blob, durationS, signal) {
   const peaks = new Float32Array(BUCKETS);
   for (let from = 0; from < samples.length && !signal.aborted; from += SLICE_SAMPLES) {
     raise(peaks, samples.subarray(from, from + SLICE_SAMPLES), from, samples.length);
-    await new Promise((next) => setTimeout(next));
+    await breathe();
   }
   return signal.aborted ? null : peaks;
 }
