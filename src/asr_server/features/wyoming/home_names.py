@@ -19,8 +19,8 @@ from loguru import logger
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import ClientConnection, connect
 
-# The engine reads all of them again for each text of an utterance: 4,000 characters are about a thousand tokens, as
-# many as more than a minute of speech.
+# Their keys and values are kept from one utterance to the next, and each step reads them: 4,000 characters are about a
+# thousand tokens, as many as more than a minute of speech.
 _MAX_NAMES, _MAX_CHARACTERS = 300, 4_000
 # A longer one is a description, which nobody says.
 _MAX_NAME_CHARACTERS = 60
