@@ -9,6 +9,7 @@ import gc
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from asr_server.core import idle
@@ -178,18 +179,25 @@ class RowEngine(ABC, Generic[T, W]):
         """Run what first passes set up, which would otherwise be waited for, and count against ENGINE_HANG_S. Raises
         the error that a row which is alone fails with."""
         for items in self._warm_up_batches(runtime):
-            for key, item in enumerate(items):
-                if self.free_slots > 0:
-                    self.admit(key, item)
-            for _ in range(self.warm_up_steps):
-                self._on_load_progress()
-                for outcome in self.step():
-                    if isinstance(outcome, RowFailed):
-                        raise outcome.error
-            for key in list(self._work):
-                self.drop(key)
+            self._run_once(items)
         if self._records:
             runtime.record(self._on_load_progress)
+            # Steps that are replayed have operations around them that others have not.
+            for items in islice(self._warm_up_batches(runtime), 1):
+                self._run_once(items)
+
+    def _run_once(self, items: Sequence[Any]) -> None:
+        """Make the first steps of a batch."""
+        for key, item in enumerate(items):
+            if self.free_slots > 0:
+                self.admit(key, item)
+        for _ in range(self.warm_up_steps):
+            self._on_load_progress()
+            for outcome in self.step():
+                if isinstance(outcome, RowFailed):
+                    raise outcome.error
+        for key in list(self._work):
+            self.drop(key)
 
     def unload(self) -> None:
         """Free the weights, the cache, and what the C library holds back."""

@@ -73,6 +73,7 @@ def parts(request, monkeypatch):
         # Subscripts in Python enter the device first, which this build of torch has none of.
         monkeypatch.setattr(torch.Tensor, "__getitem__", _subscript)
         monkeypatch.setattr(torch.Tensor, "__setitem__", _assign)
+        monkeypatch.setattr(torch.Tensor, "copy_", lambda *given, **options: torch.ops.aten.copy_(*given, **options))
         yield WindowedEncoder(thinker.audio_tower), LanguageModel(thinker.model), thinker.lm_head
 
 
@@ -146,16 +147,42 @@ def test_a_prefill_and_a_step_stay_on_the_gpu(parts, monkeypatch):
     assert len(asked) > 5
 
 
+def _seat(decoder, keys):
+    """Rows without audio, whose prompts are run."""
+    for key in keys:
+        embeds = decoder.model.embed(torch.zeros(9, dtype=torch.long, device=DEVICE))
+        row = AnswerRow(key=key, budget=50, expected=20)
+        decoder.seat(row, RowInput(torch.cat, embeds, [], embeds[:0], tail=1), None)
+    decoder.prefill(decoder.next_input(100))
+
+
+def test_a_step_is_launched_with_tokens_that_only_the_gpu_has(parts, monkeypatch):
+    """Those of rows that are in the step before, and of one that came after it, while another left."""
+    _, model, head = parts
+    monkeypatch.setattr(memory, "download", lambda chosen: lambda: [CHOICE] * len(chosen))
+    monkeypatch.setattr(memory, "pinned", memory.upload)
+    decoder = SlotDecoder(model, head, frozenset(), Capacity(4, 4 * 512 * 64, 0, 64))
+    assert decoder.record(lambda run: (lambda: None, run()), lambda: None) > 1
+    _seat(decoder, range(3))
+    decoder.step(ahead=True)
+    decoder.drop(decoder.rows[0])
+    _seat(decoder, [3])
+    filled = []
+    index_copy = torch.Tensor.index_copy_
+    monkeypatch.setattr(torch.Tensor, "index_copy_", lambda *given: filled.append(given) or index_copy(*given))
+    decoder.step(ahead=True)
+    ((ids, _, places, tokens),) = filled
+    assert {one.device for one in (ids, places, tokens)} == {DEVICE}
+    assert (len(ids), len(places), tokens.dtype) == (4, 2, torch.long)
+
+
 @pytest.mark.parametrize("rows", [1, 5])
 def test_a_step_has_few_operations_whatever_the_batch(parts, monkeypatch, rows):
     """A layer has at most 24 operations; none of them is a product of matrices in float32 where the model is not."""
     _, model, head = parts
     monkeypatch.setattr(memory, "download", lambda chosen: lambda: [CHOICE] * len(chosen))
     decoder = SlotDecoder(model, head, frozenset(), Capacity(8, 8 * 512 * 64, 0, 64))
-    for key in range(rows):
-        embeds = model.embed(torch.zeros(9, dtype=torch.long, device=DEVICE))
-        decoder.seat(AnswerRow(key=key, budget=50), RowInput(torch.cat, embeds, [], embeds[:0], tail=1), None)
-    decoder.prefill(decoder.next_input(100))
+    _seat(decoder, range(rows))
     with Ledger() as ledger:
         begins, model.on_layer = [], lambda: begins.append(len(ledger.calls))
         decoder.step()

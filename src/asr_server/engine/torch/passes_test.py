@@ -236,6 +236,19 @@ def test_a_sampled_row_reads_what_was_replayed(engine, run, clips, monkeypatch):
 
 
 @pytest.mark.nightly
+def test_a_load_makes_replayed_steps_too(monkeypatch):
+    """Also one that is launched before another is read: on a GPU a kernel is loaded when it is first used."""
+    monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST", 256)
+    monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST_PROMPT", 256)
+    monkeypatch.setattr("asr_server.engine.torch.passes.CudaCapture", lambda device: traced)
+    # Its recorded passes take what a GPU's front end makes.
+    monkeypatch.setattr("asr_server.engine.qwen_asr.encoder.WindowedEncoder.record", lambda *_: 0)
+    device = Device(monkeypatch)
+    QwenEngine(Plan("qwen", "demo", "cpu", "float32", 2, 0, (Option("use_cuda_graphs", True, "", ""),))).load()
+    assert device.ahead
+
+
+@pytest.mark.nightly
 def test_steps_over_another_division_are_made_until_the_long_row_has_left(clips, monkeypatch):
     """A row that may become long has a longer slot than those in which steps were recorded, although it is short yet.
     The row beside it is replayed once that one has left."""
