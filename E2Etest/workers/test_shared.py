@@ -1,6 +1,7 @@
 """A live session is shared where several processes serve: its owner and its readers come to any of them."""
 
 import json
+import signal
 from contextlib import ExitStack, suppress
 from itertools import cycle, islice
 
@@ -11,6 +12,7 @@ from asr_server.net import websocket_io
 from E2Etest.live.readers import error, reader, say, until
 from E2Etest.live.session import act, data, open_session, pieces, upto_flush
 from E2Etest.process import ready
+from E2Etest.workers.processes import front_ends, replaced
 
 pytestmark = [pytest.mark.integration, pytest.mark.websocket, pytest.mark.timeout(300)]
 
@@ -30,9 +32,8 @@ def server(tmp_path_factory):
 
 
 def _anew(server, method, path, **options):
-    """Ask with the owner's key over a connection of its own."""
-    headers = {**server.client.headers, **options.pop("headers", {})}
-    with httpx.Client(base_url=server.base, headers=headers, timeout=60) as client:
+    """Ask over a connection of its own, with the owner's key unless the headers have another."""
+    with httpx.Client(base_url=server.base, headers=server.client.headers, timeout=60) as client:
         return client.request(method, path, **options)
 
 
@@ -86,6 +87,22 @@ def test_each_of_two_channels_is_shared_at_any_process(server):
         paths = [f"/v1/live/{identity}/share" for identity in socket.hello["session_id"].split("~")]
         assert [_anew(server, "POST", path).status_code for path in MANY * paths] == 2 * MANY * [200]
         socket.close(websocket_io.DISCARD)
+
+
+@pytest.mark.nightly
+def test_no_process_that_is_replaced_waits_for_readers(server):
+    """Readers get the end of the session, or an error where the process of their connection is replaced before."""
+    with open_session(server) as socket, ExitStack() as stack:
+        link = _anew(server, "POST", f"/v1/live/{socket.hello['session_id']}/share").json()
+        found = [stack.enter_context(reader(server, link)) for _ in range(MANY)]
+        for events in found:
+            next(events)
+        old = front_ends(server)
+        server.process.send_signal(signal.SIGHUP)
+        replaced(server, old)
+        ends = [list(events)[-1] for events in found]
+    assert {end.get("reason") or end["error"]["code"] for end in ends} <= {"session", "worker_lost"}
+    assert "does not end in time" not in server.log()
 
 
 def test_readers_at_any_process_get_the_end_of_a_server_that_ends(server, speech):

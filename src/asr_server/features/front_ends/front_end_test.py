@@ -10,7 +10,8 @@ import uvicorn
 
 from asr_server.features.front_ends.front_end import Relay
 from asr_server.features.front_ends.ledger import FRONT_END, Ledger
-from asr_server.features.sharing.sharing import SharedPart, Sharing, digest
+from asr_server.features.sharing import sharing
+from asr_server.features.sharing.sharing import digest
 from asr_server.features.sharing.sharing_test import Session
 
 
@@ -229,19 +230,19 @@ async def test_a_request_whose_process_has_just_gone_is_told_to_come_back(ledger
             assert (await reader.messages.get())["status"] == 503
 
 
-async def test_a_link_is_found_by_the_others_as_long_as_it_can_be_read(ledger, tmp_path):
+async def test_a_link_is_found_by_the_others_as_long_as_it_can_be_read(ledger, other, monkeypatch):
     """A link that is revoked or has expired is not, and that of a session that has ended is for a while."""
+    monkeypatch.setattr(sharing, "_KEPT_AFTER_END_S", 0.01)
     ledger.found(1, "/here")
-    sharing = Sharing()
-    part = SharedPart(Session(), "me", sharing, ledger)
-    with closing(Ledger(tmp_path / "ledger.db", 2)) as other:
-        kept, revoked = (sharing.share("live_1", "me", 60).token for _ in range(2))
-        assert {other.keeper(digest(token)) for token in (kept, revoked)} == {(1, "/here")}
-        sharing.revoke("live_1", "me", revoked)
-        expired = sharing.share("live_1", "me", 0.01).token
-        await asyncio.sleep(0.02)
-        assert [other.keeper(digest(token))[0] for token in (revoked, expired)] == [0, 0]
-        part.close()
-        assert other.keeper(digest(kept)) == (1, "/here")
-        sharing._forget(digest(kept))
-        assert other.keeper(digest(kept)) == (0, "")
+    links = sharing.Sharing()
+    part = sharing.SharedPart(Session(), "me", links, ledger)
+    kept, revoked = (links.share("live_1", "me", 60).token for _ in range(2))
+    assert {other.keeper(digest(token)) for token in (kept, revoked)} == {(1, "/here")}
+    links.revoke("live_1", "me", revoked)
+    expired = links.share("live_1", "me", 0.01).token
+    await asyncio.sleep(0.02)
+    assert [other.keeper(digest(token))[0] for token in (revoked, expired)] == [0, 0]
+    part.close()
+    assert other.keeper(digest(kept)) == (1, "/here")
+    await asyncio.sleep(0.02)
+    assert other.keeper(digest(kept)) == (0, "")

@@ -1,7 +1,8 @@
 """The links of this server's live sessions, and the part of a session that gives its readers what it commits.
 
 A link is kept in memory, by the digest of its token, and ends with its session. A session that is resumed is the same
-session, and keeps its links. One that goes on at another server has ended here for its readers.
+session, and keeps its links. One that goes on at another server, or in another process of this one, has ended here for
+its readers.
 """
 
 from __future__ import annotations
