@@ -147,17 +147,6 @@ def _quietly(server):
     return answer.json().get("text")
 
 
-@pytest.mark.websocket
-def test_a_session_is_not_shared(server):
-    """Its readers would come to other processes than the one that has it, so the reason is given, at either process."""
-    with open_session(server) as socket:
-        path = f"/v1/live/{socket.hello['session_id']}/share"
-        answers = [_anew(server, path, method="POST", json={}) for _ in range(BOTH)]
-        socket.close(websocket_io.DISCARD)
-    assert {(answer.status_code, answer.json()["error"]["code"]) for answer in answers} == {(400, "unsupported_value")}
-    assert "WORKERS" in answers[0].json()["error"]["message"]
-
-
 def test_the_whole_server_ends_in_order(tmp_path):
     """SIGTERM: what is under way at any process is answered, and no process is left."""
     script = fake_model(tmp_path, text="word " * 60)

@@ -69,7 +69,7 @@ class Siblings:
         """Tell the others what this process has of a caller's; `live_of_all` does not count."""
 
     def note_session(self, session: str, *, kept: bool) -> None:
-        """Tell the others that this process keeps a session of this id, or no longer."""
+        """Tell the others that this process keeps what has this id, such as a session; or no longer."""
 
     def work(self) -> SiblingsWork:
         """Return the work of the others."""

@@ -50,11 +50,13 @@ def main() -> int:
             listening.close()
         ledger.leave()
         await server.end_kept_connections(_SETTLE_S)
+        await relay.drain()
         await server_app.drain(app)
         telling[0].cancel()
 
     tls = {"ssl_certfile": settings.ssl_certfile or None, "ssl_keyfile": settings.ssl_keyfile or None}
-    server = serve.http_server(front_end.with_siblings(app, settings, here), drain, tls)
+    relay = front_end.with_siblings(app, settings, here)
+    server = serve.http_server(relay, drain, tls)
     assert isinstance(server, serve.Server)
     server.plain, server.begin = socket.socket(fileno=given.socket), begin
     return serve.serve_app(server, callers)

@@ -190,7 +190,7 @@ class Ledger(Siblings):
         return found or (0, "", "")
 
     def keeper(self, session: str) -> tuple[int, str]:
-        """Return the other process that keeps a session, and its path; 0 for none."""
+        """Return the other process that keeps a session, or what else has this id, and its path; 0 for none."""
         found = self._one(
             "select number, path from session join process using (number) where id = ? and number != ? and path != ''",
             session,
