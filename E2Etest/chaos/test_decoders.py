@@ -67,7 +67,9 @@ def test_slow_files_of_one_key_do_not_stop_another(server, sample, measured, not
     with _sent_again_and_again(server, bombs.backwards(100_000)) as answers:
         time.sleep(3)
         beside_s = _other_s(server, sample)
-    assert {(answer.status_code, answer.json()["error"]["code"]) for answer in answers} == {(400, "invalid_audio")}
+    # A fast machine comes to the end of such a file, in which there is nothing, before the limit of its time.
+    assert {answer.status_code for answer in answers} == {400}
+    assert {answer.json()["error"]["code"] for answer in answers} <= {"invalid_audio", "audio_too_short"}
     note(f"slow files: {1000 * alone_s:.0f} ms alone, {1000 * statistics.median(beside_s):.0f} ms beside them")
     measured("beside_ratio", statistics.median(beside_s) / alone_s)
 

@@ -30,7 +30,7 @@ PROBES = 150
 UNREAD = 10
 SECRETS = b"POST /v1/realtime/client_secrets HTTP/1.1\r\nHost: localhost\r\n"
 # The largest thing that the server has.
-LARGE = "/static-offline-docs/swagger-ui-bundle.js"
+LARGE = "/openapi.json"
 
 
 @pytest.fixture(scope="module", params=["server", "gateway"])

@@ -39,6 +39,12 @@ _UNREAD_S = 180
 _UNSENT_BYTES = 128 * 1024
 
 
+def _tcp(transport: asyncio.BaseTransport) -> socket.socket | None:
+    """Return the socket of a connection, None for the gateway's, which are no connections of TCP."""
+    peer = transport.get_extra_info("socket")
+    return peer if peer is not None and peer.family in (socket.AF_INET, socket.AF_INET6) else None
+
+
 class _Flow(FlowControl):
     """Flow control that holds parsing too where uvicorn pauses reading; reading is resumed when everything is
     parsed."""
@@ -99,7 +105,16 @@ class _Answer:
                 if self._is_sender_cut_off():
                     await self._read_rest()
                 message = {"type": "http.response.body", "body": b""}
+                if not cycle.keep_alive:
+                    self._hold_back()
         await self._send(message)
+
+    def _hold_back(self) -> None:
+        """Have the system send the end of the answer with the end of the connection. The head may not have told of
+        that, as where a server began to shut down since: a client that had the one before the other could send its next
+        request into a connection that is closed, and get a reset."""
+        if (peer := _tcp(self._cycle.transport)) is not None:
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)  # until the connection is closed, or 0.2 s
 
     async def _written(self) -> None:
         transport = self._cycle.transport
@@ -153,8 +168,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Start the timer for the first head, and set the limits for an unread answer."""
         super().connection_made(transport)
         self.flow = _Flow(transport, self._parse)
-        peer = transport.get_extra_info("socket")
-        if peer is not None and peer.family in (socket.AF_INET, socket.AF_INET6):  # not the gateway's
+        if (peer := _tcp(transport)) is not None:
             # The kernel's own limit also counts data that has left the buffers of this process, and slow reading.
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_S * 1000)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)

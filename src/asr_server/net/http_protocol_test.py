@@ -457,6 +457,43 @@ async def _sizes(app, read):
             return await read(loop, client)
 
 
+async def test_a_client_has_the_end_of_the_connection_with_that_of_the_answer(monkeypatch):
+    """The server began to shut down in the middle of a stream, and its process has to wait for a processor before it
+    closes the connection."""
+    loop, protocols, going_on = asyncio.get_running_loop(), [], asyncio.Event()
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"one", "more_body": True})
+        await going_on.wait()
+        await send({"type": "http.response.body", "body": b"two"})
+
+    class Closing(HttpProtocol):
+        def connection_made(self, transport):
+            super().connection_made(transport)
+            protocols.append(self)
+            close = transport.close
+            monkeypatch.setattr(transport, "close", lambda: loop.call_later(0.05, close), raising=False)
+
+    config = uvicorn.Config(app, log_config=None)
+    config.load()
+    server = await loop.create_server(lambda: Closing(config, ServerState(), {}), "127.0.0.1", 0)
+    async with server:
+        with socket.socket() as client:
+            client.setblocking(False)
+            await loop.sock_connect(client, server.sockets[0].getsockname())
+            await loop.sock_sendall(client, GET + b"\r\n")
+            received = await loop.sock_recv(client, 1_000)
+            while b"one" not in received:
+                received += await loop.sock_recv(client, 1_000)
+            protocols[0].shutdown()
+            going_on.set()
+            while not received.endswith(b"0\r\n\r\n"):
+                received += await loop.sock_recv(client, 1_000)
+            assert client.recv(1_000) == b""
+    assert b"connection: close" not in received.lower()
+
+
 async def test_a_client_that_does_not_read_is_left(monkeypatch):
     """A client that reads slowly gets everything."""
     monkeypatch.setattr(http_protocol, "_UNREAD_S", 1)
