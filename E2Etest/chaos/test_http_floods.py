@@ -29,7 +29,7 @@ KEYS = [KEY, "sk-trailers", "sk-trickles", "sk-steady", "sk-unread", "sk-slow"]
 PROBES = 150
 UNREAD = 10
 SECRETS = b"POST /v1/realtime/client_secrets HTTP/1.1\r\nHost: localhost\r\n"
-# The largest thing that the server has.
+# The largest answer to a key without a recording or a job.
 LARGE = "/openapi.json"
 
 
