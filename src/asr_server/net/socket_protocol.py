@@ -312,8 +312,12 @@ class SocketProtocol(WebSocketsSansIOProtocol):
         self.loop.call_later(_ABORT_AFTER_S, self.transport.abort)
 
     async def send(self, message: ASGISendEvent) -> None:
-        """Send the app's message. Raises `ClientDisconnected` where an error of the peer has closed the connection."""
+        """Send the app's message. Raises `ClientDisconnected` where the peer has left before the answer to its
+        handshake, or an error of it has closed the connection."""
         await self._app_slice.next_round()
+        if self.transport.is_closing() and not self.handshake_complete:
+            # uvicorn would take the answer, drop it, and say in the log that the app gave none.
+            raise ClientDisconnected
         if message["type"] == "websocket.send" and (audio := message.get("bytes")):  # of speech
             self._loop_time.worked()
             self._loop_time.pay(len(audio))

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 import uvicorn
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.server import ServerState
 
 from asr_server.net import socket_protocol as module
@@ -110,6 +111,13 @@ async def test_frames_behind_a_handshake_that_is_refused_are_not_looked_at():
 
 def _tiny(body):
     return b"".join(b"\x82\x81\0\0\0\0" + bytes([byte]) for byte in body)
+
+
+async def test_an_app_is_told_that_a_client_left_before_the_answer_to_its_handshake(offered):
+    """Its connection is being closed, and is not lost yet."""
+    offered.transport.close()
+    with pytest.raises(ClientDisconnected):
+        await offered.send({"type": "websocket.accept"})
 
 
 async def test_few_messages_wait_however_many_come_at_once(protocol):
