@@ -11,7 +11,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
 from unittest import mock
@@ -57,7 +56,7 @@ def scripted_answers() -> Iterator[None]:
         for row, own in zip(rows, found, strict=True):
             wanted = [*row.forced, *scripts[row.key][len(row.forced) :]][len(row.ids) :]
             tokens = chain(wanted, repeat(end))
-            written.append([replace(choice, token=next(tokens), logprob=LOGPROB) for choice in own])
+            written.append([choice._replace(token=next(tokens), logprob=LOGPROB) for choice in own])
         note(decoder, rows, proposals, written)
 
     with (
