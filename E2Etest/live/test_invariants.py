@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from asr_server.net import websocket_io
 from E2Etest import recordings
 from E2Etest.live.session import act, data, finals, open_session, pcm_of, pieces, receive, stream, upto_flush
 
@@ -91,7 +92,9 @@ def test_hundreds_of_sessions_that_come_and_go_leave_no_memory_behind(server, sp
                 peer.send(loud)
                 act(peer, "flush")
                 upto_flush(peer)
+                # Others are kept for WS_RESUME_S, and the faster the machine, the more at a time.
+                peer.close(websocket_io.DISCARD)
         return server.resident_mb()
 
     before = round_of(40)
-    assert round_of(200) - before < 40
+    assert round_of(200) - before < 20
