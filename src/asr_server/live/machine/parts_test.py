@@ -1,5 +1,7 @@
 """An utterance with a long pause is transcribed in parts, and its caller sees one utterance."""
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -43,6 +45,17 @@ def _say(run, *parts):
     pcm = np.concatenate(parts)
     for at in range(0, len(pcm), 512):
         run.feed(Audio(pcm[at : at + 512].astype("<i2").tobytes()))
+
+
+def test_nothing_is_kept_of_the_audio_of_an_utterance_that_has_its_final():
+    """Although no frame comes after it: a session may wait for a client who has left."""
+    run = _run(TurnConfig())
+    _say(run, FIRST)
+    audio = weakref.ref(run.session._part._audio)
+    run.feed(Flush())
+    assert run.of(Final)
+    run.actions, run.requests, run.audio_of = [], [], {}
+    assert audio() is None
 
 
 def test_the_audio_of_a_request_stays_as_it_is():

@@ -57,6 +57,7 @@ _ASK_FRAMES = ms_to_frames(200)
 _HEARD_SAMPLES = 8 * SAMPLE_RATE
 _LIKELY = 0.5
 
+_NO_SAMPLES = np.zeros(0, np.float32)
 _SIGNALS = {Flush: Signal.FLUSH, Interrupted: Signal.INTERRUPTED, Close: Signal.CLOSE}
 
 
@@ -78,7 +79,7 @@ class LiveMachine:
         self._utterance: OpenUtterance | None = None
         self._part: Part | None = None  # of the open utterance; None in a long pause
         self._prefix_audio: deque[Frame] = deque()
-        self._frame = Frame(np.zeros(0, np.float32), 0.0)
+        self._frame = Frame(_NO_SAMPLES, 0.0)
         self._ending = Ending.PAUSE
         self._fresh_samples = 0  # speech since the last partial was requested
         self._margin_frames = config.margin_samples // FRAME_SAMPLES
@@ -209,6 +210,9 @@ class LiveMachine:
         self._step(self._signal(frame.probability))
         if self._is_full():
             self._step(Signal.FULL)
+        # A frame that a part has taken is a view of all its audio, which may be minutes and would stay until the next
+        # frame: that of a client who has left, until nobody can come back.
+        self._frame = Frame(_NO_SAMPLES, 0.0)
 
     def _count(self, frame: Frame) -> None:
         self._clock += len(frame.samples)
