@@ -1,5 +1,5 @@
-"""What does the host do in a decode step, beside a device that takes no time, and how much of it does one that takes
-some milliseconds wait for?
+"""The host's work in a decode step is measured beside a device that takes no time, and beside one that takes some
+milliseconds: how long does that one wait for the host?
 
 Steps are recorded by a recorder that replays nothing: it writes tokens that were drawn before. All else is the
 product: the engine's thread, the engine, rows, layouts, transfers. On a GPU an operation of torch outside of what is

@@ -179,15 +179,15 @@ class RowEngine(ABC, Generic[T, W]):
         """Run what first passes set up, which would otherwise be waited for, and count against ENGINE_HANG_S. Raises
         the error that a row which is alone fails with."""
         for items in self._warm_up_batches(runtime):
-            self._run_once(items)
+            self._run_batch(items)
         if self._records:
             runtime.record(self._on_load_progress)
             # Steps that are replayed have operations around them that others have not.
             for items in islice(self._warm_up_batches(runtime), 1):
-                self._run_once(items)
+                self._run_batch(items)
 
-    def _run_once(self, items: Sequence[Any]) -> None:
-        """Make the first steps of a batch."""
+    def _run_batch(self, items: Sequence[Any]) -> None:
+        """Make the first steps of a batch, and drop its rows."""
         for key, item in enumerate(items):
             if self.free_slots > 0:
                 self.admit(key, item)

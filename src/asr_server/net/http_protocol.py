@@ -110,9 +110,11 @@ class _Answer:
         await self._send(message)
 
     def _hold_back(self) -> None:
-        """Have the system send the end of the answer with the end of the connection. The head may not have told of
-        that, as where a server began to shut down since: a client that had the one before the other could send its next
-        request into a connection that is closed, and get a reset."""
+        """Have the system send the end of the answer together with the end of the connection.
+
+        The head does not tell that the connection ends if the server began to shut down after it. A client that had the
+        end of the answer first could send its next request into the closed connection, and get a reset.
+        """
         if (peer := _tcp(self._cycle.transport)) is not None:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, 1)  # until the connection is closed, or 0.2 s
 

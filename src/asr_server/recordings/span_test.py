@@ -112,7 +112,7 @@ def doubtful(text="Yes."):
 
 
 async def test_another_language_is_asked_for_within_the_same_time():
-    """The same audio is asked for, with the class of work and the time limit of the first try; the segment says so."""
+    """The second try has the audio, the class of work and the time limit of the first; the segment says so."""
     engine = Engine(doubtful(), said("Ja.", logprob=-0.1))
     found = (await results(engine, [around("German", "A")])).segment
     assert (found.text, found.repaired) == ("Ja.", RepairReason.LANGUAGE)

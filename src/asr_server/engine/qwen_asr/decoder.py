@@ -101,6 +101,15 @@ class _Launched:
     tokens: torch.Tensor  # (n,) int64 on the device: those that were chosen
     numbers: Callable[[], list[list[float]]]  # see `choices`
 
+    @classmethod
+    def of(cls, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], chosen: torch.Tensor) -> _Launched:
+        """Return the step of which the device computes `chosen`, and count its tokens in the rows. What is `chosen` is
+        copied now, before another pass can overwrite it."""
+        launched = cls(rows, proposals, chosen[:, 0].long(), memory.download(chosen))
+        for row in rows:
+            row.length += 1
+        return launched
+
 
 # Hidden states (n, d) to logits (n, vocabulary).
 Head = Callable[[torch.Tensor], torch.Tensor]
@@ -182,7 +191,7 @@ class SlotDecoder(Slots[AnswerRow]):
         try:
             following = self._launch_after(launched) if ahead else None
             found = choices(launched.numbers, launched.proposals)
-        except BaseException:
+        except Exception:
             # Neither was made: their tokens are run again.
             for row in (*launched.rows, *(following.rows if following is not None else ())):
                 row.length -= 1
@@ -212,7 +221,7 @@ class SlotDecoder(Slots[AnswerRow]):
                 recorded[0] if recorded is not None else self._hidden(Pass(self.arena, Layout(self.arena, spans, ids)))
             )
             chosen = self._choose(rows, fed, hidden[: len(ids)])
-        return _launched(rows, fed, chosen)
+        return _Launched.of(rows, fed, chosen)
 
     def _launch_after(self, launched: _Launched) -> _Launched | None:
         """Launch the step after one whose results are on the device only.
@@ -223,16 +232,16 @@ class SlotDecoder(Slots[AnswerRow]):
         rows, place = self.decoding, {row: n for n, row in enumerate(launched.rows)}
         if self._graphs is None or len(rows) < len(self.rows) or not all(map(_is_plain, rows)):
             return None
-        at, of = zip(*((n, place[row]) for n, row in enumerate(rows) if row in place), strict=True)
+        known = [(n, place[row]) for n, row in enumerate(rows) if row in place]
 
         def fill(ids: torch.Tensor) -> None:
-            there = memory.upload(torch.tensor((at, of)), ids.device)
-            ids.index_copy_(0, there[0], launched.tokens.index_select(0, there[1]))
+            targets, sources = memory.upload(torch.tensor(known).T, ids.device)
+            ids.index_copy_(0, targets, launched.tokens.index_select(0, sources))
 
         spans = [TokenSpan(n, row.length, 1) for n, row in enumerate(rows)]
         # `fill` replaces those of the rows that are in `launched`.
         recorded = self._graphs.run(spans, [row.ids[-1] for row in rows], fill=fill)
-        return _launched(rows, [[]] * len(rows), recorded[1][: len(rows)]) if recorded is not None else None
+        return _Launched.of(rows, [[]] * len(rows), recorded[1][: len(rows)]) if recorded is not None else None
 
     def _choose(self, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], hidden: torch.Tensor) -> torch.Tensor:
         """Return what follows each of the hidden states (n, d), 1 + len(proposal) of each row; see `choose`."""
@@ -252,11 +261,3 @@ def _is_plain(row: AnswerRow) -> bool:
     """True if the next step needs nothing of a row but its next token."""
     limited = any(len(ids) > len(row.ids) for ids in row.beginnings)
     return not (row.temperature or limited or row.length >= row.reserved or row.proposal())
-
-
-def _launched(rows: Sequence[AnswerRow], proposals: Sequence[list[int]], chosen: torch.Tensor) -> _Launched:
-    """Note that rows run a token. What is `chosen` is copied before another pass can overwrite it."""
-    launched = _Launched(rows, proposals, chosen[:, 0].long(), memory.download(chosen))
-    for row in rows:
-        row.length += 1
-    return launched

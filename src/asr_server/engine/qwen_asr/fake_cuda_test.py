@@ -157,7 +157,7 @@ def _seat(decoder, keys):
 
 
 def test_a_step_is_launched_with_tokens_that_only_the_gpu_has(parts, monkeypatch):
-    """Those of rows that are in the step before, and of one that came after it, while another left."""
+    """They are of rows that are in the step before; another row came after that, and one left."""
     _, model, head = parts
     monkeypatch.setattr(memory, "download", lambda chosen: lambda: [CHOICE] * len(chosen))
     monkeypatch.setattr(memory, "pinned", memory.upload)

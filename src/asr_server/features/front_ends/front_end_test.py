@@ -172,8 +172,8 @@ async def _serving(app, ledger, path):
     "path", ["/v1/live/shared/token/events", "/v1/live/theirs/share", "/openai/v1/live/theirs/share/x"]
 )
 async def test_a_request_is_answered_by_the_process_that_keeps_the_session(ledger, other, tmp_path, path):
-    """It gets the client's address and all that was sent; its answer passes as it comes, and ends when the reader
-    leaves."""
+    """The process gets the client's address and all that was sent; its answer passes as it comes, and ends when the
+    reader leaves."""
     other.note_session(digest("token"), kept=True)
     other.note_session("theirs", kept=True)
     here, there, reader = _App(), _App(), _Reader()
