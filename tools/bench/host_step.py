@@ -24,7 +24,8 @@ from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr import decoder
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.torch import memory
-from asr_server.engine.torch.passes import Computed, PassShape, TokenSpan
+from asr_server.engine.torch.attention import TokenSpan
+from asr_server.engine.torch.passes import Computed
 from asr_server.schedule.job import Job
 from asr_server.schedule.thread import EngineThread
 from tools.bench import engines
@@ -127,7 +128,7 @@ def _beside_busy(engine: QwenEngine, device: NullDevice) -> dict[str, object]:
         with ExitStack() as patches:
             patches.enter_context(mock.patch.object(memory, "download", device.download))
             if name == "one_by_one":
-                patches.enter_context(mock.patch.object(decoder.SlotDecoder, "_launch_after", return_value=None))
+                patches.enter_context(mock.patch.object(decoder.ArenaDecoder, "_launch_after", return_value=None))
             thread, jobs, received = _seated(engine, BUSY_ROWS)
             device.step_s, took, idle = DEVICE_MS / 1e3, list[float](), list[float]()
             for _ in range(STEPS):
@@ -163,7 +164,7 @@ def _measured(engine: QwenEngine, rows: int) -> dict[str, object]:
     decoding = runtime.decoder.decoding
     assert len(decoding) == rows, "some have ended"
     held = sum(row.length for row in decoding)
-    shape = PassShape.of(runtime.decoder.arena, [TokenSpan(n, row.length, 1) for n, row in enumerate(decoding)])
+    shape = runtime.decoder._shapes.step([TokenSpan(row.places.start, row.length, 1) for row in decoding])
     for job in jobs:
         job.future.cancel()
     thread.turn()
@@ -171,7 +172,7 @@ def _measured(engine: QwenEngine, rows: int) -> dict[str, object]:
         "round": _figures(took),
         "of_it_the_engine": _figures(own),
         "operations": dict(operations.counts),
-        "columns_read": shape.batch * shape.width,
+        "columns_read": shape.rows * shape.width,
         "tokens_held": held,
     }
 

@@ -18,8 +18,8 @@ from unittest import mock
 from asr_server.engine.qwen_asr import decoder, engine, runtime, windows
 from asr_server.engine.qwen_asr.prompt import PromptBuilder
 from asr_server.engine.torch import passes
+from asr_server.engine.torch.arena_rows import ArenaRows
 from asr_server.engine.torch.language_model import LanguageModel
-from asr_server.engine.torch.slots import Slots
 from asr_server.schedule.thread import EngineThread
 
 # A name in the figures, and the function: of a class, or of the module that calls it.
@@ -38,12 +38,12 @@ SEAMS: tuple[tuple[str, Any, str], ...] = (
     ("engine: drop row", runtime.Runtime, "drop"),
     ("prefill: seat", runtime.Runtime, "seat"),
     ("prefill: encode", runtime.Runtime, "_encode"),
-    ("prefill", Slots, "prefill"),
+    ("prefill", ArenaRows, "prefill"),
     ("prefill: keep", runtime.Runtime, "keep"),
-    ("step", decoder.SlotDecoder, "step"),
+    ("step", decoder.ArenaDecoder, "step"),
     ("pass: replay", passes.PassGraphs, "run"),
-    ("step: note", decoder.SlotDecoder, "_note"),
-    ("pass: choose", decoder.SlotDecoder, "_choose"),
+    ("step: note", decoder.ArenaDecoder, "_note"),
+    ("pass: choose", decoder.ArenaDecoder, "_choose"),
     ("pass: layout", passes.Layout, "__init__"),
     ("pass: mask", passes.Pass, "__init__"),
     ("pass: layers", LanguageModel, "__call__"),

@@ -17,7 +17,7 @@ from unittest import mock
 
 from asr_server.cli.main import main
 from asr_server.engine.protocol import Utterance
-from asr_server.engine.qwen_asr.decoder import AnswerRow, Choice, SlotDecoder
+from asr_server.engine.qwen_asr.decoder import AnswerRow, ArenaDecoder, Choice
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from E2Etest import recordings
 from tools.bench.engines import forced_tokens
@@ -30,7 +30,7 @@ CHANGED_TOKENS, LOGPROB = 2, -0.1
 @contextmanager
 def scripted_answers() -> Iterator[None]:
     """Replace what the model chose by the script, before drafts are compared with it."""
-    admit, note, scripts = QwenEngine.admit, SlotDecoder._note, dict[int, list[int]]()
+    admit, note, scripts = QwenEngine.admit, ArenaDecoder._note, dict[int, list[int]]()
     words = " ".join(clip.text for clip in recordings.clips() if clip.language == "English")
     known = dict[bool, tuple[int, ...]]()
 
@@ -46,7 +46,7 @@ def scripted_answers() -> Iterator[None]:
         admit(engine, key, item, *urgent)
 
     def note_scripted(
-        decoder: SlotDecoder,
+        decoder: ArenaDecoder,
         rows: Sequence[AnswerRow],
         proposals: Sequence[list[int]],
         found: Sequence[list[Choice]],
@@ -61,7 +61,7 @@ def scripted_answers() -> Iterator[None]:
 
     with (
         mock.patch.object(QwenEngine, "admit", admit_scripted),
-        mock.patch.object(SlotDecoder, "_note", note_scripted),
+        mock.patch.object(ArenaDecoder, "_note", note_scripted),
     ):
         yield
 

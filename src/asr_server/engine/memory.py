@@ -96,8 +96,6 @@ ROW_TOKENS = 896
 # apart, which takes 150 MB. On a GPU the aligner's memory is left out before. Rows take half of it at most, live
 # sessions the rest.
 _SHARE = {"cuda": 0.6, "cpu": 0.25}
-# Slots have a multiple of this many tokens, which `ROW_TOKENS` is.
-_EVEN = 128
 
 # How long rows that decode wait for prompts where no live work is near.
 _PATIENCE_S = 3.0
@@ -136,10 +134,9 @@ class Capacity:
         return self.rows_bytes // self.token_bytes
 
     @property
-    def columns(self) -> int:
-        """Return the tokens of one row that fit where all rows are there: kernels copy masks of uneven widths."""
-        each = self.tokens // self.rows
-        return each - each % _EVEN if each > _EVEN else each
+    def share(self) -> int:
+        """Return how many tokens of each row fit where all rows are there."""
+        return self.tokens // self.rows
 
 
 def plan(limits: Limits, *, free_bytes: int, token_bytes: int, device: str) -> Capacity:

@@ -34,8 +34,9 @@ class PlanError(ValueError):
 # A row more makes a step on a CPU longer. On a GPU a step reads all weights, however many rows share it.
 _MAX_BATCH = {"cpu": 8, "cuda": 32}
 
-# flash-attention's kernels take no mask per row, which slots at their own length need.
-_ATTENTION_REASON = "torch's own kernels; 8 s encoder windows are rows of a batch, so no backend can skip a mask"
+_ATTENTION_REASON = (
+    "torch's own kernels, row by row; on a GPU the load decides. 8 s encoder windows are rows of a batch"
+)
 _PAGED_REASON = "keys and values in pages of 32 tokens; 8 s encoder windows are rows of a batch"
 
 ALIGNER_WHEN = "loaded for the first word times, unloaded when idle"

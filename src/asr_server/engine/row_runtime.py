@@ -136,7 +136,7 @@ class RowRuntime(ABC, Generic[P, R]):
         """Make the embeddings that these parts of prompts lack."""
 
     def step(self, *rows: R, ahead: bool = False) -> None:
-        """Run one forward pass for all rows that decode, or for some in neighbouring slots; see `Rows.step`."""
+        """Run one forward pass for all rows that decode, or for some; see `Rows.step`."""
         began_s = time.perf_counter()
         with self.decoder.computing():
             self.decoder.step(*rows, ahead=ahead)

@@ -12,10 +12,6 @@ from asr_server.engine.row import KeptTokens
 if TYPE_CHECKING:
     from asr_server.engine.torch.passes import Capture
 
-# Places of queries and columns, with padding, that the rows of one pass over prompts may have: each takes some bytes of
-# a mask and some time in each layer.
-_MOST_PLACES = 2**24
-
 # An array (n, d): of numpy, or a tensor.
 Embeddings = Any
 
@@ -137,8 +133,7 @@ class Rows(ABC, Generic[R]):
 
     @abstractmethod
     def step(self, *rows: R, ahead: bool = False) -> None:
-        """Run one pass for rows in neighbouring places that decode and are unfinished, or for all of them. A pass that
-        fails has moved no row.
+        """Run one pass for rows that decode and are unfinished, or for all of them. A pass that fails has moved no row.
 
         `ahead`: the next pass of all rows may be queued before the results of this one are read, where the device
         computes while the host reads.
@@ -160,10 +155,9 @@ class Rows(ABC, Generic[R]):
     def next_input(self, tokens: int) -> list[tuple[R, int]]:
         """Return rows whose prompts should be run next, and how many tokens of each, about `tokens` in all.
 
-        Rows whose prompts are then at their end are first. All may be padded to the longest: those that would make this
-        expensive wait for another pass.
+        Rows whose prompts are then at their end are first.
         """
-        left, query, width, found = tokens, 0, 0, list[tuple[R, int]]()
+        left, found = tokens, list[tuple[R, int]]()
         waiting = [(row, row.input) for row in self.rows if row.input is not None]
         for row, given in sorted(waiting, key=lambda pair: (not pair[0].urgent, pair[0].key)):
             count = given.left
@@ -173,18 +167,9 @@ class Rows(ABC, Generic[R]):
                 count = given.left if count < 1 and not found else count
             if count < 1 or left < 1:
                 break
-            places, columns = self.padded(count, row.length + count)
-            longest, widest = max(query, places), max(width, columns)
-            if found and (len(found) + 1) * longest * widest > _MOST_PLACES:
-                continue
-            query, width = longest, widest
             found.append((row, count))
             left -= count
         return sorted(found, key=lambda pair: pair[1] < tokens_left(pair[0]))
-
-    def padded(self, queries: int, columns: int) -> tuple[int, int]:
-        """Return the queries and columns of a row as passes have them."""
-        return queries, columns
 
 
 def tokens_left(row: Slotted) -> int:

@@ -163,23 +163,6 @@ def test_a_pass_has_parts_between_which_other_work_goes_on(aligner, items, monke
     assert found[0] == whole
 
 
-def test_heads_that_share_keys_do_not_copy_them(monkeypatch):
-    """Heads that share keys find what each finds with a copy of its own."""
-    generator, attend = torch.Generator().manual_seed(3), torch_model.F.scaled_dot_product_attention
-    q, k, v = (torch.randn(2 * 5, heads, 8, generator=generator) for heads in (6, 2, 2))
-    copies = [x.repeat_interleave(3, 1) for x in (k, v)]
-    by_row = [x.unflatten(0, (2, 5)).transpose(1, 2) for x in (q, *copies)]
-    expected, given = attend(*by_row, is_causal=True).transpose(1, 2).reshape(10, 48), []
-
-    def see(queries, keys, values, **named):
-        given.extend((keys, values))
-        return attend(queries, keys, values, **named)
-
-    monkeypatch.setattr(torch_model.F, "scaled_dot_product_attention", see)
-    torch.testing.assert_close(torch_model._causal(2)(0, q, k, v), expected)
-    assert {x.untyped_storage().data_ptr() for x in given} == {x.untyped_storage().data_ptr() for x in (k, v)}
-
-
 @pytest.mark.nightly
 def test_a_checkpoint_that_names_no_languages_has_those_of_the_release(tmp_path):
     """The eleven published ones, split by their own rules: Japanese and Korean have no blanks to go by."""

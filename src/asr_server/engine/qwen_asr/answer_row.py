@@ -48,6 +48,7 @@ class AnswerRow(Row):
     proposed: list[int] = field(default_factory=list)
     reserved: int = 0  # set by the decoder: tokens that it has to have room for
     pages: list[int] = field(default_factory=list)  # set by a decoder that keeps keys and values in pages
+    places: range = range(0)  # set by a decoder that keeps them one behind the other
 
 
 def growth(row: AnswerRow, tokens: int) -> int:

@@ -13,17 +13,10 @@ from asr_server.engine.qwen_asr.answer_row import COLDEST, AnswerRow, Choice, Kn
 from asr_server.engine.row import KeptTokens
 from asr_server.engine.rows import RowInput
 from asr_server.engine.torch import memory
+from asr_server.engine.torch.arena_rows import ArenaRows
+from asr_server.engine.torch.attention import TokenSpan
 from asr_server.engine.torch.language_model import LanguageModel
-from asr_server.engine.torch.passes import (
-    Capture,
-    Layout,
-    Pass,
-    PassGraphs,
-    TokenSpan,
-    prompt_shapes,
-    step_shapes,
-)
-from asr_server.engine.torch.slots import Slots
+from asr_server.engine.torch.passes import Capture, Pass, PassGraphs
 
 # Logits are made for this many states at a time: of a vocabulary of 151,936 words, 37 MiB in float32.
 _STATES = 64
@@ -115,7 +108,7 @@ class _Launched:
 Head = Callable[[torch.Tensor], torch.Tensor]
 
 
-class SlotDecoder(Slots[AnswerRow]):
+class ArenaDecoder(ArenaRows[AnswerRow]):
     """Generates answers. `no_speech_id`: the token that means "no speech" where it is the second one of an answer."""
 
     def __init__(
@@ -133,7 +126,7 @@ class SlotDecoder(Slots[AnswerRow]):
         return torch.Generator(self.model.device).manual_seed(seed)
 
     def seat(self, row: AnswerRow, given: RowInput, cached: KeptTokens | None = None) -> None:
-        """Give a row a slot, as `Slots.seat` does. The end of `given` is what the row proposes."""
+        """Give a row its places, as `ArenaRows.seat` does. The end of `given` is what the row proposes."""
         row.proposed = row.proposal()
         kept = cached.count if cached is not None else 0
         row.reserved = kept + given.left - len(row.proposed) + row.expected
@@ -154,28 +147,30 @@ class SlotDecoder(Slots[AnswerRow]):
         return note
 
     def record(self, capture: Capture, on_each: Callable[[], None]) -> int:
-        """Record the steps of rows that are as long as planned."""
-        self.arena.divide(self._capacity.rows, self._capacity.columns, held=[])
+        """Record steps."""
+        shapes = self._shapes
         self._graphs = PassGraphs(
-            self.arena, lambda aim, _: self._greedy(aim), step_shapes(self.arena), capture, on_each
+            self.arena, lambda aim, _: self._greedy(aim), shapes.steps(), shapes.step, capture, on_each
         )
         return len(self._graphs)
 
     def record_prompts(self, capture: Capture, on_each: Callable[[], None]) -> int:
-        """Record passes over prompts after `record`, and return how many."""
-        shapes = prompt_shapes(self.arena)
+        """Record passes over prompts, and return how many."""
+        shapes = self._shapes.prompts()
         most = max((shape.tokens for shape in shapes), default=0)
         embeds = torch.zeros(most, self.model.config.hidden_size, device=self.model.device, dtype=self.model.dtype)
-        self._prompts = PassGraphs(self.arena, self._states, shapes, capture, on_each, embeds=embeds)
+        self._prompts = PassGraphs(
+            self.arena, self._states, shapes, self._shapes.prompt, capture, on_each, embeds=embeds
+        )
         return len(self._prompts)
 
     def _states(self, aim: Pass, embeds: torch.Tensor | None) -> tuple[torch.Tensor]:
         assert embeds is not None
-        return (self.model(embeds, aim.positions, aim.attend),)
+        return (self.model(embeds, aim),)
 
     def _hidden(self, aim: Pass) -> torch.Tensor:
         """Hidden states (n, d) of tokens whose ids are known."""
-        return self.model(self.model.embed(aim.ids), aim.positions, aim.attend)
+        return self.model(self.model.embed(aim.ids), aim)
 
     def _greedy(self, aim: Pass) -> tuple[torch.Tensor, torch.Tensor]:
         hidden = self._hidden(aim)
@@ -204,23 +199,18 @@ class SlotDecoder(Slots[AnswerRow]):
     def _launch(self, rows: Sequence[AnswerRow]) -> _Launched:
         """Launch a pass over the last token of each row and what it proposes."""
         fed = [row.proposal() for row in rows]
-        needed = [row.length + 1 + len(own) for row, own in zip(rows, fed, strict=True)]
-        for row, tokens in zip(rows, needed, strict=True):
-            growth(row, tokens)
-        self._make_room(len(self.rows), max(needed))
-        first = self.rows.index(rows[0])
-        spans = [
-            TokenSpan(n, row.length, 1 + len(own)) for n, (row, own) in enumerate(zip(rows, fed, strict=True), first)
-        ]
+        for row, own in zip(rows, fed, strict=True):
+            growth(row, row.length + 1 + len(own))
+        for row in rows:
+            self._make_room(row)
+        spans = [TokenSpan(row.places.start, row.length, 1 + len(own)) for row, own in zip(rows, fed, strict=True)]
         ids = [token for row, own in zip(rows, fed, strict=True) for token in (row.ids[-1], *own)]
         recorded = self._graphs.run(spans, ids) if self._graphs is not None else None
         if recorded is not None and not any(row.temperature or row.allowed(()) for row in rows):
             chosen = recorded[1][: len(ids)]
         else:
-            hidden = (
-                recorded[0] if recorded is not None else self._hidden(Pass(self.arena, Layout(self.arena, spans, ids)))
-            )
-            chosen = self._choose(rows, fed, hidden[: len(ids)])
+            hidden = recorded[0][: len(ids)] if recorded is not None else self._hidden(self._pass(spans, ids))
+            chosen = self._choose(rows, fed, hidden)
         return _Launched.of(rows, fed, chosen)
 
     def _launch_after(self, launched: _Launched) -> _Launched | None:
@@ -238,7 +228,7 @@ class SlotDecoder(Slots[AnswerRow]):
             targets, sources = memory.upload(torch.tensor(known).T, ids.device)
             ids.index_copy_(0, targets, launched.tokens.index_select(0, sources))
 
-        spans = [TokenSpan(n, row.length, 1) for n, row in enumerate(rows)]
+        spans = [TokenSpan(row.places.start, row.length, 1) for row in rows]
         # `fill` replaces those of the rows that are in `launched`.
         recorded = self._graphs.run(spans, [row.ids[-1] for row in rows], fill=fill)
         return _Launched.of(rows, [[]] * len(rows), recorded[1][: len(rows)]) if recorded is not None else None

@@ -14,11 +14,11 @@ from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.engine import QwenEngine
-from asr_server.engine.torch import memory, passes
+from asr_server.engine.torch import memory
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
-MOST_SHAPES, MOST_CONVOLUTIONS = 60, 12
+MOST_CONVOLUTIONS = 12
 MOST_LOGITS_BYTES = 64 * 2**20
 
 
@@ -44,19 +44,13 @@ def _end(engine):
 
 @pytest.mark.parametrize("clips", [40, pytest.param(1000, marks=[pytest.mark.nightly, pytest.mark.timeout(900)])])
 def test_mixed_work_has_few_shapes(engine, speech, clips, monkeypatch):
-    """Clips and growing partials in batches of any size: what kernels are chosen by repeats itself."""
-    shapes, convolved, chance = set(), set(), random.Random(5)
-    made, convolve = passes.Pass.__init__, WindowedEncoder._convolve
-
-    def see_pass(self, *args):
-        made(self, *args)
-        shapes.add((self.batch, self.query, self.width))
+    """Clips and growing partials in batches of any size: what an encoder's kernels are chosen by repeats itself."""
+    convolved, chance, convolve = set(), random.Random(5), WindowedEncoder._convolve
 
     def see_pieces(self, pieces, widths):
         convolved.add(1 << (len(pieces) - 1).bit_length())
         return convolve(self, pieces, widths)
 
-    monkeypatch.setattr(passes.Pass, "__init__", see_pass)
     monkeypatch.setattr(WindowedEncoder, "_convolve", see_pieces)
     monkeypatch.setattr("asr_server.engine.qwen_asr.engine.token_budget", lambda samples: 6)
     long = np.tile(speech, 20)
@@ -72,7 +66,6 @@ def test_mixed_work_has_few_shapes(engine, speech, clips, monkeypatch):
         list(engine.step())
     _end(engine)
     assert partials > clips / 5
-    assert len(shapes) <= MOST_SHAPES, sorted(shapes)
     assert len(convolved) <= MOST_CONVOLUTIONS
 
 
@@ -91,21 +84,21 @@ def test_a_step_takes_one_transfer_each_way(engine, speech, monkeypatch):
     assert (len(up), len(down)) == (1, 1)
 
 
-def test_keys_and_values_stay_where_they_are(speech, clips):
-    """Their place is the same from the load on, also where long prompts divide the arena anew."""
+def test_keys_and_values_stay_where_they_are(clips, monkeypatch):
+    """The buffer is the same from the load on, also where long prompts make others move in it."""
     engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 16, ()))
     engine.load()
     arena = engine._runtime.decoder.arena
-    address, divisions = arena._flat.data_ptr(), set()
+    address, moved, move = arena._held.data_ptr(), [], arena.move
+    monkeypatch.setattr(arena, "move", lambda *given: moved.append(given) or move(*given))
     work = [Utterance(clip, context="kitchen lights " * n) for n in (0, 800, 0, 300) for clip in clips[:3]]
     waiting, left = list(enumerate(work)), len(work)
     while left:
         while waiting and engine.free_slots:
             engine.admit(*waiting.pop(0))
         left -= sum(type(outcome).__name__ == "RowDone" for outcome in engine.step())
-        divisions.add((arena.slots, arena.columns))
-    assert len(divisions) > 1
-    assert arena.layer(0).data_ptr() == arena._flat.data_ptr() == address
+    assert moved
+    assert arena.layer(0)[0].data_ptr() == arena._held.data_ptr() == address
 
 
 def test_few_logits_are_held_at_a_time(engine, speech, monkeypatch):

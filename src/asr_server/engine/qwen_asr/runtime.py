@@ -22,7 +22,7 @@ from asr_server.engine.row_runtime import Recorder, RowRuntime
 
 if TYPE_CHECKING:
     from asr_server.engine.qwen_asr.compiled_decoder import CompiledDecoder
-    from asr_server.engine.qwen_asr.decoder import SlotDecoder
+    from asr_server.engine.qwen_asr.decoder import ArenaDecoder
 
 # Parameters of the released aligner, for one that is not downloaded yet: an encoder of 24 x 1024, a language model of
 # 28 x 1024 with 151,936 words, a head of 5,000 slots.
@@ -36,7 +36,7 @@ class LoadedModel:
 
     files: CheckpointFiles
     encoder: LoadedEncoder
-    decoder: SlotDecoder | CompiledDecoder
+    decoder: ArenaDecoder | CompiledDecoder
     capacity: memory.Capacity
     options: tuple[Option, ...] = ()  # those of the plan with what loading has told
     recorders: tuple[Recorder, ...] = ()  # as in `RowRuntime`
@@ -57,7 +57,7 @@ class Prepared:
 class Runtime(RowRuntime[Prepared, AnswerRow]):
     """A model with a prompt builder and what is kept of sessions."""
 
-    decoder: SlotDecoder | CompiledDecoder
+    decoder: ArenaDecoder | CompiledDecoder
 
     def __init__(self, model: LoadedModel) -> None:
         files = model.files

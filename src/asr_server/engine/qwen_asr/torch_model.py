@@ -6,23 +6,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from asr_server.engine.feature import Plan
 from asr_server.engine.memory import Limits, plan_capacity
 from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.aligner_runtime import PART_S, AlignerRow, Scores
-from asr_server.engine.qwen_asr.decoder import SlotDecoder
+from asr_server.engine.qwen_asr.decoder import ArenaDecoder
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.loading import Parts
 from asr_server.engine.qwen_asr.runtime import LoadedModel, aligner_bytes
 from asr_server.engine.qwen_asr.windows import LoadedEncoder, WindowedAudio
 from asr_server.engine.torch import device, linear, memory
-from asr_server.engine.torch.language_model import Attend, LanguageModel
+from asr_server.engine.torch.attention import EachRow, TokenSpan
+from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.linear import MakeLinear
 from asr_server.engine.torch.passes import AttentionShape
 
@@ -40,13 +41,18 @@ def load(directory: Path, plan: Plan) -> LoadedModel:
     text = LanguageModel(parts.text, layers.language_model, compiled=plan.is_active("use_torch_compile"))
     weights = memory.addresses(parts.tower, parts.text, parts.head)
     capacity = plan_capacity(plan.device, token_bytes, limits, weights)
-    decoder = SlotDecoder(text, parts.head, parts.files.end_ids(), capacity, parts.files.no_speech_id)
+    decoder = ArenaDecoder(text, parts.head, parts.files.end_ids(), capacity, parts.files.no_speech_id)
     return LoadedModel(
         parts.files,
         encoder,
         decoder,
         capacity,
-        (*options, *encoder.options, *layers.options(plan.quantize)),
+        (
+            *options,
+            *device.attention_options(plan.device, decoder.arena.problem),
+            *encoder.options,
+            *layers.options(plan.quantize),
+        ),
         (decoder.record_prompts, encoder.encoder.record),
     )
 
@@ -66,15 +72,13 @@ _WINDOWS = {"cpu": 1, "cuda": 16}
 
 
 class TorchAligner:
-    """Implements `AlignerModel`, with one pass for all rows.
-
-    Rows are padded after their end, where causal attention never looks, so no row needs a mask.
-    """
+    """Implements `AlignerModel`, with one pass for all rows."""
 
     def __init__(self, parts: Parts) -> None:
         self.encoder = WindowedEncoder(parts.tower)
         self.slots: int = parts.head.out_features
         self._language_model, self._head = LanguageModel(parts.text), parts.head
+        self._shape = AttentionShape.of(parts.text.config)
         self._device = parts.device
 
     def report_to(self, on_progress: Callable[[], None]) -> None:
@@ -104,16 +108,13 @@ class TorchAligner:
                 encoded += self.encoder(windows[begin : begin + most])
                 yield None
             inputs.append(torch.cat([self._embed(row.before), *encoded, self._embed(row.after)]))
-        padded = torch.nn.utils.rnn.pad_sequence(inputs, batch_first=True)
-        positions = torch.arange(padded.shape[1], device=self._device).repeat(len(rows))
-        states = padded.flatten(0, 1)
-        for reached in self._language_model.by_layer(states, positions, _causal(len(rows))):
+        states = torch.cat(inputs)
+        for reached in self._language_model.by_layer(states, _WholeRows(self._shape, inputs)):
             states = reached
             yield None
-        hidden = states.view(padded.shape)
         stamps = [
-            hidden[n, [len(given) - len(row.after) + at for at, token in enumerate(row.after) if token == stamp]]
-            for n, (row, given) in enumerate(zip(rows, inputs, strict=True))
+            hidden[[len(hidden) - len(row.after) + at for at, token in enumerate(row.after) if token == stamp]]
+            for row, hidden in zip(rows, states.split([len(given) for given in inputs]), strict=True)
         ]
         logits = self._head(torch.cat(stamps)).float().cpu()
         yield [own.numpy() for own in logits.split([len(one) for one in stamps])]
@@ -128,16 +129,25 @@ def load_aligner(directory: Path, plan: Plan) -> TorchAligner:
     return TorchAligner(loading.load(directory, device=plan.device, dtype=number_format))
 
 
-def _causal(rows: int) -> Attend:
-    """Attention of `rows` rows of equal length, each token to those before it in its row.
+class _WholeRows:
+    """Rows that are run at once, of which nothing is kept. Implements `Attention` of the language model.
 
-    The heads that share keys attend one after the other: keys and values would be copied for each otherwise.
+    `inputs`: the embeddings (n, d) of each.
     """
 
-    def attend(layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        keys, values = (x.unflatten(0, (rows, -1)).transpose(1, 2) for x in (k, v))
-        sharing = q.unflatten(1, (k.shape[1], -1)).unflatten(0, (rows, -1)).transpose(1, 2).unbind(3)
-        out = [F.scaled_dot_product_attention(part, keys, values, is_causal=True) for part in sharing]
-        return torch.stack(out, 3).transpose(1, 2).flatten(2).flatten(0, 1)
+    def __init__(self, shape: AttentionShape, inputs: Sequence[torch.Tensor]) -> None:
+        counts, like = [len(given) for given in inputs], inputs[0]
+        self.positions = torch.cat([torch.arange(count, device=like.device) for count in counts])
+        self.places = torch.arange(sum(counts), device=like.device)
+        # Each layer's are read before those of the next are written.
+        self._held = like.new_empty(2, sum(counts), shape.kv_heads, shape.dim)
+        begins = accumulate(counts, initial=0)
+        self._attention = EachRow([TokenSpan(begin, 0, count) for count, begin in zip(counts, begins, strict=False)])
 
-    return attend
+    def held(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `Attention`."""
+        return self._held[0], self._held[1]
+
+    def attend(self, layer: int, q: torch.Tensor) -> torch.Tensor:
+        """See `Attention`."""
+        return self._attention(q, self._held[0], self._held[1])

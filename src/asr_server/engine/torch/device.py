@@ -32,13 +32,25 @@ def prepare(device: str, dtype: str, quantize: str = "", *, threads: int = 0) ->
         chosen, reason = gpu.dtype(capability, [torch.cuda.get_device_name(device)], rocm=rocm)
     if chosen == Dtype.BFLOAT16 and not rocm and capability < gpu.BFLOAT16_FROM:
         reason += f"; slow, the GPU has no units for it (compute capability {'.'.join(map(str, capability))})"
-    options = (
-        Option("dtype", True, chosen, reason),
-        Option("attention", True, "sdpa", f"torch's own kernels: {', '.join(kernels())}; cuDNN's plan every new shape"),
-    )
-    for option in options:
-        logger.info("option", name=option.name, value=option.value, reason=option.reason)
-    return getattr(torch, chosen), options
+    return getattr(torch, chosen), (_told(Option("dtype", True, chosen, reason)),)
+
+
+def attention_options(device: str, problem: str) -> tuple[Option, ...]:
+    """Return what was decided for attention on a GPU, as options of the plan. `problem`: why rows of any lengths do not
+    attend in one call, empty where they do."""
+    if not device.startswith("cuda"):
+        return ()
+    if problem:
+        reason = f"torch's own kernels: {', '.join(kernels())}, with padding: without it, {problem}"
+        return (_told(Option("attention", True, "sdpa", reason)),)
+    reason = "FlashAttention over rows of any lengths; compared with torch's other kernels at the load"
+    return (_told(Option("attention", True, "variable-length", reason)),)
+
+
+def _told(option: Option) -> Option:
+    """Return the option, logged."""
+    logger.info("option", name=option.name, value=option.value, reason=option.reason)
+    return option
 
 
 def tune() -> None:

@@ -47,8 +47,11 @@ def test_the_switches_of_a_gpu(card):
     assert torch.backends.cudnn.conv.fp32_precision != "tf32"
     assert not torch.backends.cuda.cudnn_sdp_enabled()
     assert {"flash", "memory-efficient", "math"} == set(device.kernels())
-    (attention,) = (option for option in options if option.name == "attention")
-    assert "memory-efficient" in attention.reason
+    assert [option.name for option in options] == ["dtype"]
+    (attention,) = device.attention_options("cuda", "it needs another GPU")
+    assert (attention.value, "memory-efficient" in attention.reason) == ("sdpa", True)
+    assert "another GPU" in attention.reason
+    assert device.attention_options("cuda", "")[0].value == "variable-length"
 
 
 def test_a_cpu_leaves_the_switches_alone():

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -18,8 +18,18 @@ from torch.nn import functional as F
 
 from asr_server.engine.torch.linear import Linear, MakeLinear, plain, stacked
 
-# The number of a layer, queries (n, heads, dim), keys and values (n, kv_heads, dim) to (n, heads * dim).
-Attend = Callable[[int, torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
+
+class Attention(Protocol):
+    """Where the keys and values of a pass's tokens are, and what the tokens see."""
+
+    positions: torch.Tensor  # (n,) of the tokens in their rows
+    places: torch.Tensor  # (n,) of their keys and values
+
+    def held(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the keys and values of a layer, (places, kv_heads, dim) each, to write to."""
+
+    def attend(self, layer: int, q: torch.Tensor) -> torch.Tensor:
+        """Attend with queries (n, heads, dim), after the tokens' keys and values were written: (n, heads * dim)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,14 +110,14 @@ class LanguageModel:
         """Token ids (n,) to embeddings (n, d)."""
         return F.embedding(ids, self._embedding)
 
-    def __call__(self, x: torch.Tensor, positions: torch.Tensor, attend: Attend) -> torch.Tensor:
-        """Embeddings (n, d) at positions (n,) to their last hidden states (n, d)."""
-        (hidden,) = deque(self.by_layer(x, positions, attend), maxlen=1)
+    def __call__(self, x: torch.Tensor, attention: Attention) -> torch.Tensor:
+        """Embeddings (n, d) to their last hidden states (n, d)."""
+        (hidden,) = deque(self.by_layer(x, attention), maxlen=1)
         return hidden
 
-    def by_layer(self, x: torch.Tensor, positions: torch.Tensor, attend: Attend) -> Iterator[torch.Tensor]:
+    def by_layer(self, x: torch.Tensor, attention: Attention) -> Iterator[torch.Tensor]:
         """Yield what comes of each layer, normed, (n, d); the last are the hidden states."""
-        cos, sin = self._cos[positions][:, None], self._sin[positions][:, None]
+        cos, sin = self._cos[attention.positions][:, None], self._sin[attention.positions][:, None]
         # Each sum is normed at once, with the weights of what reads it next.
         normed = self._small.normed(x, self._layers[0].norm)
         following = (*(layer.norm for layer in self._layers[1:]), self._norm)
@@ -115,9 +125,11 @@ class LanguageModel:
             self.on_layer()
             qkv = layer.qkv(normed)
             qk = self._small.rotated(qkv, layer.head_weights, cos, sin)
-            q, k = qk.split([self._heads, self._kv_heads], dim=1)
-            v = qkv[:, -self._kv_heads * qk.shape[-1] :].unflatten(-1, (self._kv_heads, -1))
-            x, normed = self._small.added(x, layer.out(attend(number, q, k, v)), layer.mlp_norm)
+            keys, values = attention.held(number)
+            keys[attention.places] = qk[:, self._heads :]
+            values[attention.places] = qkv[:, -self._kv_heads * qk.shape[-1] :].unflatten(-1, (self._kv_heads, -1))
+            seen = attention.attend(number, qk[:, : self._heads])
+            x, normed = self._small.added(x, layer.out(seen), layer.mlp_norm)
             x, normed = self._small.added(x, layer.down(self._small.gated(layer.gate_up(normed))), norm)
             yield normed
 

@@ -1,4 +1,4 @@
-"""The layout of one forward pass: its tokens, where their keys and values go, and what each of them sees."""
+"""Passes over rows: where their keys and values are, how tokens are laid out, and passes that are recorded."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.nn import functional as F
 
 from asr_server.engine.torch import memory
-
-# Lengths of slots, and of what a pass looks at, are one and a half or one times a power of two, and at least this: few
-# different shapes for kernels to be chosen for.
-_SHORTEST = 256
+from asr_server.engine.torch.attention import (
+    EachRow,
+    Masked,
+    Numbers,
+    TokenSpan,
+    VariableLength,
+    variable_length_problem,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,81 +48,153 @@ class AttentionShape:
 
 
 class Arena:
-    """Room for `tokens` tokens, divided into `slots` of `columns`.
+    """Room for the keys and values of `tokens` tokens, one behind the other. A row has a range of places.
 
-    The last column of a slot is never a row's: passes that are padded to more rows write there.
+    The last place is never a row's: padding is written there. What nobody has written may be any number.
     """
 
     def __init__(self, shape: AttentionShape, tokens: int, *, device: torch.device, dtype: torch.dtype) -> None:
         self.shape = shape
         self.tokens = tokens
-        self._flat = _zeros((shape.layers, 2, tokens * shape.kv_heads * shape.dim), device, dtype)
-        self.slots = self.columns = 0
-        self._divided = self._view(0, 0)
+        # On a CPU the system provides memory when it is first written: most of it is needed by long prompts only.
+        self._held = torch.empty((shape.layers, 2, tokens, shape.kv_heads, shape.dim), device=device, dtype=dtype)
+        # Why `VariableLength` is not used; empty where it is.
+        self.problem = variable_length_problem(device, dtype, shape.heads, shape.kv_heads, shape.dim)
 
     @property
     def device(self) -> torch.device:
         """Return where the buffer is."""
-        return self._flat.device
+        return self._held.device
+
+    @property
+    def variable(self) -> bool:
+        """True if rows of any lengths attend in one call, without padding."""
+        return not self.problem
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the buffer; on a CPU the system provides them when they are first written."""
-        return self._flat.nbytes
+        """Bytes of the buffer."""
+        return self._held.nbytes
 
     @property
     def dtype(self) -> torch.dtype:
         """Return the format of keys and values."""
-        return self._flat.dtype
+        return self._held.dtype
 
-    def divide(self, slots: int, columns: int, held: Sequence[int]) -> None:
-        """Make it `slots` slots of `columns`; the first of them keep their first `held` tokens, which must fit."""
-        if (slots, columns) == (self.slots, self.columns):
-            return
-        divided = self._view(slots, columns)
-        for layer, old in zip(divided, self._divided, strict=True):
-            # A layer at a time, all of it read before it is written: old and new slots overlap.
-            kept = [old[:, slot, :, :tokens].clone() for slot, tokens in enumerate(held)]
-            # A NaN must not stay where only a mask hides it.
-            for slot, tokens in enumerate(held):
-                old[:, slot, :, :tokens] = 0
-            for slot, (tokens, part) in enumerate(zip(held, kept, strict=True)):
-                layer[:, slot, :, :tokens] = part
-        self.slots, self.columns, self._divided = slots, columns, divided
-
-    def _view(self, slots: int, columns: int) -> torch.Tensor:
-        heads, dim = self.shape.kv_heads, self.shape.dim
-        return self._flat[:, :, : slots * heads * columns * dim].view(self.shape.layers, 2, slots, heads, columns, dim)
-
-    def layer(self, number: int) -> torch.Tensor:
-        """Keys and values of one layer, (2, slots, kv_heads, columns, dim), as a view."""
-        return self._divided[number]
-
-    def clear(self, slot: int, tokens: int) -> None:
-        """Zero the first `tokens` of a slot, and the column for padding: a mask hides any number, but not what is none.
-
-        Not all of the slot: on a CPU its memory is taken by being written, and slots may be long.
-        """
-        self._divided[:, :, slot, :, :tokens] = 0
-        self._divided[:, :, slot, :, -1] = 0
+    def layer(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values of one layer, (tokens, kv_heads, dim) each, as views."""
+        held = self._held[number]
+        return held[0], held[1]
 
     def move(self, source: int, target: int, tokens: int) -> None:
-        """Copy the first `tokens` of one slot over another."""
-        self._divided[:, :, target, :, :tokens] = self._divided[:, :, source, :, :tokens]
+        """Copy keys and values from some places to others, which may overlap."""
+        # A layer at a time, for the memory. It is taken before anything is written: nothing fails after that.
+        between = torch.empty_like(self._held[0, :, :tokens])
+        for layer in self._held:
+            between.copy_(layer[:, source : source + tokens])
+            layer[:, target : target + tokens] = between
 
-    def swap(self, one: int, other: int, tokens: int) -> None:
-        """Exchange the first `tokens` of two slots."""
-        kept = self.copy(one, tokens)
-        self.move(other, one, tokens)
-        self.put(other, kept)
+    def copy(self, begin: int, tokens: int) -> torch.Tensor:
+        """Return the keys and values at some places, (layers, 2, tokens, kv_heads, dim)."""
+        return self._held[:, :, begin : begin + tokens].clone()
 
-    def copy(self, slot: int, tokens: int) -> torch.Tensor:
-        """Return the first `tokens` of a slot, (layers, 2, kv_heads, tokens, dim)."""
-        return self._divided[:, :, slot, :, :tokens].clone()
+    def put(self, begin: int, kept: torch.Tensor) -> None:
+        """Write keys and values that `copy` returned."""
+        self._held[:, :, begin : begin + kept.shape[2]] = kept
 
-    def put(self, slot: int, kept: torch.Tensor) -> None:
-        """Write keys and values that `copy` returned to the start of a slot."""
-        self._divided[:, :, slot, :, : kept.shape[3]] = kept
+
+@dataclass(frozen=True, slots=True)
+class PassShape:
+    """The sizes of a recorded pass, with padding."""
+
+    rows: int
+    tokens: int  # of all rows
+    query: int  # the most tokens of a row
+    width: int  # the most places that a row sees
+
+
+class Layout:
+    """Tokens of rows, packed one behind the other, in the host's memory: only attention sees rows.
+
+    `ids`: those of the tokens, if they are not given as embeddings. `shape`: the sizes that they are padded to, for a
+    recorded pass. Padding is written to the arena's last place, sees what is there, and nobody looks at what comes of
+    it.
+
+    `numbers` (n,) int64: those of `Numbers`, in parts of `lengths`.
+    """
+
+    def __init__(
+        self, arena: Arena, spans: Sequence[TokenSpan], ids: Sequence[int] = (), shape: PassShape | None = None
+    ) -> None:
+        self.shape, self.spans = shape, spans
+        begins, starts = np.array([span.begin for span in spans]), np.array([span.start for span in spans])
+        counts = np.array([span.count for span in spans])
+        used, row_of = starts + counts, np.repeat(np.arange(len(spans)), counts)
+        count = len(row_of)
+        within = np.arange(count) - (counts.cumsum() - counts)[row_of]
+        positions = within + starts[row_of]
+        places, tokens = begins[row_of] + positions, np.array(ids, np.int64)
+        gather = scatter = _NONE
+        if shape is not None:
+            rows, padding, spare = shape.rows - len(spans), shape.tokens - count, arena.tokens - 1
+            if shape.query > 1 and not arena.variable:
+                scatter = _padded(row_of * shape.query + within, padding, 0)
+                gather = np.zeros(shape.rows * shape.query, np.int64)
+                gather[scatter[:count]] = np.arange(count)
+            # All padding is in the last row, or where each row has one token in rows of its own.
+            counts = _padded(counts, rows, int(shape.query == 1))
+            if shape.query > 1 and arena.variable:
+                counts[-1] = padding
+            begins, used = _padded(begins, rows, spare), _padded(used, rows, 1)
+            positions, places = _padded(positions, padding, 0), _padded(places, padding, spare)
+            tokens = _padded(tokens, padding, 0) if len(ids) else tokens
+        ends = np.concatenate([[0], counts.cumsum()])
+        # In the order of `Numbers`.
+        parts = (tokens, positions, places, begins, used, ends, gather, scatter)
+        self.lengths = [len(part) for part in parts]
+        self.numbers = torch.from_numpy(np.concatenate(parts))
+
+
+_NONE = np.zeros(0, np.int64)
+
+
+def _padded(part: NDArray[np.int64], count: int, value: int) -> NDArray[np.int64]:
+    return np.concatenate([part, np.full(count, value)]) if count else part
+
+
+class Pass:
+    """A layout on the device, and what its tokens do with the arena. Implements `Attention` of the language model."""
+
+    def __init__(self, arena: Arena, layout: Layout, numbers: torch.Tensor | None = None) -> None:
+        """`numbers`: those of the layout, if they are on the device already."""
+        if numbers is None:
+            # One transfer for all: on a GPU each small one costs as much as a layer.
+            numbers = memory.upload(layout.numbers, arena.device)
+        self._arena, shape = arena, layout.shape
+        found = Numbers(*numbers.split(layout.lengths))
+        self.ids, self.positions, self.places = found.ids, found.positions, found.places
+        self._attention: EachRow | Masked | VariableLength
+        if arena.variable:
+            query = shape.query if shape is not None else max(span.count for span in layout.spans)
+            width = shape.width if shape is not None else max(span.end for span in layout.spans)
+            self._attention = VariableLength(found, query, width)
+        elif shape is not None:
+            groups = arena.shape.groups
+            self._attention = Masked(found, shape.query, shape.width, groups=groups, dtype=arena.dtype)
+        else:
+            self._attention = EachRow(layout.spans)
+
+    def held(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `Attention`."""
+        return self._arena.layer(layer)
+
+    def attend(self, layer: int, q: torch.Tensor) -> torch.Tensor:
+        """See `Attention`."""
+        return self._attention(q, *self._arena.layer(layer))
+
+
+# Lengths are padded to one and a half or one times a power of two, and at least this: there are few different shapes.
+_SHORTEST = 256
 
 
 def rounded(tokens: int) -> int:
@@ -131,158 +206,89 @@ def rounded(tokens: int) -> int:
     return shorter if tokens <= shorter else power
 
 
-def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """Return zeros. On a CPU the memory is not touched: most of it is needed by long prompts only."""
-    if device.type != "cpu":
-        return torch.zeros(shape, device=device, dtype=dtype)
-    size = int(np.prod(shape)) * dtype.itemsize
-    return torch.from_numpy(np.zeros(size, np.uint8)).view(dtype).view(shape)
-
-
-# Queries of a row are padded to one of these: one token, a short or a whole proposal of a draft; more as lengths are.
-_QUERIES = (1, 4, 13, 64)
-
-
-@dataclass(frozen=True, slots=True)
-class TokenSpan:
-    """Tokens of one row that are run in a pass."""
-
-    slot: int
-    start: int  # position of the first token
-    count: int  # tokens from there on
-
-
-@dataclass(frozen=True, slots=True)
-class PassShape:
-    """The sizes of a pass's attention, of which there are few."""
-
-    batch: int  # rows with padding
-    query: int  # tokens of each row with padding
-    width: int  # columns that they look at
-
-    @property
-    def tokens(self) -> int:
-        """Return the tokens of all rows with padding."""
-        return self.batch * self.query
-
-    @classmethod
-    def of(cls, arena: Arena, spans: Sequence[TokenSpan]) -> PassShape:
-        """Return the shape of a pass of these tokens."""
-        batch = min(_power_of_two(len(spans)), arena.slots - spans[0].slot)
-        width = min(rounded(max([span.start + span.count for span in spans])), arena.columns)
-        return cls(batch, padded_query(max([span.count for span in spans])), width)
-
-
-def padded_query(count: int) -> int:
-    """Return the number of queries that `count` tokens of a row are padded to."""
-    return next((query for query in _QUERIES if query >= count), 0) or rounded(count)
-
-
-class Layout:
-    """Tokens of rows in neighbouring slots, packed one after the other, in the host's memory.
-
-    They are packed, so that only attention pays for rows of different lengths. `ids`: those of the tokens, if they are
-    not given as embeddings. Rows and queries are padded to few different shapes. Padding looks at something that is
-    there, and nobody looks at what comes of it. `padded`: there are as many tokens as the shape has, as in a recorded
-    pass, and not as many as the rows have. `by_rows`: the slots are numbers too, so that a recorded pass takes any.
-
-    `numbers` (n,) int64, in parts of `lengths`: ids, positions, columns, slots, the token at each padded place, the
-    place of each token, the slots of the rows.
-    """
-
-    def __init__(
-        self,
-        arena: Arena,
-        spans: Sequence[TokenSpan],
-        ids: Sequence[int] = (),
-        *,
-        padded: bool = False,
-        by_rows: bool = False,
-    ) -> None:
-        self.first, self.shape = spans[0].slot, PassShape.of(arena, spans)
-        starts, counts = np.array([span.start for span in spans]), np.array([span.count for span in spans])
-        row_of = np.repeat(np.arange(len(spans)), counts)
-        tokens = np.arange(len(row_of))
-        within = tokens - np.repeat(counts.cumsum() - counts, counts)
-        # Single tokens are always padded here, and not in attention: a step then has one of few numbers of tokens.
-        single = self.shape.query == 1
-        padding = self.shape.tokens - len(tokens) if single or padded else 0
-
-        def filled(part: NDArray[np.int64], value: int) -> NDArray[np.int64]:
-            return np.concatenate([part, np.full(padding, value)]) if padding else part
-
-        places = row_of * self.shape.query + within
-        gather = np.zeros(0 if single else self.shape.tokens, np.int64)
-        if not single:
-            gather[places] = tokens
-        parts = [
-            filled(np.array(ids, np.int64), 0) if len(ids) else tokens[:0],
-            filled(within + starts[row_of], 0),
-            filled(within + starts[row_of], arena.columns - 1),
-            filled(row_of + self.first, self.first),
-            gather,
-            tokens[:0] if single else filled(places, 0),
-            np.minimum(np.arange(self.shape.batch) + self.first, arena.slots - 1) if by_rows else tokens[:0],
-        ]
-        self.lengths = [len(part) for part in parts]
-        self.numbers = torch.from_numpy(np.concatenate(parts))
-
-
-class Pass:
-    """A layout on the device, and what its tokens do with the arena."""
-
-    def __init__(self, arena: Arena, layout: Layout, numbers: torch.Tensor | None = None) -> None:
-        """`numbers`: those of the layout, if they are on the device already."""
-        if numbers is None:
-            # One transfer for all: on a GPU each small one costs as much as a layer.
-            numbers = memory.upload(layout.numbers, arena.device)
-        self._arena, self._first = arena, layout.first
-        self.batch, self.query, self.width = layout.shape.batch, layout.shape.query, layout.shape.width
-        self.ids, self.positions, *self._at, self._gather, self._scatter, self._rows = numbers.split(layout.lengths)
-        self._mask = self._visible(arena.dtype)
-
-    def _visible(self, dtype: torch.dtype) -> torch.Tensor:
-        """Return what is added to scores (batch, 1, query * groups, width): 0 where a query may look and -inf
-        elsewhere."""
-        positions = self.positions[self._gather] if self.query > 1 else self.positions
-        hidden = torch.arange(self.width, device=positions.device) > positions[:, None]
-        mask = (
-            torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf).view(self.batch, 1, self.query, -1)
-        )
-        return mask.repeat_interleave(self._arena.shape.groups, 2) if self.query > 1 else mask
-
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        """Keep keys and values (n, kv_heads, dim), and attend with queries (n, heads, dim): (n, heads * dim).
-
-        The heads that share keys are further queries, so that there are as many heads of queries as of keys: with more,
-        kernels would copy the keys or refuse.
-        """
-        columns, slots = self._at
-        held = self._arena.layer(layer)
-        held[0, slots, :, columns] = k
-        held[1, slots, :, columns] = v
-        seen = held[:, :, :, : self.width]
-        if len(self._rows):
-            keys, values = seen.index_select(1, self._rows)  # copied: of few rows, that is little next to their layers
-        else:
-            keys, values = seen[:, self._first : self._first + self.batch]
-        if self.query > 1:
-            q = q[self._gather]
-        q = q.view(self.batch, self.query, *k.shape[1:2], -1, k.shape[-1]).transpose(1, 2)
-        out = F.scaled_dot_product_attention(q.flatten(2, 3), keys, values, attn_mask=self._mask)
-        out = out.unflatten(2, (self.query, -1)).transpose(1, 2).flatten(2).flatten(0, 1)
-        return out[self._scatter] if self.query > 1 else out
-
-
-def _power_of_two(number: int) -> int:
-    return 1 << (number - 1).bit_length()
-
-
 # Steps of rows up to this length are recorded, five minutes of audio: longer ones are rare, and delay every load.
-# Prompts and drafts are those of spans and of utterances, half a minute.
-_WIDEST, _WIDEST_PROMPT = 4096, 1024
-# The most rows whose prompts are recorded together, and the padded queries: more tokens keep a GPU busy by themselves.
-_PROMPT_ROWS, _PROMPT_QUERIES = (1, 2, 4), (64, 256, 384, 512)
+_WIDEST = 4096
+# The most tokens of a row in a step: its last one and all that a draft proposes.
+_PROPOSED = 13
+# Where rows of any lengths attend in one call: the tokens of a step with proposals, for each row; the most rows whose
+# prompts are recorded together; their tokens.
+_EACH, _ROWS, _TOKENS = (2, 4, 7, _PROPOSED), 8, (64, 128, 256, 384, 512, 768, 1024, 1536, 2048)
+# Elsewhere: the tokens that each row is padded to, of steps and of prompts, the rows of prompts, and how long they may
+# be, half a minute: more tokens keep a GPU busy by themselves.
+_QUERIES, _PROMPT_QUERIES, _PROMPT_ROWS, _WIDEST_PROMPT = (4, _PROPOSED), (64, 256, 384, 512), (1, 2, 4), 1024
+
+
+class PassShapes:
+    """The shapes of the passes over an arena that are recorded, with at most `rows` rows."""
+
+    def __init__(self, arena: Arena, rows: int) -> None:
+        self._variable, self._tokens, self._rows = arena.variable, arena.tokens, rows
+
+    def steps(self) -> list[PassShape]:
+        """Return those of steps: of one token a row, and with proposals."""
+        batches = {min(1 << n, self._rows) for n in range(self._rows.bit_length() + 1)}
+        single = [PassShape(batch, batch, 1, width) for batch in batches for width in self._widths(_WIDEST)]
+        if self._variable:
+            proposed = [
+                PassShape(batch + 1, batch * each, _PROPOSED, self._tokens) for batch in batches for each in _EACH
+            ]
+        else:
+            widths = self._widths(min(_WIDEST, _WIDEST_PROMPT))
+            proposed = [
+                PassShape(batch, batch * query, query, width)
+                for query in _QUERIES
+                for batch in batches
+                for width in widths
+            ]
+        return single + proposed
+
+    def step(self, spans: Sequence[TokenSpan]) -> PassShape | None:
+        """Return the shape of a step; None if none may be recorded."""
+        rows = min(1 << (len(spans) - 1).bit_length(), self._rows)
+        longest, width = _most(spans)
+        if longest == 1:
+            return PassShape(rows, rows, 1, width)
+        if longest > _PROPOSED:
+            return None
+        if self._variable:
+            tokens = sum(span.count for span in spans)
+            each = next(each for each in _EACH if rows * each >= tokens)
+            return PassShape(rows + 1, rows * each, _PROPOSED, self._tokens)
+        query = next(query for query in _QUERIES if query >= longest)
+        return PassShape(rows, rows * query, query, width)
+
+    def prompts(self) -> list[PassShape]:
+        """Return those of prompts."""
+        if self._variable:
+            return [PassShape(_ROWS + 1, tokens, tokens, self._tokens) for tokens in _TOKENS]
+        return [
+            PassShape(rows, rows * query, query, width)
+            for query in _PROMPT_QUERIES
+            for rows in _PROMPT_ROWS
+            for width in self._widths(_WIDEST_PROMPT)
+            if rows <= self._rows and query <= width
+        ]
+
+    def prompt(self, spans: Sequence[TokenSpan]) -> PassShape | None:
+        """Return the shape of a pass over prompts; None if none may be recorded."""
+        if self._variable:
+            tokens = next((n for n in _TOKENS if n >= sum(span.count for span in spans)), 0)
+            fits = tokens > 0 and len(spans) <= _ROWS
+            return PassShape(_ROWS + 1, tokens, tokens, self._tokens) if fits else None
+        longest, width = _most(spans)
+        query = next((query for query in _PROMPT_QUERIES if query >= longest), 0)
+        rows = 1 << (len(spans) - 1).bit_length()
+        return PassShape(rows, rows * query, query, width) if query else None
+
+    def _widths(self, most: int) -> set[int]:
+        return {rounded(tokens) for tokens in range(1, min(self._tokens, most) + 1)}
+
+
+def _most(spans: Sequence[TokenSpan]) -> tuple[int, int]:
+    """Return the most tokens that a row runs, and the padded length of the longest row."""
+    return max([span.count for span in spans]), rounded(max([span.end for span in spans]))
+
+
 # What a pass computes, the last hidden states of its tokens first.
 Computed = tuple[torch.Tensor, ...]
 # Takes a function of tensors that stay where they are. Returns another that runs the same operations on what these
@@ -299,39 +305,10 @@ class _Recorded:
     computed: Computed  # what `replay` writes
 
 
-def step_shapes(arena: Arena) -> list[PassShape]:
-    """Return the shapes of steps to record: of one token a row, and of proposals of drafts."""
-    batches = {min(1 << n, arena.slots) for n in range(arena.slots.bit_length() + 1)}
-    return [
-        PassShape(batch, query, width)
-        for query in _QUERIES[:3]
-        for batch in batches
-        for width in _longest(arena)
-        if query == 1 or width <= _WIDEST_PROMPT
-    ]
-
-
-def prompt_shapes(arena: Arena) -> list[PassShape]:
-    """Return the shapes of prompts to record."""
-    return [
-        PassShape(batch, query, width)
-        for query in _PROMPT_QUERIES
-        for batch in _PROMPT_ROWS
-        for width, longest in _longest(arena).items()
-        if batch <= arena.slots and query <= longest and width <= _WIDEST_PROMPT
-    ]
-
-
-def _longest(arena: Arena) -> dict[int, int]:
-    """Return the longest rows of each width that passes have; one column of a slot is never a row's."""
-    return {min(rounded(tokens), arena.columns): tokens for tokens in range(1, min(arena.columns, _WIDEST + 1))}
-
-
 class PassGraphs:
-    """Passes recorded by their shapes, over an arena as it is divided now.
+    """Passes recorded by their shapes. `shape_of` returns that of a pass.
 
-    `compute` is given the pass, and the embeddings of its tokens if `embeds` (most tokens, d) has room for them: then
-    these are prompts, of rows in any slots. Without, rows begin at the first slot.
+    `compute` is given the pass, and the embeddings of its tokens if `embeds` (most tokens, d) has room for them.
     """
 
     def __init__(
@@ -339,20 +316,18 @@ class PassGraphs:
         arena: Arena,
         compute: Callable[[Pass, torch.Tensor | None], Computed],
         shapes: Sequence[PassShape],
+        shape_of: Callable[[Sequence[TokenSpan]], PassShape | None],
         capture: Capture,
         on_each: Callable[[], None],
         *,
         embeds: torch.Tensor | None = None,
     ) -> None:
-        self._arena, self._embeds = arena, embeds
-        self._division = arena.slots, arena.columns
+        self._arena, self._embeds, self._shape_of = arena, embeds, shape_of
         self._recorded: dict[PassShape, _Recorded] = {}
-        longest = _longest(arena)
         # The largest first: the others find room in its memory.
         for shape in sorted(shapes, key=lambda shape: (shape.tokens, shape.width), reverse=True):
             on_each()
-            spans = [TokenSpan(slot, longest[shape.width] - shape.query, shape.query) for slot in range(shape.batch)]
-            self._recorded[shape] = self._record(spans, compute, capture)
+            self._recorded[shape] = self._record(shape, compute, capture)
 
     def __len__(self) -> int:
         return len(self._recorded)
@@ -370,34 +345,27 @@ class PassGraphs:
 
         `fill` is given the ids (n,) on the device before the pass, and puts in those that the host does not know yet.
         """
-        elsewhere = self._embeds is None and spans[0].slot > 0
-        if elsewhere or (self._arena.slots, self._arena.columns) != self._division:
-            return None
-        layout = self._layout(spans, ids)
-        recorded = self._recorded.get(layout.shape)
+        shape = self._shape_of(spans)
+        recorded = self._recorded.get(shape) if shape is not None else None
         if recorded is None:
             return None
+        layout = Layout(self._arena, spans, ids, shape)
         # A copy from memory that is not pinned would wait for what is queued.
         recorded.numbers.copy_(memory.pinned(layout.numbers, self._arena.device), non_blocking=True)
         fill(recorded.numbers[: layout.lengths[0]])
         if embeds is not None and self._embeds is not None:
             self._embeds[: len(embeds)] = embeds
-            # A number that is none would reach the columns that padding is written to.
-            self._embeds[len(embeds) : layout.shape.tokens] = 0
         recorded.replay()
         return recorded.computed
 
     def _record(
-        self, spans: Sequence[TokenSpan], compute: Callable[[Pass, torch.Tensor | None], Computed], capture: Capture
+        self, shape: PassShape, compute: Callable[[Pass, torch.Tensor | None], Computed], capture: Capture
     ) -> _Recorded:
-        tokens = sum(span.count for span in spans)
-        embeds = self._embeds[:tokens] if self._embeds is not None else None
-        layout = self._layout(spans, [0] * tokens if embeds is None else ())
+        embeds = self._embeds[: shape.tokens] if self._embeds is not None else None
+        # Of a single token; the rest is padding.
+        layout = Layout(self._arena, [TokenSpan(0, 0, 1)], [0] if embeds is None else (), shape)
         numbers = layout.numbers.to(self._arena.device)
         return _Recorded(numbers, *capture(lambda: compute(Pass(self._arena, layout, numbers), embeds)))
-
-    def _layout(self, spans: Sequence[TokenSpan], ids: Sequence[int]) -> Layout:
-        return Layout(self._arena, spans, ids, padded=True, by_rows=self._embeds is not None)
 
 
 class CudaCapture:

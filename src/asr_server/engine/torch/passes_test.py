@@ -1,10 +1,8 @@
-"""The places that a pass writes to, and what its tokens see. The keys are positions, so that a mix-up shows."""
+"""Passes that are recorded: their shapes, what is replayed, and what cannot be."""
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -12,93 +10,15 @@ import torch
 from loguru import logger
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from asr_server.engine import memory
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Option, Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.torch import memory as torch_memory
-from asr_server.engine.torch.passes import (
-    Arena,
-    AttentionShape,
-    CudaCapture,
-    Layout,
-    Pass,
-    PassShape,
-    TokenSpan,
-    prompt_shapes,
-    step_shapes,
-)
+from asr_server.engine.torch.attention import TokenSpan
+from asr_server.engine.torch.attention_test import by_formula
+from asr_server.engine.torch.passes import Arena, AttentionShape, CudaCapture, Pass, PassShapes
 
 pytestmark = pytest.mark.torch
-
-SLOTS, COLUMNS = 4, 512
-
-
-@pytest.fixture
-def arena():
-    made = Arena(AttentionShape(1, 2, 1, 4), SLOTS * COLUMNS, device=torch.device("cpu"), dtype=torch.float32)
-    made.divide(SLOTS, COLUMNS, [])
-    return made
-
-
-def _run(arena, *spans):
-    """Run a pass in which each token's key and value is its position, and those of padding -1."""
-    ids = range(sum(span.count for span in spans)) if all(span.count == 1 for span in spans) else ()
-    made = Pass(arena, Layout(arena, spans, ids))
-    held = made.positions[:, None, None].float().repeat(1, 1, 4)
-    held[sum(span.count for span in spans) :] = -1
-    made.attend(0, torch.zeros(len(held), 2, 4), held, held)
-    return made
-
-
-def _held(arena, slot, tokens):
-    return arena.layer(0)[0, slot, 0, :tokens, 0].tolist()
-
-
-@pytest.mark.parametrize("last", [126, 255, 256, 300])
-def test_tokens_see_what_is_before_them_and_themselves(arena, last):
-    """The rows end at different places and have different numbers of queries, and one query is padded."""
-    _run(arena, TokenSpan(0, 0, last), TokenSpan(1, 0, last))
-    made = _run(arena, TokenSpan(0, last, 1), TokenSpan(1, last - 3, 3))
-    visible = (made._mask == 0).sum(-1)[:, 0]
-    assert visible[0, 0] == last + 1
-    assert visible[1, [0, 2, 4]].tolist() == [last - 2, last - 1, last]
-    assert _held(arena, 0, last + 1) == list(range(last + 1))
-    assert _held(arena, 1, last) == list(range(last))
-
-
-@pytest.mark.parametrize("tokens", [1, 200, 255])
-def test_padding_never_lies_on_a_token(arena, tokens):
-    """A step of three rows is padded to four, next to a row whose prompt is not run to its end."""
-    held = (tokens, 200, 255, 256)
-    _run(arena, *(TokenSpan(slot, 0, count) for slot, count in enumerate(held)))
-    made = _run(arena, *(TokenSpan(slot, count, 1) for slot, count in enumerate(held[:3])))
-    assert (made.batch, made.query, len(made.ids)) == (4, 1, 4)
-    assert all(
-        _held(arena, slot, count + (slot < 3)) == list(range(count + (slot < 3))) for slot, count in enumerate(held)
-    )
-
-
-def test_clearing_takes_no_memory_for_what_was_never_written():
-    """Slots of half a GiB each; on a CPU the system provides what is written."""
-    arena, pages = Arena(AttentionShape(1, 1, 1, 64), 2**21, device=torch.device("cpu"), dtype=torch.float32), []
-    arena.divide(2, 2**20, [])
-    for _ in range(2):
-        pages.append(int(Path("/proc/self/statm").read_text().split()[1]))
-        arena.clear(1, 1000)
-    assert (pages[1] - pages[0]) * os.sysconf("SC_PAGE_SIZE") < 2**25
-
-
-def test_a_new_division_keeps_what_rows_hold(arena):
-    """Into longer slots, shorter ones, and back; what is no number is not left behind."""
-    _run(arena, TokenSpan(0, 0, 100), TokenSpan(1, 0, 60))
-    arena.layer(0)[:, 1, :, 50] = torch.nan
-    for slots, columns in ((2, 1024), (8, 256), (SLOTS, COLUMNS)):
-        arena.divide(slots, columns, [100, 60])
-        assert _held(arena, 0, 100) == list(range(100))
-        assert _held(arena, 1, 50) == list(range(50))
-    arena.clear(1, 60)
-    assert not arena.layer(0).isnan().any()
 
 
 def test_a_token_of_the_released_models_takes_112_kib():
@@ -119,7 +39,7 @@ def traced(run):
 
 
 def _recorded(engine, monkeypatch):
-    """Records the passes of an engine; returns the shapes of those that are not replayed from now on."""
+    """Records the passes of an engine; returns the longest row of those that are not replayed from now on."""
     eager, made = [], Pass.__init__
     decoder = engine._runtime.decoder
     with torch.inference_mode():
@@ -127,17 +47,22 @@ def _recorded(engine, monkeypatch):
 
     def see(self, arena, layout, numbers=None):
         made(self, arena, layout, numbers)
-        eager.append(layout.shape)
+        eager.append(max(span.end for span in layout.spans))
 
     monkeypatch.setattr(Pass, "__init__", see)
     return eager
 
 
-@pytest.fixture
-def engine(monkeypatch):
-    """Four rows."""
+@pytest.fixture(params=["padded", pytest.param("variable length", marks=pytest.mark.nightly)])
+def engine(request, monkeypatch):
+    """Four rows. FlashAttention is the border."""
+    if request.param == "variable length":
+        monkeypatch.setattr("asr_server.engine.torch.attention.varlen_attn", by_formula)
+        monkeypatch.setattr("asr_server.engine.torch.passes.variable_length_problem", lambda *_: "")
+        monkeypatch.setattr("asr_server.engine.torch.passes._TOKENS", (64, 256, 1024))
     monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST", 256)
-    made = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 0, ()))
+    monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST_PROMPT", 256)
+    made = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 16, ()))
     made.load()
     return made
 
@@ -149,7 +74,7 @@ def test_recorded_steps_answer_as_others_do(engine, run, clips, alone, monkeypat
         assert got.ids == expected.ids
         assert got.logprobs == pytest.approx(expected.logprobs, abs=1e-3)
         assert got.no_speech_prob == pytest.approx(expected.no_speech_prob, abs=1e-3)
-    assert not [shape for shape in eager if shape.width <= 256]
+    assert not [longest for longest in eager if longest <= 256]
 
 
 class Device:
@@ -249,40 +174,21 @@ def test_a_load_makes_replayed_steps_too(monkeypatch):
 
 
 @pytest.mark.nightly
-def test_steps_over_another_division_are_made_until_the_long_row_has_left(clips, monkeypatch):
-    """A row that may become long has a longer slot than those in which steps were recorded, although it is short yet.
-    The row beside it is replayed once that one has left."""
-    monkeypatch.setattr("asr_server.engine.memory.ROW_TOKENS", 260)
-    monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST", 256)
-    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 4, 8, ()))
-    engine.load()
-    decoder = engine._runtime.decoder
+def test_a_row_longer_than_planned_is_replayed_with_the_others(engine, clips, monkeypatch):
+    """It has more places than were planned for a row, and so many that the others are moved."""
+    monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST", 4096)
+    eager, decoder = _recorded(engine, monkeypatch), engine._runtime.decoder
+    share = decoder._capacity.share
     monkeypatch.setattr(decoder, "_end_ids", frozenset())
-    eager, planned, made = _recorded(engine, monkeypatch), decoder.arena.columns, []
-    longest = len(clips[0])
-    monkeypatch.setattr("asr_server.engine.qwen_asr.engine.token_budget", lambda samples: 2 * planned)
-    monkeypatch.setattr(
-        "asr_server.engine.qwen_asr.runtime.expected_tokens", lambda samples: planned if samples == longest else 30
-    )
-    for key, clip in enumerate(clips[:2]):
-        engine.admit(key, Utterance(clip))
+    engine.admit(0, Utterance(clips[0]))
+    engine.admit(1, Utterance(clips[1], context="kitchen lights " * (share // 2)))
     while len(decoder.decoding) < 2:
         list(engine.step())
     eager.clear()
-    for _ in range(2):
+    for _ in range(5):
         list(engine.step())
-        made.append((decoder.arena.columns > planned, len(eager)))
-        engine.drop(0)
-    assert made == [(True, 1), (False, 1)]
-
-
-def test_slots_have_an_even_length_that_a_planned_row_fits():
-    """Masks of uneven widths are padded and copied by kernels in every layer."""
-    token_bytes = 100
-    for tokens in (memory.ROW_TOKENS, 900, 3_314):
-        columns = memory.Capacity(32, 32 * tokens * token_bytes, 0, token_bytes).columns
-        assert columns % 128 == 0
-        assert memory.ROW_TOKENS <= columns <= tokens
+    assert max(row.length for row in decoder.rows) > share
+    assert not eager
 
 
 def test_what_is_recorded_is_recorded_on_the_engines_gpu(monkeypatch):
@@ -349,17 +255,25 @@ def test_what_cannot_be_recorded_leaves_the_stream_as_it_was(monkeypatch):
     assert current == ["its own"]
 
 
+@pytest.mark.parametrize("variable", [False, True])
 @pytest.mark.parametrize("rows", [1, 2, 4, 8])
-def test_every_prompt_and_proposal_of_half_a_minute_has_a_recorded_shape(rows):
+def test_every_prompt_and_proposal_of_half_a_minute_has_a_recorded_shape(rows, variable, monkeypatch):
     """On a card with room for 32 rows of 3,200 tokens: of up to four prompts, and of proposals of any rows."""
+    problem = "" if variable else "an older card"
+    monkeypatch.setattr("asr_server.engine.torch.passes.variable_length_problem", lambda *_: problem)
     arena = Arena(AttentionShape(1, 1, 1, 1), 32 * 3_200, device=torch.device("cpu"), dtype=torch.float32)
-    arena.divide(32, 3_200, [])
-    prompts, steps = set(prompt_shapes(arena)), set(step_shapes(arena))
-    for tokens in range(14, 512):
+    shapes = PassShapes(arena, 32)
+    prompts, steps = set(shapes.prompts()), set(shapes.steps())
+    for tokens in range(1, 512):
         for start in (0, 130, 512):
-            shape = PassShape.of(arena, [TokenSpan(slot, start, tokens) for slot in range(rows)])
-            assert (shape in prompts) is (rows <= 4)
-    for tokens in range(2, 14):
+            shape = shapes.prompt([TokenSpan(0, start, tokens)] * rows)
+            fits = tokens * rows <= 2048 if variable else rows <= 4
+            assert (shape in prompts) is fits
+            assert not fits or shape.tokens >= rows * tokens
+    for tokens in range(1, 14):
         for start in (60, 500, 1_000):
-            assert PassShape.of(arena, [TokenSpan(slot, start, tokens) for slot in range(rows)]) in steps
-    assert len(prompts) + len(steps) <= 170
+            shape = shapes.step([TokenSpan(0, start, 1)] * (rows - 1) + [TokenSpan(0, start, tokens)])
+            assert shape in steps
+            # Where no row is padded to another, a step is at most twice as large as its tokens.
+            assert shape.tokens <= 2 * (rows - 1 + tokens) or not variable
+    assert len(prompts) + len(steps) <= (90 if variable else 170)

@@ -22,10 +22,11 @@ from asr_server.engine.memory import Capacity
 from asr_server.engine.row import KeptTokens
 from asr_server.engine.rows import RowInput
 from asr_server.engine.torch import memory
+from asr_server.engine.torch.arena_rows import ArenaRows
+from asr_server.engine.torch.attention import TokenSpan
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.linear import MakeLinear, plain
-from asr_server.engine.torch.passes import AttentionShape, Capture, Computed, Layout, Pass, TokenSpan
-from asr_server.engine.torch.slots import Slots
+from asr_server.engine.torch.passes import AttentionShape, Capture, Computed
 from asr_server.features.speech_output.engines.qwen_tts.codec import StreamState
 from asr_server.features.speech_output.engines.qwen_tts.prompt import SpeechPrompt
 from asr_server.features.speech_output.engines.qwen_tts.sampling import Sampling, SamplingPair
@@ -52,7 +53,7 @@ class CodePredictor:
         )
         self.layers = LanguageModel(text, make_linear)
         shape = AttentionShape.of(config)
-        size = (shape.layers, 2, rows, shape.kv_heads, config.max_position_embeddings, shape.dim)
+        size = (shape.layers, 2, rows, config.max_position_embeddings, shape.kv_heads, shape.dim)
         self._held = torch.zeros(size, device=self.layers.device, dtype=self.layers.dtype)
 
     def __call__(self, hidden: torch.Tensor, first: torch.Tensor, chances: torch.Tensor) -> torch.Tensor:
@@ -60,12 +61,10 @@ class CodePredictor:
         (n, d) and chances (n, codebooks - 1)."""
         rows, codes = len(hidden), list[torch.Tensor]()
         embeds, position = torch.cat([hidden, first]), 1
-        positions = torch.arange(2, device=hidden.device)[:, None].expand(2, rows).flatten()
         for number, head in enumerate(self._heads):
-            states = self.layers(self._project(embeds), positions, _Frame(self._held, rows, position).attend)[-rows:]
+            states = self.layers(self._project(embeds), _Frame(self._held, rows, position))[-rows:]
             codes.append(self._sampling.draw(F.linear(states, head).float(), chances[:, number]))
             embeds, position = F.embedding(codes[-1], self._embeddings[number]), position + 1
-            positions = positions[-rows:] + 1
         return torch.stack(codes, dim=1)
 
     def completed(
@@ -82,24 +81,33 @@ class CodePredictor:
 
 
 class _Frame:
-    """Attention of one pass: of the rows' tokens at `position`, at the first pass of a frame also of those before."""
+    """The rows' tokens at `position` of a frame, at its first pass also those before. Implements `Attention` of the
+    language model. `held`: keys and values (layers, 2, most rows, positions, kv_heads, dim)."""
 
     def __init__(self, held: torch.Tensor, rows: int, position: int) -> None:
         self._held, self._rows, self._position = held, rows, position
+        first = 0 if position == 1 else position
+        at = torch.arange(first, position + 1, device=held.device)[:, None].expand(-1, rows)
+        self.positions = at.flatten()
+        self.places = (at + torch.arange(rows, device=held.device) * held.shape[3]).flatten()
 
-    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-        rows, position, groups = self._rows, self._position, q.shape[1] // k.shape[1]
-        held = self._held[layer, :, :rows]
-        both = len(k) > rows
-        if both:
-            held[0, :, :, 0], held[1, :, :, 0] = k[:rows], v[:rows]
-        held[0, :, :, position], held[1, :, :, position] = k[-rows:], v[-rows:]
-        keys, values = held[:, :, :, : position + 1]
-        # The heads that share keys are further queries: see `passes.Pass.attend`.
-        queries = q[-rows:].unflatten(1, (k.shape[1], groups))
+    def held(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `Attention`."""
+        held = self._held[layer].flatten(1, 2)
+        return held[0], held[1]
+
+    def attend(self, layer: int, q: torch.Tensor) -> torch.Tensor:
+        """See `Attention`."""
+        rows = self._rows
+        keys, values = self._held[layer, :, :rows, : self._position + 1].transpose(2, 3)
+        # The heads that share keys are further queries: see `Masked`.
+        queries = q[-rows:].unflatten(1, (keys.shape[1], -1))
         out = F.scaled_dot_product_attention(queries, keys, values).flatten(1)
+        if len(q) == rows:
+            return out
         # The token before sees itself alone.
-        return torch.cat([v[:rows, :, None].expand(-1, -1, groups, -1).flatten(1), out]) if both else out
+        alone = values[:, :, :1].expand(-1, -1, queries.shape[2], -1).flatten(1)
+        return torch.cat([alone, out])
 
 
 # As in the SDK: no sentence ends before its second frame, and the end is the only code after the codebook that is used.
@@ -128,6 +136,7 @@ class SpokenRow:
     frames: list[list[int]] = field(default_factory=list)  # all codes of each
     chances: list[float] | None = None  # of the next pass; kept until it has succeeded
     reserved: int = 0  # tokens that it may come to
+    places: range = range(0)  # in the arena
     had: torch.Tensor | None = None  # (codes,), True for the first codes that it has had
     ended: bool = False  # the model ended the sentence
     overflowed: bool = False  # its numbers left the range of their format
@@ -147,7 +156,7 @@ class SpokenRow:
         return waiting if waiting >= enough or self.finished else 0
 
 
-class Talker(Slots[SpokenRow]):
+class Talker(ArenaRows[SpokenRow]):
     """Takes the layers out of `model`, the SDK's module. `pad` (1, d): the text that is added to frames after the end
     of the text."""
 
@@ -185,7 +194,7 @@ class Talker(Slots[SpokenRow]):
         return self.model.embed(frames[:, 0]) + self.predictor.embeds(frames[:, 1:])
 
     def seat(self, row: SpokenRow, given: RowInput, cached: KeptTokens | None = None) -> None:
-        """Give a sentence a slot, as `Slots.seat` does."""
+        """Give a sentence its places, as `ArenaRows.seat` does."""
         row.reserved = given.left + row.budget
         super().seat(row, given, cached)
         row.had = torch.zeros(len(self._head), dtype=torch.bool, device=self.model.device)
@@ -197,18 +206,13 @@ class Talker(Slots[SpokenRow]):
     def step(self, *rows: SpokenRow, ahead: bool = False) -> None:
         """Complete a frame of each row, and find the first code of the next; never ahead."""
         rows = rows or tuple(self.decoding)
-        spans = [TokenSpan(slot, row.length, 1) for slot, row in enumerate(rows, self.rows.index(rows[0]))]
-        layout = Layout(self.arena, spans, [row.code for row in rows])
-        aim = Pass(self.arena, layout)
-        count, chances = len(rows), self._chances(rows)
-        first = self.model.embed(aim.ids[:count])
+        spans = [TokenSpan(row.places.start, row.length, 1) for row in rows]
+        aim, chances = self._pass(spans, [row.code for row in rows]), self._chances(rows)
+        first = self.model.embed(aim.ids)
         states = torch.stack([row.hidden for row in rows if row.hidden is not None])
         complete = self._graphs.run if self._graphs is not None else self.predictor.completed
         codes, others = complete(states, first, chances[:, :-1])
-        embeds = first + others + torch.cat([self._text(row) for row in rows])
-        # A step has one of few numbers of tokens: `Layout` adds some that nobody reads.
-        embeds = F.pad(embeds, (0, 0, 0, len(aim.ids) - count))
-        hidden = self.model(embeds, aim.positions, aim.attend)[:count]
+        hidden = self.model(first + others + torch.cat([self._text(row) for row in rows]), aim)
         following = self._first_codes(rows, hidden, chances[:, -1])
         found = torch.cat([codes, following[:, None]], dim=1).tolist()
         for row, (*behind, _) in zip(rows, found, strict=True):

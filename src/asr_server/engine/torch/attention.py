@@ -1,0 +1,180 @@
+"""Attention of packed tokens to rows whose keys and values are neighbours in one buffer, in three ways.
+
+Each takes queries (n, heads, dim), those of a row one behind the other, and the keys and values (places, kv_heads, dim)
+of a layer. It returns (n, heads * dim). A token sees the places of its row up to its own: no other is read, so that a
+row whose numbers left their range changes no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+import torch
+from torch.nn import functional as F
+from torch.nn.attention.varlen import varlen_attn
+
+# Queries that attend in one call, for the memory of their mask: 32 MiB beside 16,384 keys in 16 bits.
+_MOST_QUERIES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSpan:
+    """Tokens of one row that are run in a pass."""
+
+    begin: int  # the row's first place
+    start: int  # position of the first token
+    count: int  # tokens from there on
+
+    @property
+    def end(self) -> int:
+        """Return how many tokens the row has with these."""
+        return self.start + self.count
+
+
+class Numbers(NamedTuple):
+    """The numbers of a pass, int64 on its device."""
+
+    ids: torch.Tensor  # (n,) of the tokens, empty where they are given as embeddings
+    positions: torch.Tensor  # (n,) of the tokens in their rows
+    places: torch.Tensor  # (n,) of their keys and values
+    begins: torch.Tensor  # (rows,) the first place of each row
+    used: torch.Tensor  # (rows,) places of each row from there on, those of the tokens included
+    ends: torch.Tensor  # (rows + 1,) tokens of the rows before each, and of all
+    gather: torch.Tensor  # (rows * query,) the token at each place, where rows are padded to `query` tokens
+    scatter: torch.Tensor  # (n,) that place of each token
+
+
+class EachRow:
+    """Attends row by row, without padding and copies. Only tokens that continue a prompt need a mask."""
+
+    def __init__(self, rows: Sequence[TokenSpan]) -> None:
+        self._parts = [
+            TokenSpan(row.begin, start, min(row.end - start, _MOST_QUERIES))
+            for row in rows
+            for start in range(row.start, row.end, _MOST_QUERIES)
+        ]
+
+    def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """See the module."""
+        of_parts = q.split([part.count for part in self._parts])
+        seen = [slice(part.begin, part.begin + part.end) for part in self._parts]
+        return torch.cat([_of_one(part, keys[at], values[at]) for part, at in zip(of_parts, seen, strict=True)])
+
+
+def _of_one(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """Attention of the last tokens of a row to all of it.
+
+    Heads that share keys are further queries of a single token, and else further items of a batch: with more heads of
+    queries than of keys, kernels would copy the keys or refuse.
+    """
+    count, kv_heads = len(q), keys.shape[1]
+    k, v = keys.transpose(0, 1)[None], values.transpose(0, 1)[None]
+    if count == 1:
+        return F.scaled_dot_product_attention(q.unflatten(1, (kv_heads, -1)), k, v).flatten(1)
+    queries = q.unflatten(1, (kv_heads, -1)).permute(2, 1, 0, 3)
+    k, v = (held.expand(len(queries), -1, -1, -1) for held in (k, v))
+    before = len(keys) - count
+    mask = q.new_full((count, len(keys)), -torch.inf).triu_(before + 1) if before else None
+    out = F.scaled_dot_product_attention(queries, k, v, attn_mask=mask, is_causal=mask is None)
+    return out.permute(2, 1, 0, 3).flatten(1)
+
+
+class Masked:
+    """Attends in one call to rows that are padded to equal sizes, as recorded passes need it; what they see is copied.
+
+    `query`: tokens of each row with padding; `width`: places that they see with padding.
+    """
+
+    def __init__(self, numbers: Numbers, query: int, width: int, *, groups: int, dtype: torch.dtype) -> None:
+        columns = torch.arange(width, device=numbers.places.device)
+        self._query, self._gather, self._scatter = query, numbers.gather, numbers.scatter
+        # Behind its end a row sees what a mask hides, of itself: what is there may be no number.
+        self._places = numbers.begins[:, None] + columns.minimum(numbers.used[:, None] - 1)
+        positions = numbers.positions[self._gather] if query > 1 else numbers.positions
+        hidden = columns > positions[:, None]
+        mask = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf)
+        mask = mask.view(len(self._places), 1, query, width)
+        self._mask = mask.repeat_interleave(groups, 2) if query > 1 else mask
+
+    def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """See the module. The heads that share keys are further queries."""
+        query, kv_heads = self._query, keys.shape[1]
+        if query > 1:
+            q = q[self._gather]
+        q = q.view(-1, query, kv_heads, q.shape[1] // kv_heads, q.shape[2]).transpose(1, 2).flatten(2, 3)
+        k, v = (held[self._places].transpose(1, 2) for held in (keys, values))
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=self._mask)
+        out = out.unflatten(2, (query, -1)).transpose(1, 2).flatten(2).flatten(0, 1)
+        return out[self._scatter] if query > 1 else out
+
+
+class VariableLength:
+    """Attends in one call to rows of any lengths: FlashAttention, which reads what there is of each.
+
+    `query`: the most tokens of a row; `width`: the most places that they see.
+    """
+
+    def __init__(self, numbers: Numbers, query: int, width: int) -> None:
+        self._ends, self._used = numbers.ends.int(), numbers.used.int()
+        self._begins = F.pad(numbers.begins.int(), (0, 1))  # one more than rows, which is not read
+        self._query, self._width = query, width
+
+    def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+        """See the module."""
+        out = varlen_attn(
+            q,
+            keys,
+            values,
+            self._ends,
+            self._begins,
+            self._query,
+            self._width,
+            enable_gqa=True,
+            seqused_k=self._used,
+            # A single token sees all. Told so, the kernel shares keys between heads and splits long rows.
+            window_size=(-1, -1) if self._query == 1 else (-1, 0),
+        )
+        assert isinstance(out, torch.Tensor)
+        return out.flatten(1)
+
+
+# FlashAttention-2 has kernels for GPUs of this compute capability and later.
+_FLASH_FROM = (8, 0)
+# Kernels round the shares of values to 16 bits in an order of their own: by this the results differ at most, of values
+# of deviation 1.
+_TOLERANCE = 0.05
+
+
+def variable_length_problem(device: torch.device, dtype: torch.dtype, heads: int, kv_heads: int, dim: int) -> str:
+    """Return why `VariableLength` is not used on a device with these sizes, after a trial; empty where it can be."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return "it needs an NVIDIA GPU"
+    if torch.cuda.get_device_capability(device) < _FLASH_FROM:
+        return f"it needs compute capability {'.'.join(map(str, _FLASH_FROM))}"
+    if dtype not in (torch.float16, torch.bfloat16):
+        return "it needs a format of 16 bits"
+    try:
+        return _trial(device, dtype, heads, kv_heads, dim)
+    except RuntimeError as error:
+        return str(error).splitlines()[0]
+
+
+def _trial(device: torch.device, dtype: torch.dtype, heads: int, kv_heads: int, dim: int) -> str:
+    """Compare with `EachRow`: rows with single tokens and with several, in any order and with room between them."""
+    generator = torch.Generator().manual_seed(0)
+    single = [TokenSpan(700, 299, 1), TokenSpan(0, 4, 1)]
+    for rows in (single, [TokenSpan(700, 297, 3), TokenSpan(300, 0, 1), TokenSpan(0, 0, 90)]):
+        sizes = (sum(row.count for row in rows), heads, dim), (1024, kv_heads, dim), (1024, kv_heads, dim)
+        q, keys, values = (torch.randn(size, generator=generator).to(device, dtype) for size in sizes)
+        ends = torch.tensor([0, *accumulate(row.count for row in rows)])
+        begins, used = torch.tensor([row.begin for row in rows]), torch.tensor([row.end for row in rows])
+        nothing = torch.zeros(0, dtype=torch.long)
+        numbers = Numbers(*(x.to(device) for x in (*[nothing] * 3, begins, used, ends, *[nothing] * 2)))
+        found = VariableLength(numbers, max(row.count for row in rows), 300)(q, keys, values)
+        differs = float((found - EachRow(rows)(q, keys, values)).abs().max())
+        if not differs <= _TOLERANCE:
+            return f"its results differ by {differs:.2g} from those of torch's other kernels"
+    return ""

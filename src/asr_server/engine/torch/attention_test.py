@@ -1,0 +1,175 @@
+"""What tokens see, in each way to attend. FlashAttention is the border: on a CPU a formula stands for it."""
+
+import math
+
+import pytest
+import torch
+
+from asr_server.engine.torch import attention
+from asr_server.engine.torch.attention import TokenSpan, variable_length_problem
+from asr_server.engine.torch.passes import Arena, AttentionShape, Layout, Pass, PassShape
+
+pytestmark = pytest.mark.torch
+
+CPU = torch.device("cpu")
+TOKENS, HEADS, KV_HEADS, DIM = 3000, 4, 2, 8
+
+
+def by_formula(q, keys, values, ends, begins, query, width, *, enable_gqa, seqused_k, window_size):
+    """`torch.nn.attention.varlen.varlen_attn` as it is documented, for any device: each token of a row against all
+    places."""
+    assert enable_gqa
+    tokens, places = torch.arange(len(q)), torch.arange(len(keys))
+    row = torch.searchsorted(ends[1:], tokens, right=True).clamp(max=len(seqused_k) - 1)
+    after = ends[row + 1] - tokens - 1 if window_size == (-1, 0) else 0  # tokens of its row behind each
+    end = begins[row] + seqused_k[row] - after
+    visible = ((places >= begins[row][:, None]) & (places < end[:, None]))[:, None]
+    keys, values = (held.nan_to_num().repeat_interleave(q.shape[1] // held.shape[1], 1) for held in (keys, values))
+    scores = torch.einsum("nhd,phd->nhp", q, keys) / math.sqrt(q.shape[2])
+    weights = scores.masked_fill(~visible, -torch.inf).softmax(-1).nan_to_num()
+    return torch.einsum("nhp,phd->nhd", weights, values)
+
+
+@pytest.fixture(params=["each row", "masked", "variable length"])
+def way(request, monkeypatch):
+    """A way to attend, used by every pass over an arena made from now on."""
+    monkeypatch.setattr(attention, "varlen_attn", by_formula)
+    problem = "" if request.param == "variable length" else "another way"
+    monkeypatch.setattr("asr_server.engine.torch.passes.variable_length_problem", lambda *_: problem)
+    return request.param
+
+
+@pytest.fixture
+def arena(way):
+    """No place holds a number at first."""
+    made = Arena(AttentionShape(1, HEADS, KV_HEADS, DIM), TOKENS, device=CPU, dtype=torch.float32)
+    for held in made.layer(0):
+        held.fill_(torch.nan)
+    return made
+
+
+def _run(arena, way, spans, shape=None):
+    """Run a pass with random numbers; return the queries and what came of the tokens."""
+    if way == "masked" and shape is None:
+        longest = max(span.count for span in spans)
+        rows = len(spans) + 1
+        shape = PassShape(rows, rows * longest, longest, max(span.end for span in spans) + 5)
+    layout = Layout(arena, spans, shape=shape)
+    made = Pass(arena, layout)
+    keys, values = arena.layer(0)
+    tokens, count = len(made.places), sum(span.count for span in spans)
+    q, k, v = (torch.randn(tokens, heads, DIM) for heads in (HEADS, KV_HEADS, KV_HEADS))
+    keys[made.places], values[made.places] = k, v
+    out = made.attend(0, q)
+    assert out.shape == (tokens, HEADS * DIM)
+    return q[:count], out[:count]
+
+
+def _expected(arena, spans, q):
+    """Each token by itself, in double precision."""
+    keys, values = (held.double() for held in arena.layer(0))
+    rows = [(span, position) for span in spans for position in range(span.start, span.end)]
+    out = []
+    for token, (span, position) in zip(q.double(), rows, strict=True):
+        seen = slice(span.begin, span.begin + position + 1)
+        for head, query in enumerate(token):
+            kv_head = head * KV_HEADS // HEADS
+            weights = (keys[seen, kv_head] @ query / math.sqrt(DIM)).softmax(0)
+            out.append(weights @ values[seen, kv_head])
+    return torch.stack(out).view(len(q), -1).float()
+
+
+CASES = {
+    "single tokens": [(2000, 700), (10, 1), (20, 60)],
+    "prompts of unlike lengths": [(2000, 300), (10, 1), (20, 60)],
+    "parts of prompts, and one token": [(2000, 700, 40), (10, 5, 1), (100, 60, 13)],
+    "a part that attends in several calls": [(500, 200, 2300)],
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_token_sees_its_row_up_to_itself(arena, way, case):
+    """Rows are anywhere in the arena, between places without numbers, and in any order."""
+    held = [row[:2] for row in CASES[case]]
+    if case != "prompts of unlike lengths":
+        _run(arena, way, [TokenSpan(begin, 0, tokens) for begin, tokens in held])
+    spans = [TokenSpan(row[0], *row[1:]) for row in CASES[case] if len(row) == 3]
+    if case == "single tokens":
+        spans = [TokenSpan(begin, tokens, 1) for begin, tokens in held]
+    spans = spans or [TokenSpan(begin, 0, tokens) for begin, tokens in held]
+    q, out = _run(arena, way, spans)
+    torch.testing.assert_close(out, _expected(arena, spans, q), atol=1e-5, rtol=1e-4)
+
+
+def test_a_row_without_numbers_changes_no_other(arena, way):
+    """A row whose numbers left their range is beside the others in a pass, and was where one of them is now."""
+    arena.layer(0)[1].fill_(torch.inf)
+    _run(arena, way, [TokenSpan(0, 0, 100), TokenSpan(200, 0, 50)])
+    for held in arena.layer(0):
+        held[200:250] = torch.nan
+    spans = [TokenSpan(0, 100, 2), TokenSpan(200, 50, 1)]
+    q, out = _run(arena, way, spans)
+    torch.testing.assert_close(out[:2], _expected(arena, spans[:1], q[:2]), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("query", [1, 13])
+def test_padding_is_written_to_the_last_place_alone(arena, way, query):
+    """Three rows are padded to five, and to more tokens than they have."""
+    spans = [TokenSpan(begin, 40, 1 if query == 1 else count) for begin, count in ((0, 3), (100, 1), (200, 13))]
+    _run(arena, way, spans, None if way == "each row" else PassShape(5, 5 * query, query, 64))
+    written = (~arena.layer(0)[0].isnan()).all(-1).all(-1).nonzero()[:, 0].tolist()
+    own = [place for span in spans for place in range(span.begin + 40, span.begin + span.end)]
+    assert written == own + [TOKENS - 1] * (way != "each row")
+
+
+def test_heads_that_share_keys_do_not_copy_them(monkeypatch):
+    """With more heads of queries than of keys, kernels would copy the keys for each or refuse."""
+    asked, attend = [], attention.F.scaled_dot_product_attention
+
+    def see(q, k, v, **given):
+        asked.append((q.shape[1] == k.shape[1] == v.shape[1], k.untyped_storage().data_ptr()))
+        return attend(q, k, v, **given)
+
+    monkeypatch.setattr(attention.F, "scaled_dot_product_attention", see)
+    keys, values = torch.randn(2, 50, KV_HEADS, DIM).unbind()
+    attention.EachRow([TokenSpan(0, 0, 20), TokenSpan(20, 29, 1)])(torch.randn(21, HEADS, DIM), keys, values)
+    assert asked == [(True, keys.untyped_storage().data_ptr())] * 2
+
+
+def _refused(*given, **options):
+    raise RuntimeError("no kernel\nfor this GPU")
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (by_formula, ""),
+        (lambda *given, **options: by_formula(*given, **options) * 1.1, "its results differ"),
+        (lambda *given, **options: by_formula(*given, **options).fill_(torch.nan), "its results differ by nan"),
+        (_refused, "no kernel"),
+    ],
+)
+def test_it_is_tried_before_it_is_used(monkeypatch, found, reason):
+    """A GPU whose kernels give other results, or none, attends with torch's others. CUDA is the border: the tensors of
+    the trial are on the CPU."""
+    monkeypatch.setattr(attention, "varlen_attn", found)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    to = torch.Tensor.to
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device, dtype=None: to(tensor, dtype or tensor.dtype))
+    problem = variable_length_problem(torch.device("cuda", 0), torch.bfloat16, 16, 8, 128)
+    assert problem.startswith(reason)
+    assert bool(problem) is bool(reason)
+
+
+@pytest.mark.parametrize(
+    ("device", "capability", "dtype", "reason"),
+    [
+        ("cpu", None, torch.bfloat16, "NVIDIA"),
+        ("cuda", (7, 5), torch.float16, "8.0"),
+        ("cuda", (9, 0), torch.float32, "16 bits"),
+    ],
+)
+def test_why_rows_of_any_lengths_do_not_attend_in_one_call(monkeypatch, device, capability, dtype, reason):
+    """FlashAttention has no kernels for these."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert reason in variable_length_problem(torch.device(device), dtype, 16, 8, 128)
