@@ -95,7 +95,7 @@ $(VENV)/.dev: $(VENV)/.speech
 	touch $@
 
 # In a folder of its own, so that it changes nobody's torch: only the nightly tests of the kernels look there.
-$(VENV)/.kernels: pyproject.toml $(VENV)/.dev
+$(VENV)/.kernels: pyproject.toml | $(VENV)/.dev
 	@echo "Installing Triton: 0.7 GB. A second run installs nothing."
 	$(PY) -m tools.requirements kernels | $(PIP) --no-compile --no-deps --upgrade --target $(VENV)/kernels -r /dev/stdin
 	touch $@

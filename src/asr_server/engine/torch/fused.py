@@ -2,7 +2,8 @@
 
 A kernel computes in float32 and rounds what it writes. What it makes of a row does not depend on the other rows.
 Tensors are contiguous where nothing else is said. A launch waits for nothing, and its grid follows from the shapes of
-its tensors, so that it can be recorded in a CUDA graph once it has run: the first one with a model's sizes compiles it.
+its tensors, so that it can be recorded in a CUDA graph once it has run. The first one with a model's sizes compiles it
+for any number of rows.
 
 A block is the least power of two that holds a row, or part of one, as Triton's blocks are powers of two. Nothing is
 tuned at run time: that would time kernels while other work uses the GPU, and choose others at each start.
@@ -76,7 +77,8 @@ def likeliest(logits: torch.Tensor, watched: int) -> torch.Tensor:
     """
     n, words = logits.shape
     blocks = triton.cdiv(words, _LOGITS)
-    largest, sums = logits.new_empty(2, n, blocks, dtype=torch.float32)
+    # Two tensors, since Triton would compile anew where a second part of one begins at no multiple of 16 bytes.
+    largest, sums = (logits.new_empty(n, blocks, dtype=torch.float32) for _ in range(2))
     ids = logits.new_empty(n, blocks, dtype=torch.int32)
     _launch(_parts, (n, blocks), logits, largest, ids, sums, WORDS=words, BLOCK=_LOGITS)
     out = logits.new_empty(n, 3, dtype=torch.float64)
@@ -155,7 +157,9 @@ def _added(x, y, weight, total, normed, eps, D: tl.constexpr, BLOCK: tl.constexp
     tl.store(normed + row, value * scale * tl.load(weight + at, inside, 0.0).to(tl.float32), inside)
 
 
-@triton.jit
+# Places may begin anywhere in a tensor of a pass. Triton would compile the kernel anew for addresses that are no
+# multiple of 16 bytes.
+@triton.jit(do_not_specialize_on_alignment=["places"])
 def _heads(
     qkv,
     weights,

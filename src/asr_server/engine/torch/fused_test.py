@@ -44,6 +44,7 @@ EAGER = _SmallOperations(torch.nn.SiLU(), EPS, compiled=False)
 # Torch's operations round to 16 bits one after the other, the kernels once; in float32 these add in another order. The
 # interpreter cuts bits off where a GPU rounds to bfloat16, in the mean twice the error where torch rounds once, too.
 MOST = {torch.float32: 2.0, torch.float16: 1.0, torch.bfloat16: 2.5}
+KERNELS = ["_added", "_heads", "_gated", "_parts", "_merged"]
 # Number of compute capability or architecture, and threads of a warp: of T4, A100, L4, H100, B200, RTX 5090 and MI300.
 TARGETS = [
     *(("cuda", capability, 32) for capability in (75, 80, 89, 90, 100, 120)),
@@ -285,8 +286,7 @@ def compiler(tmp_path_factory):
 @pytest.mark.parametrize("dtype", MOST, ids=str)
 def test_each_kernel_compiles_for_a_gpu(compiler, target, dtype):
     """To machine code, with no more shared memory than every GPU has; each function launches one, the choice two."""
-    launched = compiler.submit(_launched, target, dtype).result()
-    assert launched == ["_added", "_heads", "_gated", "_parts", "_merged"]
+    assert compiler.submit(_launched, target, dtype).result() == KERNELS
 
 
 class Driver:
@@ -316,15 +316,40 @@ class Driver:
         return lambda *_: self.launched.append(metadata.name)
 
 
-def _launched(target, dtype):
+def _compiling(target):
+    """Return the module, with nothing compiled, and the driver of a GPU."""
     from triton.backends.compiler import GPUTarget
     from triton.runtime import driver
 
     from asr_server.engine.torch import fused
 
     driver.set_active(Driver(GPUTarget(*target)))
-    for kernel in (fused._added, fused._heads, fused._gated, fused._parts, fused._merged):
-        kernel.device_caches.clear()
+    for name in KERNELS:
+        getattr(fused, name).device_caches.clear()
+    return fused, driver.active
+
+
+def _launched(target, dtype):
+    fused, driver = _compiling(target)
     for _ in fused._compared(SIZES["1.7b"], torch.device("cpu"), dtype):
         pass
-    return driver.active.launched
+    return driver.launched
+
+
+def test_other_numbers_of_tokens_compile_nothing(compiler):
+    """Also where places begin anywhere in a tensor. A kernel that is compiled while rows decode delays them all."""
+    assert compiler.submit(_compiled).result() == dict.fromkeys(KERNELS, 1)
+
+
+def _compiled():
+    """Return how often each kernel was compiled."""
+    fused, _ = _compiling(TARGETS[0])
+    for n in (1, 2, 16, 33):
+        x, logits = torch.zeros(n, 128), torch.zeros(n, 661)
+        fused.added(x, x, x[0], EPS)
+        fused.gated(x)
+        fused.likeliest(logits, 5)
+        places = torch.zeros(n + 1, dtype=torch.long)[n % 2 :]
+        buffer = torch.zeros(2, 9, 1, 32)
+        fused.heads(x, x[:, :96].reshape(-1, 32)[:3], x[:, :32], x[:, :32], EPS, *buffer, places)
+    return {name: len(getattr(fused, name).device_caches[0][0]) for name in KERNELS}
