@@ -94,6 +94,12 @@ $(VENV)/.dev: $(VENV)/.speech
 	$(PY) -m tools.requirements dev export evaluate granian | $(PIP) --no-compile -r /dev/stdin
 	touch $@
 
+# In a folder of its own, so that it changes nobody's torch: only the nightly tests of the kernels look there.
+$(VENV)/.kernels: pyproject.toml | $(VENV)/.dev
+	@echo "Installing Triton: 0.7 GB. A second run installs nothing."
+	$(PY) -m tools.requirements kernels | $(PIP) --no-compile --no-deps --upgrade --target $(VENV)/kernels -r /dev/stdin
+	touch $@
+
 $(VENV)/.tools: pyproject.toml
 	test -x $(TOOLS)/python || $(PYTHON) -m venv $(VENV)/tools
 	$(TOOLS)/python -m tools.requirements tools | $(TOOLS)/python -m pip install --quiet --disable-pip-version-check -r /dev/stdin
@@ -176,7 +182,7 @@ nightly: check nightly-unit nightly-e2e nightly-performance fuzz $(if $(SOAK),so
 .PHONY: nightly-unit nightly-e2e nightly-performance
 # The night has a hundred minutes: what takes the most of them is named at the end of each part.
 SLOWEST = --durations 40
-nightly-unit: $(VENV)/.dev
+nightly-unit: $(VENV)/.dev $(VENV)/.kernels
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) src tools extras --numprocesses $(TEST_WORKERS) $(PARALLEL) -m "" --timeout 900 --hypothesis-seed=$(SEED) $(SLOWEST)
 
 nightly-e2e: $(VENV)/.dev $(VENV)/.tools $(VENV)/.cluster browser firefox image-tools faketime postgres haproxy
@@ -204,7 +210,7 @@ nightly-performance: $(VENV)/.dev
 coverage: $(VENV)/.dev
 	$(PY) -m tools.coverage_by_module $(ONLY)
 
-mutants: $(VENV)/.dev postgres
+mutants: $(VENV)/.dev $(VENV)/.kernels postgres
 	$(PY) -m tools.mutants $(MUTANTS)
 
 bench: $(VENV)/.dev

@@ -62,6 +62,7 @@ ONLY_IN = {
     "onnxruntime": {"audio"} | {f"features.{name}" for name in ("speakers", "piper", "turns", "moonshine", "encoders")},
     "openvino": {"engine.openvino"},
     "onnx": {"features.encoders.onnx_export"},
+    "triton": {"engine.torch.fused"},
     "tensorrt": {"features.encoders.trt_encoder", "features.encoders.trt_export"},
     "flatbuffers": {"features.moonshine"},
     "asyncio": _WEB | {"core.idle", "audio", "processes", "cli", "client.jobs", "engine.client"},

@@ -1,0 +1,249 @@
+"""Small operations of a language model as kernels in Triton, for GPUs: one launch for what torch does in several.
+
+A kernel computes in float32 and rounds what it writes. What it makes of a row does not depend on the other rows.
+Tensors are contiguous where nothing else is said. A launch waits for nothing, and its grid follows from the shapes of
+its tensors, so that it can be recorded in a CUDA graph once it has run. The first one with a model's sizes compiles it
+for any number of rows.
+
+A block is the least power of two that holds a row, or part of one, as Triton's blocks are powers of two. Nothing is
+tuned at run time: that would time kernels while other work uses the GPU, and choose others at each start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch.nn import functional as F
+
+# The most numbers of a row that one program reads. Rows of a step are few and long, so that several programs share one.
+_GATED, _LOGITS = 1024, 4096
+
+
+def added(x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return x + y and its RMS norm times `weight` (d,). All else is (n, d), in the format of `x`.
+
+    The norm is that of the sum before it is rounded.
+    """
+    total, normed = torch.empty_like(x), torch.empty_like(x)
+    d = x.shape[-1]
+    _launch(_added, (len(x),), x, y, weight, total, normed, eps, D=d, BLOCK=triton.next_power_of_2(d))
+    return total, normed
+
+
+def heads(
+    qkv: torch.Tensor,
+    weights: torch.Tensor,
+    cos: torch.Tensor,
+    sin: torch.Tensor,
+    eps: float,
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    places: torch.Tensor,
+) -> torch.Tensor:
+    """Norm and rotate queries and keys, write keys and values, and return the queries (n, heads, dim).
+
+    `qkv` (n, (heads + 2 * kv_heads) * dim): queries, keys and values of n tokens. `weights` (heads + kv_heads, dim): of
+    the norms. `cos`, `sin` (n, dim): as `rotary_table` has them at the tokens' positions. `keys`, `values` (tokens,
+    kv_heads, dim): token i is written to `places[i]`; only `dim` must be contiguous. `places` (n,): int32 or int64,
+    where a place that occurs twice gets numbers of either token.
+    """
+    kv_heads, dim = keys.shape[1:]
+    queries = len(weights) - kv_heads
+    q = qkv.new_empty(len(qkv), queries, dim)
+    strides = (*keys.stride()[:2], *values.stride()[:2])
+    sizes = {"HEADS": queries, "KV_HEADS": kv_heads, "DIM": dim, "BLOCK": triton.next_power_of_2(dim)}
+    grid = (len(qkv), queries + 2 * kv_heads)
+    _launch(_heads, grid, qkv, weights, cos, sin, eps, q, keys, values, places, *strides, **sizes)
+    return q
+
+
+def gated(gate_up: torch.Tensor) -> torch.Tensor:
+    """Return silu(gate) * up (n, m) of `gate_up` (n, 2 * m), the gate first."""
+    n, m = gate_up.shape[0], gate_up.shape[1] // 2
+    out = gate_up.new_empty(n, m)
+    _launch(_gated, (n, triton.cdiv(m, _GATED)), gate_up, out, M=m, BLOCK=_GATED)
+    return out
+
+
+def likeliest(logits: torch.Tensor, watched: int) -> torch.Tensor:
+    """Return (n, 3) float64 of `logits` (n, vocabulary): the id of the largest, the lowest of equal ones, and the
+    natural log-probabilities of that id and of the id `watched`.
+
+    A row with a NaN or +inf, or with nothing but -inf, has log-probabilities that are NaN, and an id of the vocabulary.
+    """
+    n, words = logits.shape
+    blocks = triton.cdiv(words, _LOGITS)
+    # Two tensors, since Triton would compile anew where a second part of one begins at no multiple of 16 bytes.
+    largest, sums = (logits.new_empty(n, blocks, dtype=torch.float32) for _ in range(2))
+    ids = logits.new_empty(n, blocks, dtype=torch.int32)
+    _launch(_parts, (n, blocks), logits, largest, ids, sums, WORDS=words, BLOCK=_LOGITS)
+    out = logits.new_empty(n, 3, dtype=torch.float64)
+    sizes = {"WORDS": words, "PARTS": blocks, "BLOCK": triton.next_power_of_2(blocks)}
+    _launch(_merged, (n,), logits, largest, ids, sums, out, watched, **sizes)
+    return out
+
+
+def problem(config: Any, device: torch.device, dtype: torch.dtype) -> str | None:
+    """Return why the kernels cannot be used for a language model of this configuration, None if they can.
+
+    Each runs once on random numbers of the model's sizes and is compared with torch in float64, on the device.
+    """
+    try:
+        for name, found, expected in _compared(config, device, dtype):
+            if not torch.allclose(found.double(), expected, rtol=2 * torch.finfo(found.dtype).eps, atol=1e-5):
+                return f"{name} differ from torch's by {float((found - expected).abs().max()):.2g}"
+    # Whatever a compiler, a driver or a library raises, the model can be loaded without the kernels.
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+    return None
+
+
+def _compared(
+    config: Any, device: torch.device, dtype: torch.dtype
+) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
+    """Yield the names of results, what the kernels made, and what torch makes in float64."""
+    generator, n, eps = torch.Generator().manual_seed(0), 3, config.rms_norm_eps
+    queries, kv_heads, dim = config.num_attention_heads, config.num_key_value_heads, config.head_dim
+
+    def random(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=generator).to(device, dtype)
+
+    x, y, weight = random(n, config.hidden_size), random(n, config.hidden_size), random(config.hidden_size)
+    total = x.double() + y.double()
+    found = added(x, y, weight, eps)
+    yield "sums", found[0], total
+    yield "norms", found[1], F.rms_norm(total, total.shape[1:], weight.double(), eps)
+    qkv, weights = random(n, (queries + 2 * kv_heads) * dim), random(queries + kv_heads, dim)
+    cos, sin = random(n, dim), random(n, dim)
+    keys, values = torch.zeros(2, n + 1, kv_heads, dim, device=device, dtype=dtype)
+    places = torch.tensor([2, 0, 3], device=device)
+    q = heads(qkv, weights, cos, sin, eps, keys, values, places)
+    qk, v = qkv.double().unflatten(1, (-1, dim)).split([queries + kv_heads, kv_heads], dim=1)
+    qk = F.rms_norm(qk, (dim,), None, eps) * weights.double()
+    qk = qk * cos.double()[:, None] + qk.roll(dim // 2, -1) * sin.double()[:, None]
+    expected = torch.zeros_like(keys, dtype=torch.float64)
+    yield "queries", q, qk[:, :queries]
+    yield "keys", keys, expected.index_copy(0, places, qk[:, queries:])
+    yield "values", values, expected.index_copy(0, places, v)
+    gate_up = random(n, 2 * config.intermediate_size)
+    gate, up = gate_up.double().chunk(2, -1)
+    yield "gates", gated(gate_up), F.silu(gate) * up
+    logits, watched = random(n, config.vocab_size), config.vocab_size - 1
+    likely, logprobs = logits.argmax(-1, keepdim=True), logits.double().log_softmax(-1)
+    chosen = torch.cat([likely.double(), logprobs.gather(-1, likely), logprobs[:, -1:]], -1)
+    yield "choices", likeliest(logits, watched).float(), chosen
+
+
+def _launch(kernel: Any, grid: tuple[int, ...], first: torch.Tensor, *arguments: Any, **constants: Any) -> None:
+    # Triton launches on the current GPU, which need not be that of the tensors. A warp of 32 threads has 256 numbers: 8
+    # numbers of 16 bits are the widest load of a thread.
+    with torch.cuda.device_of(first):
+        kernel[grid](first, *arguments, **constants, num_warps=min(max(constants["BLOCK"] // 256, 1), 16))
+
+
+@triton.jit
+def _added(x, y, weight, total, normed, eps, D: tl.constexpr, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    inside = at < D
+    row = tl.program_id(0).to(tl.int64) * D + at
+    # Places of a block outside the row are 0, and add nothing to the sum of squares.
+    value = tl.load(x + row, inside, 0.0).to(tl.float32) + tl.load(y + row, inside, 0.0).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(value * value) / D + eps)
+    tl.store(total + row, value, inside)
+    tl.store(normed + row, value * scale * tl.load(weight + at, inside, 0.0).to(tl.float32), inside)
+
+
+# Places may begin anywhere in a tensor of a pass. Triton would compile the kernel anew for addresses that are no
+# multiple of 16 bytes.
+@triton.jit(do_not_specialize_on_alignment=["places"])
+def _heads(
+    qkv,
+    weights,
+    cos,
+    sin,
+    eps,
+    q,
+    keys,
+    values,
+    places,
+    key_stride,
+    key_head_stride,
+    value_stride,
+    value_head_stride,
+    HEADS: tl.constexpr,
+    KV_HEADS: tl.constexpr,
+    DIM: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    token = tl.program_id(0).to(tl.int64)
+    head = tl.program_id(1)
+    at = tl.arange(0, BLOCK)
+    inside = at < DIM
+    given = qkv + (token * (HEADS + 2 * KV_HEADS) + head) * DIM
+    value = tl.load(given + at, inside, 0.0).to(tl.float32)
+    # Keys and values of all layers may be more than 2^31 numbers.
+    place = tl.load(places + token).to(tl.int64)
+    if head >= HEADS + KV_HEADS:
+        tl.store(values + place * value_stride + (head - HEADS - KV_HEADS) * value_head_stride + at, value, inside)
+    else:
+        scale = tl.rsqrt(tl.sum(value * value) / DIM + eps)
+        # The other number of each pair is half a head away. It is read again, from the cache.
+        other = tl.where(at < DIM // 2, at + DIM // 2, at - DIM // 2)
+        pair = tl.load(given + other, inside, 0.0).to(tl.float32)
+        weight = weights + head * DIM
+        value *= scale * tl.load(weight + at, inside, 0.0).to(tl.float32)
+        pair *= scale * tl.load(weight + other, inside, 0.0).to(tl.float32)
+        value *= tl.load(cos + token * DIM + at, inside, 0.0).to(tl.float32)
+        value += pair * tl.load(sin + token * DIM + at, inside, 0.0).to(tl.float32)
+        if head < HEADS:
+            tl.store(q + (token * HEADS + head) * DIM + at, value, inside)
+        else:
+            tl.store(keys + place * key_stride + (head - HEADS) * key_head_stride + at, value, inside)
+
+
+@triton.jit
+def _gated(gate_up, out, M: tl.constexpr, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < M
+    gate = tl.load(gate_up + row * 2 * M + at, inside, 0.0).to(tl.float32)
+    up = tl.load(gate_up + row * 2 * M + M + at, inside, 0.0).to(tl.float32)
+    # Of a gate far below zero the exponential is infinite, and the quotient 0, as it is in the limit.
+    tl.store(out + row * M + at, gate / (1.0 + tl.exp(-gate)) * up, inside)
+
+
+@triton.jit
+def _parts(logits, largest, ids, sums, WORDS: tl.constexpr, BLOCK: tl.constexpr):
+    """Write the largest logit of a block, its id, and the sum of exp(logit - largest)."""
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    logit = tl.load(logits + row * WORDS + at, at < WORDS, -float("inf")).to(tl.float32)
+    # A NaN is not equal to itself. It is left out of the maximum, so that an id is always found, and stays in the sum.
+    number = tl.where(logit == logit, logit, -float("inf"))
+    most = tl.max(number)
+    out = row * tl.num_programs(1) + tl.program_id(1)
+    tl.store(largest + out, most)
+    tl.store(ids + out, tl.min(tl.where(number == most, at, WORDS)))
+    # Where all are -inf, their difference would be NaN, and with it the sum of all blocks.
+    tl.store(sums + out, tl.sum(tl.exp(logit - tl.where(most == -float("inf"), 0.0, most))))
+
+
+@triton.jit
+def _merged(logits, largest, ids, sums, out, watched, WORDS: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Write a row of the result from the row's blocks."""
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    inside = at < PARTS
+    part = tl.load(largest + row * PARTS + at, inside, -float("inf"))
+    most = tl.max(part)
+    lowest = tl.min(tl.where(part == most, tl.load(ids + row * PARTS + at, inside, WORDS), WORDS))
+    # NaN where the sum of any block is, and where the largest logit is infinite: inf - inf.
+    log = tl.log(tl.sum(tl.load(sums + row * PARTS + at, inside, 0.0) * tl.exp(part - most)))
+    other = tl.load(logits + row * WORDS + watched).to(tl.float32)
+    tl.store(out + row * 3, lowest.to(tl.float64))
+    tl.store(out + row * 3 + 1, -log.to(tl.float64))
+    tl.store(out + row * 3 + 2, (other - most - log).to(tl.float64))

@@ -1,0 +1,355 @@
+"""The kernels on a CPU: what they compute on Triton's interpreter, and that they compile for GPUs.
+
+Both are done in processes of their own. Triton's functions are interpreted or compiled as the environment says when
+they are defined, and Triton is in a folder of its own (`make .venv/.kernels`). Torch passes tensors in shared memory,
+so what a kernel writes is seen here.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import pytest
+import torch
+
+from asr_server.engine.torch.language_model import _SmallOperations
+
+pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(900)]
+
+EPS = 1e-6
+SIZES = {
+    name: SimpleNamespace(
+        hidden_size=hidden,
+        intermediate_size=intermediate,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        head_dim=dim,
+        vocab_size=words,
+        rms_norm_eps=EPS,
+    )
+    for name, hidden, intermediate, heads, kv_heads, dim, words in (
+        ("demo", 192, 512, 4, 2, 48, 661),
+        ("0.6b", 1024, 3072, 16, 8, 128, 151_936),
+        ("1.7b", 2048, 6144, 16, 8, 128, 151_936),
+    )
+}
+EAGER = _SmallOperations(torch.nn.SiLU(), EPS, compiled=False)
+# Torch's operations round to 16 bits one after the other, the kernels once; in float32 these add in another order. The
+# interpreter cuts bits off where a GPU rounds to bfloat16, in the mean twice the error where torch rounds once, too.
+MOST = {torch.float32: 2.0, torch.float16: 1.0, torch.bfloat16: 2.5}
+KERNELS = ["_added", "_heads", "_gated", "_parts", "_merged"]
+# Number of compute capability or architecture, and threads of a warp: of T4, A100, L4, H100, B200, RTX 5090 and MI300.
+TARGETS = [
+    *(("cuda", capability, 32) for capability in (75, 80, 89, 90, 100, 120)),
+    ("hip", "gfx942", 64),
+]
+
+
+def _process(tmp_path_factory, interpret):
+    """Return a pool of one process that can import Triton."""
+    cache = str(tmp_path_factory.mktemp("triton"))
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _prepare, (interpret, cache))
+
+
+def _prepare(interpret, cache):
+    os.environ.update(TRITON_INTERPRET=interpret, TRITON_CACHE_DIR=cache)
+    sys.path.insert(0, str(Path(sys.prefix) / "kernels"))
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="module")
+def interpreter(tmp_path_factory):
+    with _process(tmp_path_factory, "1") as pool:
+        yield pool
+
+
+@pytest.fixture
+def run(interpreter):
+    """Call one of the module's functions on the interpreter."""
+    return lambda name, *arguments: interpreter.submit(_call, name, arguments).result()
+
+
+def _call(name, arguments):
+    from asr_server.engine.torch import fused
+
+    return getattr(fused, name)(*arguments)
+
+
+@pytest.fixture(params=SIZES)
+def sizes(request):
+    return SIZES[request.param]
+
+
+@pytest.fixture(params=[1, 3, 33])
+def n(request):
+    return request.param
+
+
+@pytest.fixture(params=MOST, ids=str)
+def random(request):
+    """Return a function that makes random numbers of one format."""
+    generator = torch.Generator().manual_seed(7)
+    return lambda *shape: torch.randn(shape, generator=generator).to(request.param)
+
+
+def _precise(found, eager, exact):
+    """True if the norm of the errors is at most that of torch's operations, but for `MOST`."""
+    assert (found.dtype, found.shape) == (eager.dtype, exact.shape)
+    error, limit = ((one.double() - exact).norm() for one in (found, eager))
+    return error <= MOST[found.dtype] * limit
+
+
+def test_a_sum_and_its_norm_are_as_precise_as_torch(run, sizes, n, random):
+    """Of rows as long as the model is wide, whose numbers differ in size."""
+    d = sizes.hidden_size
+    given = random(n, d) * torch.logspace(-2, 2, n)[:, None].to(random(0).dtype), random(n, d), random(d)
+    exact = EAGER.added(*[tensor.double() for tensor in given])
+    assert all(map(_precise, run("added", *given, EPS), EAGER.added(*given), exact))
+
+
+class Attention:
+    """A layer's inputs of n tokens, and a buffer of keys and values that holds sevens. One token in eight is padding,
+    all of which is written to the last place."""
+
+    def __init__(self, sizes, n, random):
+        self.kv_heads, dim = sizes.num_key_value_heads, sizes.head_dim
+        heads = sizes.num_attention_heads + self.kv_heads
+        self.qkv, self.weights = random(n, (heads + self.kv_heads) * dim), random(heads, dim)
+        self.cos, self.sin = random(n, dim), random(n, dim)
+        # Tokens of two layers, keys and values beside each other, and one column more than a head has.
+        self.buffer = torch.full((n + 9, 2, 2, self.kv_heads, dim + 1), 7).to(self.qkv.dtype)
+        self.places = torch.randperm(n + 8, generator=torch.Generator().manual_seed(1))[:n]
+        self.kept = torch.arange(n) % 8 < 7
+        self.places[~self.kept] = n + 8
+
+    def run(self, run):
+        """Return the queries, normed and rotated keys and the values that are in the buffer."""
+        keys, values = self.buffer[:, 1, :, :, :-1].unbind(1)
+        q = run("heads", self.qkv, self.weights, self.cos, self.sin, EPS, keys, values, self.places)
+        return q, keys, values
+
+    def rotated(self, dtype=None):
+        """Return queries and keys as torch has them, computed in a format."""
+        qkv, weights, cos, sin = (given.to(dtype) for given in (self.qkv, self.weights, self.cos, self.sin))
+        return EAGER.rotated(qkv, weights, cos[:, None], sin[:, None]).tensor_split([-self.kv_heads], dim=1)
+
+
+@pytest.fixture(params=["demo", "1.7b"])
+def attention(request, n, random):
+    """The released models have the same heads."""
+    return Attention(SIZES[request.param], n, random)
+
+
+def test_heads_are_as_precise_as_torch(run, attention):
+    """Queries and keys have their own weights, and their numbers turn in pairs."""
+    q, keys, _ = attention.run(run)
+    found = q, keys[attention.places]
+    for one, eager, exact in zip(found, attention.rotated(), attention.rotated(torch.float64), strict=True):
+        assert _precise(one[attention.kept], eager[attention.kept], exact[attention.kept])
+
+
+def test_values_are_kept_as_they_are(run, attention):
+    """Each at the place of its token."""
+    _, _, values = attention.run(run)
+    v = attention.qkv.unflatten(1, (-1, values.shape[-1]))[:, -attention.kv_heads :]
+    assert torch.equal(values[attention.places[attention.kept]], v[attention.kept])
+
+
+def test_nothing_else_is_written(run, attention):
+    """Not to other tokens, nor to another layer, nor between the heads."""
+    places = attention.places.int()
+    attention.places = places
+    attention.run(run)
+    others = torch.ones(len(attention.buffer), dtype=torch.bool).index_fill(0, places.long(), False)
+    assert (attention.buffer[others] == 7).all()
+    assert (attention.buffer[:, 0] == 7).all()
+    assert (attention.buffer[..., -1] == 7).all()
+    assert not (attention.buffer[~others][:, 1, :, :, :-1] == 7).all()
+
+
+def test_a_gate_is_as_precise_as_torch(run, sizes, n, random):
+    """Of several blocks, the last of them not full for the demonstration checkpoint."""
+    gate_up = random(n, 2 * sizes.intermediate_size)
+    assert _precise(run("gated", gate_up), EAGER.gated(gate_up), EAGER.gated(gate_up.double()))
+
+
+def test_a_gate_far_from_zero_is_open_or_closed(run, random):
+    """There an exponential leaves the range of float32."""
+    gates = torch.tensor([[120.0, 30_000.0, -120.0, -30_000.0]]).to(random(0).dtype)
+    found = run("gated", torch.cat([gates, torch.ones_like(gates)], -1))
+    assert torch.equal(found, gates.clamp(min=0))
+
+
+def _choice(logits, watched):
+    """Return what `likeliest` does, by torch."""
+    ids = torch.stack([logits.argmax(-1), torch.full(logits.shape[:1], watched)], -1)
+    logprobs = logits.gather(-1, ids) - logits.logsumexp(-1, keepdim=True)
+    return torch.cat([ids[:, :1].double(), logprobs.double()], -1)
+
+
+@pytest.mark.parametrize("words", [661, 4095, 8192, 151_936])
+def test_log_probabilities_are_as_precise_as_torch(run, words, n, random):
+    """Those of a likely and of an unlikely token, over vocabularies with and without a rest of a block."""
+    logits = random(n, words) * 4
+    found, eager, exact = (
+        run("likeliest", logits, words - 1),
+        _choice(logits.float(), words - 1),
+        _choice(logits.double(), words - 1),
+    )
+    assert found.dtype == torch.float64
+    assert torch.equal(found[:, 0], exact[:, 0])
+    assert (found - exact).abs().max() <= 2 * (eager - exact).abs().max()
+
+
+@pytest.mark.parametrize("places", [(5, 6), (4095, 4096), (9000, 4), (0, 9999), (9999,)])
+def test_of_equal_logits_the_lowest_id_is_chosen(run, random, places):
+    """In one block and in several; the token is also the one that is watched."""
+    logits = random(1, 10_000)
+    logits[0, list(places)] = 9.0
+    ((token, logprob, watched),) = run("likeliest", logits, min(places)).tolist()
+    assert token == min(places)
+    assert logprob == watched > -8
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("place", [0, 4096, 9999])
+def test_an_overflow_of_one_row_shows_in_its_log_probabilities(run, random, bad, place):
+    """Wherever that number is. The id is of the vocabulary, since it is embedded before the host reads the result."""
+    logits = random(3, 10_000)
+    logits[1, place] = bad
+    found = run("likeliest", logits, 17)
+    assert not found[1, 1:].isfinite().any()
+    assert 0 <= found[1, 0] < 10_000
+    rest = torch.tensor([0, 2])
+    assert (found[rest] - _choice(logits[rest].double(), 17)).abs().max() < 1e-5
+
+
+def test_impossible_tokens_do_not_count(run, random):
+    """A block of them has no NaN in its sum; a row without any other has."""
+    logits = random(2, 10_000)
+    logits[0, :8192] = -torch.inf
+    logits[1] = -torch.inf
+    found = run("likeliest", logits, 17)
+    assert found[0, 2] == -torch.inf
+    assert (found[0, :2] - _choice(logits[:1].double(), 17)[0, :2]).abs().max() < 1e-5
+    assert 0 <= found[1, 0] < 10_000
+    assert not found[1, 1:].isfinite().any()
+
+
+def test_no_kernel_has_a_problem(run, sizes, random):
+    assert run("problem", sizes, torch.device("cpu"), random(0).dtype) is None
+
+
+def _no_compiler(*_, **__):
+    raise RuntimeError("no compiler\nwas found")
+
+
+# What is said where a function of the module is replaced by another, which is given it first.
+WRONG = {
+    "added": ("norms differ from torch's by ", lambda _, x, y, weight, eps: (x + y, x + y)),
+    "heads": ("keys differ from torch's by ", lambda right, *given: right(*given[:-1], given[-1].flip(0))),
+    "gated": ("gates differ from torch's by ", lambda _, gate_up: gate_up.chunk(2, -1)[1]),
+    "likeliest": ("choices differ from torch's by ", lambda right, logits, watched: right(logits, watched - 1)),
+    "_launch": ("RuntimeError: no compiler", _no_compiler),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_kernel_that_cannot_be_used_is_named(interpreter, name):
+    """One that computes something else, or the first line of why none can be launched."""
+    said = interpreter.submit(_problem_with, name).result()
+    assert said.startswith(WRONG[name][0])
+    assert "\n" not in said
+
+
+def _problem_with(name):
+    from asr_server.engine.torch import fused
+
+    with patch.object(fused, name, partial(WRONG[name][1], getattr(fused, name))):
+        return fused.problem(SIZES["demo"], torch.device("cpu"), torch.float32)
+
+
+@pytest.fixture(scope="module")
+def compiler(tmp_path_factory):
+    with _process(tmp_path_factory, "0") as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=str)
+@pytest.mark.parametrize("dtype", MOST, ids=str)
+def test_each_kernel_compiles_for_a_gpu(compiler, target, dtype):
+    """To machine code, with no more shared memory than every GPU has; each function launches one, the choice two."""
+    assert compiler.submit(_launched, target, dtype).result() == KERNELS
+
+
+class Driver:
+    """A GPU that is not there: what Triton asks of a driver, with launches that do nothing."""
+
+    def __init__(self, target):
+        self.target, self.launched, self.utils = target, [], self
+
+    def get_current_target(self):
+        return self.target
+
+    def get_current_device(self):
+        return 0
+
+    def get_current_stream(self, device):
+        return 0
+
+    def get_device_properties(self, device):
+        return {"max_shared_mem": 48 * 1024}
+
+    def load_binary(self, name, binary, shared, device):
+        assert len(binary) > 1000
+        registers, spilled, threads = 32, 0, 1024
+        return None, 1, registers, spilled, threads
+
+    def launcher_cls(self, source, metadata):
+        return lambda *_: self.launched.append(metadata.name)
+
+
+def _compiling(target):
+    """Return the module, with nothing compiled, and the driver of a GPU."""
+    from triton.backends.compiler import GPUTarget
+    from triton.runtime import driver
+
+    from asr_server.engine.torch import fused
+
+    driver.set_active(Driver(GPUTarget(*target)))
+    for name in KERNELS:
+        getattr(fused, name).device_caches.clear()
+    return fused, driver.active
+
+
+def _launched(target, dtype):
+    fused, driver = _compiling(target)
+    for _ in fused._compared(SIZES["1.7b"], torch.device("cpu"), dtype):
+        pass
+    return driver.launched
+
+
+def test_other_numbers_of_tokens_compile_nothing(compiler):
+    """Also where places begin anywhere in a tensor. A kernel that is compiled while rows decode delays them all."""
+    assert compiler.submit(_compiled).result() == dict.fromkeys(KERNELS, 1)
+
+
+def _compiled():
+    """Return how often each kernel was compiled."""
+    fused, _ = _compiling(TARGETS[0])
+    for n in (1, 2, 16, 33):
+        x, logits = torch.zeros(n, 128), torch.zeros(n, 661)
+        fused.added(x, x, x[0], EPS)
+        fused.gated(x)
+        fused.likeliest(logits, 5)
+        places = torch.zeros(n + 1, dtype=torch.long)[n % 2 :]
+        buffer = torch.zeros(2, 9, 1, 32)
+        fused.heads(x, x[:, :96].reshape(-1, 32)[:3], x[:, :32], x[:, :32], EPS, *buffer, places)
+    return {name: len(getattr(fused, name).device_caches[0][0]) for name in KERNELS}
