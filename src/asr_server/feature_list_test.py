@@ -16,6 +16,7 @@ ON = {
     "quantize": {"quantize": "int8"},
     "use_cuda_graphs": {"use_cuda_graphs": True},
     "use_torch_compile": {"use_torch_compile": True},
+    "use_fused_kernels": {"use_fused_kernels": True},
     "onnx_encoder_path": {"onnx_encoder_path": "FILE"},
     "trt_encoder_path": {"trt_encoder_path": "FILE"},
     "use_causal_encoder": {"use_causal_encoder": True},
@@ -36,10 +37,12 @@ ON = {
 }
 ENCODERS = ("onnx_encoder_path", "trt_encoder_path", "use_causal_encoder")
 # A model that runs elsewhere has none of what concerns a model here.
-HERE = ("quantize", "use_cuda_graphs", "use_torch_compile", *ENCODERS, "models", "dual_model", "use_speculative")
+HERE = ("quantize", "use_cuda_graphs", "use_torch_compile", "use_fused_kernels", *ENCODERS)
+HERE += ("models", "dual_model", "use_speculative")
 EXCLUSIVE = {frozenset(pair) for pair in combinations(ENCODERS, 2)}
 EXCLUSIVE |= {frozenset((remote, name)) for remote in ("use_vllm", "engine") for name in HERE}
 EXCLUSIVE.add(frozenset(("use_vllm", "engine")))
+EXCLUSIVE.add(frozenset(("use_torch_compile", "use_fused_kernels")))
 # Both supervise, or serve, the processes of the server.
 EXCLUSIVE |= {frozenset(("workers", name)) for name in ("gateway_mode", "use_granian")}
 

@@ -30,6 +30,8 @@ PARTS: dict[str, Callable[[Rig], dict[str, object]]] = {
     "beside_package": speed.beside_package,
     "live_partial": speed.live_partial,
     "step_over_bandwidth": speed.step,
+    "operations": speed.operations,
+    "more_rows": speed.more_rows,
     "server": server.measure,
     "memory_plan": capacity.plan,
     "out_of_memory": capacity.drill,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import av
 import numpy as np
@@ -34,7 +35,7 @@ class Rig:
         """The shorter formats that the device can be asked for."""
         return ("bfloat16", "float16") if self.device != "cpu" else ("bfloat16",)
 
-    def engine(self, model_id: str, *, max_batch: int = 8, graphs: bool | str = "auto", **chosen: str) -> QwenEngine:
+    def engine(self, model_id: str, *, max_batch: int = 8, graphs: bool | str = "auto", **chosen: Any) -> QwenEngine:
         """Not loaded yet. `graphs`: USE_CUDA_GRAPHS; `chosen`: other settings. Raises `PlanError`."""
         loaded = settings.load(
             _env_file=None,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Sequence
 from unittest import mock
 
 import torch
 
 from asr_server.engine.protocol import Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.engine.torch import passes
 from tools.bench import engines, live_step
 from tools.gpu import agreement
 from tools.gpu.rig import Rig
@@ -50,12 +52,16 @@ def load(rig: Rig) -> dict[str, object]:
 
 def throughput(rig: Rig) -> dict[str, object]:
     """Seconds of audio per second with so many callers at once, each with a span and an answer of its length."""
+    return _callers(rig, max(BATCHES), BATCHES if rig.device != "cpu" else BATCHES[:2])
+
+
+def _callers(rig: Rig, rows: int, counts: Sequence[int]) -> dict[str, object]:
     clip_s = CLIP_S if rig.shape != "demo" else 5
     found: dict[str, object] = {"span_s": clip_s}
-    engine = rig.engine(rig.model_id, max_batch=max(BATCHES))
+    engine = rig.engine(rig.model_id, max_batch=rows)
     engine.load()
     with engines.forced_answers():
-        for callers in BATCHES if rig.device != "cpu" else BATCHES[:2]:
+        for callers in counts:
             works = [Utterance(engines.speech(clip_s)) for _ in range(callers)]
             engines.run(engine, works)
             _, done_s = engines.run(engine, works)
@@ -135,6 +141,42 @@ def step(rig: Rig) -> dict[str, object]:
         found["recorded" if graphs else "not_recorded"] = timed
         engine.unload()
     return found
+
+
+# Ways to compute between the products of a layer, by the settings that choose them.
+_OPERATIONS: dict[str, dict[str, bool]] = {
+    "torch": {},
+    "torch_compile": {"use_torch_compile": True},
+    "fused_kernels": {"use_fused_kernels": True},
+}
+
+
+def operations(rig: Rig) -> dict[str, object]:
+    """A decode step with each kind of small operations, and of attention; kernels of the server need a GPU."""
+    found: dict[str, object] = {}
+    for name, chosen in _OPERATIONS.items():
+        if rig.device != "cpu" or name != "fused_kernels":
+            found[name] = _steps(rig, chosen)
+    with mock.patch.object(passes, "variable_length_problem", return_value="padded rows are measured"):
+        found["torch_with_padded_attention"] = _steps(rig, {})
+    return found
+
+
+def _steps(rig: Rig, chosen: dict[str, bool]) -> dict[str, object]:
+    engine = rig.engine(rig.model_id, max_batch=max(BATCHES), **chosen)
+    began = time.perf_counter()
+    engine.load()
+    timed: dict[str, object] = {"load_s": round(time.perf_counter() - began, 1)}
+    rows = [rows for rows in BATCHES if rows <= engine.info.slots]
+    timed |= {f"{count}_rows_ms": round(step_ms(rig, engine, count), 3) for count in rows}
+    engine.unload()
+    return timed
+
+
+def more_rows(rig: Rig) -> dict[str, object]:
+    """Seconds of audio per second with as many callers as rows, of more rows than MAX_BATCH has by default."""
+    counts = (32, 64, 128) if rig.device != "cpu" else (2,)
+    return {f"{rows}_rows": _callers(rig, rows, (rows,)) for rows in counts}
 
 
 def step_ms(rig: Rig, engine: QwenEngine, rows: int) -> float:

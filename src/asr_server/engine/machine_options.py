@@ -173,6 +173,19 @@ def torch_compile(wanted: bool, device: str, runtime: str, capabilities: Capabil
     return Option("use_torch_compile", True, "", "as set; loading takes longer, since what is fused is compiled there")
 
 
+def fused_kernels(asked: Settings, device: str, capabilities: Capabilities, conflicts: list[str]) -> Option:
+    """Decide if kernels of the server's own are used."""
+    if not asked.use_fused_kernels:
+        return Option("use_fused_kernels", False, "", "not set; not measured on a GPU")
+    if not device.startswith("cuda"):
+        conflicts.append("USE_FUSED_KERNELS=true is for GPUs, and the model runs on the CPU: unset it.")
+    elif "triton" not in capabilities.packages:
+        conflicts.append("USE_FUSED_KERNELS=true needs the package triton, which is not installed: unset it.")
+    if asked.use_torch_compile:
+        conflicts.append("USE_FUSED_KERNELS and USE_TORCH_COMPILE fuse the same operations: unset one of them.")
+    return Option("use_fused_kernels", True, "", "as set; compared with torch's operations at the load")
+
+
 def exact_batching(device: str, dtype: str, quantize: Option) -> Option:
     """Tell if the ids of a row are those that it has alone."""
     if device == "cpu" and dtype == Dtype.FLOAT32.value and not quantize.active:

@@ -187,7 +187,8 @@ def _torch_options(asked: Asked, device: str, quantize: Option, conflicts: list[
     settings, capabilities = asked.settings, asked.capabilities
     graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, capabilities, conflicts)
     compiled = machine_options.torch_compile(settings.use_torch_compile, device, runtime, capabilities, conflicts)
-    options = [_PAGED_ATTENTION if runtime == OPENVINO else _ATTENTION, graphs, compiled]
+    fused = machine_options.fused_kernels(settings, device, capabilities, conflicts)
+    options = [_PAGED_ATTENTION if runtime == OPENVINO else _ATTENTION, graphs, compiled, fused]
     for encoders in (feature.encoders for feature in asked.features if feature.encoders is not None):
         added, refused = encoders.resolve(asked, device if runtime else "")
         options += added
@@ -236,8 +237,9 @@ def _conflicts(asked: Asked, engine: str, model_id: str) -> Iterator[str]:
     for name, model in (("model", model_id), ("forced_aligner", settings.forced_aligner_id)):
         if getattr(settings, f"{name}_revision") and (not is_hub_id(model) or Path(model).is_dir()):
             yield f"{name.upper()}_REVISION is for models of the hub, and {name.upper()}_ID={model} is none: unset it."
-    if engine != QWEN and settings.use_torch_compile:
-        yield f"USE_TORCH_COMPILE=true: MODEL_ID={model_id} does not run in torch; unset it."
+    for name in ("use_torch_compile", "use_fused_kernels"):
+        if engine != QWEN and getattr(settings, name):
+            yield f"{name.upper()}=true: MODEL_ID={model_id} does not run in torch; unset it."
     if engine != QWEN and settings.cpu_threads:
         reason = machine_options.THREADS_REASON
         yield f"CPU_THREADS={settings.cpu_threads} is not available with MODEL_ID={model_id}: {reason}."

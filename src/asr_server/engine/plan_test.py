@@ -111,6 +111,21 @@ def test_fusing_needs_what_compiles():
         plan.resolve(_settings(use_torch_compile=True, model_id="fake"), equipped)
 
 
+def test_the_servers_kernels_need_a_gpu_and_triton():
+    """They and torch.compile fuse the same operations; the engine must compute in torch."""
+    equipped = replace(GPU, packages=frozenset(("triton",)))
+    assert plan.resolve(_settings(use_fused_kernels=True), equipped).is_active("use_fused_kernels")
+    assert not plan.resolve(_settings(), equipped).is_active("use_fused_kernels")
+    for machine, values, words in (
+        (NO_GPU, {}, "on the CPU"),
+        (GPU, {}, "triton"),
+        (equipped, {"use_torch_compile": True}, "unset one"),
+        (equipped, {"model_id": "fake"}, "does not run in torch"),
+    ):
+        with pytest.raises(plan.PlanError, match=words):
+            plan.resolve(_settings(use_fused_kernels=True, **values), machine)
+
+
 def test_a_cpu_computes_in_openvino_where_it_is_installed():
     """Then 8 bits need no instructions of the processor, and nothing is left for torch.compile; a GPU has torch."""
     equipped = replace(NO_GPU, packages=frozenset(("openvino",)), compiler="/usr/bin/g++")

@@ -32,14 +32,33 @@ class Draw:
 
 
 _NOTHING = Known()
+# Hidden states (n, d) to logits (n, vocabulary).
+Head = Callable[[torch.Tensor], torch.Tensor]
+# Logits (n, vocabulary), and an id that is watched, to (n, 3) in the order of `Choice`, of the likeliest tokens.
+Likeliest = Callable[[torch.Tensor, int], torch.Tensor]
+
+
+def likeliest(logits: torch.Tensor, watched: int) -> torch.Tensor:
+    """Implements `Likeliest` by operations of torch."""
+    logits = logits.float()
+    return _with_logprobs(logits, logits.argmax(-1), watched)
+
+
+def _with_logprobs(logits: torch.Tensor, tokens: torch.Tensor, watched: int) -> torch.Tensor:
+    """Return tokens (n,) and their log-probabilities among all tokens, and those of one that is watched."""
+    asked = torch.stack([tokens, torch.full_like(tokens, watched)], dim=-1)
+    logprobs = logits.gather(-1, asked) - logits.logsumexp(-1, keepdim=True)
+    # Every id is exact in a double.
+    return torch.cat([tokens[:, None].double(), logprobs.double()], dim=-1)
 
 
 def choose(
-    head: Callable[[torch.Tensor], torch.Tensor],
+    head: Head,
     states: torch.Tensor,
     watched: int,
     draws: Sequence[Draw] = (),
     known: Known = _NOTHING,
+    likeliest: Likeliest = likeliest,
 ) -> torch.Tensor:
     """Return what follows each of the hidden states (n, d): the likeliest token but for `draws` and what is `known`.
 
@@ -47,7 +66,11 @@ def choose(
     """
     found = []
     for begin in range(0, len(states), _STATES):
-        logits = head(states[begin : begin + _STATES]).float()
+        logits = head(states[begin : begin + _STATES])
+        if not (draws or known.allowed or known.forced):
+            found.append(likeliest(logits, watched))
+            continue
+        logits = logits.float()
         tokens = logits.argmax(-1)
         limited = {
             place - begin: _only(logits[place - begin], ids)
@@ -66,10 +89,7 @@ def choose(
         if forced:
             places, ids = torch.tensor([list(forced), list(forced.values())], device=tokens.device)
             tokens[places] = ids
-        asked = torch.stack([tokens, torch.full_like(tokens, watched)], dim=-1)
-        logprobs = logits.gather(-1, asked) - logits.logsumexp(-1, keepdim=True)
-        # Every id is exact in a double.
-        found.append(torch.cat([tokens[:, None].double(), logprobs.double()], dim=-1))
+        found.append(_with_logprobs(logits, tokens, watched))
     return torch.cat(found)
 
 
@@ -104,18 +124,21 @@ class _Launched:
         return launched
 
 
-# Hidden states (n, d) to logits (n, vocabulary).
-Head = Callable[[torch.Tensor], torch.Tensor]
-
-
 class ArenaDecoder(ArenaRows[AnswerRow]):
-    """Generates answers. `no_speech_id`: the token that means "no speech" where it is the second one of an answer."""
+    """Generates answers. `no_speech_id`: the token that means "no speech" where it is the second one of an answer.
+    `likeliest`: what chooses a token where any may come."""
 
     def __init__(
-        self, model: LanguageModel, head: Head, end_ids: frozenset[int], capacity: Capacity, no_speech_id: int = 0
+        self,
+        model: LanguageModel,
+        head: Head,
+        end_ids: frozenset[int],
+        capacity: Capacity,
+        no_speech_id: int = 0,
+        likeliest: Likeliest = likeliest,
     ) -> None:
         super().__init__(model, capacity)
-        self._head = head
+        self._head, self._likeliest = head, likeliest
         self._end_ids = end_ids
         self._no_speech_id = no_speech_id
         self._graphs: PassGraphs | None = None  # recorded steps
@@ -174,7 +197,7 @@ class ArenaDecoder(ArenaRows[AnswerRow]):
 
     def _greedy(self, aim: Pass) -> tuple[torch.Tensor, torch.Tensor]:
         hidden = self._hidden(aim)
-        return hidden, choose(self._head, hidden, self._no_speech_id)
+        return hidden, choose(self._head, hidden, self._no_speech_id, likeliest=self._likeliest)
 
     def step(self, *rows: AnswerRow, ahead: bool = False) -> None:
         """Run one pass: one new token for each row, more where a draft comes true; see `Rows.step`."""
@@ -240,7 +263,7 @@ class ArenaDecoder(ArenaRows[AnswerRow]):
         sampled = [(row, end - 1) for row, end in zip(rows, ends, strict=True) if row.temperature]
         draws = [Draw(place, row.temperature, row.generator) for row, place in sampled]
         known = known_tokens(rows, [0, *ends], proposals)
-        return choose(self._head, hidden, self._no_speech_id, draws, known)
+        return choose(self._head, hidden, self._no_speech_id, draws, known, self._likeliest)
 
     def _note(self, rows: Sequence[AnswerRow], proposals: Sequence[list[int]], found: Sequence[list[Choice]]) -> None:
         """See `note`."""

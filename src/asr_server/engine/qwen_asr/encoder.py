@@ -91,6 +91,11 @@ class WindowedEncoder(Encoder):
         super().__init__(tower.n_window, tower.n_window_infer)
         self._convolutions = (tower.conv2d1, tower.conv2d2, tower.conv2d3)
         self.device = tower.conv2d1.weight.device
+        if self.device.type == "cuda":
+            # The channels of a place are neighbours, as the matrix units of GPUs read them: else cuDNN transposes before
+            # each convolution and after it.
+            for convolution in self._convolutions:
+                convolution.to(memory_format=torch.channels_last)
         self._conv_out = make_linear(tower.conv_out.weight, tower.conv_out.bias)
         self._positions: torch.Tensor = tower.positional_embedding.positional_embedding
         self._norm = tower.ln_post

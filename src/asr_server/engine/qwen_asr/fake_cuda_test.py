@@ -212,4 +212,6 @@ def test_log_mel_and_the_pieces_of_an_encoder_are_made_on_the_gpu(parts):
     with Ledger() as ledger:
         encoder(windows)
     assert sum("conv" in name for name, *_ in ledger.calls) == 3 * math.ceil(24 * 8 / 64), [n for n, *_ in ledger.calls]
+    weights = [convolution.weight for convolution in encoder._convolutions]
+    assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
     assert sum(name == "_to_copy" for name, *_ in ledger.calls) <= 1

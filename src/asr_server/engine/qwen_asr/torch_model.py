@@ -12,18 +12,19 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.feature import Plan
 from asr_server.engine.memory import Limits, plan_capacity
 from asr_server.engine.qwen_asr import loading
 from asr_server.engine.qwen_asr.aligner_runtime import PART_S, AlignerRow, Scores
-from asr_server.engine.qwen_asr.decoder import ArenaDecoder
+from asr_server.engine.qwen_asr.decoder import ArenaDecoder, Likeliest, likeliest
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.loading import Parts
 from asr_server.engine.qwen_asr.runtime import LoadedModel, aligner_bytes
 from asr_server.engine.qwen_asr.windows import LoadedEncoder, WindowedAudio
 from asr_server.engine.torch import device, linear, memory
 from asr_server.engine.torch.attention import EachRow, TokenSpan
-from asr_server.engine.torch.language_model import LanguageModel
+from asr_server.engine.torch.language_model import LanguageModel, Operations, TorchOperations
 from asr_server.engine.torch.linear import MakeLinear
 from asr_server.engine.torch.passes import AttentionShape
 
@@ -38,10 +39,11 @@ def load(directory: Path, plan: Plan) -> LoadedModel:
         parts = replace(parts, tower=nn.Identity())  # its weights are not kept
     limits = Limits(plan.max_batch, plan.kv_budget_mb, aligner_bytes(plan, dtype.itemsize), plan.shares)
     token_bytes = AttentionShape.of(parts.text.config).token_bytes(parts.dtype)
-    text = LanguageModel(parts.text, layers.language_model, compiled=plan.is_active("use_torch_compile"))
+    operations, likeliest = _operations(plan, parts)
+    text = LanguageModel(parts.text, layers.language_model, operations)
     weights = memory.addresses(parts.tower, parts.text, parts.head)
     capacity = plan_capacity(plan.device, token_bytes, limits, weights)
-    decoder = ArenaDecoder(text, parts.head, parts.files.end_ids(), capacity, parts.files.no_speech_id)
+    decoder = ArenaDecoder(text, parts.head, parts.files.end_ids(), capacity, parts.files.no_speech_id, likeliest)
     return LoadedModel(
         parts.files,
         encoder,
@@ -55,6 +57,19 @@ def load(directory: Path, plan: Plan) -> LoadedModel:
         ),
         (decoder.record_prompts, encoder.encoder.record),
     )
+
+
+def _operations(plan: Plan, parts: Parts) -> tuple[Operations, Likeliest]:
+    """Return what computes between matrix products, and what chooses a token. Raises `ModelUnavailable`."""
+    config = parts.text.config
+    if not plan.is_active("use_fused_kernels"):
+        compiled = plan.is_active("use_torch_compile")
+        return TorchOperations(parts.text.layers[0].mlp.act_fn, config.rms_norm_eps, compiled=compiled), likeliest
+    from asr_server.engine.torch import fused  # Triton comes with torch's builds for GPUs
+
+    if problem := fused.problem(config, parts.device, parts.dtype):
+        raise ModelUnavailable(f"USE_FUSED_KERNELS=true: {problem}. Unset it.")
+    return fused.FusedOperations(config.rms_norm_eps), fused.likeliest
 
 
 def _encoder(plan: Plan, directory: Path, parts: Parts, make_linear: MakeLinear) -> LoadedEncoder:

@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import patch
@@ -19,7 +18,11 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from asr_server.engine.torch.language_model import _SmallOperations
+from asr_server.engine.feature import Plan
+from asr_server.engine.protocol import Option, Utterance
+from asr_server.engine.qwen_asr.engine import QwenEngine
+from asr_server.engine.torch.language_model import TorchOperations
+from asr_server.schedule.ports import RowDone
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(900)]
 
@@ -33,6 +36,7 @@ SIZES = {
         head_dim=dim,
         vocab_size=words,
         rms_norm_eps=EPS,
+        hidden_act="silu",
     )
     for name, hidden, intermediate, heads, kv_heads, dim, words in (
         ("demo", 192, 512, 4, 2, 48, 661),
@@ -40,7 +44,7 @@ SIZES = {
         ("1.7b", 2048, 6144, 16, 8, 128, 151_936),
     )
 }
-EAGER = _SmallOperations(torch.nn.SiLU(), EPS, compiled=False)
+EAGER = TorchOperations(torch.nn.SiLU(), EPS)
 # Torch's operations round to 16 bits one after the other, the kernels once; in float32 these add in another order. The
 # interpreter cuts bits off where a GPU rounds to bfloat16, in the mean twice the error where torch rounds once, too.
 MOST = {torch.float32: 2.0, torch.float16: 1.0, torch.bfloat16: 2.5}
@@ -79,7 +83,8 @@ def run(interpreter):
 def _call(name, arguments):
     from asr_server.engine.torch import fused
 
-    return getattr(fused, name)(*arguments)
+    owner = fused if hasattr(fused, name) else fused.FusedOperations(EPS)
+    return getattr(owner, name)(*arguments)
 
 
 @pytest.fixture(params=SIZES)
@@ -111,7 +116,7 @@ def test_a_sum_and_its_norm_are_as_precise_as_torch(run, sizes, n, random):
     d = sizes.hidden_size
     given = random(n, d) * torch.logspace(-2, 2, n)[:, None].to(random(0).dtype), random(n, d), random(d)
     exact = EAGER.added(*[tensor.double() for tensor in given])
-    assert all(map(_precise, run("added", *given, EPS), EAGER.added(*given), exact))
+    assert all(map(_precise, run("added", *given), EAGER.added(*given), exact))
 
 
 class Attention:
@@ -132,13 +137,13 @@ class Attention:
     def run(self, run):
         """Return the queries, normed and rotated keys and the values that are in the buffer."""
         keys, values = self.buffer[:, 1, :, :, :-1].unbind(1)
-        q = run("heads", self.qkv, self.weights, self.cos, self.sin, EPS, keys, values, self.places)
+        q = run("heads", self.qkv, self.weights, self.cos, self.sin, keys, values, self.places)
         return q, keys, values
 
     def rotated(self, dtype=None):
         """Return queries and keys as torch has them, computed in a format."""
         qkv, weights, cos, sin = (given.to(dtype) for given in (self.qkv, self.weights, self.cos, self.sin))
-        return EAGER.rotated(qkv, weights, cos[:, None], sin[:, None]).tensor_split([-self.kv_heads], dim=1)
+        return EAGER.rotated(qkv, weights, cos, sin).tensor_split([-self.kv_heads], dim=1)
 
 
 @pytest.fixture(params=["demo", "1.7b"])
@@ -251,11 +256,11 @@ def _no_compiler(*_, **__):
     raise RuntimeError("no compiler\nwas found")
 
 
-# What is said where a function of the module is replaced by another, which is given it first.
+# What is said where a function is replaced by another, which is given it first.
 WRONG = {
-    "added": ("norms differ from torch's by ", lambda _, x, y, weight, eps: (x + y, x + y)),
+    "added": ("norms differ from torch's by ", lambda _, own, x, y, weight: (x + y, x + y)),
     "heads": ("keys differ from torch's by ", lambda right, *given: right(*given[:-1], given[-1].flip(0))),
-    "gated": ("gates differ from torch's by ", lambda _, gate_up: gate_up.chunk(2, -1)[1]),
+    "gated": ("gates differ from torch's by ", lambda _, own, gate_up: gate_up.chunk(2, -1)[1]),
     "likeliest": ("choices differ from torch's by ", lambda right, logits, watched: right(logits, watched - 1)),
     "_launch": ("RuntimeError: no compiler", _no_compiler),
 }
@@ -272,8 +277,41 @@ def test_a_kernel_that_cannot_be_used_is_named(interpreter, name):
 def _problem_with(name):
     from asr_server.engine.torch import fused
 
-    with patch.object(fused, name, partial(WRONG[name][1], getattr(fused, name))):
+    owner = fused if hasattr(fused, name) else fused.FusedOperations
+    right, (_, wrong) = getattr(owner, name), WRONG[name]
+    with patch.object(owner, name, lambda *given, **named: wrong(right, *given, **named)):
         return fused.problem(SIZES["demo"], torch.device("cpu"), torch.float32)
+
+
+def test_an_engine_with_the_kernels_gives_the_same_ids(interpreter, speech):
+    """The demonstration model in float32: prompts, steps, and tokens that are chosen, by each kernel."""
+    torch_ids, _ = interpreter.submit(_answered, speech, False).result()
+    ids, launched = interpreter.submit(_answered, speech, True).result()
+    assert ids == torch_ids
+    assert all(len(own) > 2 for own in ids)
+    assert launched == set(KERNELS)
+
+
+def _answered(speech, active):
+    """Return the ids of two rows, and the kernels that were launched for them."""
+    from asr_server.engine.torch import fused
+
+    engine = QwenEngine(Plan("qwen", "demo", "cpu", "float32", 2, 16, (Option("use_fused_kernels", active, "", ""),)))
+    launched, launch = set(), fused._launch
+
+    def see(kernel, *given, **named):
+        launched.add(kernel.fn.__name__)
+        launch(kernel, *given, **named)
+
+    with patch.object(fused, "_launch", see), patch.object(QwenEngine, "_warm_up"):
+        engine.load()
+        launched.clear()
+        for key, samples in enumerate((16_000, 24_000)):
+            engine.admit(key, Utterance(speech[:samples]))
+        done = {}
+        while len(done) < 2:
+            done |= {outcome.key: outcome.value.ids for outcome in engine.step() if isinstance(outcome, RowDone)}
+    return [done[0], done[1]], launched
 
 
 @pytest.fixture(scope="module")
@@ -346,10 +384,11 @@ def _compiled():
     fused, _ = _compiling(TARGETS[0])
     for n in (1, 2, 16, 33):
         x, logits = torch.zeros(n, 128), torch.zeros(n, 661)
-        fused.added(x, x, x[0], EPS)
-        fused.gated(x)
+        operations = fused.FusedOperations(EPS)
+        operations.added(x, x, x[0])
+        operations.gated(x)
         fused.likeliest(logits, 5)
         places = torch.zeros(n + 1, dtype=torch.long)[n % 2 :]
         buffer = torch.zeros(2, 9, 1, 32)
-        fused.heads(x, x[:, :96].reshape(-1, 32)[:3], x[:, :32], x[:, :32], EPS, *buffer, places)
+        operations.heads(x, x[:, :96].reshape(-1, 32)[:3], x[:, :32], x[:, :32], *buffer, places)
     return {name: len(getattr(fused, name).device_caches[0][0]) for name in KERNELS}

@@ -20,7 +20,7 @@ from asr_server.engine.torch.linear import Linear, MakeLinear, plain, stacked
 
 
 class Attention(Protocol):
-    """Where the keys and values of a pass's tokens are, and what the tokens see."""
+    """A pass's attention knows where keys and values of its tokens are, and what the tokens see."""
 
     positions: torch.Tensor  # (n,) of the tokens in their rows
     places: torch.Tensor  # (n,) of their keys and values
@@ -45,13 +45,43 @@ class _Layer:
     down: Linear
 
 
-class _SmallOperations:
-    """The operations between matrix products and attention, where the calls cost more than the numbers.
+class Operations(Protocol):
+    """The operations between matrix products and attention compute on whole rows."""
+
+    def normed(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Return the RMS norm of x (n, d) times `weight` (d,)."""
+
+    def added(self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return x + y (n, d), and its RMS norm times `weight` (d,)."""
+
+    def heads(
+        self,
+        qkv: torch.Tensor,
+        weights: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        places: torch.Tensor,
+    ) -> torch.Tensor:
+        """Norm and rotate queries and keys, write keys and values, and return the queries (n, heads, dim).
+
+        `qkv` (n, (heads + 2 * kv_heads) * dim). `weights` (heads + kv_heads, dim): of the norms. `cos`, `sin` (n, dim):
+        of the tokens' positions, see `rotary_table`. `keys`, `values` (tokens, kv_heads, dim): written at `places`
+        (n,).
+        """
+
+    def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
+        """Return the activation of the first half of (n, 2 * m), times the second."""
+
+
+class TorchOperations:
+    """Implements `Operations` by several of torch each, where the calls cost more than the numbers.
 
     `compiled`: each is fused to one operation by torch.compile, for all numbers of tokens, and for a single one.
     """
 
-    def __init__(self, activation: nn.Module, eps: float, *, compiled: bool) -> None:
+    def __init__(self, activation: nn.Module, eps: float, *, compiled: bool = False) -> None:
         fused: Callable[[Any], Any] = partial(torch.compile, dynamic=True) if compiled else lambda function: function
 
         def normed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -65,13 +95,30 @@ class _SmallOperations:
             heads, dim = weights.shape
             qk = qkv[:, : heads * dim].unflatten(-1, (heads, dim))
             qk = F.rms_norm(qk, (dim,), None, eps) * weights
-            return torch.addcmul(qk * cos, qk.roll(dim // 2, -1), sin)
+            return torch.addcmul(qk * cos[:, None], qk.roll(dim // 2, -1), sin[:, None])
 
         def gated(gate_up: torch.Tensor) -> torch.Tensor:
             gate, up = gate_up.chunk(2, -1)
             return activation(gate) * up
 
         self.normed, self.added, self.rotated, self.gated = map(fused, (normed, added, rotated, gated))
+
+    def heads(
+        self,
+        qkv: torch.Tensor,
+        weights: torch.Tensor,
+        cos: torch.Tensor,
+        sin: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        places: torch.Tensor,
+    ) -> torch.Tensor:
+        """See `Operations`."""
+        kv_heads, dim = values.shape[1:]
+        qk = self.rotated(qkv, weights, cos, sin)
+        keys[places] = qk[:, -kv_heads:]
+        values[places] = qkv[:, -kv_heads * dim :].unflatten(-1, (kv_heads, dim))
+        return qk[:, :-kv_heads]
 
 
 class LanguageModel:
@@ -80,9 +127,10 @@ class LanguageModel:
     `on_layer` is called before each layer, since on a CPU a pass may take long.
     """
 
-    def __init__(self, text: Any, make_linear: MakeLinear = plain, *, compiled: bool = False) -> None:
+    def __init__(self, text: Any, make_linear: MakeLinear = plain, operations: Operations | None = None) -> None:
+        """`operations`: other than torch's."""
         config = text.config
-        self._small = _SmallOperations(text.layers[0].mlp.act_fn, config.rms_norm_eps, compiled=compiled)
+        self._small = operations or TorchOperations(text.layers[0].mlp.act_fn, config.rms_norm_eps)
         self.config = config
         self.on_layer: Callable[[], None] = lambda: None
         self._embedding: torch.Tensor = text.embed_tokens.weight
@@ -117,18 +165,15 @@ class LanguageModel:
 
     def by_layer(self, x: torch.Tensor, attention: Attention) -> Iterator[torch.Tensor]:
         """Yield what comes of each layer, normed, (n, d); the last are the hidden states."""
-        cos, sin = self._cos[attention.positions][:, None], self._sin[attention.positions][:, None]
+        cos, sin = self._cos[attention.positions], self._sin[attention.positions]
         # Each sum is normed at once, with the weights of what reads it next.
         normed = self._small.normed(x, self._layers[0].norm)
         following = (*(layer.norm for layer in self._layers[1:]), self._norm)
         for number, (layer, norm) in enumerate(zip(self._layers, following, strict=True)):
             self.on_layer()
             qkv = layer.qkv(normed)
-            qk = self._small.rotated(qkv, layer.head_weights, cos, sin)
-            keys, values = attention.held(number)
-            keys[attention.places] = qk[:, self._heads :]
-            values[attention.places] = qkv[:, -self._kv_heads * qk.shape[-1] :].unflatten(-1, (self._kv_heads, -1))
-            seen = attention.attend(number, qk[:, : self._heads])
+            q = self._small.heads(qkv, layer.head_weights, cos, sin, *attention.held(number), attention.places)
+            seen = attention.attend(number, q)
             x, normed = self._small.added(x, layer.out(seen), layer.mlp_norm)
             x, normed = self._small.added(x, layer.down(self._small.gated(layer.gate_up(normed))), norm)
             yield normed

@@ -170,7 +170,8 @@ class Pass:
         if numbers is None:
             # One transfer for all: on a GPU each small one costs as much as a layer.
             numbers = memory.upload(layout.numbers, arena.device)
-        self._arena, shape = arena, layout.shape
+        shape = layout.shape
+        self.held = arena.layer
         found = Numbers(*numbers.split(layout.lengths))
         self.ids, self.positions, self.places = found.ids, found.positions, found.places
         self._attention: EachRow | Masked | VariableLength
@@ -184,13 +185,9 @@ class Pass:
         else:
             self._attention = EachRow(layout.spans)
 
-    def held(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `Attention`."""
-        return self._arena.layer(layer)
-
     def attend(self, layer: int, q: torch.Tensor) -> torch.Tensor:
         """See `Attention`."""
-        return self._attention(q, *self._arena.layer(layer))
+        return self._attention(q, *self.held(layer))
 
 
 # Lengths are padded to one and a half or one times a power of two, and at least this: there are few different shapes.
