@@ -92,8 +92,8 @@ class WindowedEncoder(Encoder):
         self._convolutions = (tower.conv2d1, tower.conv2d2, tower.conv2d3)
         self.device = tower.conv2d1.weight.device
         if self.device.type == "cuda":
-            # The channels of a place are neighbours, as the matrix units of GPUs read them: else cuDNN transposes before
-            # each convolution and after it.
+            # The channels of a place are neighbours, as the matrix units of GPUs read them: else cuDNN would transpose
+            # before each convolution and after it.
             for convolution in self._convolutions:
                 convolution.to(memory_format=torch.channels_last)
         self._conv_out = make_linear(tower.conv_out.weight, tower.conv_out.bias)
