@@ -2,6 +2,7 @@
 
 import random
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,9 +13,11 @@ from torch.utils._pytree import tree_leaves
 from asr_server.engine import memory as plans
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Utterance
+from asr_server.engine.qwen_asr.decoder import ArenaDecoder
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.engine import QwenEngine
 from asr_server.engine.torch import memory
+from asr_server.engine.torch.passes import PassShapes
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
@@ -43,16 +46,24 @@ def _end(engine):
 
 
 @pytest.mark.parametrize("clips", [40, pytest.param(1000, marks=[pytest.mark.nightly, pytest.mark.timeout(900)])])
-def test_mixed_work_has_few_shapes(engine, speech, clips, monkeypatch):
-    """Clips and growing partials in batches of any size: what an encoder's kernels are chosen by repeats itself."""
-    convolved, chance, convolve = set(), random.Random(5), WindowedEncoder._convolve
+def test_mixed_work_has_few_shapes(engine, run, speech, clips, monkeypatch):
+    """Clips and growing partials with hotwords, in batches of any size: what an encoder's kernels are chosen by repeats
+    itself, and every step has the shape of one that a GPU records."""
+    convolved, steps, chance = set(), [], random.Random(5)
+    convolve, passed = WindowedEncoder._convolve, ArenaDecoder._pass
+
+    def see_pass(self, spans, ids=()):
+        steps.extend([spans] if len(ids) else [])
+        return passed(self, spans, ids)
 
     def see_pieces(self, pieces, widths):
         convolved.add(1 << (len(pieces) - 1).bit_length())
         return convolve(self, pieces, widths)
 
     monkeypatch.setattr(WindowedEncoder, "_convolve", see_pieces)
-    monkeypatch.setattr("asr_server.engine.qwen_asr.engine.token_budget", lambda samples: 6)
+    monkeypatch.setattr(ArenaDecoder, "_pass", see_pass)
+    said = run(engine, [Utterance(speech)])[0].ids
+    monkeypatch.setattr("asr_server.engine.qwen_asr.engine.token_budget", lambda samples: 12)
     long = np.tile(speech, 20)
     key = partials = 0
     while key < clips:
@@ -60,13 +71,19 @@ def test_mixed_work_has_few_shapes(engine, speech, clips, monkeypatch):
             seconds = chance.choice([0.3, 0.7, 1.5, 3.0, 5.0, 8.0, 12.0, 20.0, 30.0])
             session = f"s{key % 5}" if chance.random() < 0.3 else None
             partials += session is not None
-            draft = tuple(chance.choices(range(100), k=chance.choice([3, 8, 20]))) if session else ()
-            engine.admit(key, Utterance(long[: int(seconds * 16_000)], session=session, draft=draft))
+            draft = (*said[:2], 5, *said[3 : chance.choice([3, 8, 20])]) if session else ()
+            words = "lamp kitchen Zürich " * chance.choice([0, 0, 3, 20])
+            engine.admit(key, Utterance(long[: int(seconds * 16_000)], context=words, session=session, draft=draft))
             key += 1
         list(engine.step())
     _end(engine)
     assert partials > clips / 5
     assert len(convolved) <= MOST_CONVOLUTIONS
+    assert any(span.count > 1 for spans in steps for span in spans)
+    for variable in (False, True):
+        shapes = PassShapes(SimpleNamespace(variable=variable, tokens=engine._runtime.decoder.arena.tokens), 8)
+        recorded = set(shapes.steps())
+        assert [spans for spans in steps if shapes.step(spans) not in recorded] == []
 
 
 def test_a_step_takes_one_transfer_each_way(engine, speech, monkeypatch):
