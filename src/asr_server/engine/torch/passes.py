@@ -208,8 +208,9 @@ _WIDEST = 4096
 # The most tokens of a row in a step: its last one and all that a draft proposes.
 _PROPOSED = 13
 # Where rows of any lengths attend in one call: the tokens of a step with proposals, for each row; the most rows whose
-# prompts are recorded together; their tokens.
-_EACH, _ROWS, _TOKENS = (2, 4, 7, _PROPOSED), 8, (64, 128, 256, 384, 512, 768, 1024, 1536, 2048)
+# prompts are recorded together; their tokens, of which at most a fifth is padding from 256 on.
+_EACH, _ROWS = (2, 4, 7, _PROPOSED), 8
+_TOKENS = (64, 128, 192, *(n * step for step in (64, 128, 256) for n in range(4, 8)), 2048)
 # Elsewhere: the tokens that each row is padded to, of steps and of prompts, the rows of prompts, and how long they may
 # be, half a minute: more tokens keep a GPU busy by themselves.
 _QUERIES, _PROMPT_QUERIES, _PROMPT_ROWS, _WIDEST_PROMPT = (4, _PROPOSED), (64, 256, 384, 512), (1, 2, 4), 1024
