@@ -45,7 +45,7 @@ SEAMS: tuple[tuple[str, Any, str], ...] = (
     ("step: note", decoder.ArenaDecoder, "_note"),
     ("pass: choose", decoder.ArenaDecoder, "_choose"),
     ("pass: layout", passes.Layout, "__init__"),
-    ("pass: mask", passes.Pass, "__init__"),
+    ("pass: attention", passes.Pass, "__init__"),
     ("pass: layers", LanguageModel, "__call__"),
     ("pass: wait for ids", decoder, "choices"),
 )
