@@ -91,6 +91,8 @@ def give_back() -> None:
 
 # Tokens of the row that is planned for: 30 s of audio (390), 360 new tokens, 146 for the prompt around it.
 ROW_TOKENS = 896
+# Rows have room for a multiple of this many tokens, as `ROW_TOKENS` is.
+_EVEN = 128
 # The share of the memory that is free after the weights which keys and values may take without KV_BUDGET_MB;
 # the rest is for activations, and on a CPU for everybody else, such as the aligner and the process that tells speakers
 # apart, which takes 150 MB. On a GPU the aligner's memory is left out before. Rows take half of it at most, live
@@ -135,8 +137,10 @@ class Capacity:
 
     @property
     def share(self) -> int:
-        """Return how many tokens of each row fit where all rows are there."""
-        return self.tokens // self.rows
+        """Return how many tokens of each row fit where all rows are there, and one token more. Kernels copy masks of
+        uneven widths."""
+        each = max(1, (self.tokens - 1) // self.rows)
+        return each - each % _EVEN if each > _EVEN else each
 
 
 def plan(limits: Limits, *, free_bytes: int, token_bytes: int, device: str) -> Capacity:

@@ -190,7 +190,7 @@ def test_a_recorded_step_has_few_operations_whatever_the_batch(parts, older, row
     matrices in float32 where the model is not."""
     _, model, head = parts
     decoder = ArenaDecoder(model, head, frozenset(), Capacity(8, 8 * 512 * 64, 0, 64))
-    spans = [TokenSpan(500 * n, 40, 1) for n in range(rows)]
+    spans = [TokenSpan(decoder._capacity.share * n, 40, 1) for n in range(rows)]
     made = Pass(decoder.arena, Layout(decoder.arena, spans, [5] * rows, decoder._shapes.step(spans)))
     with Ledger() as ledger:
         begins, model.on_layer = [], lambda: begins.append(len(ledger.calls))

@@ -80,8 +80,9 @@ def test_mixed_work_has_few_shapes(engine, run, speech, clips, monkeypatch):
     assert partials > clips / 5
     assert len(convolved) <= MOST_CONVOLUTIONS
     assert any(span.count > 1 for spans in steps for span in spans)
+    arena, share = engine._runtime.decoder.arena, engine._runtime.capacity.share
     for variable in (False, True):
-        shapes = PassShapes(SimpleNamespace(variable=variable, tokens=engine._runtime.decoder.arena.tokens), 8)
+        shapes = PassShapes(SimpleNamespace(variable=variable, tokens=arena.tokens), 8, share)
         recorded = set(shapes.steps())
         assert [spans for spans in steps if shapes.step(spans) not in recorded] == []
 

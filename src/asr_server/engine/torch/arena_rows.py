@@ -37,7 +37,7 @@ class ArenaRows(Rows[R]):
         self._capacity = capacity
         shape = AttentionShape.of(model.config)
         self.arena = Arena(shape, capacity.tokens, device=model.device, dtype=model.dtype)
-        self._shapes = PassShapes(self.arena, capacity.rows)
+        self._shapes = PassShapes(self.arena, capacity.rows, capacity.share)
 
     @abstractmethod
     def _begin(self, rows: Sequence[R], states: Sequence[torch.Tensor]) -> Callable[[], None]:
@@ -110,8 +110,11 @@ class ArenaRows(Rows[R]):
 
     def drop(self, row: R) -> None:
         """Take a row out."""
-        row.input = None
+        left = _unsafe(row)
+        row.input = None  # freed first: memory may be why it leaves
         self.rows.remove(row)
+        if left:
+            self.arena.clear(left)
 
     def _make_room(self, row: R) -> None:
         """Give a row the places that it lacks; it may be moved then, and others. Raises `NoRoom`."""
@@ -123,10 +126,13 @@ class ArenaRows(Rows[R]):
         ends = [*(other.places.start for other in others), self.arena.tokens - 1]
         free = [range(begin, end) for begin, end in zip(begins, ends, strict=True)]
         here = [range(row.places.start, gap.stop) for gap in free if row.places.start in gap]
-        # As many as planned where they are free, so that it seldom has to be moved.
-        planned = max(tokens, self._capacity.share)
+        # As many as planned, at a multiple of that, where they are free: then it seldom has to be moved, and a recorded
+        # pass with padding need not copy what it sees.
+        share = self._capacity.share
+        planned = -(-tokens // share) * share
+        even = [range(-(-gap.start // share) * share, gap.stop) for gap in free]
         fitting = [gap for gap in here if len(gap) >= tokens]
-        fitting = fitting or [gap for gap in free if len(gap) >= planned] or [gap for gap in free if len(gap) >= tokens]
+        fitting = fitting or [gap for gap in even if len(gap) >= planned] or [gap for gap in free if len(gap) >= tokens]
         found = fitting[0] if fitting else self._room_beside(row, others)
         self._move(row, found[:planned])
 
@@ -150,6 +156,10 @@ class ArenaRows(Rows[R]):
         # A pass that is queued on a GPU comes before this copy, and before what is written where the row was.
         if row.length and places.start != row.places.start:
             self.arena.move(row.places.start, places.start, row.length)
+            if left := _unsafe(row):
+                kept = range(places.start, places.start + row.length)
+                self.arena.clear(range(left.start, min(left.stop, max(left.start, kept.start))))
+                self.arena.clear(range(max(left.start, min(left.stop, kept.stop)), left.stop))
         row.places = places
         return places
 
@@ -157,3 +167,9 @@ class ArenaRows(Rows[R]):
 def _needed(row: Slotted) -> int:
     """Return how many places a row is to have."""
     return max(row.reserved, row.length + tokens_left(row))
+
+
+def _unsafe(row: Placed) -> range:
+    """Return the places of a row that may hold what is no number: all that its passes may have written, also those that
+    failed. Nothing is known yet of a row whose prompt is not at its end."""
+    return row.places[: _needed(row)] if row.overflowed or row.input is not None else range(0)

@@ -92,7 +92,7 @@ def test_each_row_keeps_what_it_holds_and_gets_its_room_where_there_is_enough(op
 
 def test_a_row_has_as_many_places_as_planned_while_they_are_free():
     """It then grows without being moved; where others need them, it has what it asks for."""
-    decoder, share = _decoder(), TOKENS // ROWS
+    decoder, share = _decoder(), (TOKENS - 1) // ROWS
     rows = [_row(10) for _ in range(3)]
     for row in rows:
         decoder.seat(row, RowInput(torch.cat, torch.zeros(1, 1), [], torch.zeros(0, 1), tail=1))
@@ -100,6 +100,27 @@ def test_a_row_has_as_many_places_as_planned_while_they_are_free():
     long = _row(TOKENS - 50)
     decoder.seat(long, RowInput(torch.cat, torch.zeros(1, 1), [], torch.zeros(0, 1), tail=1))
     assert [len(row.places) for row in rows] == [10] * 3
+
+
+@pytest.mark.parametrize("overflowed", [False, True])
+def test_what_is_no_number_is_not_left_to_other_rows(overflowed):
+    """Neither where a row was that leaves, nor where it was before others made it move. Nothing is known of a row whose
+    prompt is not at its end."""
+    decoder, empty = _decoder(), RowInput(torch.cat, torch.zeros(0, 1), [], torch.zeros(0, 1), tail=1)
+    first, row = _row(10), _row(40)
+    for seated in (first, row):
+        decoder.seat(seated, RowInput(torch.cat, torch.zeros(9, 1), [], torch.zeros(0, 1), tail=1))
+    if overflowed:
+        row.input, row.overflowed = None, True
+    row.length = 20
+    for held in decoder.arena.layer(1):
+        held[row.places.start : row.places.start + 40] = torch.nan
+    decoder.drop(first)
+    decoder.seat(_row(340), empty)
+    assert row.places == range(40)
+    assert decoder.arena.layer(1)[0][40:].isfinite().all()
+    decoder.drop(row)
+    assert decoder.arena.layer(1)[0].isfinite().all()
 
 
 def test_memory_that_no_row_has_needed_is_not_taken():

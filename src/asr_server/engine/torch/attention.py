@@ -1,8 +1,7 @@
 """Attention of packed tokens to rows whose keys and values are neighbours in one buffer, in three ways.
 
 Each takes queries (n, heads, dim), those of a row one behind the other, and the keys and values (places, kv_heads, dim)
-of a layer. It returns (n, heads * dim). A token sees the places of its row up to its own: no other is read, so that a
-row whose numbers left their range changes no other.
+of a layer. It returns (n, heads * dim). A token sees the places of its row up to its own.
 """
 
 from __future__ import annotations
@@ -43,8 +42,8 @@ class Numbers(NamedTuple):
     begins: torch.Tensor  # (rows,) the first place of each row
     used: torch.Tensor  # (rows,) places of each row from there on, those of the tokens included
     ends: torch.Tensor  # (rows + 1,) tokens of the rows before each, and of all
-    gather: torch.Tensor  # (rows * query,) the token at each place, where rows are padded to `query` tokens
-    scatter: torch.Tensor  # (n,) that place of each token
+    gather: torch.Tensor  # (rows * query,) the token at each of them, where rows are padded to `query` tokens
+    scatter: torch.Tensor  # (n,) where each token is among those
 
 
 class EachRow:
@@ -83,32 +82,38 @@ def _of_one(q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.
 
 
 class Masked:
-    """Attends in one call to rows that are padded to equal sizes, as recorded passes need it; what they see is copied.
+    """Attends in one call to rows that are padded to equal sizes, as recorded passes need it.
 
-    `query`: tokens of each row with padding; `width`: places that they see with padding.
+    `query`: tokens of each row with padding; `width`: places that they see with padding. `stride`: places from the
+    first of a row to the first of the next; 0 where rows are anywhere, and what they see is copied.
     """
 
-    def __init__(self, numbers: Numbers, query: int, width: int, *, groups: int, dtype: torch.dtype) -> None:
-        columns = torch.arange(width, device=numbers.places.device)
-        self._query, self._gather, self._scatter = query, numbers.gather, numbers.scatter
-        # Behind its end a row sees what a mask hides, of itself: what is there may be no number.
+    def __init__(
+        self, numbers: Numbers, query: int, width: int, stride: int, *, groups: int, dtype: torch.dtype
+    ) -> None:
+        columns, rows = torch.arange(width, device=numbers.places.device), len(numbers.begins)
+        self._query, self._width, self._stride = query, width, stride
+        self._gather, self._scatter = numbers.gather, numbers.scatter
+        # Of what is copied a mask hides places of the row itself.
         self._places = numbers.begins[:, None] + columns.minimum(numbers.used[:, None] - 1)
-        positions = numbers.positions[self._gather] if query > 1 else numbers.positions
-        hidden = columns > positions[:, None]
-        mask = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf)
-        mask = mask.view(len(self._places), 1, query, width)
+        hidden = columns > numbers.positions[self._gather][:, None]
+        mask = torch.zeros_like(hidden, dtype=dtype).masked_fill_(hidden, -torch.inf).view(rows, 1, query, width)
         self._mask = mask.repeat_interleave(groups, 2) if query > 1 else mask
 
     def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """See the module. The heads that share keys are further queries."""
         query, kv_heads = self._query, keys.shape[1]
-        if query > 1:
-            q = q[self._gather]
+        q = q[self._gather]
         q = q.view(-1, query, kv_heads, q.shape[1] // kv_heads, q.shape[2]).transpose(1, 2).flatten(2, 3)
-        k, v = (held[self._places].transpose(1, 2) for held in (keys, values))
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=self._mask)
-        out = out.unflatten(2, (query, -1)).transpose(1, 2).flatten(2).flatten(0, 1)
-        return out[self._scatter] if query > 1 else out
+        out = F.scaled_dot_product_attention(q, self._seen(keys), self._seen(values), attn_mask=self._mask)
+        return out.unflatten(2, (query, -1)).transpose(1, 2).flatten(2).flatten(0, 1)[self._scatter]
+
+    def _seen(self, held: torch.Tensor) -> torch.Tensor:
+        """Return what the rows see, (rows, kv_heads, width, dim)."""
+        if not self._stride:
+            return held[self._places].transpose(1, 2)
+        rows = len(self._places)
+        return held[: rows * self._stride].unflatten(0, (rows, -1))[:, : self._width].transpose(1, 2)
 
 
 class VariableLength:

@@ -101,6 +101,25 @@ def test_a_token_sees_its_row_up_to_itself(arena, way, case):
     torch.testing.assert_close(out, _expected(arena, spans, q), atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("way", ["masked"], indirect=True)
+@pytest.mark.parametrize("query", [1, 4])
+def test_rows_at_equal_distances_are_seen_without_a_copy(arena, query, monkeypatch):
+    """In any order, with a gap between them; behind their ends are numbers of earlier rows."""
+    spans = [TokenSpan(begin, 30, 1 if query == 1 else count) for begin, count in ((1536, 4), (0, 1), (512, 3))]
+    for held in arena.layer(0):
+        held.normal_()
+    asked, attend = [], attention.F.scaled_dot_product_attention
+
+    def see(q, k, v, **given):
+        asked.append((k.untyped_storage().data_ptr(), k.shape[2]))
+        return attend(q, k, v, **given)
+
+    monkeypatch.setattr(attention.F, "scaled_dot_product_attention", see)
+    q, out = _run(arena, "masked", spans, PassShape(4, 4 * query, query, 100, stride=512))
+    torch.testing.assert_close(out, _expected(arena, spans, q), atol=1e-5, rtol=1e-4)
+    assert asked == [(arena.layer(0)[0].untyped_storage().data_ptr(), 100)]
+
+
 def test_a_row_without_numbers_changes_no_other(arena, way):
     """A row whose numbers left their range is beside the others in a pass, and was where one of them is now."""
     arena.layer(0)[1].fill_(torch.inf)

@@ -50,14 +50,13 @@ class AttentionShape:
 class Arena:
     """Room for the keys and values of `tokens` tokens, one behind the other. A row has a range of places.
 
-    The last place is never a row's: padding is written there. What nobody has written may be any number.
+    The last place is never a row's: padding is written there. What nobody has written is 0.
     """
 
     def __init__(self, shape: AttentionShape, tokens: int, *, device: torch.device, dtype: torch.dtype) -> None:
         self.shape = shape
         self.tokens = tokens
-        # On a CPU the system provides memory when it is first written: most of it is needed by long prompts only.
-        self._held = torch.empty((shape.layers, 2, tokens, shape.kv_heads, shape.dim), device=device, dtype=dtype)
+        self._held = _zeros((shape.layers, 2, tokens, shape.kv_heads, shape.dim), device, dtype)
         # Why `VariableLength` is not used; empty where it is.
         self.problem = variable_length_problem(device, dtype, shape.heads, shape.kv_heads, shape.dim)
 
@@ -94,6 +93,10 @@ class Arena:
             between.copy_(layer[:, source : source + tokens])
             layer[:, target : target + tokens] = between
 
+    def clear(self, places: range) -> None:
+        """Zero places. A mask hides any number, but not what is none, from rows that get them next."""
+        self._held[:, :, places.start : places.stop] = 0
+
     def copy(self, begin: int, tokens: int) -> torch.Tensor:
         """Return the keys and values at some places, (layers, 2, tokens, kv_heads, dim)."""
         return self._held[:, :, begin : begin + tokens].clone()
@@ -101,6 +104,14 @@ class Arena:
     def put(self, begin: int, kept: torch.Tensor) -> None:
         """Write keys and values that `copy` returned."""
         self._held[:, :, begin : begin + kept.shape[2]] = kept
+
+
+def _zeros(shape: tuple[int, ...], device: torch.device, dtype: torch.dtype) -> torch.Tensor:
+    """Return zeros. On a CPU the memory is not touched: most of it is needed by long prompts only."""
+    if device.type != "cpu":
+        return torch.zeros(shape, device=device, dtype=dtype)
+    size = int(np.prod(shape)) * dtype.itemsize
+    return torch.from_numpy(np.zeros(size, np.uint8)).view(dtype).view(shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +122,7 @@ class PassShape:
     tokens: int  # of all rows
     query: int  # the most tokens of a row
     width: int  # the most places that a row sees
+    stride: int = 0  # see `Masked`: the rows are at the first multiples of it
 
 
 class Layout:
@@ -137,8 +149,9 @@ class Layout:
         gather = scatter = _NONE
         if shape is not None:
             rows, padding, spare = shape.rows - len(spans), shape.tokens - count, arena.tokens - 1
-            if shape.query > 1 and not arena.variable:
-                scatter = _padded(row_of * shape.query + within, padding, 0)
+            if not arena.variable:
+                row_at = begins // shape.stride if shape.stride else np.arange(len(spans))
+                scatter = _padded(row_at[row_of] * shape.query + within, padding, 0)
                 gather = np.zeros(shape.rows * shape.query, np.int64)
                 gather[scatter[:count]] = np.arange(count)
             # All padding is in the last row, or where each row has one token in rows of its own.
@@ -181,7 +194,8 @@ class Pass:
             self._attention = VariableLength(found, query, width)
         elif shape is not None:
             groups = arena.shape.groups
-            self._attention = Masked(found, shape.query, shape.width, groups=groups, dtype=arena.dtype)
+            sizes = shape.query, shape.width, shape.stride
+            self._attention = Masked(found, *sizes, groups=groups, dtype=arena.dtype)
         else:
             self._attention = EachRow(layout.spans)
 
@@ -214,46 +228,51 @@ _TOKENS = (64, 128, 192, *(n * step for step in (64, 128, 256) for n in range(4,
 # Elsewhere: the tokens that each row is padded to, of steps and of prompts, the rows of prompts, and how long they may
 # be, half a minute: more tokens keep a GPU busy by themselves.
 _QUERIES, _PROMPT_QUERIES, _PROMPT_ROWS, _WIDEST_PROMPT = (4, _PROPOSED), (64, 256, 384, 512), (1, 2, 4), 1024
+# The most places that a recorded step copies in each layer: 128 MiB of the released models, which it needs room for.
+_MOST_COPIED = 2**15
 
 
 class PassShapes:
-    """The shapes of the passes over an arena that are recorded, with at most `rows` rows."""
+    """The shapes of the passes over an arena that are recorded, with at most `rows` rows. `share`: places that are planned
+    for each."""
 
-    def __init__(self, arena: Arena, rows: int) -> None:
-        self._variable, self._tokens, self._rows = arena.variable, arena.tokens, rows
+    def __init__(self, arena: Arena, rows: int, share: int) -> None:
+        self._variable, self._tokens, self._rows, self._share = arena.variable, arena.tokens, rows, share
 
     def steps(self) -> list[PassShape]:
         """Return those of steps: of one token a row, and with proposals."""
         batches = {min(1 << n, self._rows) for n in range(self._rows.bit_length() + 1)}
-        single = [PassShape(batch, batch, 1, width) for batch in batches for width in self._widths(_WIDEST)]
+        widths = self._widths(_WIDEST)
+        single = [PassShape(batch, batch, 1, width) for batch in batches for width in widths]
         if self._variable:
-            proposed = [
+            return single + [
                 PassShape(batch + 1, batch * each, _PROPOSED, self._tokens) for batch in batches for each in _EACH
             ]
-        else:
-            widths = self._widths(min(_WIDEST, _WIDEST_PROMPT))
-            proposed = [
-                PassShape(batch, batch * query, query, width)
-                for query in _QUERIES
-                for batch in batches
-                for width in widths
-            ]
-        return single + proposed
+        planned = [
+            PassShape(batch, batch * query, query, width, self._share)
+            for query in (1, *_QUERIES)
+            for batch in batches
+            for width in {min(width, self._share) for width in widths}
+            if query == 1 or width <= _WIDEST_PROMPT
+        ]
+        return planned + [shape for shape in single if shape.rows * shape.width <= _MOST_COPIED]
 
     def step(self, spans: Sequence[TokenSpan]) -> PassShape | None:
         """Return the shape of a step; None if none may be recorded."""
         rows = min(1 << (len(spans) - 1).bit_length(), self._rows)
         longest, width = _most(spans)
-        if longest == 1:
-            return PassShape(rows, rows, 1, width)
         if longest > _PROPOSED:
             return None
-        if self._variable:
+        if self._variable and longest > 1:
             tokens = sum(span.count for span in spans)
             each = next(each for each in _EACH if rows * each >= tokens)
             return PassShape(rows + 1, rows * each, _PROPOSED, self._tokens)
-        query = next(query for query in _QUERIES if query >= longest)
-        return PassShape(rows, rows * query, query, width)
+        share, stride = self._share, 0
+        if not self._variable and all(span.begin % share == 0 and span.end <= share for span in spans):
+            last = max([span.begin for span in spans]) // share
+            rows, width, stride = min(1 << last.bit_length(), self._rows), min(width, share), share
+        query = next(query for query in (1, *_QUERIES) if query >= longest)
+        return PassShape(rows, rows * query, query, width, stride)
 
     def prompts(self) -> list[PassShape]:
         """Return those of prompts."""
