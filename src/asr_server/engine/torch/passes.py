@@ -233,8 +233,10 @@ _MOST_COPIED = 2**15
 
 
 class PassShapes:
-    """The shapes of the passes over an arena that are recorded, with at most `rows` rows. `share`: places that are planned
-    for each."""
+    """The shapes of the passes over an arena that are recorded, with at most `rows` rows.
+
+    `share`: the places that are planned for each.
+    """
 
     def __init__(self, arena: Arena, rows: int, share: int) -> None:
         self._variable, self._tokens, self._rows, self._share = arena.variable, arena.tokens, rows, share
