@@ -154,8 +154,9 @@ class ArenaRows(Rows[R]):
 
     def _move(self, row: R, places: range) -> range:
         # A pass that is queued on a GPU comes before this copy, and before what is written where the row was.
-        if row.length and places.start != row.places.start:
-            self.arena.move(row.places.start, places.start, row.length)
+        if places.start != row.places.start:
+            if row.length:
+                self.arena.move(row.places.start, places.start, row.length)
             if left := _unsafe(row):
                 kept = range(places.start, places.start + row.length)
                 self.arena.clear(range(left.start, min(left.stop, max(left.start, kept.start))))
