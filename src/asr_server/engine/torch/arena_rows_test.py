@@ -91,7 +91,7 @@ def test_each_row_keeps_what_it_holds_and_gets_its_room_where_there_is_enough(op
 
 
 def test_a_row_has_as_many_places_as_planned_while_they_are_free():
-    """It then grows without being moved; where others need them, it has what it asks for."""
+    """A row then grows without being moved; where others need the places, each has what it asks for."""
     decoder, share = _decoder(), (TOKENS - 1) // ROWS
     rows = [_row(10) for _ in range(3)]
     for row in rows:

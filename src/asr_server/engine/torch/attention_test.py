@@ -1,4 +1,4 @@
-"""What tokens see, in each way to attend. FlashAttention is the border: on a CPU a formula stands for it."""
+"""Each way to attend shows tokens the same. FlashAttention is the border: on a CPU a formula stands for it."""
 
 import math
 
@@ -80,23 +80,19 @@ def _expected(arena, spans, q):
 
 
 CASES = {
-    "single tokens": [(2000, 700), (10, 1), (20, 60)],
-    "prompts of unlike lengths": [(2000, 300), (10, 1), (20, 60)],
-    "parts of prompts, and one token": [(2000, 700, 40), (10, 5, 1), (100, 60, 13)],
-    "a part that attends in several calls": [(500, 200, 2300)],
+    "single tokens": [TokenSpan(2000, 700, 1), TokenSpan(10, 1, 1), TokenSpan(20, 60, 1)],
+    "prompts of unlike lengths": [TokenSpan(2000, 0, 300), TokenSpan(10, 0, 1), TokenSpan(20, 0, 60)],
+    "parts of prompts, and one token": [TokenSpan(2000, 700, 40), TokenSpan(10, 5, 1), TokenSpan(100, 60, 13)],
+    "a part that attends in several calls": [TokenSpan(500, 200, 2300)],
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_token_sees_its_row_up_to_itself(arena, way, case):
     """Rows are anywhere in the arena, between places without numbers, and in any order."""
-    held = [row[:2] for row in CASES[case]]
-    if case != "prompts of unlike lengths":
-        _run(arena, way, [TokenSpan(begin, 0, tokens) for begin, tokens in held])
-    spans = [TokenSpan(row[0], *row[1:]) for row in CASES[case] if len(row) == 3]
-    if case == "single tokens":
-        spans = [TokenSpan(begin, tokens, 1) for begin, tokens in held]
-    spans = spans or [TokenSpan(begin, 0, tokens) for begin, tokens in held]
+    spans = CASES[case]
+    if before := [TokenSpan(span.begin, 0, span.start) for span in spans if span.start]:
+        _run(arena, way, before)
     q, out = _run(arena, way, spans)
     torch.testing.assert_close(out, _expected(arena, spans, q), atol=1e-5, rtol=1e-4)
 

@@ -112,7 +112,7 @@ def _precise(found, eager, exact):
 
 
 def test_a_sum_and_its_norm_are_as_precise_as_torch(run, sizes, n, random):
-    """Of rows as long as the model is wide, whose numbers differ in size."""
+    """The rows are as long as the model is wide, and their numbers differ in size."""
     d = sizes.hidden_size
     given = random(n, d) * torch.logspace(-2, 2, n)[:, None].to(random(0).dtype), random(n, d), random(d)
     exact = EAGER.added(*[tensor.double() for tensor in given])
@@ -180,7 +180,7 @@ def test_nothing_else_is_written(run, attention):
 
 
 def test_a_gate_is_as_precise_as_torch(run, sizes, n, random):
-    """Of several blocks, the last of them not full for the demonstration checkpoint."""
+    """A row has several blocks, and the last one is not full for the demonstration checkpoint."""
     gate_up = random(n, 2 * sizes.intermediate_size)
     assert _precise(run("gated", gate_up), EAGER.gated(gate_up), EAGER.gated(gate_up.double()))
 
@@ -201,7 +201,7 @@ def _choice(logits, watched):
 
 @pytest.mark.parametrize("words", [661, 4095, 8192, 151_936])
 def test_log_probabilities_are_as_precise_as_torch(run, words, n, random):
-    """Those of a likely and of an unlikely token, over vocabularies with and without a rest of a block."""
+    """A likely and an unlikely token are asked for, of vocabularies with and without a rest of a block."""
     logits = random(n, words) * 4
     found, eager, exact = (
         run("likeliest", logits, words - 1),

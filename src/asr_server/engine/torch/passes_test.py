@@ -175,7 +175,7 @@ def test_a_load_makes_replayed_steps_too(monkeypatch):
 
 @pytest.mark.nightly
 def test_a_row_longer_than_planned_is_replayed_with_the_others(engine, clips, monkeypatch):
-    """It has more places than were planned for a row, and so many that the others are moved."""
+    """The row has more places than were planned for one, and no step of it or of the row beside it is made anew."""
     monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST", 4096)
     eager, decoder = _recorded(engine, monkeypatch), engine._runtime.decoder
     share = decoder._capacity.share
