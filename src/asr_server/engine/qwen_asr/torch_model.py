@@ -24,7 +24,7 @@ from asr_server.engine.qwen_asr.runtime import LoadedModel, aligner_bytes
 from asr_server.engine.qwen_asr.windows import LoadedEncoder, WindowedAudio
 from asr_server.engine.torch import device, linear, memory
 from asr_server.engine.torch.attention import EachRow, TokenSpan
-from asr_server.engine.torch.language_model import LanguageModel, Operations, TorchOperations
+from asr_server.engine.torch.language_model import LanguageModel, Operations, Room, TorchOperations
 from asr_server.engine.torch.linear import MakeLinear
 from asr_server.engine.torch.passes import AttentionShape
 
@@ -39,11 +39,11 @@ def load(directory: Path, plan: Plan) -> LoadedModel:
         parts = replace(parts, tower=nn.Identity())  # its weights are not kept
     limits = Limits(plan.max_batch, plan.kv_budget_mb, aligner_bytes(plan, dtype.itemsize), plan.shares)
     token_bytes = AttentionShape.of(parts.text.config).token_bytes(parts.dtype)
-    operations, likeliest = _operations(plan, parts)
+    operations, chooser = _operations(plan, parts)
     text = LanguageModel(parts.text, layers.language_model, operations)
     weights = memory.addresses(parts.tower, parts.text, parts.head)
     capacity = plan_capacity(plan.device, token_bytes, limits, weights)
-    decoder = ArenaDecoder(text, parts.head, parts.files.end_ids(), capacity, parts.files.no_speech_id, likeliest)
+    decoder = ArenaDecoder(text, parts.head, parts.files.end_ids(), capacity, parts.files.no_speech_id, chooser)
     return LoadedModel(
         parts.files,
         encoder,
@@ -153,16 +153,17 @@ class _WholeRows:
     def __init__(self, shape: AttentionShape, inputs: Sequence[torch.Tensor]) -> None:
         counts, like = [len(given) for given in inputs], inputs[0]
         self.positions = torch.cat([torch.arange(count, device=like.device) for count in counts])
-        self.places = torch.arange(sum(counts), device=like.device)
         # Each layer's are read before those of the next are written.
-        self._held = like.new_empty(2, sum(counts), shape.kv_heads, shape.dim)
+        keys, values = like.new_empty(2, sum(counts), shape.kv_heads, shape.dim)
+        self._room = Room(keys, values, torch.arange(sum(counts), device=like.device))
         begins = accumulate(counts, initial=0)
         self._attention = EachRow([TokenSpan(begin, 0, count) for count, begin in zip(counts, begins, strict=False)])
 
-    def held(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def room(self, layer: int) -> Room:
         """See `Attention`."""
-        return self._held[0], self._held[1]
+        return self._room
 
     def attend(self, layer: int, q: torch.Tensor) -> torch.Tensor:
         """See `Attention`."""
-        return self._attention(q, self._held[0], self._held[1])
+        keys, values, _ = self._room
+        return self._attention(q, keys, values)

@@ -19,6 +19,8 @@ import triton
 import triton.language as tl
 from torch.nn import functional as F
 
+from asr_server.engine.torch.language_model import Angles, Room
+
 # The most numbers of a row that one program reads. Rows of a step are few and long, so that several programs share one.
 _GATED, _LOGITS = 1024, 4096
 
@@ -40,25 +42,17 @@ class FusedOperations:
         _launch(_added, (len(x),), x, y, weight, total, normed, self._eps, D=d, BLOCK=triton.next_power_of_2(d))
         return total, normed
 
-    def heads(
-        self,
-        qkv: torch.Tensor,
-        weights: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        places: torch.Tensor,
-    ) -> torch.Tensor:
-        """See `Operations`. Of `keys` and `values` only the last axis must be contiguous. `places` are int32 or int64;
-        one that occurs twice gets numbers of either token."""
+    def heads(self, qkv: torch.Tensor, weights: torch.Tensor, angles: Angles, room: Room) -> torch.Tensor:
+        """See `Operations`. Only the last axis of keys and values must be contiguous. Places are int32 or int64. One that
+        occurs twice gets numbers of either token."""
+        keys, values, places = room
         kv_heads, dim = keys.shape[1:]
         queries = len(weights) - kv_heads
         q = qkv.new_empty(len(qkv), queries, dim)
         strides = (*keys.stride()[:2], *values.stride()[:2])
         sizes = {"HEADS": queries, "KV_HEADS": kv_heads, "DIM": dim, "BLOCK": triton.next_power_of_2(dim)}
         grid = (len(qkv), queries + 2 * kv_heads)
-        _launch(_heads, grid, qkv, weights, cos, sin, self._eps, q, keys, values, places, *strides, **sizes)
+        _launch(_heads, grid, qkv, weights, *angles, self._eps, q, keys, values, places, *strides, **sizes)
         return q
 
     def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
@@ -124,7 +118,7 @@ def _compared(
     cos, sin = random(n, dim), random(n, dim)
     keys, values = torch.zeros(2, n + 1, kv_heads, dim, device=device, dtype=dtype)
     places = torch.tensor([2, 0, 3], device=device)
-    q = operations.heads(qkv, weights, cos, sin, keys, values, places)
+    q = operations.heads(qkv, weights, (cos, sin), Room(keys, values, places))
     qk, v = qkv.double().unflatten(1, (-1, dim)).split([queries + kv_heads, kv_heads], dim=1)
     qk = F.rms_norm(qk, (dim,), None, eps) * weights.double()
     qk = qk * cos.double()[:, None] + qk.roll(dim // 2, -1) * sin.double()[:, None]

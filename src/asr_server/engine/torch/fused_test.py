@@ -21,7 +21,7 @@ import torch
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Option, Utterance
 from asr_server.engine.qwen_asr.engine import QwenEngine
-from asr_server.engine.torch.language_model import TorchOperations
+from asr_server.engine.torch.language_model import Room, TorchOperations
 from asr_server.schedule.ports import RowDone
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly, pytest.mark.timeout(900)]
@@ -137,7 +137,7 @@ class Attention:
     def run(self, run):
         """Return the queries, normed and rotated keys and the values that are in the buffer."""
         keys, values = self.buffer[:, 1, :, :, :-1].unbind(1)
-        q = run("heads", self.qkv, self.weights, self.cos, self.sin, keys, values, self.places)
+        q = run("heads", self.qkv, self.weights, (self.cos, self.sin), Room(keys, values, self.places))
         return q, keys, values
 
     def rotated(self, dtype=None):
@@ -256,10 +256,18 @@ def _no_compiler(*_, **__):
     raise RuntimeError("no compiler\nwas found")
 
 
+def _turned(right, *given):
+    *others, room = given
+    return right(*others, room._replace(places=room.places.flip(0)))
+
+
 # What is said where a function is replaced by another, which is given it first.
 WRONG = {
     "added": ("norms differ from torch's by ", lambda _, own, x, y, weight: (x + y, x + y)),
-    "heads": ("keys differ from torch's by ", lambda right, *given: right(*given[:-1], given[-1].flip(0))),
+    "heads": (
+        "keys differ from torch's by ",
+        _turned,
+    ),
     "gated": ("gates differ from torch's by ", lambda _, own, gate_up: gate_up.chunk(2, -1)[1]),
     "likeliest": ("choices differ from torch's by ", lambda right, logits, watched: right(logits, watched - 1)),
     "_launch": ("RuntimeError: no compiler", _no_compiler),
@@ -390,5 +398,5 @@ def _compiled():
         fused.likeliest(logits, 5)
         places = torch.zeros(n + 1, dtype=torch.long)[n % 2 :]
         buffer = torch.zeros(2, 9, 1, 32)
-        operations.heads(x, x[:, :96].reshape(-1, 32)[:3], x[:, :32], x[:, :32], *buffer, places)
+        operations.heads(x, x[:, :96].reshape(-1, 32)[:3], (x[:, :32], x[:, :32]), Room(*buffer, places))
     return {name: len(getattr(fused, name).device_caches[0][0]) for name in KERNELS}

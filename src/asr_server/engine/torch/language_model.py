@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
@@ -18,15 +18,25 @@ from torch.nn import functional as F
 
 from asr_server.engine.torch.linear import Linear, MakeLinear, plain, stacked
 
+# Cosine and sine (n, dim) of the tokens' positions; see `rotary_table`.
+Angles = tuple[torch.Tensor, torch.Tensor]
+
+
+class Room(NamedTuple):
+    """A pass's tokens write their keys and values of a layer to these places."""
+
+    keys: torch.Tensor  # (places, kv_heads, dim)
+    values: torch.Tensor  # (places, kv_heads, dim)
+    places: torch.Tensor  # (n,), of each token
+
 
 class Attention(Protocol):
     """A pass's attention knows where keys and values of its tokens are, and what the tokens see."""
 
     positions: torch.Tensor  # (n,) of the tokens in their rows
-    places: torch.Tensor  # (n,) of their keys and values
 
-    def held(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the keys and values of a layer, (places, kv_heads, dim) each, to write to."""
+    def room(self, layer: int) -> Room:
+        """Return where keys and values of a layer are written."""
 
     def attend(self, layer: int, q: torch.Tensor) -> torch.Tensor:
         """Attend with queries (n, heads, dim), after the tokens' keys and values were written: (n, heads * dim)."""
@@ -54,21 +64,10 @@ class Operations(Protocol):
     def added(self, x: torch.Tensor, y: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return x + y (n, d), and its RMS norm times `weight` (d,)."""
 
-    def heads(
-        self,
-        qkv: torch.Tensor,
-        weights: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        places: torch.Tensor,
-    ) -> torch.Tensor:
+    def heads(self, qkv: torch.Tensor, weights: torch.Tensor, angles: Angles, room: Room) -> torch.Tensor:
         """Norm and rotate queries and keys, write keys and values, and return the queries (n, heads, dim).
 
-        `qkv` (n, (heads + 2 * kv_heads) * dim). `weights` (heads + kv_heads, dim): of the norms. `cos`, `sin` (n, dim):
-        of the tokens' positions, see `rotary_table`. `keys`, `values` (tokens, kv_heads, dim): written at `places`
-        (n,).
+        `qkv` (n, (heads + 2 * kv_heads) * dim). `weights` (heads + kv_heads, dim): of the norms.
         """
 
     def gated(self, gate_up: torch.Tensor) -> torch.Tensor:
@@ -103,21 +102,12 @@ class TorchOperations:
 
         self.normed, self.added, self.rotated, self.gated = map(fused, (normed, added, rotated, gated))
 
-    def heads(
-        self,
-        qkv: torch.Tensor,
-        weights: torch.Tensor,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
-        keys: torch.Tensor,
-        values: torch.Tensor,
-        places: torch.Tensor,
-    ) -> torch.Tensor:
+    def heads(self, qkv: torch.Tensor, weights: torch.Tensor, angles: Angles, room: Room) -> torch.Tensor:
         """See `Operations`."""
-        kv_heads, dim = values.shape[1:]
-        qk = self.rotated(qkv, weights, cos, sin)
-        keys[places] = qk[:, -kv_heads:]
-        values[places] = qkv[:, -kv_heads * dim :].unflatten(-1, (kv_heads, dim))
+        kv_heads, dim = room.values.shape[1:]
+        qk = self.rotated(qkv, weights, *angles)
+        room.keys[room.places] = qk[:, -kv_heads:]
+        room.values[room.places] = qkv[:, -kv_heads * dim :].unflatten(-1, (kv_heads, dim))
         return qk[:, :-kv_heads]
 
 
@@ -165,14 +155,14 @@ class LanguageModel:
 
     def by_layer(self, x: torch.Tensor, attention: Attention) -> Iterator[torch.Tensor]:
         """Yield what comes of each layer, normed, (n, d); the last are the hidden states."""
-        cos, sin = self._cos[attention.positions], self._sin[attention.positions]
+        angles = self._cos[attention.positions], self._sin[attention.positions]
         # Each sum is normed at once, with the weights of what reads it next.
         normed = self._small.normed(x, self._layers[0].norm)
         following = (*(layer.norm for layer in self._layers[1:]), self._norm)
         for number, (layer, norm) in enumerate(zip(self._layers, following, strict=True)):
             self.on_layer()
             qkv = layer.qkv(normed)
-            q = self._small.heads(qkv, layer.head_weights, cos, sin, *attention.held(number), attention.places)
+            q = self._small.heads(qkv, layer.head_weights, angles, attention.room(number))
             seen = attention.attend(number, q)
             x, normed = self._small.added(x, layer.out(seen), layer.mlp_norm)
             x, normed = self._small.added(x, layer.down(self._small.gated(layer.gate_up(normed))), norm)

@@ -19,6 +19,7 @@ from asr_server.engine.torch.attention import (
     VariableLength,
     variable_length_problem,
 )
+from asr_server.engine.torch.language_model import Room
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ class Pass:
             # One transfer for all: on a GPU each small one costs as much as a layer.
             numbers = memory.upload(layout.numbers, arena.device)
         shape = layout.shape
-        self.held = arena.layer
+        self._arena = arena
         found = Numbers(*numbers.split(layout.lengths))
         self.ids, self.positions, self.places = found.ids, found.positions, found.places
         self._attention: EachRow | Masked | VariableLength
@@ -199,9 +200,13 @@ class Pass:
         else:
             self._attention = EachRow(layout.spans)
 
+    def room(self, layer: int) -> Room:
+        """See `Attention`."""
+        return Room(*self._arena.layer(layer), self.places)
+
     def attend(self, layer: int, q: torch.Tensor) -> torch.Tensor:
         """See `Attention`."""
-        return self._attention(q, *self.held(layer))
+        return self._attention(q, *self._arena.layer(layer))
 
 
 # Lengths are padded to one and a half or one times a power of two, and at least this: there are few different shapes.

@@ -24,7 +24,7 @@ from asr_server.engine.rows import RowInput
 from asr_server.engine.torch import memory
 from asr_server.engine.torch.arena_rows import ArenaRows
 from asr_server.engine.torch.attention import TokenSpan
-from asr_server.engine.torch.language_model import LanguageModel
+from asr_server.engine.torch.language_model import LanguageModel, Room
 from asr_server.engine.torch.linear import MakeLinear, plain
 from asr_server.engine.torch.passes import AttentionShape, Capture, Computed
 from asr_server.features.speech_output.engines.qwen_tts.codec import StreamState
@@ -89,12 +89,12 @@ class _Frame:
         first = 0 if position == 1 else position
         at = torch.arange(first, position + 1, device=held.device)[:, None].expand(-1, rows)
         self.positions = at.flatten()
-        self.places = (at + torch.arange(rows, device=held.device) * held.shape[3]).flatten()
+        self._places = (at + torch.arange(rows, device=held.device) * held.shape[3]).flatten()
 
-    def held(self, layer: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def room(self, layer: int) -> Room:
         """See `Attention`."""
-        held = self._held[layer].flatten(1, 2)
-        return held[0], held[1]
+        keys, values = self._held[layer].flatten(1, 2)
+        return Room(keys, values, self._places)
 
     def attend(self, layer: int, q: torch.Tensor) -> torch.Tensor:
         """See `Attention`."""
