@@ -43,8 +43,10 @@ class FusedOperations:
         return total, normed
 
     def heads(self, qkv: torch.Tensor, weights: torch.Tensor, angles: Angles, room: Room) -> torch.Tensor:
-        """See `Operations`. Only the last axis of keys and values must be contiguous. Places are int32 or int64. One that
-        occurs twice gets numbers of either token."""
+        """See `Operations`. Only the last axis of keys and values must be contiguous. Places are int32 or int64.
+
+        A place that occurs twice gets numbers of either token.
+        """
         keys, values, places = room
         kv_heads, dim = keys.shape[1:]
         queries = len(weights) - kv_heads
