@@ -279,3 +279,15 @@ def test_an_export_without_its_packages_says_what_to_install(monkeypatch, tmp_pa
     assert main(["export", "onnx", "--model", "demo", "--output", str(tmp_path / "x")]) == 1
     assert "the package onnx is not installed: pip install '.[export]'" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_numpy_computes_on_one_thread_in_every_command():
+    """The threads of OpenBLAS start when numpy is imported, whatever command runs."""
+    code = (
+        "import contextlib, os; from asr_server.cli.main import main\n"
+        "with contextlib.suppress(SystemExit): main(['--version'])\n"
+        "import numpy; print(len(os.listdir('/proc/self/task')))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == "1"
