@@ -1,7 +1,7 @@
-"""`asr-server evaluate`: counts word and character errors where the texts are known, and compares two systems.
+"""`asr-server evaluate`: count word and character errors of recordings whose text is known, and compare two systems.
 
-Each recording is transcribed as `transcribe` does it. The answers are kept in a file next to that of the results, until
-all are there: a run that was interrupted goes on with the same command.
+Recordings are transcribed as by `transcribe`. A file beside the results keeps the answers until all are there, so that
+the same command continues an interrupted run.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from asr_server.cli import arguments
 from asr_server.cli.backend import Backend
 from asr_server.cli.batch import Run
 from asr_server.cli.evaluate import references
-from asr_server.cli.evaluate.answers import AnswerFile, System
 from asr_server.cli.evaluate.references import Reference
 from asr_server.cli.failure import Exit, NoServer, UsageError, complain, shown
 from asr_server.cli.formats import Format
@@ -26,6 +25,7 @@ from asr_server.cli.recording_files import whole_file
 from asr_server.recordings.requests import DEFAULT_MODEL, OutputOptions, ResponseFormat, TranscriptionRequest
 
 if TYPE_CHECKING:
+    from asr_server.cli.evaluate.answers import AnswerFile
     from asr_server.cli.evaluate.results import Results
 
 COMMAND = "evaluate"
@@ -109,28 +109,28 @@ def run(parsed: argparse.Namespace) -> int:
     if not found:
         complain(COMMAND, "there is no recording with a text")
         return Exit.FAILED
-    files = [AnswerFile(target.answers, target.system) for target in targets]
-    for target, file in zip(targets, files, strict=True):
-        _transcribe(target, found, file)
-    answers, failures = files[0].answers, files[0].failures
-    if len(files) > 1:
-        texts = {name: answer.text for name, answer in files[1].answers.items()}
-        other = results.OtherSystem(targets[1].system.title, texts)
+    for target in targets:
+        _transcribe(target, found)
+    first, *compared = targets
+    if compared:
+        texts = {name: answer.text for name, answer in compared[0].file.answers.items()}
+        other = results.Other(results.title(compared[0].system), texts)
     lines: list[str] = []
-    if answers:
-        measured = results.results(
-            targets[0].system, found, answers, failures, normalise=not parsed.no_normalise, other=other
+    if first.file.answers:
+        normalise = not parsed.no_normalise
+        measured = results.Results(
+            first.system, found, first.file.answers, first.file.failed, normalise=normalise, other=other
         )
         try:
             lines = _written(measured, parsed)
         except OSError as error:  # the answers stay, so that the same command need not ask for them again
             complain(COMMAND, f"cannot_write: {shown(str(error.filename or parsed.json))}: {error.strerror}.")
             return Exit.FAILED
-    for file in files:
-        file.path.unlink(missing_ok=True)
+    for target in targets:
+        target.file.path.unlink(missing_ok=True)
     for line in lines:
         print(line)
-    return Exit.FAILED if any(file.failures for file in files) else Exit.DONE
+    return Exit.FAILED if any(target.file.failed for target in targets) else Exit.DONE
 
 
 def _check(parsed: argparse.Namespace) -> None:
@@ -155,18 +155,21 @@ def _is_server(compare: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """One of the systems that transcribe."""
+    """A system that transcribes."""
 
-    system: System
+    system: dict[str, Any]
     run: Run
-    backend: AbstractAsyncContextManager[Backend] | None  # None for that of the arguments
-    answers: Path  # the file of its answers while not all are there
+    backend: AbstractAsyncContextManager[Backend] | None  # None: as the arguments say
+    file: AnswerFile
 
 
 def _targets(parsed: argparse.Namespace) -> list[_Target]:
     """Return the system that is measured and, if it is a server, the one that it is compared with."""
-    server = "local" if parsed.local else arguments.server(parsed)
-    model = parsed.model or (_local_model() if parsed.local else "")
+    server, model = ("local", parsed.model) if parsed.local else (arguments.server(parsed), parsed.model)
+    if parsed.local and not model:
+        from asr_server.cli.backends import local_settings
+
+        model = local_settings(None).model_id
     targets = [_target(parsed, server, model, None, ".part")]
     if (parsed.compare or parsed.compare_model) and _is_server(parsed.compare):
         from asr_server.cli.backends import RemoteBackend
@@ -175,15 +178,15 @@ def _targets(parsed: argparse.Namespace) -> list[_Target]:
             address = arguments.server_address(parsed.compare) if parsed.compare else server
         except argparse.ArgumentTypeError as error:
             raise UsageError(f"--compare: {error}, and no file.") from None
-        # The key of one server is not for another to see.
+        # The second server must not see the key of the first.
         key_file = parsed.compare_api_key_file
         key = arguments.word_of(key_file, "--compare-api-key-file") if key_file else ""
         if address == server and not key_file:
             key = arguments.key(parsed)
-        backend = RemoteBackend(address, key, as_job=parsed.job)
         there = {"server": address, "local": False, "api_key_file": key_file or parsed.api_key_file}
-        parsed = argparse.Namespace(**{**vars(parsed), **there})
-        targets.append(_target(parsed, address, parsed.compare_model or parsed.model, backend, ".compared.part"))
+        other = argparse.Namespace(**{**vars(parsed), **there})
+        backend = RemoteBackend(address, key, as_job=parsed.job)
+        targets.append(_target(other, address, parsed.compare_model or parsed.model, backend, ".compared.part"))
     return targets
 
 
@@ -195,25 +198,26 @@ def _target(
     ending: str,
 ) -> _Target:
     request = TranscriptionRequest(
-        # With --local the model is one of the settings, and the worker has no other.
+        # With --local the model is a setting of the worker, which has no other.
         model=DEFAULT_MODEL if parsed.local or not model else model,
         language=parsed.language,
         prompt=parsed.prompt,
         hotwords=tuple(parsed.hotword),
         output=OutputOptions(ResponseFormat.VERBOSE_JSON, segments=False, words=True),
     )
-    system = System(server, model, request.language, request.prompt, request.hotwords)
-    run = Run(COMMAND, parsed, request, [Format.VERBOSE_JSON])
+    system = {
+        "server": server,
+        "model": model,
+        "language": request.language,
+        "prompt": request.prompt,
+        "hotwords": request.hotwords,
+    }
+    from asr_server.cli.evaluate.answers import AnswerFile
+
     file = parsed.json.with_name(parsed.json.name + ending)
     if parsed.force:
         file.unlink(missing_ok=True)
-    return _Target(system, run, backend, file)
-
-
-def _local_model() -> str:
-    from asr_server.cli.backends import local_settings
-
-    return local_settings(None).model_id
+    return _Target(system, Run(COMMAND, parsed, request, [Format.VERBOSE_JSON]), backend, AnswerFile(file, system))
 
 
 def _references(parsed: argparse.Namespace, run: Run) -> list[Reference]:
@@ -234,8 +238,9 @@ def _references(parsed: argparse.Namespace, run: Run) -> list[Reference]:
     return [replace(one, language=stated) if stated else one for one in found]
 
 
-def _transcribe(target: _Target, found: Sequence[Reference], file: AnswerFile) -> None:
+def _transcribe(target: _Target, found: Sequence[Reference]) -> None:
     """Get the answers that are not in the file yet."""
+    file = target.file
     left = [one.source for one in found if one.name not in file.answers]
     if file.answers and not target.run.parsed.quiet:
         kept = len(found) - len(left)
@@ -247,17 +252,17 @@ def _transcribe(target: _Target, found: Sequence[Reference], file: AnswerFile) -
     except (KeyboardInterrupt, NoServer):
         if file.answers:
             path = shown(str(file.path))
-            complain(COMMAND, f"{len(file.answers)} answers are kept in {path}; the same command goes on from there")
+            complain(COMMAND, f"{len(file.answers)} answers are kept in {path}; the same command continues from there")
         raise
 
 
 def _written(found: Results, parsed: argparse.Namespace) -> list[str]:
-    """Write the files of results, and return the lines of the report. Raises OSError."""
-    from asr_server.cli.evaluate import page, report
+    """Write the result files, and return the lines of the report. Raises OSError."""
+    from asr_server.cli.evaluate import page
 
     if parsed.html:
         with whole_file(parsed.html, replace=parsed.force) as file:
             file.write(page.render(found, parsed.html.parent))
     with whole_file(parsed.json, replace=parsed.force) as file:
         file.write(found.as_json())
-    return list(report.lines(found, parsed.worst))
+    return list(found.report(parsed.worst))

@@ -1,17 +1,17 @@
 """The file of answers."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from asr_server.cli.evaluate.answers import AnswerFile, System, SystemAnswer, TimedWord
+from asr_server.cli.evaluate.answers import AnswerFile
+from asr_server.cli.evaluate.results import Answer
 from asr_server.cli.failure import Failure, UsageError
 from asr_server.cli.formats import Format
 from asr_server.cli.recording_files import RecordingSource
 
-SYSTEM = System("http://a", "", None, "a prompt", ("Ann",))
+SYSTEM = {"server": "http://a", "model": "", "language": None, "prompt": "a prompt", "hotwords": ("Ann",)}
 ANSWER = {
     "text": "two wörds",
     "language": "german",
@@ -19,7 +19,7 @@ ANSWER = {
     "duration": 2.5,
     "words": [{"word": "two", "start": 0.5, "end": 1.0, "source": "aligned"}, {"word": "wörds", "start": 1, "end": 2}],
 }
-READ = SystemAnswer("two wörds", "de", 2.5, (TimedWord("two", 0.5, 1.0), TimedWord("wörds", 1.0, 2.0)))
+READ = Answer("two wörds", "de", 2.5, (("two", 0.5, 1.0), ("wörds", 1.0, 2.0)))
 
 
 def _source(name):
@@ -46,7 +46,7 @@ def test_a_second_run_goes_on_where_the_first_ended(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "other", [replace(SYSTEM, server="http://b"), replace(SYSTEM, model="m"), replace(SYSTEM, hotwords=())]
+    "other", [{**SYSTEM, "server": "http://b"}, {**SYSTEM, "model": "m"}, {**SYSTEM, "hotwords": ()}]
 )
 def test_answers_of_another_system_are_not_mixed_in(tmp_path, other):
     """The file of the other system stays as it is."""
@@ -80,7 +80,7 @@ def test_answers_of_other_servers_have_less(tmp_path):
     file = AnswerFile(tmp_path / "part", SYSTEM)
     _deliver(file, "a.wav", {"text": "so", "language": "english"})
     _deliver(file, "b.wav", {"text": "so", "language": "auto", "language_code": ""})
-    assert file.answers == {"a.wav": SystemAnswer("so", "english"), "b.wav": SystemAnswer("so")}
+    assert file.answers == {"a.wav": Answer("so", "english"), "b.wav": Answer("so")}
 
 
 @pytest.mark.parametrize("content", [{}, [], {"text": None}, {"text": "a", "words": [{"word": "a"}]}])
@@ -91,5 +91,5 @@ def test_an_answer_without_a_text_is_a_failure(tmp_path, content):
         _deliver(file, "a.wav", content)
     file.drop(_source("a.wav"), Failure("no_answer", "None."))
     assert file.answers == {}
-    assert file.failures["a.wav"].code == "no_answer"
+    assert file.failed == {"a.wav": "no_answer"}
     assert not (tmp_path / "part").exists()

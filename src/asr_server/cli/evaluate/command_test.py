@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from asr_server.cli import evaluate
-from asr_server.cli.evaluate.answers import AnswerFile, System
+from asr_server.cli.evaluate.answers import AnswerFile
 from asr_server.cli.formats import Format
 from asr_server.cli.main import build_parser, main
 from asr_server.cli.recording_files import RecordingSource
@@ -89,12 +89,13 @@ def test_answers_are_kept_where_the_server_is_gone(folder, capsys):
     (folder / "talks" / "b.txt").write_text("words")
     part = folder / "evaluation.json.part"
     source = RecordingSource(folder / "talks" / "a.wav", Path("a.wav"))
-    AnswerFile(part, System(SERVER, "", None, "", ())).deliver(source, {Format.VERBOSE_JSON: '{"text": "words"}'})
+    system = {"server": SERVER, "model": "", "language": None, "prompt": "", "hotwords": ()}
+    AnswerFile(part, system).deliver(source, {Format.VERBOSE_JSON: '{"text": "words"}'})
     kept = part.read_bytes()
     assert main(["evaluate", "talks", "--server", SERVER]) == 3
     error = capsys.readouterr().err
     assert "1 of 2 answers are in evaluation.json.part from a run before" in error
-    assert "1 answers are kept in evaluation.json.part; the same command goes on from there" in error
+    assert "1 answers are kept in evaluation.json.part; the same command continues from there" in error
     assert part.read_bytes() == kept
     assert main(["evaluate", "talks", "--server", SERVER, "--prompt", "other"]) == 2
     assert "another server, model or options; --force starts anew" in capsys.readouterr().err
@@ -116,6 +117,6 @@ def test_two_systems_are_asked_where_the_other_is_no_file(arguments, systems, mo
     """Each with its model, and its answers are kept in a file of their own."""
     monkeypatch.setenv("ASR_SERVER_URL", SERVER)
     targets = evaluate._targets(build_parser("evaluate").parse_args(["evaluate", "talks", *arguments]))
-    assert [(target.system.server, target.system.model) for target in targets] == systems
+    assert [(target.system["server"], target.system["model"]) for target in targets] == systems
     assert [target.run.request.model for target in targets] == [model or "whisper-1" for _, model in systems]
-    assert len({target.answers for target in targets}) == len(targets)
+    assert len({target.file.path for target in targets}) == len(targets)

@@ -3,16 +3,9 @@
 import numpy as np
 import pytest
 
-from asr_server.cli.evaluate import intervals
-from asr_server.cli.evaluate.intervals import draw
+from asr_server.cli.evaluate.scoring import LEAST_UNITS, Draws
 
 _SIMULATIONS = 200
-
-
-@pytest.fixture(autouse=True)
-def few_draws(monkeypatch):
-    """Hundreds of intervals need not be exact each."""
-    monkeypatch.setattr(intervals, "_MOST_DRAWS", 1_000)
 
 
 def _simulated(generator, speakers, each, *, speaker_spread=0.0):
@@ -30,8 +23,8 @@ def _coverage(speakers, each, *, spread, known):
     names = [f"s{number}" for number in range(speakers) for _ in range(each)] if known else [""] * speakers * each
     inside = 0
     for _ in range(_SIMULATIONS):
-        found = draw(_simulated(generator, speakers, each, speaker_spread=spread), names).rate(0, 1)
-        inside += found.low <= errors / words <= found.high
+        found = Draws.of(_simulated(generator, speakers, each, speaker_spread=spread), names).interval(0, 1)
+        inside += found[0] <= errors / words <= found[1]
     return inside / _SIMULATIONS
 
 
@@ -53,39 +46,38 @@ def test_a_difference_is_paired():
     generator = np.random.default_rng(3)
     found = _simulated(generator, 100, 1)
     better = np.maximum(found[:, 0] - 1, 0)
-    drawn = draw(np.column_stack([found, better]), [""] * 100)
-    difference = drawn.difference(0, 2, 1)
-    assert difference.low > 0
-    assert difference.excludes_zero
-    assert difference.high - difference.low < drawn.rate(0, 1).high - drawn.rate(0, 1).low
+    drawn = Draws.of(np.column_stack([found, better]), [""] * 100)
+    low, high = drawn.interval(0, 1, 2)
+    assert low > 0
+    single_low, single_high = drawn.interval(0, 1)
+    assert high - low < single_high - single_low
     wrong = 0
     for _ in range(_SIMULATIONS):
         words = generator.integers(5, 30, 60)
         rates = 1 / (1 + np.exp(-generator.normal(-2, 0.8, 60)))
         pair = [generator.binomial(words, rates) for _ in range(2)]
-        wrong += draw(np.column_stack([pair[0], words, pair[1]]), [""] * 60).difference(0, 2, 1).excludes_zero
+        low, high = Draws.of(np.column_stack([pair[0], words, pair[1]]), [""] * 60).interval(0, 1, 2)
+        wrong += low > 0 or high < 0
     assert wrong / _SIMULATIONS <= 0.09
 
 
 def test_too_little_has_no_interval():
     """Few recordings, no errors at all, or no words: a width of 0 would claim to be certain."""
-    assert draw([[1, 10]] * (intervals.LEAST_UNITS - 1), [""] * (intervals.LEAST_UNITS - 1)) is None
-    assert draw([[0, 10], [0, 20]] * 10, [""] * 20).rate(0, 1) is None
-    assert draw([[1, 0], [2, 0]] * 10, [""] * 20).rate(0, 1) is None
+    assert Draws.of([[1, 10]] * (LEAST_UNITS - 1), [""] * (LEAST_UNITS - 1)) is None
+    assert Draws.of([[0, 10], [0, 20]] * 10, [""] * 20).interval(0, 1) is None
+    assert Draws.of([[1, 0], [2, 0]] * 10, [""] * 20).interval(0, 1) is None
 
 
 def test_speakers_are_drawn_where_all_are_known_and_enough():
     """One recording without a speaker could be of any of them."""
-    names = [f"s{i}" for i in range(intervals.LEAST_UNITS)]
-    assert draw([[1, 10]] * 24, 3 * names).units == intervals.LEAST_UNITS
-    assert draw([[1, 10]] * 24, [*(3 * names)[:-1], ""]).units == 24
-    assert draw([[1, 10]] * 21, 3 * names[:-1]).units == 21
+    names = [f"s{i}" for i in range(LEAST_UNITS)]
+    assert Draws.of([[1, 10]] * 24, 3 * names).units == LEAST_UNITS
+    assert Draws.of([[1, 10]] * 24, [*(3 * names)[:-1], ""]).units == 24
+    assert Draws.of([[1, 10]] * 21, 3 * names[:-1]).units == 21
 
 
-def test_two_runs_print_the_same(monkeypatch):
-    """Intervals are equal in two runs, also where the draws are made in parts."""
+def test_two_runs_print_the_same():
+    """Intervals are equal in two runs."""
     table, names = _simulated(np.random.default_rng(1), 30, 1), [""] * 30
-    whole = draw(table, names).rate(0, 1)
-    assert draw(table, names).rate(0, 1) == whole
-    monkeypatch.setattr(intervals, "_DRAWN_AT_ONCE", 100)
-    assert draw(table, names).rate(0, 1) == whole
+    whole = Draws.of(table, names).interval(0, 1)
+    assert Draws.of(table, names).interval(0, 1) == whole

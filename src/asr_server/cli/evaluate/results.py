@@ -1,51 +1,77 @@
-"""The results of an evaluation: each recording, the figures of all, of each language and speaker, and a comparison."""
+"""The results of an evaluation: recordings, groups of them, a comparison of two systems, and the report as text."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from asr_server import __version__
-from asr_server.cli.evaluate import intervals
-from asr_server.cli.evaluate.answers import System, SystemAnswer
-from asr_server.cli.evaluate.intervals import Interval
 from asr_server.cli.evaluate.references import Reference, language_name
-from asr_server.cli.evaluate.scoring import ComparedPassage, ErrorCount, Score, score
-from asr_server.cli.failure import Failure, UsageError, shown
+from asr_server.cli.evaluate.scoring import (
+    LEAST_UNITS,
+    LEVEL,
+    Draws,
+    ErrorCount,
+    Interval,
+    Passage,
+    Score,
+    TimedWord,
+    draws_speakers,
+    score,
+)
+from asr_server.cli.failure import UsageError, shown
+from asr_server.cli.progress import clock_text
+from asr_server.text.words import measure
 
 _VERSION = 1
-# The places of a recording's counts, as they are drawn for intervals.
-_WORD_ERRORS, _WORDS, _CHARACTER_ERRORS, _CHARACTERS, _OTHER_ERRORS = range(5)
+_MOST_LISTED = 20  # groups in the report; the result file has all
+HEADS = ("recordings", "words", "WER", "95 %", "wrong", "missing", "extra", "CER", "95 %")  # word, character error rate
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredRecording:
+class Answer:
+    """What a system wrote for one recording."""
+
+    text: str
+    language: str = ""  # as the system found it; empty if it does not say
+    duration_s: float = 0.0
+    words: tuple[TimedWord, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """The texts of a system to compare with."""
+
+    title: str
+    texts: Mapping[str, str]  # by the name of the recording
+    references: Mapping[str, str] = field(default_factory=dict)  # by which an earlier run measured them
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
     """One recording."""
 
     reference: Reference
-    answer: SystemAnswer
+    answer: Answer
     score: Score
-    other: Score | None  # of the system that is compared
+    other: ErrorCount | None  # word errors of the other system
     other_text: str = ""
 
     @property
     def language(self) -> str:
-        """Return the language as stated, or else as the server found it, by its English name."""
+        """Return the English name of the language as stated, or else as the server found it."""
         return language_name(self.reference.language or self.answer.language)
 
     @property
-    def counts(self) -> list[int]:
-        """Return what intervals are drawn from."""
-        words, characters = self.score.words, self.score.characters
-        other = self.other.words.errors if self.other else 0
-        return [words.errors, words.units, characters.errors, characters.units, other]
+    def errors(self) -> list[Passage]:
+        """Return the errors in their order."""
+        return [passage for passage in self.score.passages if passage.is_error]
 
     def as_json(self) -> dict[str, Any]:
-        """Return the recording as the result file has it."""
+        """Return the recording for the result file."""
         fields = {
             "name": self.reference.name,
             "language": self.language,
@@ -53,229 +79,235 @@ class MeasuredRecording:
             "duration_s": self.answer.duration_s,
             "reference": self.reference.text,
             "text": self.answer.text,
-            "words": _count_json(self.score.words, None),
-            "characters": _count_json(self.score.characters, None),
+            "words": _count_json(self.score.words),
+            "characters": _count_json(self.score.characters),
             "errors": [asdict(passage) for passage in self.errors],
         }
         return fields | ({"compared_text": self.other_text} if self.other else {})
 
-    @property
-    def errors(self) -> list[ComparedPassage]:
-        """Return the places of the errors, in order."""
-        return [passage for passage in self.score.passages if passage.is_error]
 
-
-@dataclass(frozen=True, slots=True)
 class Group:
     """The figures of some recordings together."""
 
-    title: str
-    recordings: int
-    words: ErrorCount
-    words_interval: Interval | None  # None where there is too little to tell
-    characters: ErrorCount
-    characters_interval: Interval | None
+    def __init__(self, title: str, members: Sequence[Measured]) -> None:
+        self.title, self.members = title, members
+        self.words = sum((one.score.words for one in members), ErrorCount())
+        self.characters = sum((one.score.characters for one in members), ErrorCount())
+        counts = [
+            [words.errors, words.units, characters.errors, characters.units, one.other.errors if one.other else 0]
+            for one in members
+            for words, characters in [(one.score.words, one.score.characters)]
+        ]
+        self.draws = Draws.of(counts, [one.reference.speaker for one in members])
+        self.words_interval = self.draws.interval(0, 1) if self.draws else None
+        self.characters_interval = self.draws.interval(2, 3) if self.draws else None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the figures as the result file has them."""
+        """Return the figures for the result file."""
         return {
-            "recordings": self.recordings,
+            "recordings": len(self.members),
             "words": _count_json(self.words, self.words_interval),
             "characters": _count_json(self.characters, self.characters_interval),
         }
 
+    def cells(self) -> list[str]:
+        """Return the row of a table."""
+        words = self.words
+        return [
+            shown(self.title),
+            f"{len(self.members):,}",
+            f"{words.units:,}",
+            rate(words),
+            _bounds(self.words_interval),
+            *(f"{count:,}" for count in (words.substitutions, words.deletions, words.insertions)),
+            rate(self.characters),
+            _bounds(self.characters_interval),
+        ]
 
-@dataclass(frozen=True, slots=True)
+
 class Comparison:
     """Word errors of this system and of another on the same recordings."""
 
-    title: str  # of the other
-    recordings: int
-    words: int
-    errors: int
-    other_errors: int
-    interval: Interval | None  # of the difference of the rates; None where there is too little to tell
-
-    @property
-    def difference(self) -> float:
-        """Return the word error rate of this system without the other's: below 0 if this one is better."""
-        return (self.errors - self.other_errors) / self.words if self.words else 0.0
+    def __init__(self, measured: Sequence[Measured], other: Other) -> None:
+        both = Group("both", [one for one in measured if one.other])
+        self.title, self.recordings, self.words = other.title, len(both.members), both.words.units
+        self.errors = both.words.errors
+        self.other_errors = sum(one.other.errors for one in both.members if one.other)
+        self.interval = both.draws.interval(0, 1, 4) if both.draws else None
+        # Below 0 if this system is better.
+        self.difference = (self.errors - self.other_errors) / self.words if self.words else 0.0
 
     @property
     def verdict(self) -> str:
         """Say in a sentence whether one is better."""
         points = f"{abs(100 * self.difference):.2f} points"
         if self.interval is None:
-            reason = f"fewer than {intervals.LEAST_UNITS} recordings, or the same difference in each"
+            reason = f"fewer than {LEAST_UNITS} recordings, or the same difference in each"
             return f"Whether one is better cannot be told: {reason}."
-        bounds = f"95 % interval {100 * self.interval.low:+.2f} to {100 * self.interval.high:+.2f}"
-        if not self.interval.excludes_zero:
+        low, high = self.interval
+        bounds = f"95 % interval {100 * low:+.2f} to {100 * high:+.2f}"
+        if low <= 0 <= high:
             return f"The difference of {points} cannot be told from chance ({bounds})."
-        which = "This one is better" if self.interval.high < 0 else "The other is better"
+        which = "This one is better" if high < 0 else "The other is better"
         return f"{which} by {points}, which is more than chance ({bounds})."
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the comparison as the result file has it."""
-        fields = {name: value for name, value in asdict(self).items() if name != "interval"}
-        bounds = [self.interval.low, self.interval.high] if self.interval else None
-        return fields | {"difference": self.difference, "interval": bounds, "verdict": self.verdict}
 
-
-@dataclass(frozen=True, slots=True)
 class Results:
-    """All results of a run."""
+    """All results of a run. `system` has the fields of the measured system, `failed` error codes by recording."""
 
-    system: System
-    normalise: bool
-    measured: list[MeasuredRecording]  # the worst first
-    failures: Mapping[str, Failure]  # by the name of the recording
-    by_speaker: bool  # speakers are drawn for the intervals, and not recordings
-    total: Group
-    languages: list[Group]  # none where there is one language
-    speakers: list[Group]  # the worst first, none where there is one speaker or none is known
-    comparison: Comparison | None
+    def __init__(
+        self,
+        system: Mapping[str, Any],
+        references: Sequence[Reference],
+        answers: Mapping[str, Answer],
+        failed: Mapping[str, str],
+        *,
+        normalise: bool,
+        other: Other | None,
+    ) -> None:
+        self.system, self.failed, self.normalise = system, failed, normalise
+        measured = [_measured(one, answers[one.name], normalise, other) for one in references if one.name in answers]
+        self.measured = sorted(  # the worst first
+            measured, key=lambda one: (-one.score.words.rate, -one.score.words.errors, one.reference.name)
+        )
+        self.by_speaker = draws_speakers([one.reference.speaker for one in measured])
+        self.total = Group("all", measured)
+        self.groups = {
+            "language": self._groups(lambda one: one.language or "not known"),
+            "speaker": [group for group in self._groups(lambda one: one.reference.speaker) if group.title],
+        }
+        self.comparison = Comparison(measured, other) if other else None
 
-    @property
-    def wordless(self) -> int:
-        """Return how many references have no words."""
-        return sum(1 for one in self.measured if not one.score.words.units)
+    def _groups(self, title: Callable[[Measured], str]) -> list[Group]:
+        """Return the groups with the worst first; none if there is only one."""
+        titles = {title(one) for one in self.measured}
+        groups = [Group(name, [one for one in self.measured if title(one) == name]) for name in titles]
+        return sorted(groups, key=lambda group: (-group.words.rate, group.title)) if len(groups) > 1 else []
 
     def as_json(self) -> bytes:
-        """Return the file of results."""
+        """Return the result file."""
+        found = self.comparison
         content = {
             "version": _VERSION,
             "asr_server": __version__,
-            "system": asdict(self.system),
+            "system": self.system,
             "normalised": self.normalise,
-            "intervals": {"level": intervals.LEVEL, "drawn": "speakers" if self.by_speaker else "recordings"},
+            "intervals": {"level": LEVEL, "drawn": "speakers" if self.by_speaker else "recordings"},
             "total": self.total.as_json(),
-            "languages": {group.title: group.as_json() for group in self.languages},
-            "speakers": {group.title: group.as_json() for group in self.speakers},
-            "comparison": self.comparison.as_json() if self.comparison else None,
-            "failed": {name: failure.code for name, failure in self.failures.items()},
+            "languages": {group.title: group.as_json() for group in self.groups["language"]},
+            "speakers": {group.title: group.as_json() for group in self.groups["speaker"]},
+            "comparison": {**vars(found), "verdict": found.verdict} if found else None,
+            "failed": dict(self.failed),
             "recordings": [one.as_json() for one in self.measured],
         }
-        # What UTF-8 cannot encode, in names of files, becomes an escape of JSON.
+        # Bytes in file names that are not UTF-8 become escapes of JSON.
         return json.dumps(content, ensure_ascii=False, indent=1).encode(errors="backslashreplace")
 
+    def notes(self) -> Iterator[str]:
+        """Yield a sentence for each fact that a reader must know about the figures."""
+        yield f"{title(self.system)}: {clock_text(sum(one.answer.duration_s for one in self.measured))} of audio."
+        if not self.normalise:
+            yield "Texts are compared as they are, with case and punctuation."
+        if self.failed:
+            yield f"{len(self.failed)} recordings failed and are not counted."
+        if wordless := sum(not one.score.words.units for one in self.measured):
+            yield f"{wordless} references have no words; what was written there counts as extra words."
+        if self.by_speaker:
+            yield "Intervals are for other speakers and recordings like these."
+        elif self.total.draws:
+            people = f"for other speakers, state those of at least {LEAST_UNITS}"
+            yield f"Intervals are for other recordings of the same speakers; {people}."
 
-@dataclass(frozen=True, slots=True)
-class OtherSystem:
-    """The texts of a system to compare with."""
+    def compared(self) -> Iterator[str]:
+        """Yield the comparison in sentences."""
+        if found := self.comparison:
+            left = len(self.measured) - found.recordings
+            more = f"; {left} are not in both, or have another text there" if left else ""
+            yield f"Compared with {found.title} on {found.recordings:,} recordings{more}:"
+            if found.words:
+                here, there = (100 * errors / found.words for errors in (found.errors, found.other_errors))
+                yield f"{here:.1f} % word errors here, {there:.1f} % there."
+            yield found.verdict
 
-    title: str
-    texts: Mapping[str, str]  # by the name of the recording
-    references: Mapping[str, str] | None = None  # the texts that it was measured by, where these may be others
+    def table(self, most: int) -> Iterator[list[str]]:
+        """Yield the rows of figures, with at most `most` groups of each kind."""
+        yield ["", *HEADS]
+        yield self.total.cells()
+        for kind, groups in self.groups.items():
+            if groups:
+                yield [f"by {kind}"]
+            yield from (group.cells() for group in groups[:most])
+            if len(groups) > most:
+                yield [f"and {len(groups) - most} more"]
+
+    def report(self, worst: int) -> Iterator[str]:
+        """Yield the lines of the report, with the `worst` worst recordings."""
+        yield from map(shown, self.notes())
+        yield ""
+        yield from _aligned(list(self.table(_MOST_LISTED)))
+        if self.comparison:
+            yield ""
+            yield from map(shown, self.compared())
+        wrong = [one for one in self.measured if one.score.words.errors][:worst]
+        if wrong:
+            yield ""
+            yield "worst recordings"
+            counts = [(one, one.score.words) for one in wrong]
+            yield from _aligned(
+                [["", rate(c), f"{c.errors} in {c.units}", f" {shown(one.reference.name)}"] for one, c in counts]
+            )
 
 
-def results(
-    system: System,
-    references: Sequence[Reference],
-    answers: Mapping[str, SystemAnswer],
-    failures: Mapping[str, Failure],
-    *,
-    normalise: bool,
-    other: OtherSystem | None,
-) -> Results:
-    """Measure all recordings that have an answer."""
-    measured = [
-        _measured(reference, answers[reference.name], normalise, other)
-        for reference in references
-        if reference.name in answers
-    ]
-    measured.sort(key=lambda one: (-one.score.words.rate, -one.score.words.errors, one.reference.name))
-    languages = _groups(measured, lambda one: one.language or "not known")
-    speakers = _groups(measured, lambda one: one.reference.speaker)
-    return Results(
-        system,
-        normalise,
-        measured,
-        failures,
-        intervals.are_drawn([one.reference.speaker for one in measured]),
-        _group("all", measured),
-        languages if len(languages) > 1 else [],
-        [group for group in speakers if group.title] if len(speakers) > 1 else [],
-        _comparison(measured, other) if other else None,
-    )
-
-
-def _measured(
-    reference: Reference, answer: SystemAnswer, normalise: bool, other: OtherSystem | None
-) -> MeasuredRecording:
+def _measured(reference: Reference, answer: Answer, normalise: bool, other: Other | None) -> Measured:
     language = reference.language or answer.language
     found = score(reference.text, answer.text, language, normalise=normalise, timed=answer.words)
     text = other.texts.get(reference.name) if other else None
-    if text is None or (other and other.references and other.references[reference.name] != reference.text):
-        return MeasuredRecording(reference, answer, found, None)
-    return MeasuredRecording(reference, answer, found, score(reference.text, text, language, normalise=normalise), text)
+    if other is None or text is None or other.references.get(reference.name, reference.text) != reference.text:
+        return Measured(reference, answer, found, None)
+    return Measured(reference, answer, found, score(reference.text, text, language, normalise=normalise).words, text)
 
 
-def _groups(measured: Iterable[MeasuredRecording], title: Callable[[MeasuredRecording], str]) -> list[Group]:
-    """Return a group for each title, the worst first."""
-    members: defaultdict[str, list[MeasuredRecording]] = defaultdict(list)
-    for one in measured:
-        members[title(one)].append(one)
-    groups = [_group(name, some) for name, some in members.items()]
-    return sorted(groups, key=lambda group: (-group.words.rate, group.title))
+def rate(count: ErrorCount) -> str:
+    """Return errors per unit in per cent, or a dash if the reference has no units."""
+    return f"{100 * count.rate:.1f} %" if count.units else "-"
 
 
-def _group(title: str, measured: Sequence[MeasuredRecording]) -> Group:
-    draws = _draws(measured)
-    return Group(
-        title,
-        len(measured),
-        _sum(one.score.words for one in measured),
-        draws.rate(_WORD_ERRORS, _WORDS) if draws else None,
-        _sum(one.score.characters for one in measured),
-        draws.rate(_CHARACTER_ERRORS, _CHARACTERS) if draws else None,
-    )
+def _bounds(interval: Interval | None) -> str:
+    return f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}" if interval else "-"
 
 
-def _draws(measured: Sequence[MeasuredRecording]) -> intervals.Draws | None:
-    return intervals.draw([one.counts for one in measured], [one.reference.speaker for one in measured])
-
-
-def _sum(counts: Iterable[ErrorCount]) -> ErrorCount:
-    found = list(counts)
-    return ErrorCount(
-        sum(one.units for one in found),
-        sum(one.substitutions for one in found),
-        sum(one.deletions for one in found),
-        sum(one.insertions for one in found),
-    )
-
-
-def _comparison(measured: Sequence[MeasuredRecording], other: OtherSystem) -> Comparison:
-    both = [one for one in measured if one.other]
-    draws = _draws(both)
-    sums = [sum(column) for column in zip(*(one.counts for one in both), strict=True)] or [0] * 5
-    return Comparison(
-        other.title,
-        len(both),
-        sums[_WORDS],
-        sums[_WORD_ERRORS],
-        sums[_OTHER_ERRORS],
-        draws.difference(_WORD_ERRORS, _OTHER_ERRORS, _WORDS) if draws else None,
-    )
-
-
-def _count_json(count: ErrorCount, interval: Interval | None) -> dict[str, Any]:
+def _count_json(count: ErrorCount, interval: Interval | None = None) -> dict[str, Any]:
     fields: dict[str, Any] = asdict(count) | {"errors": count.errors, "rate": count.rate if count.units else None}
-    return fields | ({"interval": [interval.low, interval.high]} if interval else {})
+    return fields | ({"interval": interval} if interval else {})
 
 
-def previous(file: Path) -> OtherSystem:
+def title(system: Mapping[str, Any]) -> str:
+    """Return the server and the model that was asked for."""
+    return f"{system['server']}, model {system['model']}" if system["model"] else system["server"]
+
+
+def previous(file: Path) -> Other:
     """Return the texts of a result file. Raises `UsageError`."""
     try:
         content = json.loads(file.read_bytes())
         if content["version"] != _VERSION:
             raise UsageError(f"{shown(str(file))} is of another version of asr-server.")
         recordings = {str(one["name"]): one for one in content["recordings"]}
-        title = System(**content["system"]).title
-        texts = {name: str(one["text"]) for name, one in recordings.items()}
-        references = {name: str(one["reference"]) for name, one in recordings.items()}
+        texts, references = ({name: str(one[key]) for name, one in recordings.items()} for key in ("text", "reference"))
+        return Other(f"{title(content['system'])} ({file.name})", texts, references)
     except OSError as error:
         raise UsageError(f"{shown(str(file))} cannot be read: {error.strerror}.") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UsageError(f"{shown(str(file))} is no result of asr-server evaluate --json.") from None
-    return OtherSystem(f"{title} ({file.name})", texts, references)
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the rows with aligned columns: numbers to the right, names to the left. Rows of one cell are headings."""
+    columns = [row for row in rows if len(row) > 1]
+    widths = [max(measure(row[n]).columns for row in columns) for n in range(len(columns[0]))]
+    for row in rows:
+        cells = []
+        for n, cell in enumerate(row):
+            space = " " * (widths[n] - measure(cell).columns)
+            cells.append(f"{cell}{space}" if n == 0 or cell.startswith(" ") else f"{space}{cell}")
+        yield "  ".join(cells).rstrip()

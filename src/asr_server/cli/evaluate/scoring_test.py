@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from asr_server.cli.evaluate.answers import TimedWord
 from asr_server.cli.evaluate.scoring import ErrorCount, score, tokens
 
 # Few words, so that texts have some in common; digits and signs are what normalisation is about.
@@ -16,7 +15,7 @@ TEXTS = st.lists(st.sampled_from(["a", "bb", "abc", "Don't", "21", "é", "Word,"
 
 def _timed(*words):
     """Words of 0.9 s, one each second."""
-    return [TimedWord(word, second, second + 0.9) for second, word in enumerate(words)]
+    return [(word, second, second + 0.9) for second, word in enumerate(words)]
 
 
 def _errors(found):
