@@ -9,7 +9,7 @@ import pytest
 from asr_server import demo
 from asr_server.cli.evaluate import page as evaluation_page
 from asr_server.cli.evaluate.references import Reference
-from asr_server.cli.evaluate.results import Answer, Results
+from asr_server.cli.evaluate.results import SystemAnswer, Results
 from asr_server.cli.recording_files import RecordingSource
 from E2Etest import recordings
 from E2Etest.browser.storing import until
@@ -30,7 +30,7 @@ def opened_page(browser, tmp_path):
     for name, start_s in (("a #1.wav", 1.5), ("b.wav", 6.0), ("gone.wav", 1.0)):
         source = RecordingSource(tmp_path / "talks" / name, Path(name))
         references.append(Reference(source, f"said {name}", "", EVIL))
-        answers[name] = Answer(EVIL, "", 2, tuple((w, start_s, start_s + 1) for w in EVIL.split()))
+        answers[name] = SystemAnswer(EVIL, "", 2, tuple((w, start_s, start_s + 1) for w in EVIL.split()))
     found = Results({"server": "http://a", "model": EVIL}, references, answers, {}, normalise=False, other=None)
     file = tmp_path / "errors.html"
     file.write_bytes(evaluation_page.render(found, tmp_path))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from asr_server.cli.evaluate.references import MAX_TEXT_CHARS
-from asr_server.cli.evaluate.results import Answer
+from asr_server.cli.evaluate.results import SystemAnswer
 from asr_server.cli.failure import Failure, UsageError, shown
 from asr_server.cli.formats import Format
 from asr_server.cli.recording_files import Contents, RecordingSource
@@ -25,7 +25,7 @@ class AnswerFile:
 
     def __init__(self, path: Path, system: Mapping[str, Any]) -> None:
         self.path = path
-        self.answers: dict[str, Answer] = {}  # by the name of the recording
+        self.answers: dict[str, SystemAnswer] = {}  # by the name of the recording
         self.failed: dict[str, str] = {}  # error codes by the name of the recording
         self._head = json.loads(json.dumps({"version": _VERSION, **system}))  # as it comes back from the file
         try:
@@ -80,10 +80,10 @@ class AnswerFile:
     def close(self) -> None: ...
 
 
-def _answer(line: dict[str, Any]) -> Answer:
+def _answer(line: dict[str, Any]) -> SystemAnswer:
     """Return the answer of a line. Raises ValueError, KeyError or TypeError if it is malformed or too long."""
     if len(line["text"]) > MAX_TEXT_CHARS:
         raise ValueError
     words = tuple((str(text), float(start_s), float(end_s)) for text, start_s, end_s in line["words"])
     language = str(line["language"])
-    return Answer(str(line["text"]), "" if language == "auto" else language, float(line["duration_s"]), words)
+    return SystemAnswer(str(line["text"]), "" if language == "auto" else language, float(line["duration_s"]), words)

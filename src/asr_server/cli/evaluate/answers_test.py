@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from asr_server.cli.evaluate.answers import AnswerFile
-from asr_server.cli.evaluate.results import Answer
+from asr_server.cli.evaluate.results import SystemAnswer
 from asr_server.cli.failure import Failure, UsageError
 from asr_server.cli.formats import Format
 from asr_server.cli.recording_files import RecordingSource
@@ -19,7 +19,7 @@ ANSWER = {
     "duration": 2.5,
     "words": [{"word": "two", "start": 0.5, "end": 1.0, "source": "aligned"}, {"word": "wörds", "start": 1, "end": 2}],
 }
-READ = Answer("two wörds", "de", 2.5, (("two", 0.5, 1.0), ("wörds", 1.0, 2.0)))
+READ = SystemAnswer("two wörds", "de", 2.5, (("two", 0.5, 1.0), ("wörds", 1.0, 2.0)))
 
 
 def _source(name):
@@ -80,7 +80,7 @@ def test_answers_of_other_servers_have_less(tmp_path):
     file = AnswerFile(tmp_path / "part", SYSTEM)
     _deliver(file, "a.wav", {"text": "so", "language": "english"})
     _deliver(file, "b.wav", {"text": "so", "language": "auto", "language_code": ""})
-    assert file.answers == {"a.wav": Answer("so", "english"), "b.wav": Answer("so")}
+    assert file.answers == {"a.wav": SystemAnswer("so", "english"), "b.wav": SystemAnswer("so")}
 
 
 @pytest.mark.parametrize("content", [{}, [], {"text": None}, {"text": "a", "words": [{"word": "a"}]}])

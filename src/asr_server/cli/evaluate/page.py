@@ -17,8 +17,8 @@ from pathlib import Path
 from string import Template
 from urllib.parse import quote
 
-from asr_server.cli.evaluate.results import Measured, Results, rate, title
-from asr_server.cli.evaluate.scoring import Passage
+from asr_server.cli.evaluate.results import MeasuredRecording, Results, rate, title
+from asr_server.cli.evaluate.scoring import ComparedPassage
 from asr_server.cli.progress import clock_text
 
 # A browser has to lay them all out.
@@ -58,7 +58,7 @@ def _row(cells: list[str]) -> str:
     return "<tr>" + "".join(f"<{kind}>{escape(cell)}</{kind}>" for cell in cells) + "</tr>"
 
 
-def _recording(one: Measured, folder: Path) -> str:
+def _recording(one: MeasuredRecording, folder: Path) -> str:
     path, words = one.reference.source.path, one.score.words
     assert path is not None, "standard input is not measured"
     address = quote(os.fsencode(os.path.relpath(path, folder)))
@@ -71,7 +71,7 @@ def _recording(one: Measured, folder: Path) -> str:
     )
 
 
-def _passage(passage: Passage) -> str:
+def _passage(passage: ComparedPassage) -> str:
     if not passage.is_error:
         text = passage.said
         if len(text) > 2 * _CONTEXT_CHARS:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from asr_server.cli.evaluate import page
 from asr_server.cli.evaluate.references import Reference
-from asr_server.cli.evaluate.results import Answer, Results
+from asr_server.cli.evaluate.results import SystemAnswer, Results
 from asr_server.cli.recording_files import RecordingSource
 
 EVIL = "<script>alert(1)</script>\"'&</p>${title}"
@@ -39,7 +39,7 @@ def _page(folder, *recordings, server="http://a"):
     for path, reference, text in recordings:
         references.append(Reference(RecordingSource(path, Path(path.name)), reference, EVIL, EVIL))
         words = tuple((word, second, second + 1) for second, word in enumerate(text.split()))
-        answers[references[-1].name] = Answer(text, EVIL, 5, words)
+        answers[references[-1].name] = SystemAnswer(text, EVIL, 5, words)
     system = {"server": server, "model": EVIL}
     found = Results(system, references, answers, {}, normalise=False, other=None)
     return page.render(found, folder).decode()

@@ -15,8 +15,8 @@ from asr_server.cli.evaluate.scoring import (
     LEVEL,
     Draws,
     ErrorCount,
-    Interval,
-    Passage,
+    Bounds,
+    ComparedPassage,
     Score,
     TimedWord,
     draws_speakers,
@@ -32,8 +32,8 @@ HEADS = ("recordings", "words", "WER", "95 %", "wrong", "missing", "extra", "CER
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What a system wrote for one recording."""
+class SystemAnswer:
+    """The text of one recording as a system wrote it."""
 
     text: str
     language: str = ""  # as the system found it; empty if it does not say
@@ -51,11 +51,11 @@ class Other:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRecording:
     """One recording."""
 
     reference: Reference
-    answer: Answer
+    answer: SystemAnswer
     score: Score
     other: ErrorCount | None  # word errors of the other system
     other_text: str = ""
@@ -66,7 +66,7 @@ class Measured:
         return language_name(self.reference.language or self.answer.language)
 
     @property
-    def errors(self) -> list[Passage]:
+    def errors(self) -> list[ComparedPassage]:
         """Return the errors in their order."""
         return [passage for passage in self.score.passages if passage.is_error]
 
@@ -89,7 +89,7 @@ class Measured:
 class Group:
     """The figures of some recordings together."""
 
-    def __init__(self, title: str, members: Sequence[Measured]) -> None:
+    def __init__(self, title: str, members: Sequence[MeasuredRecording]) -> None:
         self.title, self.members = title, members
         self.words = sum((one.score.words for one in members), ErrorCount())
         self.characters = sum((one.score.characters for one in members), ErrorCount())
@@ -128,7 +128,7 @@ class Group:
 class Comparison:
     """Word errors of this system and of another on the same recordings."""
 
-    def __init__(self, measured: Sequence[Measured], other: Other) -> None:
+    def __init__(self, measured: Sequence[MeasuredRecording], other: Other) -> None:
         both = Group("both", [one for one in measured if one.other])
         self.title, self.recordings, self.words = other.title, len(both.members), both.words.units
         self.errors = both.words.errors
@@ -159,7 +159,7 @@ class Results:
         self,
         system: Mapping[str, Any],
         references: Sequence[Reference],
-        answers: Mapping[str, Answer],
+        answers: Mapping[str, SystemAnswer],
         failed: Mapping[str, str],
         *,
         normalise: bool,
@@ -178,7 +178,7 @@ class Results:
         }
         self.comparison = Comparison(measured, other) if other else None
 
-    def _groups(self, title: Callable[[Measured], str]) -> list[Group]:
+    def _groups(self, title: Callable[[MeasuredRecording], str]) -> list[Group]:
         """Return the groups with the worst first; none if there is only one."""
         titles = {title(one) for one in self.measured}
         groups = [Group(name, [one for one in self.measured if title(one) == name]) for name in titles]
@@ -258,13 +258,15 @@ class Results:
             )
 
 
-def _measured(reference: Reference, answer: Answer, normalise: bool, other: Other | None) -> Measured:
+def _measured(reference: Reference, answer: SystemAnswer, normalise: bool, other: Other | None) -> MeasuredRecording:
     language = reference.language or answer.language
     found = score(reference.text, answer.text, language, normalise=normalise, timed=answer.words)
     text = other.texts.get(reference.name) if other else None
     if other is None or text is None or other.references.get(reference.name, reference.text) != reference.text:
-        return Measured(reference, answer, found, None)
-    return Measured(reference, answer, found, score(reference.text, text, language, normalise=normalise).words, text)
+        return MeasuredRecording(reference, answer, found, None)
+    return MeasuredRecording(
+        reference, answer, found, score(reference.text, text, language, normalise=normalise).words, text
+    )
 
 
 def rate(count: ErrorCount) -> str:
@@ -272,11 +274,11 @@ def rate(count: ErrorCount) -> str:
     return f"{100 * count.rate:.1f} %" if count.units else "-"
 
 
-def _bounds(interval: Interval | None) -> str:
+def _bounds(interval: Bounds | None) -> str:
     return f"{100 * interval[0]:.1f} to {100 * interval[1]:.1f}" if interval else "-"
 
 
-def _count_json(count: ErrorCount, interval: Interval | None = None) -> dict[str, Any]:
+def _count_json(count: ErrorCount, interval: Bounds | None = None) -> dict[str, Any]:
     fields: dict[str, Any] = asdict(count) | {"errors": count.errors, "rate": count.rate if count.units else None}
     return fields | ({"interval": interval} if interval else {})
 

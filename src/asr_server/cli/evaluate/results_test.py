@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from asr_server.cli.evaluate.references import Reference
-from asr_server.cli.evaluate.results import Answer, Other, Results, previous
+from asr_server.cli.evaluate.results import SystemAnswer, Other, Results, previous
 from asr_server.cli.failure import UsageError
 from asr_server.cli.recording_files import RecordingSource
 
@@ -19,7 +19,9 @@ def _reference(name, text, language="en", speaker=""):
 
 def _results(references, texts, *, failures=None, other=None, normalise=True):
     answers = {
-        one.name: Answer(text, "en", 60.0) for one, text in zip(references, texts, strict=True) if text is not None
+        one.name: SystemAnswer(text, "en", 60.0)
+        for one, text in zip(references, texts, strict=True)
+        if text is not None
     }
     return Results(SYSTEM, references, answers, failures or {}, normalise=normalise, other=other)
 

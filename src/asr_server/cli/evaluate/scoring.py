@@ -21,7 +21,7 @@ from whisper_normalizer.english import EnglishTextNormalizer
 from asr_server.cli.evaluate.references import language_name
 from asr_server.text import scripts
 
-Interval = tuple[float, float]
+Bounds = tuple[float, float]
 TimedWord = tuple[str, float, float]  # text, start and end in seconds
 LEVEL = 0.95
 # In simulations an interval of 95 % held the true rate for 92 % of sets of this size, and for fewer of smaller ones.
@@ -30,7 +30,7 @@ _DRAWS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class ComparedPassage:
     """Adjacent words on which the texts agree, or adjacent errors."""
 
     said: str  # in the reference
@@ -78,7 +78,7 @@ class Score:
 
     words: ErrorCount
     characters: ErrorCount  # including the spaces between words
-    passages: tuple[Passage, ...]
+    passages: tuple[ComparedPassage, ...]
 
 
 def score(
@@ -128,8 +128,8 @@ def _blocks(steps: Opcodes) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _passages(
-    said: Sequence[str], heard: Sequence[str], steps: Opcodes, times: Sequence[Interval]
-) -> Iterator[Passage]:
+    said: Sequence[str], heard: Sequence[str], steps: Opcodes, times: Sequence[Bounds]
+) -> Iterator[ComparedPassage]:
     for said_from, said_to, heard_from, heard_to in _blocks(steps):
         if heard_from < heard_to:
             start_s, end_s = times[heard_from][0], times[heard_to - 1][1]
@@ -137,10 +137,12 @@ def _passages(
             before = times[heard_from - 1][1] if heard_from else 0.0
             after = times[heard_from][0] if heard_from < len(times) else before
             start_s, end_s = min(before, after), max(before, after)
-        yield Passage(scripts.join(said[said_from:said_to]), scripts.join(heard[heard_from:heard_to]), start_s, end_s)
+        yield ComparedPassage(
+            scripts.join(said[said_from:said_to]), scripts.join(heard[heard_from:heard_to]), start_s, end_s
+        )
 
 
-def _times(heard: Sequence[str], timed: Sequence[TimedWord]) -> list[Interval]:
+def _times(heard: Sequence[str], timed: Sequence[TimedWord]) -> list[Bounds]:
     """Return start and end of each normalised word in seconds.
 
     Normalisation joins words ("twenty one" is 21) and divides them ("don't" is do not). So the characters of both are
@@ -192,7 +194,7 @@ class Draws:
             sums.append(np.stack([column[chosen].sum(axis=1) for column in table.T.copy()], axis=1))
         return cls(np.concatenate(sums), len(table))
 
-    def interval(self, errors: int, total: int, other: int | None = None) -> Interval | None:
+    def interval(self, errors: int, total: int, other: int | None = None) -> Bounds | None:
         """Return the interval of a rate, or of its difference to the rate of the column `other`; None if unknown.
 
         Percentiles of few draws are too narrow. They are widened by as much as Student's distribution is wider than the
