@@ -9,7 +9,7 @@ import pytest
 from asr_server import demo
 from asr_server.cli.evaluate import page as evaluation_page
 from asr_server.cli.evaluate.references import Reference
-from asr_server.cli.evaluate.results import SystemAnswer, Results
+from asr_server.cli.evaluate.results import Results, SystemAnswer
 from asr_server.cli.recording_files import RecordingSource
 from E2Etest import recordings
 from E2Etest.browser.storing import until

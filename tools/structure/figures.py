@@ -88,8 +88,7 @@ def _imports(source: Source) -> Iterator[Figure]:
     once = [name for name, count in importers.items() if count == 1 and name not in features]
     single = sorted((source.size([name]), name) for name in once)
     found = [f"{size:5} {name}" for size, name in single]
-    share = _percent(len(single), len(source.modules))
-    yield Figure("single_importers", share, 12, "modules with one importer, in per cent of all", found)
+    yield _counted("single_importers", found, 31, "modules with one importer")
     for limit, aim in ((80, None), (60, 0)):
         small = [line for line, (size, _) in zip(found, single, strict=True) if size < limit]
         yield _counted(f"single_importers_under_{limit}", small, aim, f"... under {limit} lines")

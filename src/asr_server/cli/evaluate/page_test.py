@@ -8,7 +8,7 @@ from pathlib import Path
 
 from asr_server.cli.evaluate import page
 from asr_server.cli.evaluate.references import Reference
-from asr_server.cli.evaluate.results import SystemAnswer, Results
+from asr_server.cli.evaluate.results import Results, SystemAnswer
 from asr_server.cli.recording_files import RecordingSource
 
 EVIL = "<script>alert(1)</script>\"'&</p>${title}"

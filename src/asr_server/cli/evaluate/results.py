@@ -13,10 +13,10 @@ from asr_server.cli.evaluate.references import Reference, language_name
 from asr_server.cli.evaluate.scoring import (
     LEAST_UNITS,
     LEVEL,
-    Draws,
-    ErrorCount,
     Bounds,
     ComparedPassage,
+    Draws,
+    ErrorCount,
     Score,
     TimedWord,
     draws_speakers,

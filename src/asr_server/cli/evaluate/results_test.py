@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from asr_server.cli.evaluate.references import Reference
-from asr_server.cli.evaluate.results import SystemAnswer, Other, Results, previous
+from asr_server.cli.evaluate.results import Other, Results, SystemAnswer, previous
 from asr_server.cli.failure import UsageError
 from asr_server.cli.recording_files import RecordingSource
 
