@@ -59,7 +59,6 @@ from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState, OnState
 from asr_server.schedule.scheduler import Scheduler
-from asr_server.schedule.siblings import Siblings
 from asr_server.server_feature import CoreParts, LiveEndpoint, ObserverByItem
 from asr_server.services import FeatureParts, Services
 
@@ -93,17 +92,13 @@ def create_app(
     settings = settings or settings_module.load()
     resolved = feature_list.resolve(settings) if elsewhere is None else elsewhere.plan
     rules = AccessRules.of(settings, feature_list.open_paths())
-    siblings = next((found for feature in SERVER_FEATURES if (found := feature.siblings())), Siblings())
-    rules.quota.siblings = siblings
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if siblings.logs_plan:
-            log_plan(settings, resolved)
+        _log_plan(settings, resolved)
         metrics = Metrics()
         watch = Watch(metrics.engine, _tell(metrics), on_failure)
         built = machinery(settings, resolved, watch, metrics, _builder(resolved, elsewhere))
-        built.admission.siblings = siblings
         app.state.services = services = _services(settings, resolved, built, metrics, rules.ephemeral_keys)
         await services.jobs.start()
         tasks = [
@@ -367,7 +362,7 @@ async def _make_ready(services: Services) -> None:
     services.ready = True
 
 
-def log_plan(settings: Settings, resolved: Plan) -> None:
+def _log_plan(settings: Settings, resolved: Plan) -> None:
     """Log the plan, and what an operator should know before others find out."""
     logger.info("engine", engine=resolved.engine, model=resolved.model_id)
     if plan.FAKE in (resolved.engine, resolved.value("speech"), resolved.value("speech_clone_model")):

@@ -26,7 +26,6 @@ from tools.bench import (
     live_step,
     long,
     many,
-    many_sessions,
     memory,
     metering,
     mixed,
@@ -77,8 +76,6 @@ BENCHMARKS = {
     "replicas": replicas.measure,
     "cluster": cluster.measure,
     "live_cost": live_cost.measure,
-    "many_sessions": many_sessions.measure,
-    "many_front_ends": many_sessions.measure_front_ends,
     "sizing": sizing.measure,
 }
 

@@ -59,7 +59,6 @@ _ANY_SESSIONS = 1_000_000
 
 _REASONS = {
     "gateway_mode": "not in a cluster: Ray Serve supervises the processes",
-    "workers": "not in a cluster: its apps are the front ends",
     "engine_process": "not in a cluster: the replicas are processes of their own",
     "use_granian": "not in a cluster: Ray Serve's proxy has the sockets",
 }

@@ -16,7 +16,6 @@ _PROXY = "Ray Serve's proxy has the sockets"
 # Settings that have no effect in a cluster, and why.
 _WITHOUT_EFFECT = {
     "gateway_mode": "Ray Serve supervises the processes",
-    "workers": "the apps are the front ends",
     "engine_process": "the replicas are processes of their own",
     "use_granian": _PROXY,
     "ssl_certfile": f"{_PROXY}; end TLS in front of it",
