@@ -11,7 +11,6 @@ from datetime import date
 from tools.bench import (
     align,
     causal,
-    cluster,
     compiled,
     encoders,
     engine_ab,
@@ -74,7 +73,6 @@ BENCHMARKS = {
     "host_step": host_step.measure,
     "web_server": web_server.measure,
     "replicas": replicas.measure,
-    "cluster": cluster.measure,
     "live_cost": live_cost.measure,
     "sizing": sizing.measure,
 }
