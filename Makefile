@@ -1,6 +1,6 @@
 # make demo       run the server with the demonstration model and transcribe a recording
 # make serve      run the server with the settings of the environment
-# make cluster    the same as a Ray Serve application on this machine, with two engines (CLUSTER="--replicas 3")
+# make cluster    the same as a Ray Serve application on this machine, two servers on port 8100
 # make speech     install what Qwen3-TTS needs beside the recogniser
 #
 # make test       everything that a change must pass: check, unit, contract, e2e
@@ -114,7 +114,7 @@ serve: $(VENV)/.$(ENGINE)
 	@$(PY) -m asr_server serve --port $(PORT)
 
 cluster: $(VENV)/.cluster
-	@MODEL_ID=$${MODEL_ID:-demo} PORT=$(PORT) $(PY) -m asr_server cluster $(CLUSTER)
+	@MODEL_ID=$${MODEL_ID:-demo} $(VENV)/bin/serve run docs/run/cluster/local.yaml
 
 # Tests wait for timers and for processes that start, so three of these at once keep two cores busy. Each prints what it
 # has to say at its end.

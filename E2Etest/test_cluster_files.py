@@ -7,17 +7,8 @@ import pytest
 import yaml
 
 from asr_server.core.settings import Settings
-from asr_server_ray.options import ClusterOptions
 
 ROOT = Path(__file__).parents[1]
-# Of Ray and of the hub's client.
-_OTHERS = {
-    "HF_HOME",
-    "RAY_SERVE_USE_GRPC_BY_DEFAULT",
-    "RAY_SERVE_RUN_ROUTER_IN_SEPARATE_LOOP",
-    "RAY_worker_niceness",
-    "RAY_SERVE_PROXY_HEALTH_CHECK_PERIOD_S",
-}
 
 
 def _read(name):
@@ -28,23 +19,16 @@ def _service():
     return _read("rayservice.yaml")["spec"]
 
 
-def _serve_configs():
-    return {"serve.yaml": _read("serve.yaml"), "rayservice.yaml": yaml.safe_load(_service()["serveConfigV2"])}
-
-
-def _pods():
-    cluster = _service()["rayClusterConfig"]
-    return [group["template"]["spec"] for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"])]
-
-
-@pytest.mark.parametrize("name", ["serve.yaml", "rayservice.yaml"])
-def test_the_application_and_its_arguments_exist(name):
-    """Ray imports it by this path, and hands it these arguments."""
-    (application,) = _serve_configs()[name]["applications"]
-    module, _, function = application["import_path"].partition(":")
-    path = ROOT / "extras" / "asr-server-ray" / f"{module.replace('.', '/')}.py"
-    assert f"\ndef {function}(" in path.read_text(encoding="utf-8")
-    assert ClusterOptions(**application["args"]).replicas >= 1
+@pytest.mark.parametrize("name", ["serve.yaml", "local.yaml", "rayservice.yaml"])
+def test_the_application_and_its_deployment_exist(name):
+    """Ray imports it by this path, and sets options of the deployment with this name."""
+    config = yaml.safe_load(_service()["serveConfigV2"]) if name == "rayservice.yaml" else _read(name)
+    (application,) = config["applications"]
+    module, _, variable = application["import_path"].partition(":")
+    source = (ROOT / "extras" / "asr-server-ray" / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")
+    assert f"\n{variable}: " in source
+    (deployment,) = application["deployments"]
+    assert f'    name="{deployment["name"]}",\n' in source
 
 
 def test_the_version_of_ray_is_that_of_the_requirements():
@@ -56,9 +40,11 @@ def test_the_version_of_ray_is_that_of_the_requirements():
 
 def test_the_settings_exist_and_every_mount_has_its_volume():
     """On the head and on the workers."""
-    for pod in _pods():
+    cluster = _service()["rayClusterConfig"]
+    for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
+        pod = group["template"]["spec"]
         volumes = {volume["name"] for volume in pod["volumes"]}
         for container in pod["containers"]:
-            names = {variable["name"] for variable in container["env"]} - _OTHERS
+            names = {variable["name"] for variable in container["env"]} - {"HF_HOME"}
             assert {name.lower() for name in names} <= set(Settings.model_fields)
             assert {mount["name"] for mount in container["volumeMounts"]} <= volumes

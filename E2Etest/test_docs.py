@@ -31,7 +31,7 @@ SOURCES = [path for folder in ("src", "extras") for path in sorted((ROOT / folde
 CODE = "".join(path.read_text("utf-8") for path in SOURCES if path.suffix in {".py", ".js"})
 # Names of other programs (terminals, Prometheus, pip, uvicorn, LiteLLM, SpeechRecognition), and of these tests.
 ELSEWHERE = {"api_base", "recognize_openai", "beam_size", "vad_filter", "NO_COLOR", "rule_files", "FORWARDED_ALLOW_IPS"}
-ELSEWHERE |= {"af_bella", "lang_code", "length_scale", "on_reconnecting", "gcs_server"}
+ELSEWHERE |= {"af_bella", "lang_code", "length_scale", "on_reconnecting", "runtime_env", "target_ongoing_requests"}
 ELSEWHERE |= {"PIP_EXTRA_INDEX_URL", "E2E_BASE_URL", "E2E_WS_URL", "E2E_API_KEY", "requires_gpu"}
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from E2Etest import recordings
-from E2Etest.cluster.test_conformance import FILES, NEED_THEIR_OWN
 from E2Etest.gateway.workers import kill_worker, wait_until_gone, worker_of
 from E2Etest.live.interrupted import kept, laws, spoken, times
 from E2Etest.live.session import data
@@ -21,6 +20,28 @@ from E2Etest.process import fake_model, ready, running
 
 pytestmark = pytest.mark.integration
 URL = "/v1/audio/transcriptions"
+NAMES = (
+    "bad_input",
+    "basics",
+    "channels",
+    "formats",
+    "jobs",
+    "live_channels",
+    "live_socket",
+    "page",
+    "realtime_session",
+)
+FILES = ["E2Etest/test_surfaces.py", "E2Etest/live/test_invariants.py"]
+FILES += [f"E2Etest/contract/test_{name}.py" for name in (*NAMES, "realtime_turns", "subtitles")]
+# Tests of these that need a server of their own, whose log they read, which has other limits, or which is new.
+NEED_THEIR_OWN = (
+    "test_after_all_that_it_still_hears",
+    "test_nothing_secret_is_logged",
+    "test_a_trace_is_sent_back_and_logged",
+    "test_silence_is_an_empty_text_and_costs_no_engine_time",
+    "test_a_job_can_be_stopped_and_removed",
+    "test_fast_times_are_estimates_and_load_no_aligner",
+)
 
 
 @pytest.fixture(scope="module")

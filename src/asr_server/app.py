@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -27,7 +26,7 @@ from asr_server.engine.catalog import Catalog
 from asr_server.engine.client import Drafting, EngineClient
 from asr_server.engine.feature import END_OF_TURN, EndOfTurnModel, Plan
 from asr_server.engine.protocol import Informed
-from asr_server.engine_core import BuildCore, ElsewhereEngines, OnFailure, Watch, by_name, log_state
+from asr_server.engine_core import BuildCore, OnFailure, Watch, by_name, log_state
 from asr_server.jobs import route as jobs
 from asr_server.jobs.disk_store import DiskStore, JobFolders
 from asr_server.jobs.record import RecordFormat
@@ -59,7 +58,6 @@ from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState, OnState
 from asr_server.schedule.scheduler import Scheduler
-from asr_server.schedule.siblings import Siblings
 from asr_server.server_feature import CoreParts, LiveEndpoint, ObserverByItem
 from asr_server.services import FeatureParts, Services
 
@@ -80,30 +78,22 @@ SERVER_FEATURES = feature_list.server_features()
 METRICS = (*server_metrics.METRICS, *(metric for feature in SERVER_FEATURES for metric in feature.metrics))
 
 
-def create_app(
-    settings: Settings | None = None,
-    on_failure: OnFailure = lambda error: None,
-    elsewhere: ElsewhereEngines | None = None,
-) -> FastAPI:
+def create_app(settings: Settings | None = None, on_failure: OnFailure = lambda error: None) -> FastAPI:
     """The app for these settings (by default the environment's). Raises `SettingsError` and `PlanError`.
 
     `on_failure` is called when the engine has failed for good, on its thread and before anybody gets the error: the
-    process has to end. `elsewhere`: engines in other processes.
+    process has to end.
     """
     settings = settings or settings_module.load()
-    resolved = feature_list.resolve(settings) if elsewhere is None else elsewhere.plan
+    resolved = feature_list.resolve(settings)
     rules = AccessRules.of(settings, feature_list.open_paths())
-    siblings = next((found for feature in SERVER_FEATURES if (found := feature.siblings())), Siblings())
-    rules.quota.siblings = siblings
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if siblings.logs_plan:
-            log_plan(settings, resolved)
+        _log_plan(settings, resolved)
         metrics = Metrics()
         watch = Watch(metrics.engine, _tell(metrics), on_failure)
-        built = machinery(settings, resolved, watch, metrics, _builder(resolved, elsewhere))
-        built.admission.siblings = siblings
+        built = machinery(settings, resolved, watch, metrics, _builder(resolved))
         app.state.services = services = _services(settings, resolved, built, metrics, rules.ephemeral_keys)
         await services.jobs.start()
         tasks = [
@@ -273,10 +263,8 @@ def machinery(
     return Machinery(core.engines, thread, clients, drafting, admission, decoder, features, pipeline, processor)
 
 
-def _builder(resolved: Plan, elsewhere: ElsewhereEngines | None) -> BuildCore:
-    """Return what builds the engines: those elsewhere, those of a feature, or those of this process."""
-    if elsewhere is not None:
-        return functools.partial(engine_core.build, elsewhere=elsewhere)
+def _builder(resolved: Plan) -> BuildCore:
+    """Return what builds the engines: a feature, or this process."""
     builders = (feature.engine(resolved) for feature in SERVER_FEATURES)
     return next((builder for builder in builders if builder is not None), engine_core.build)
 
@@ -367,7 +355,7 @@ async def _make_ready(services: Services) -> None:
     services.ready = True
 
 
-def log_plan(settings: Settings, resolved: Plan) -> None:
+def _log_plan(settings: Settings, resolved: Plan) -> None:
     """Log the plan, and what an operator should know before others find out."""
     logger.info("engine", engine=resolved.engine, model=resolved.model_id)
     if plan.FAKE in (resolved.engine, resolved.value("speech"), resolved.value("speech_clone_model")):

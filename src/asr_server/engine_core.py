@@ -1,9 +1,9 @@
-"""The engines of a plan with their thread: what the server, a command that runs alone and an engine replica share."""
+"""The engines of a plan with their thread: what the server, a command that runs alone and an engine process share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from loguru import logger
 
@@ -12,7 +12,7 @@ from asr_server.core.settings import Settings
 from asr_server.engine import registry
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.feature import Plan
-from asr_server.engine.protocol import Engine, Informed
+from asr_server.engine.protocol import Informed
 from asr_server.live.options import stream_rules
 from asr_server.schedule.capacity import StreamCapacity
 from asr_server.schedule.job import DEFAULT, RequestClock
@@ -46,16 +46,6 @@ NOBODY = Watch()
 
 
 @dataclass(frozen=True, slots=True)
-class ElsewhereEngines:
-    """Engines that send their rows to other processes. These load the models, and divide their time between live work
-    and recordings."""
-
-    plan: Plan  # of these processes
-    build: Callable[[Callable[[], None]], Mapping[str, Engine]]  # by the names of models, given what each step calls
-    capacity: Callable[..., StreamCapacity] = StreamCapacity  # counts the streams that these processes can take
-
-
-@dataclass(frozen=True, slots=True)
 class EngineCore:
     """The engines and their thread."""
 
@@ -73,33 +63,27 @@ def build(
     settings: Settings,
     resolved: Plan,
     watch: Watch = NOBODY,
-    elsewhere: ElsewhereEngines | None = None,
     *,
     keeps_models: bool = False,
 ) -> EngineCore:
     """Build the engines and start their thread; each model is loaded by its first job. `keeps_models`: they are not
     unloaded when they are idle."""
     heartbeat, clock = Heartbeat(), RequestClock(patience_s=settings.request_timeout)
-    aligning, speaking = _engines(resolved, settings.idle_timeout, heartbeat, clock) if elsewhere is None else ({}, {})
-    engines: Mapping[str, Engine] = aligning if elsewhere is None else elsewhere.build(heartbeat.tick)
+    engines, speaking = _engines(resolved, settings.idle_timeout, heartbeat, clock)
     others: dict[str, Batch] = {name: engine for name, engine in engines.items() if name != DEFAULT}
     thread = EngineThread(
         engines[DEFAULT],
         others=others | speaking,
         heartbeat=heartbeat,
         request_clock=clock,
-        idle_timeout_s=0.0 if keeps_models or elsewhere is not None else settings.idle_timeout,
-        live_reserve=resolved.max_batch // _LIVE_SHARE if elsewhere is None else 0,
+        idle_timeout_s=0.0 if keeps_models else settings.idle_timeout,
+        live_reserve=resolved.max_batch // _LIVE_SHARE,
         on_state=watch.on_state,
-        poll_idle=lambda: _poll_idle(aligning.values()),
+        poll_idle=lambda: _poll_idle(engines.values()),
         watch=watch.engine,
         on_failure=watch.on_failure,
     )
-    rules = stream_rules(settings, resolved)
-    capacity: Callable[..., StreamCapacity] = StreamCapacity
-    if elsewhere is not None:
-        rules, capacity = replace(rules, steps_are_work=False), elsewhere.capacity
-    streams = capacity(thread.work, rules, slots=lambda: engines[DEFAULT].info.slots)
+    streams = StreamCapacity(thread.work, stream_rules(settings, resolved), slots=lambda: engines[DEFAULT].info.slots)
     return EngineCore(engines, speaking, thread, streams)
 
 

@@ -21,7 +21,6 @@ from asr_server.features import (
     drafts,
     encoders,
     engine_process,
-    front_ends,
     gateway,
     handover,
     host,
@@ -72,7 +71,6 @@ FEATURES: tuple[Feature, ...] = (
     remote_engine.FEATURE,
     host.FEATURE,
     gateway.FEATURE,
-    front_ends.FEATURE,
     engine_process.FEATURE,
     turns.FEATURE,
     hotwords.FEATURE,
@@ -82,7 +80,6 @@ FEATURES: tuple[Feature, ...] = (
 _SERVER_OPTIONS = (
     *(
         "gateway_mode",
-        "workers",
         "engine_process",
         "translation",
         "speakers",

@@ -29,7 +29,6 @@ ON = {
     "use_granian": {"use_granian": True},
     "gateway_mode": {"gateway_mode": True},
     "engine_process": {"engine_process": True},
-    "workers": {"workers": 2},
     "translation": {"openai_base_url": "http://127.0.0.1:1/v1", "translate_model": "any"},
     "speakers": {"speakers": "embedded"},
     "speech": {"speech": "espeak"},
@@ -43,8 +42,6 @@ EXCLUSIVE = {frozenset(pair) for pair in combinations(ENCODERS, 2)}
 EXCLUSIVE |= {frozenset((remote, name)) for remote in ("use_vllm", "engine") for name in HERE}
 EXCLUSIVE.add(frozenset(("use_vllm", "engine")))
 EXCLUSIVE.add(frozenset(("use_torch_compile", "use_fused_kernels")))
-# Both supervise, or serve, the processes of the server.
-EXCLUSIVE |= {frozenset(("workers", name)) for name in ("gateway_mode", "use_granian")}
 
 # The others have options that depend on the packages of this machine.
 COMBINED = tuple(feature for feature in feature_list.FEATURES if feature.name not in ("turns", "piper", "rewriting"))

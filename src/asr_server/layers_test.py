@@ -84,7 +84,7 @@ ONLY_IN = {
     "docx": {"features.documents.word"},
     "fpdf": {"features.documents.pdf"},
     "fontTools": {"features.documents.fonts"},
-    "prometheus_client": {"ops", "features.gateway", "features.front_ends"},
+    "prometheus_client": {"ops", "features.gateway"},
 }
 VAGUE_NAMES = {"utils", "helpers", "helper", "manager", "common", "misc"}
 HEAVY = (

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from asr_server.schedule.job import AnyJob
     from asr_server.schedule.ports import Batch, JobEnd
     from asr_server.schedule.scheduler import Scheduler
-    from asr_server.schedule.siblings import Siblings
     from asr_server.services import FeatureParts
 
 LiveEndpoint = Callable[["WebSocket"], Awaitable[None]]
@@ -86,8 +85,6 @@ class ServerFeature:
     state_folders: Sequence[str] = ()  # its folders in STATE_DIR
     # Returns the store of jobs in place of the folders of STATE_DIR, None where the settings do not ask for it.
     job_store: Callable[[Settings, JobLimits, RecordFormat], JobStore | None] = lambda settings, limits, records: None
-    # Returns what the other processes have that serve the same port, None where there are none.
-    siblings: Callable[[], Siblings | None] = lambda: None
     # Returns what builds the engine in place of `engine_core.build`, None where the plan does not ask for it.
     engine: Callable[[Plan], BuildCore | None] = lambda plan: None
     build: Callable[[CoreParts], FeatureParts] | None = None  # None where it has no parts

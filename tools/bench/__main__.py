@@ -11,7 +11,6 @@ from datetime import date
 from tools.bench import (
     align,
     causal,
-    cluster,
     compiled,
     encoders,
     engine_ab,
@@ -26,7 +25,6 @@ from tools.bench import (
     live_step,
     long,
     many,
-    many_sessions,
     memory,
     metering,
     mixed,
@@ -75,10 +73,7 @@ BENCHMARKS = {
     "host_step": host_step.measure,
     "web_server": web_server.measure,
     "replicas": replicas.measure,
-    "cluster": cluster.measure,
     "live_cost": live_cost.measure,
-    "many_sessions": many_sessions.measure,
-    "many_front_ends": many_sessions.measure_front_ends,
     "sizing": sizing.measure,
 }
 

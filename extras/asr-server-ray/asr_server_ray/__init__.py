@@ -1,1 +1,1 @@
-"""The server as a Ray Serve application: one deployment with the app, one with a replica for each engine."""
+"""asr-server as a Ray Serve application."""

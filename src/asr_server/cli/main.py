@@ -19,7 +19,6 @@ from asr_server.core.environment import prefer
 # runs is imported: importing the server's libraries takes half a second.
 COMMANDS = {
     "serve": "run the server with the environment's settings",
-    "cluster": "run the server as a Ray Serve application, with several engines",
     "demo": "run the server with the bundled model and transcribe a recording",
     "transcribe": "turn recordings into text",
     "subtitles": "make subtitle files of recordings, also translated, and check subtitle files",
@@ -41,7 +40,7 @@ COMMANDS = {
     "completion": "print a script with which a shell completes commands, options and values",
 }
 # Commands that distributions of their own add, each by an entry point of its name in the group `asr_server.commands`.
-EXTRAS = {"cluster": "asr-server-ray", "bench": "asr-server-sizing", "size": "asr-server-sizing"}
+EXTRAS = {"bench": "asr-server-sizing", "size": "asr-server-sizing"}
 # Started by other commands and by the scripts of `completion`, not by users.
 HIDDEN = ("worker", "complete")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)

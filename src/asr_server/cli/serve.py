@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import functools
 import gc
 import logging
@@ -46,7 +45,6 @@ All other settings are environment variables, or lines of .env: docs/run/configu
 # Clients keep idle connections for longer than uvicorn's default of 5 s, and would send on one that it closes.
 _KEEP_ALIVE_S = 75
 _DRAIN_S = 30
-_LOOK_S = 0.02  # between two looks at the connections that are left
 # The exit code after a failure of the engine: supervisors start a process again that did not end with 0.
 _FAILED = 70  # EX_SOFTWARE of sysexits.h
 # Live clients may send 10 MB of audio in one frame.
@@ -56,7 +54,7 @@ _PING_S, _PONG_S = 20.0, 15.0
 _SHOWS_INFO = (LogLevel.DEBUG, LogLevel.INFO)
 
 
-class Server(uvicorn.Server):
+class _Server(uvicorn.Server):
     """Drains the app before uvicorn closes every socket with 1012, so that live sessions end in order."""
 
     def __init__(
@@ -65,39 +63,14 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._drain, self._failed = drain, failed
         self.announce: Callable[[int | None], None] | None = None
-        # A second socket, without TLS, for other processes of the server; and what is awaited once both are there.
-        self.plain: socket.socket | None = None
-        self.begin: Callable[[], Awaitable[None]] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen, then say where. On a thread: the hub's cache is read for it, and requests need not wait."""
         await super().startup(sockets)
-        if self.started and self.plain is not None:
-            make: Any = functools.partial(
-                HttpProtocol, config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-            )
-            self.servers.append(await asyncio.get_running_loop().create_server(make, sock=self.plain))
-        if self.started and self.begin is not None:
-            await self.begin()
         if self.started and self.announce is not None:
             name = self.servers[0].sockets[0].getsockname()
             port = name[1] if isinstance(name, tuple) else None
             threading.Thread(target=self.announce, args=(port,), daemon=True).start()
-
-    async def end_kept_connections(self, within_s: float) -> None:
-        """Have clients connect anew: their HTTP connections are closed after the next answer, or after `within_s`
-        seconds without a request. Not at once, since one may be on its way."""
-        ends_s = asyncio.get_running_loop().time() + within_s
-        while asyncio.get_running_loop().time() < ends_s and (kept := self._http_connections()):
-            for connection in kept:
-                if not connection.is_idle:
-                    connection.shutdown()
-            await asyncio.sleep(_LOOK_S)
-        for connection in self._http_connections():
-            connection.shutdown()
-
-    def _http_connections(self) -> list[HttpProtocol]:
-        return [one for one in self.server_state.connections if isinstance(one, HttpProtocol)]
 
     async def on_tick(self, counter: int) -> bool:
         """Return true to shut down: on a signal, or because the engine has failed."""
@@ -146,11 +119,6 @@ def serve(settings: Settings) -> int:
         "ssl_certfile": settings.ssl_certfile or None,
         "ssl_keyfile": settings.ssl_keyfile or None,
     }
-    if settings.workers != 1:
-        from asr_server.features.front_ends import supervisor
-
-        if count := supervisor.front_ends(settings):
-            return supervisor.serve(settings, count, functools.partial(announce, settings))
     if settings.gateway_mode:
         # The modules of the server are not imported into this process.
         from asr_server.features.gateway import app as gateway
@@ -159,7 +127,7 @@ def serve(settings: Settings) -> int:
         announcing = functools.partial(announce, settings, model=False)
         server = http_server(app, functools.partial(gateway.drain, app), address, granian=settings.use_granian)
         server.announce = announcing
-        return serve_app(server)
+        return _serve_app(server)
     return _run_server(settings, address)
 
 
@@ -187,7 +155,7 @@ def _run_server(settings: Settings, address: dict[str, Any], listener: socket.so
     app = create_app(settings, on_failure)
     server = http_server(app, functools.partial(drain, app), address, failed.is_set, granian=settings.use_granian)
     server.announce = functools.partial(announce, settings)
-    code = serve_app(server, [listener] if listener is not None else None)
+    code = _serve_app(server, listener)
     return _FAILED if failed.is_set() else code
 
 
@@ -197,13 +165,12 @@ def configure_logging(settings: Settings) -> None:
     logging.getLogger("uvicorn.error").addFilter(_is_loggable)
 
 
-def serve_app(server: Server | GranianServer, listeners: list[socket.socket] | None = None) -> int:
-    """Run the server to its end, on these sockets or on its own, and return the exit code."""
+def _serve_app(server: _Server | GranianServer, listener: socket.socket | None = None) -> int:
     # uvicorn shuts down on these signals, and then raises them again for the handlers that were set before. The
     # default handlers would turn an orderly end into a failure.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: None)
-    server.run(listeners)
+    server.run([listener] if listener is not None else None)
     # At its end the interpreter would collect garbage among half a million objects. That takes most of a second, in
     # which a restart or a gateway waits.
     gc.freeze()
@@ -217,7 +184,7 @@ def http_server(
     failed: Callable[[], bool] = lambda: False,
     *,
     granian: bool = False,
-) -> Server | GranianServer:
+) -> _Server | GranianServer:
     """uvicorn with the server's protocols and limits, or Granian. `drain` is awaited before the sockets are closed;
     `address`: uvicorn's arguments that say where to listen; once `failed`, it shuts down."""
     if granian:
@@ -239,7 +206,7 @@ def http_server(
         ws_ping_timeout=_PONG_S,
         ws_per_message_deflate=False,  # compressing audio saves nothing and costs more time than sending it
     )
-    return Server(config, drain, failed)
+    return _Server(config, drain, failed)
 
 
 def _is_loggable(record: logging.LogRecord) -> bool:

@@ -294,23 +294,17 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
         "auto",
         description="Run the engine in a process of its own, which starts again after a crash; `auto`: on a GPU.",
     )
-    workers: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = Field(
-        1,
-        description="Processes that serve the port, with one engine process behind them; `auto`: one for each two "
-        "cores beyond the first two, at most 8.",
-    )
     gateway_mode: bool = Field(False, description="Run the model in a worker process behind a gateway process.")
     worker_start_s: float = Field(
         60.0,
         gt=0,
-        description="Seconds within which a gateway's new worker, an engine process or one of `WORKERS` must accept "
-        "work, without its model.",
+        description="Seconds within which a gateway's new worker or an engine process must accept work, without its "
+        "model.",
     )
     worker_hang_s: float = Field(
         20.0,
         ge=0,
-        description="Seconds after which a gateway's worker that hangs or does not answer is killed, or one of "
-        "`WORKERS`; 0: never.",
+        description="Seconds after which a gateway's worker that hangs or does not answer is killed; 0: never.",
     )
 
     max_upload_mb: float = Field(200.0, gt=0, description="Largest request body, in MiB.")

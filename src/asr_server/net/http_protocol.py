@@ -161,11 +161,6 @@ class HttpProtocol(HttpToolsProtocol):
     _is_pipelined = False  # the request that is started came before the answer to the one before
     _running: RequestResponseCycle | None = None  # the request that is being answered; `cycle` is the last one parsed
 
-    @property
-    def is_idle(self) -> bool:
-        """Return True if no request is being answered."""
-        return self.cycle is None or self.cycle.response_complete
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """Start the timer for the first head, and set the limits for an unread answer."""
         super().connection_made(transport)

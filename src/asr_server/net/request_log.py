@@ -124,7 +124,7 @@ def _route(scope: Scope) -> str:
 def _count(scope: Scope, status: int) -> None:
     state, route = scope["state"], _route(scope)
     services = getattr(scope["app"].state, "services", None)
-    if services is None or state.get("logged_elsewhere"):  # another process counts it
+    if services is None:  # in a gateway the worker counts
         return
     metrics = services.metrics.http
     metrics.request(route, scope["method"], status, _took_ms(scope) / 1000)

@@ -86,9 +86,7 @@ async def health(request: Request, services: ServicesDep) -> HealthBody:
     )
 
 
-def _mode(services: Services) -> Literal["standalone", "worker", "cluster"]:
-    if services.plan.is_active("cluster"):
-        return "cluster"
+def _mode(services: Services) -> Literal["standalone", "worker"]:
     return "worker" if services.settings.gateway_mode else "standalone"
 
 

@@ -72,11 +72,7 @@ FREE_AUDIO = MetricSpec(
 WORKER_RUNNING = MetricSpec(
     "asr_worker_running", MetricKind.GAUGE, "Gateway only: 1 while a worker process accepts requests."
 )
-WORKER_STARTS = MetricSpec(
-    "asr_worker_starts_total",
-    MetricKind.COUNTER,
-    "Starts of a gateway's worker process, or of the processes of `WORKERS`.",
-)
+WORKER_STARTS = MetricSpec("asr_worker_starts_total", MetricKind.COUNTER, "Gateway only: starts of a worker process.")
 WORKER_ENDS = MetricSpec(
     "asr_worker_ends_total",
     MetricKind.COUNTER,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from asr_server import __version__
@@ -17,7 +17,7 @@ from asr_server.ops import health
 from asr_server.ops import server_metrics as table
 from asr_server.ops.metric_spec import FREE_AUDIO, FREE_STREAMS, READY, MetricKind, MetricSample, single
 from asr_server.schedule.model import ModelState
-from asr_server.services import Services
+from asr_server.services import Services, ServicesDep
 
 if TYPE_CHECKING:
     from prometheus_client import Metric
@@ -34,22 +34,15 @@ ReadGauges = Callable[[Services], Iterable[MetricSample]]
     response_class=Response,
     responses={200: content({"text/plain": 'asr_model_state{state="loaded"} 1.0\n'})},
 )
-async def metrics(request: Request) -> Response:
+async def metrics(request: Request, services: ServicesDep) -> Response:
     """All metrics in Prometheus' text format. Never waits for the engine."""
-    from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+    from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-    return Response(await exposition(request.app), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
-
-
-async def exposition(app: FastAPI) -> bytes:
-    """Return the metrics of an app in Prometheus' text format."""
-    from prometheus_client.exposition import generate_latest
-
-    services: Services = app.state.services
-    readers: tuple[ReadGauges, ...] = app.state.gauges
+    readers: tuple[ReadGauges, ...] = request.app.state.gauges
     samples = SampleCollector([sample for read in readers for sample in read(services)])
     # Some thousand lines take milliseconds, which would delay the event loop.
-    return await asyncio.to_thread(generate_latest, _CombinedCollector(services.metrics, samples))
+    body = await asyncio.to_thread(generate_latest, _CombinedCollector(services.metrics, samples))
+    return Response(body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
 
 class _CombinedCollector:

@@ -86,7 +86,7 @@ class HealthBody(BaseModel):
     model_config = ConfigDict(protected_namespaces=())
 
     status: Literal["ok", "degraded", "draining"]
-    mode: Literal["standalone", "gateway", "worker", "cluster"]
+    mode: Literal["standalone", "gateway", "worker"]
     model_id: str
     model_revision: str = Field(description="Commit of the model, from its first load on; empty: not from the hub.")
     languages: list[str] = Field(description="Codes of the languages that the model knows.")

@@ -18,7 +18,6 @@ from asr_server.schedule.capacity import (
     StreamCapacity,
     StreamRules,
 )
-from asr_server.schedule.siblings import HeldAudio, Siblings
 
 # The first guess weighs as much as this many seconds of work, and what was measured longer ago than `_MEMORY_S`
 # fades.
@@ -82,7 +81,6 @@ class Admission:
     ) -> None:
         self.limit_s = limit_s
         self.answered_s = 0.0  # seconds of audio of all recordings so far that were transcribed to their end
-        self.siblings = Siblings()  # other processes, whose work counts with that of this one
         self._share_s = share_s
         self._time_limit_s = time_limit_s
         self._engine_s = engine_s
@@ -91,26 +89,26 @@ class Admission:
         self._tickets: set[AdmissionTicket] = set()
         self._usual_s = _FIRST_GUESS_S
         self._speed, self._measured_s = first_guess_speed, _FIRST_GUESS_WEIGHT_S
-        self._sample_began_s, self._sample_done_s = engine_s(), 0.0
+        self._sample_began_s, self._sample_audio_s = engine_s(), 0.0
 
     @property
     def held_s(self) -> float:
         """Seconds of audio under way."""
-        return sum(ticket.left_s for ticket in self._all())
+        return sum(ticket.left_s for ticket in self._tickets)
 
     @property
     def full(self) -> bool:
         """True if a recording of usual length does not fit. Any one fits an empty server."""
-        return self._excess_s(AdmissionTicket(self._usual_s, self._time_limit_s), self._all()) > 0
+        return self._excess_s(AdmissionTicket(self._usual_s, self._time_limit_s), self._tickets) > 0
 
     def check(self) -> None:
         """Raise `Overloaded` when a recording of usual length does not fit: asked before a body is read."""
-        self._check(AdmissionTicket(self._usual_s, self._time_limit_s), self._all())
+        self._check(AdmissionTicket(self._usual_s, self._time_limit_s), self._tickets)
 
     def check_limit(self) -> None:
         """Raise `Overloaded` when a job of usual length does not fit. Jobs can wait: only the bound on all together
         counts."""
-        self._check(AdmissionTicket(self._usual_s, math.inf), self._all())
+        self._check(AdmissionTicket(self._usual_s, math.inf), self._tickets)
 
     def check_live(self) -> None:
         """Raise `Overloaded` when a live session does not fit, which goes before recordings: asked before one is
@@ -125,30 +123,20 @@ class Admission:
 
     def update(self) -> None:
         """The number of sessions may have changed. What was measured so far was with those before."""
-        self._streams.update(self._sessions, self._all_done_s())
+        self._streams.update(self._sessions, self._done_s)
 
     def capacity(self) -> FreeCapacity:
         """Return what can be taken now in addition to what is under way."""
         self.update()
         left_s = self.limit_s - self.held_s
-        open_here = sum(ticket.live and not ticket.left for ticket in self._tickets)
-        places = self._streams.rules.max_sessions - open_here - self.siblings.work().sessions
+        places = self._streams.rules.max_sessions - sum(ticket.live and not ticket.left for ticket in self._tickets)
         return self._streams.free(room=max(0, min(int(left_s / self._usual_s), places)))
 
     @property
     def _sessions(self) -> int:
         """Return the sessions that take a stream."""
-        return streams_of(self._tickets) + self.siblings.work().streams
-
-    def tell(self) -> None:
-        """Tell the other processes of the work of this one."""
-        self.siblings.note_work(self._tickets, self._done_s)
-
-    def _all(self) -> list[HeldAudio]:
-        return [*self._tickets, *self.siblings.work().held]
-
-    def _all_done_s(self) -> float:
-        return self._done_s + self.siblings.work().done_s
+        since_s = time.monotonic() - _SILENT_S
+        return sum(ticket.live and not ticket.left and ticket.heard_s > since_s for ticket in self._tickets)
 
     @contextmanager
     def hold(
@@ -160,30 +148,24 @@ class Admission:
         are refused at once, and not when the length of each is known.
         """
         ticket = AdmissionTicket(self._usual_s, time_limit_s or self._time_limit_s, bulk, share=share)
-        with self.siblings.exclusive():
-            self._check(ticket, self._all())
-            self._tickets.add(ticket)
-            self.tell()
+        self._check(ticket, self._tickets)
+        self._tickets.add(ticket)
         try:
             yield ticket
         finally:
             self._tickets.remove(ticket)
-            self.tell()
 
     @contextmanager
     def hold_live(self, share: str = "") -> Iterator[AdmissionTicket]:
         """Yield a ticket for a live session until the block ends; or raise `Overloaded`."""
-        with self.siblings.exclusive():
-            self.check_live()
-            ticket = AdmissionTicket(0.0, math.inf, live=True, known=True, share=share)
-            self._tickets.add(ticket)
-            self.tell()
+        self.check_live()
+        ticket = AdmissionTicket(0.0, math.inf, live=True, known=True, share=share)
+        self._tickets.add(ticket)
         self.update()
         try:
             yield ticket
         finally:
             self._tickets.remove(ticket)
-            self.tell()
             self.update()
 
     def measure(self, ticket: AdmissionTicket, seconds: float, *, bulk: bool = False) -> None:
@@ -195,10 +177,8 @@ class Admission:
         ticket.seconds, ticket.bulk = seconds, ticket.bulk or bulk
         if not ticket.known:
             # Recordings whose length is not known yet will be measured with this one.
-            with self.siblings.exclusive():
-                self._check(ticket, [other for other in self._all() if other.known])
-                ticket.known = True
-                self.tell()
+            self._check(ticket, [other for other in self._tickets if other.known])
+            ticket.known = True
             self._usual_s += 0.2 * (min(seconds, _LONGEST_GUESS_S) - self._usual_s)
 
     def check_more(self, ticket: AdmissionTicket | None, seconds: float, share: str) -> None:
@@ -207,29 +187,28 @@ class Admission:
         A server's only session always may.
         """
         held_s = ticket.left_s if ticket is not None else 0.0
-        others = [other for other in self._all() if other is not ticket]
+        others = [other for other in self._tickets if other is not ticket]
         self._check(AdmissionTicket(held_s + seconds, math.inf, share=share), others)
 
     def progress(self, ticket: AdmissionTicket, done_s: float) -> None:
         """Note that a recording is answered up to `done_s`. Audio answered in a time of the engine is the speed."""
         new_s = max(0.0, done_s - ticket.done_s)
         self._done_s += new_s
+        self._sample_audio_s += new_s
         ticket.done_s = max(ticket.done_s, done_s)
         took_s = self._engine_s() - self._sample_began_s
         if took_s < _SAMPLE_S:
             return
-        done_s = self._all_done_s()
-        speed = max(0.0, done_s - self._sample_done_s) / took_s
-        self._speed += (speed - self._speed) * took_s / (took_s + self._measured_s)
+        self._speed += (self._sample_audio_s / took_s - self._speed) * took_s / (took_s + self._measured_s)
         self._measured_s = min(_MEMORY_S, self._measured_s + took_s)
-        self._sample_began_s, self._sample_done_s = self._engine_s(), done_s
+        self._sample_began_s, self._sample_audio_s = self._engine_s(), 0.0
 
     def finish(self, ticket: AdmissionTicket, seconds: float) -> None:
         """A recording of that length was transcribed to its end."""
         self.progress(ticket, seconds)
         self.answered_s += seconds
 
-    def _check(self, ticket: AdmissionTicket, others: Collection[HeldAudio]) -> None:
+    def _check(self, ticket: AdmissionTicket, others: Collection[AdmissionTicket]) -> None:
         own_s = sum(other.left_s for other in others if other is not ticket and other.share == ticket.share)
         if ticket.share and own_s and own_s + ticket.left_s > self._share_s:
             raise Overloaded(
@@ -241,7 +220,7 @@ class Admission:
             wait_s = max(1, math.ceil(excess_s / max(self._speed, 0.01)))
             raise Overloaded("The server has all the work it can do in time; try again later.", retry_after_s=wait_s)
 
-    def _excess_s(self, ticket: AdmissionTicket, others: Collection[HeldAudio]) -> float:
+    def _excess_s(self, ticket: AdmissionTicket, others: Collection[AdmissionTicket]) -> float:
         """Seconds of audio that have to be answered before a recording can be accepted; 0 if none."""
         others = [other for other in others if other is not ticket]
         held_s = sum(other.left_s for other in others)
@@ -257,13 +236,7 @@ class Admission:
         return max(0.0, min(held_s, over_limit_s), min(before_s, late_s))
 
 
-def streams_of(tickets: Collection[HeldAudio]) -> int:
-    """Return how many live sessions take a stream."""
-    since_s = time.monotonic() - _SILENT_S
-    return sum(ticket.live and not ticket.left and ticket.heard_s > since_s for ticket in tickets)
-
-
-def _before_s(ticket: AdmissionTicket, other: HeldAudio) -> float:
+def _before_s(ticket: AdmissionTicket, other: AdmissionTicket) -> float:
     """Return the seconds of another one's work that are done before all of this one's.
 
     Where callers have shares, the work is that of texts, which take turns at the engine: a short one does not wait for

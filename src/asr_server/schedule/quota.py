@@ -9,11 +9,10 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from asr_server.core.errors import Overloaded
-from asr_server.schedule.siblings import Siblings, SiblingsUse
 
 _MINUTE_S = 60.0
 # This many callers are remembered; beyond that the one is forgotten that was away longest and has no work under way.
@@ -43,7 +42,6 @@ class Place:
             self._count(1)
         self.holders += 1
         self.usage.places[self] = None
-        self.quota.tell(self.usage)
         try:
             yield self
         finally:
@@ -52,21 +50,18 @@ class Place:
             if not self.holders:
                 self._count(-1)
                 del self.usage.places[self]
-                self.quota.tell(self.usage)
 
     @contextmanager
     def kept(self, session: str, evict: Callable[[], None]) -> Iterator[None]:
         """Hold it for the session of this id, which its connections join."""
         self.evict = evict
         self.usage.sessions[session] = self
-        self.quota.siblings.note_session(session, kept=True)
         try:
             with self.held():
                 yield
         finally:
             self.evict = None
             del self.usage.sessions[session]
-            self.quota.siblings.note_session(session, kept=False)
 
     def _count(self, change: int) -> None:
         if self.live:
@@ -76,7 +71,6 @@ class Place:
 
 @dataclass(slots=True, eq=False)
 class _CallerUsage:
-    caller: str
     # The token bucket as one number: when it will be full again. It holds a minute's worth of requests.
     full_at_s: float = -math.inf
     places: OrderedDict[Place, None] = field(default_factory=OrderedDict)  # last: what a connection has left last
@@ -96,7 +90,6 @@ class Quota:
         self._at_once, self._max_live = at_once, max_live
         self._interval_s = _MINUTE_S / per_minute if per_minute else 0.0
         self._now_s = now_s
-        self.siblings = Siblings()  # other processes, whose callers count with those of this one
         self._usage: dict[str, _CallerUsage] = {}
         self.live = 0  # places of live sessions, of all callers
 
@@ -110,46 +103,35 @@ class Quota:
         Where no place is free, the caller's own session is evicted that has been without a connection for longest.
         Raises `Overloaded`; what is refused costs nothing.
         """
-        with ExitStack() as held:
-            with self.siblings.exclusive():
-                place = held.enter_context(self._place(caller, resumes, live=live).held())
-            yield place
-
-    def tell(self, usage: _CallerUsage) -> None:
-        """Tell the other processes what a caller has here."""
-        use = SiblingsUse(len(usage.places), usage.live, full_at_s=usage.full_at_s)
-        self.siblings.note_use(usage.caller, use)
-
-    def _place(self, caller: str, resumes: str, *, live: bool) -> Place:
-        usage, others = self._usage_of(caller), self.siblings.use(caller)
-        full_at_s = self._full_at_s(max(usage.full_at_s, others.full_at_s))
+        usage = self._usage_of(caller)
+        full_at_s = self._full_at_s(usage)
         place = usage.sessions.get(resumes)
         if place is None or place.holders > _MAX_CONNECTIONS:
-            if refusal := self._refusal(usage, others, live=live):
+            if refusal := self._refusal(usage, live=live):
                 evict = next((other.evict for other in usage.places if other.holders == 1 and other.evict), None)
                 if evict is None:
                     raise refusal
                 evict()
             place = Place(live, usage, self)
         usage.full_at_s = full_at_s  # only now, as what is refused costs nothing
-        return place
+        with place.held():
+            yield place
 
-    def _refusal(self, usage: _CallerUsage, others: SiblingsUse, *, live: bool) -> Overloaded | None:
-        if self._at_once and len(usage.places) + others.requests >= self._at_once:
+    def _refusal(self, usage: _CallerUsage, *, live: bool) -> Overloaded | None:
+        if self._at_once and len(usage.places) >= self._at_once:
             return Overloaded(f"This caller has {self._at_once} requests and sessions under way, and may have no more.")
         # One caller gets another session only while more are free than it has: alone it can take half of them.
-        free = self._max_live - self.live - others.live_of_all
-        if live and self._max_live and usage.live + others.live >= free:
+        if live and self._max_live and usage.live >= self._max_live - self.live:
             return Overloaded(
                 "The server has all the live sessions that it can give this caller; try again later.",
                 retry_after_s=_LIVE_RETRY_S,
             )
         return None
 
-    def _full_at_s(self, full_at_s: float) -> float:
+    def _full_at_s(self, usage: _CallerUsage) -> float:
         """Return when the bucket is full again after one more request. Raises `Overloaded`."""
         now_s = self._now_s()
-        full_at_s = max(full_at_s, now_s) + self._interval_s
+        full_at_s = max(usage.full_at_s, now_s) + self._interval_s
         wait_s = full_at_s - now_s - _MINUTE_S
         # Not 0: intervals that are no round number add up to a little more than a minute.
         if wait_s > self._interval_s / 1000:
@@ -158,7 +140,7 @@ class Quota:
 
     def _usage_of(self, caller: str) -> _CallerUsage:
         """Return the usage of the caller, who is now the last to be forgotten."""
-        found = self._usage.pop(caller) if caller in self._usage else _CallerUsage(caller)
+        found = self._usage.pop(caller) if caller in self._usage else _CallerUsage()
         self._usage[caller] = found
         if len(self._usage) > _MAX_CALLERS:
             # Those with places stay: a place changes the usage that it was taken from.

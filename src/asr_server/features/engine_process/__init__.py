@@ -9,7 +9,6 @@ from asr_server.engine import machine_options
 from asr_server.engine.feature import Asked, Feature, Placement, Plan
 from asr_server.engine.plan import FAKE, FAST_FAKE
 from asr_server.engine.protocol import Option
-from asr_server.ops.metric_spec import MetricKind, MetricSpec
 from asr_server.server_feature import ServerFeature, ServerHook
 
 if TYPE_CHECKING:
@@ -18,17 +17,10 @@ if TYPE_CHECKING:
     from asr_server.services import Services
 
 NAME = "engine_process"
-ENDS = MetricSpec(
-    "asr_engine_process_ends_total",
-    MetricKind.COUNTER,
-    "Ended engine processes: `stopped` (the server ended), `crashed`, `hung` (killed: no progress), `late` "
-    "(killed: did not start in time).",
-    ("cause",),
-)
 _SPEAKS = "Qwen3-TTS runs on the thread of the recogniser, and its rows do not travel to another process yet"
 
 
-def is_shared(asked: Asked) -> bool:
+def _is_shared(asked: Asked) -> bool:
     """True if models of features run on the thread of the engine."""
     return any(one.shared is not None and one.shared.resolve(asked, Placement()) for one in asked.features)
 
@@ -47,7 +39,7 @@ def _options(asked: Asked) -> Iterator[Option]:
     if chosen == "auto":
         if not _on_gpu(asked):
             yield Option(NAME, False, "", "auto: without a GPU the engine runs in the process of the server")
-        elif is_shared(asked):
+        elif _is_shared(asked):
             yield Option(NAME, False, "", f"auto: {_SPEAKS}")
         else:
             yield Option(NAME, True, "", "auto: on a GPU, so that it never waits for the event loop")
@@ -58,7 +50,7 @@ def _options(asked: Asked) -> Iterator[Option]:
 
 
 def _conflicts(asked: Asked) -> Iterator[str]:
-    if asked.settings.engine_process is True and is_shared(asked):
+    if asked.settings.engine_process is True and _is_shared(asked):
         yield f"ENGINE_PROCESS=true: {_SPEAKS}: unset it, or choose another SPEECH and SPEECH_CLONE_MODEL."
 
 
@@ -71,7 +63,15 @@ def _builder(resolved: Plan) -> BuildCore | None:
 
 
 def _server() -> ServerFeature:
-    from asr_server.ops.metric_spec import MetricSample
+    from asr_server.ops.metric_spec import MetricKind, MetricSample, MetricSpec
+
+    ends = MetricSpec(
+        "asr_engine_process_ends_total",
+        MetricKind.COUNTER,
+        "Ended engine processes: `stopped` (the server ended), `crashed`, `hung` (killed: no progress), `late` "
+        "(killed: did not start in time).",
+        ("cause",),
+    )
 
     def gauges(services: Services) -> Iterator[MetricSample]:
         counts: Mapping[WorkerEnd, int] = {}
@@ -80,9 +80,9 @@ def _server() -> ServerFeature:
 
             assert isinstance(services.thread, EngineProcess)
             counts = services.thread.ends
-        yield MetricSample(ENDS, {(cause,): count for cause, count in counts.items()})
+        yield MetricSample(ends, {(cause,): count for cause, count in counts.items()})
 
-    return ServerFeature(metrics=(ENDS,), gauges=gauges, engine=_builder)
+    return ServerFeature(metrics=(ends,), gauges=gauges, engine=_builder)
 
 
 FEATURE = Feature(NAME, options=_options, conflicts=_conflicts, extends=(ServerHook(_server),))

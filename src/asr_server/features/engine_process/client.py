@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any, Protocol
+from typing import Any
 
 from loguru import logger
 
@@ -46,7 +46,7 @@ from asr_server.features.engine_process.messages import (
 )
 from asr_server.features.gateway.child import child_environment, starter
 from asr_server.features.gateway.hang_detector import HangConfig, ProbeResult
-from asr_server.features.gateway.worker import PROBE_PAUSE_S, Reachable, Worker, WorkerConfig, WorkerConnection
+from asr_server.features.gateway.worker import PROBE_PAUSE_S, Worker, WorkerConfig, WorkerConnection
 from asr_server.live.options import stream_rules
 from asr_server.ops.metric_spec import WorkerEnd
 from asr_server.schedule.capacity import EngineWork, StreamCapacity
@@ -64,19 +64,10 @@ _RETRY_S = 1.0  # between two looks whether a process that did not stay up may b
 _ERRORS = {leaf.code: leaf for leaf in leaves()}
 
 
-class EngineWorker(Reachable, Protocol):
-    """The way to an engine process, as `Worker` has it. Its methods do what those do."""
-
-    ends: dict[WorkerEnd, int]
-
-    def kill(self, why: str) -> None: ...
-    async def drain(self) -> None: ...
-
-
-def build(settings: Settings, resolved: Plan, watch: Watch, shared: EngineWorker | None = None) -> EngineCore:
-    """Return engines whose rows are computed in a process of their own, which is started now; or in the `shared` one,
-    which somebody else supervises. Called on the event loop that they are used on."""
-    process = EngineProcess(settings, resolved, watch, shared)
+def build(settings: Settings, resolved: Plan, watch: Watch) -> EngineCore:
+    """Return engines whose rows are computed in a process of their own, which is started now. Called on the event loop
+    that they are used on."""
+    process = EngineProcess(settings, resolved, watch)
     engines = {name: _Facts(process, name) for name in by_name(resolved)}
     rules = stream_rules(settings, resolved)
     streams = StreamCapacity(process.work, rules, slots=lambda: engines[DEFAULT].info.slots)
@@ -115,7 +106,7 @@ class EngineProcess:
 
     clock = staticmethod(time.monotonic)
 
-    def __init__(self, settings: Settings, resolved: Plan, watch: Watch, shared: EngineWorker | None = None) -> None:
+    def __init__(self, settings: Settings, resolved: Plan, watch: Watch) -> None:
         self.request_clock = RequestClock(patience_s=settings.request_timeout)
         self.work = EngineWork()
         self.infos = {
@@ -134,15 +125,13 @@ class EngineProcess:
         self._load: ExitStack | None = None  # open while the clock of requests stands still
         self._load_moved_s: float | None = None
         self._stands_still()  # until the first process answers
-        self._worker: EngineWorker
-        self._tasks = [self._loop.create_task(self._keep_connected())]
-        if shared is not None:
-            self._worker = shared
-        else:
-            self._worker = worker = _supervisor(settings)
-            hang_s = settings.engine_hang_s
-            limits = HangConfig(hang_s, max(hang_s, settings.request_timeout), probe_s=PROBE_PAUSE_S + _SILENT_S)
-            self._tasks.append(self._loop.create_task(worker.end_when_hung(self._probe, limits)))
+        self._worker = _supervisor(settings)
+        hang_s = settings.engine_hang_s
+        limits = HangConfig(hang_s, max(hang_s, settings.request_timeout), probe_s=PROBE_PAUSE_S + _SILENT_S)
+        self._tasks = [
+            self._loop.create_task(self._keep_connected()),
+            self._loop.create_task(self._worker.end_when_hung(self._probe, limits)),
+        ]
 
     # -- Scheduler ---------------------------------------------------------------------------------------------------
 
@@ -198,11 +187,6 @@ class EngineProcess:
             alive=not self._closing,
             failure=self._unavailable,
         )
-
-    @property
-    def worker(self) -> EngineWorker:
-        """Return the way to the process."""
-        return self._worker
 
     @property
     def ends(self) -> Mapping[WorkerEnd, int]:

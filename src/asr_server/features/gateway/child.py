@@ -10,7 +10,7 @@ import socket
 import threading
 import time
 from asyncio.subprocess import PIPE
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from asr_server.core.settings import Settings, environment_of
@@ -36,11 +36,8 @@ def spawner(settings: Settings, *, output: int | None = None) -> Spawn:
     return starter(("asr_server", "worker"), environment, output=output)
 
 
-def starter(
-    module: tuple[str, ...], environment: Mapping[str, str], *, output: int | None = None, inherits: Sequence[int] = ()
-) -> Spawn:
-    """Return a function that starts a module with these arguments, and `--socket` with the descriptor of its socket.
-    `inherits`: other descriptors that it gets."""
+def starter(module: tuple[str, ...], environment: Mapping[str, str], *, output: int | None = None) -> Spawn:
+    """Return a function that starts a module with these arguments, and `--socket` with the descriptor of its socket."""
 
     async def spawn(listener: socket.socket) -> Process:
         fd = listener.fileno()
@@ -51,7 +48,7 @@ def starter(
             stdout=output,
             stderr=output,
             env=environment,
-            pass_fds=(fd, *inherits),
+            pass_fds=(fd,),
             start_new_session=True,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PATH = "/metrics"
 _HEALTH_PATH = "/health"
-ADD_UP = frozenset({"counter", "histogram"})
+_ADD_UP = frozenset({"counter", "histogram"})
 
 
 class CounterAccumulator:
@@ -61,28 +61,28 @@ class CounterAccumulator:
 
     def counts(self) -> list[Metric]:
         """Counters and histograms alone, for a time without a worker."""
-        return [metric for metric in self._summed() if metric.type in ADD_UP]
+        return [metric for metric in self._summed() if metric.type in _ADD_UP]
 
     def _summed(self) -> list[Metric]:
         names = {**self._now, **self._before}  # in the order of the newest
-        pairs = ((self._before.get(name), self._now.get(name)) for name in names)
-        # One of both is missing for a gauge, and for a count that only one worker had.
-        found = [joined(before, now) if before and now else before or now for before, now in pairs]
-        return [metric for metric in found if metric is not None]
+        return [_sum(self._before.get(name), self._now.get(name)) for name in names]
 
 
-def joined(some: Metric, more: Metric, join: Callable[[tuple[float, float]], float] = sum) -> Metric:
-    """Return a metric of two processes as one: `join` of the values that both have, and the others as they are."""
+def _sum(before: Metric | None, now: Metric | None) -> Metric:
     from prometheus_client import Metric
 
-    values = {(sample.name, *sample.labels.items()): sample for sample in some.samples}
-    for sample in more.samples:
+    shape = now or before
+    assert shape is not None
+    if before is None:  # a gauge, or a count that no earlier worker had
+        return shape
+    values = {(sample.name, *sample.labels.items()): sample for sample in before.samples}
+    for sample in now.samples if now else ():
         key = (sample.name, *sample.labels.items())
         known = values.get(key)
-        values[key] = sample._replace(value=join((sample.value, known.value))) if known else sample
-    both = Metric(more.name, more.documentation, more.type)
-    both.samples = list(values.values())
-    return both
+        values[key] = sample._replace(value=sample.value + known.value) if known else sample
+    summed = Metric(shape.name, shape.documentation, shape.type)
+    summed.samples = list(values.values())
+    return summed
 
 
 class Exposition:
@@ -107,7 +107,7 @@ class Exposition:
         ]
         replaced = {metric.name for metric in own}
         others = [metric for metric in scraped or self._totals.counts() if metric.name not in replaced]
-        return generate_latest(ParsedCollector([*others, *own]))
+        return generate_latest(_ParsedCollector([*others, *own]))
 
     async def remember(self, connection: WorkerConnection) -> None:
         """Scrape a worker that is about to be ended. Does nothing if nobody ever asked for metrics."""
@@ -129,7 +129,7 @@ class Exposition:
         yield _family(WORKER_ENDS, {(cause,): count for cause, count in self._worker.ends.items()})
 
 
-class ParsedCollector:
+class _ParsedCollector:
     """Metrics in the form that `generate_latest` takes."""
 
     def __init__(self, families: list[Metric]) -> None:

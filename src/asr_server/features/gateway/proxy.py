@@ -10,14 +10,14 @@ from __future__ import annotations
 import asyncio
 import json
 import tempfile
-from collections.abc import AsyncIterator, Container
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 from starlette.types import Receive, Scope, Send
 
 from asr_server.core.errors import AsrError, Cancelled, MalformedBody, WorkerLost
-from asr_server.features.gateway.worker import Reachable, WorkerConnection
+from asr_server.features.gateway.worker import Worker, WorkerConnection
 from asr_server.net.body import SPOOL_BYTES, BodyReader, map_disk_errors, too_large
 from asr_server.net.errors import error_body
 
@@ -30,12 +30,12 @@ _TIMEOUT = {"connect": 5.0, "read": None, "write": None, "pool": None}
 # These hold for one connection only (RFC 9110, 7.6.1); uvicorn sees to `date` and to `expect`.
 _HOP_BY_HOP = frozenset(
     b"connection keep-alive proxy-authenticate proxy-authorization proxy-connection te trailer transfer-encoding"
-    b" upgrade date expect".split()
+    b" upgrade date expect x-request-id".split()
 )
-_REQUEST_ID = b"x-request-id"
-_VARY = (b"vary", b"Origin")
+# The edge middleware of this process adds it too.
+_ADDED_BY_EDGE = (b"vary", b"Origin")
 
-Header = tuple[bytes, bytes]
+Headers = list[tuple[bytes, bytes]]
 
 
 class Upload(httpx.AsyncByteStream):
@@ -91,15 +91,11 @@ class Upload(httpx.AsyncByteStream):
 
 
 class Proxy:
-    """An ASGI app that responds as the worker does. Raises `AsrError` before the first byte of a response.
+    """An ASGI app that responds as the worker does. Raises `AsrError` before the first byte of a response."""
 
-    `inside_edge`: the edge middleware of this process is between the client and the proxy, and adds its own `Vary`.
-    """
-
-    def __init__(self, worker: Reachable, max_upload_bytes: int, *, inside_edge: bool = True) -> None:
+    def __init__(self, worker: Worker, max_upload_bytes: int) -> None:
         self._worker = worker
         self._max_bytes = max_upload_bytes
-        self._added_later = {_VARY} if inside_edge else set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -140,7 +136,7 @@ class Proxy:
                 continue
             scope["state"]["logged_elsewhere"] = True
             try:
-                await _pass_on(answer, scope, send, self._added_later)
+                await _pass_on(answer, scope, send)
             except httpx.TransportError:
                 # The worker has cut its answer off and logged why, or it is lost. Returning cuts off this one.
                 await self._worker.lost(connection)
@@ -173,9 +169,9 @@ class Proxy:
         return answer
 
 
-async def _pass_on(answer: httpx.Response, scope: Scope, send: Send, added_later: Container[Header]) -> None:
+async def _pass_on(answer: httpx.Response, scope: Scope, send: Send) -> None:
     given = [(name.lower(), value) for name, value in answer.headers.raw]
-    headers = [header for header in given if header[0] not in _HOP_BY_HOP and header not in added_later]
+    headers = [header for header in given if header[0] not in _HOP_BY_HOP and header != _ADDED_BY_EDGE]
     await send({"type": "http.response.start", "status": answer.status_code, "headers": headers})
     if isinstance(answer.stream, httpx.ByteStream):  # complete
         await send({"type": "http.response.body", "body": b"".join(answer.stream), "more_body": False})
@@ -221,12 +217,12 @@ def _has_body(scope: Scope) -> bool:
     return bool(names & {b"content-length", b"transfer-encoding"})
 
 
-def _headers_of(scope: Scope) -> list[Header]:
+def _headers_of(scope: Scope) -> Headers:
     """Return the request's headers for the worker, with the id that this process has given the request."""
-    headers = [(name, value) for name, value in scope["headers"] if name not in {*_HOP_BY_HOP, _REQUEST_ID}]
+    headers = [(name, value) for name, value in scope["headers"] if name not in _HOP_BY_HOP]
     names = {name for name, _ in scope["headers"]}
     if b"host" not in names:
         headers.append((b"host", b"localhost"))
     if b"transfer-encoding" in names and b"content-length" not in names:
         headers.append((b"transfer-encoding", b"chunked"))
-    return [*headers, (_REQUEST_ID, scope["state"]["id"].encode())]
+    return [*headers, (b"x-request-id", scope["state"]["id"].encode())]

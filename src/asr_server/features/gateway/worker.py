@@ -8,7 +8,7 @@ import socket
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,15 +65,6 @@ class WorkerConnection:
     def __post_init__(self) -> None:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=_KEEP_ALIVE_S)
         self.http = httpx.AsyncHTTPTransport(uds=str(self.socket), limits=limits, verify=_TLS)
-
-
-class Reachable(Protocol):
-    """The way to a process that somebody has: `Worker`, or another one that is told where the process is."""
-
-    async def running(self) -> WorkerConnection: ...
-    async def lost(self, connection: WorkerConnection) -> None: ...
-    def served(self) -> None: ...
-    def use(self) -> AbstractContextManager[None]: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,6 @@ from asr_server.features.sharing.translated import Translate, TranslatedCaptions
 from asr_server.live.machine.events import Final, Partial, ResetDone
 from asr_server.live.options import Opening, PartRequest, PartSession, SessionPart
 from asr_server.live.outbox import Message, Outgoing
-from asr_server.schedule.siblings import Siblings
 from asr_server.text import languages
 from asr_server.text.languages import LanguageTag
 
@@ -102,14 +101,14 @@ class Sharing:
 
     def __init__(self) -> None:
         self.sessions: dict[str, SharedPart] = {}  # by the ids of all sessions that can be shared
-        self._links: dict[str, Link] = {}  # by the digests of their tokens: their times do not tell a token
-        self._ended: dict[str, None] = {}  # digests of links whose sessions have ended, in that order
+        self._links: dict[bytes, Link] = {}  # by the digests of their tokens: their times do not tell a token
+        self._ended: dict[bytes, None] = {}  # digests of links whose sessions have ended, in that order
         self._readers = 0
 
     async def read_opening(self, socket: WebSocket, opening: Opening) -> Opening:
         """Add the part to a session of `WS /ws/transcribe`. It costs nothing until the session has a link."""
-        owner, siblings = socket.state.caller.owner, socket.app.state.services.admission.siblings
-        return opening.with_part(PartRequest(lambda session: SharedPart(session, owner, self, siblings)))
+        owner = socket.state.caller.owner
+        return opening.with_part(PartRequest(lambda session: SharedPart(session, owner, self)))
 
     def share(
         self, session_id: str, owner: str, expires_s: float, translators: Mapping[LanguageTag, Translate] | None = None
@@ -130,23 +129,22 @@ class Sharing:
         for tag in wanted.keys() - session.translations.keys():
             session.translations[tag] = TranslatedCaptions(session.captions, *wanted[tag])
         token = secrets.token_urlsafe(_TOKEN_BYTES)
-        name = digest(token)
-        timer = asyncio.get_running_loop().call_later(expires_s, self._close, session, name, EndReason.EXPIRED)
+        digest = _digest(token)
+        timer = asyncio.get_running_loop().call_later(expires_s, self._close, session, digest, EndReason.EXPIRED)
         offered = {tag: session.translations[tag] for tag in wanted}
-        self._links[name] = session.links[name] = Link(session, session.captions, offered, timer)
-        session.siblings.note_session(name, kept=True)
+        self._links[digest] = session.links[digest] = Link(session, session.captions, offered, timer)
         return IssuedLink(token, time.time() + expires_s)
 
     def revoke(self, session_id: str, owner: str, token: str) -> None:
         """End a link of a session. Raises `SessionNotFound`, also for a link of another session."""
-        session, name = self._session(session_id, owner), digest(token)
-        if name not in session.links:
+        session, digest = self._session(session_id, owner), _digest(token)
+        if digest not in session.links:
             raise SessionNotFound("The session has no such link.", param="token")
-        self._close(session, name, EndReason.REVOKED)
+        self._close(session, digest, EndReason.REVOKED)
 
     def link(self, token: str) -> Link:
         """Return the link of a token. Raises `SessionNotFound`."""
-        link = self._links.get(digest(token))
+        link = self._links.get(_digest(token))
         if link is None:
             raise SessionNotFound("The link is not valid: it has ended with its session, expired or been revoked.")
         return link
@@ -180,11 +178,11 @@ class Sharing:
         if self.sessions.get(session.id) is session:
             del self.sessions[session.id]
         loop = asyncio.get_running_loop()
-        for name, link in session.links.items():
+        for digest, link in session.links.items():
             link.close(EndReason.SESSION)
             ends_s = min(link.expiry.when(), loop.time() + _KEPT_AFTER_END_S)
-            link.expiry = loop.call_at(ends_s, self._forget, name)
-            self._ended[name] = None
+            link.expiry = loop.call_at(ends_s, self._forget, digest)
+            self._ended[digest] = None
         for translation in session.translations.values():
             translation.reader.end(EndReason.SESSION)
         session.links.clear()
@@ -192,21 +190,16 @@ class Sharing:
         while len(self._ended) > _MAX_ENDED_LINKS:
             self._forget(next(iter(self._ended)))
 
-    def _forget(self, name: str) -> None:
-        del self._ended[name]
-        self._remove(name).expiry.cancel()
+    def _forget(self, digest: bytes) -> None:
+        del self._ended[digest]
+        self._links.pop(digest).expiry.cancel()
 
-    def _close(self, session: SharedPart, name: str, reason: EndReason) -> None:
-        self._remove(name)
-        session.links.pop(name).close(reason)
+    def _close(self, session: SharedPart, digest: bytes, reason: EndReason) -> None:
+        del self._links[digest]
+        session.links.pop(digest).close(reason)
         offered = {tag for link in session.links.values() for tag in link.translations}
         for tag in session.translations.keys() - offered:
             session.translations.pop(tag).reader.end(reason)
-
-    def _remove(self, name: str) -> Link:
-        link = self._links.pop(name)
-        link.session.siblings.note_session(name, kept=False)
-        return link
 
     def _session(self, session_id: str, owner: str) -> SharedPart:
         session = self.sessions.get(session_id)
@@ -216,15 +209,11 @@ class Sharing:
 
 
 class SharedPart(SessionPart):
-    """The part of one session. It stands last, so that it has the texts as the speaker gets them.
+    """The part of one session. It stands last, so that it has the texts as the speaker gets them."""
 
-    `siblings`: other processes that serve the port, which pass on what is asked of its links.
-    """
-
-    def __init__(self, session: PartSession, owner: str, sharing: Sharing, siblings: Siblings | None = None) -> None:
+    def __init__(self, session: PartSession, owner: str, sharing: Sharing) -> None:
         self.id, self.owner = session.id, owner
-        self.siblings = siblings or Siblings()
-        self.links: dict[str, Link] = {}
+        self.links: dict[bytes, Link] = {}
         self.translations: dict[str, TranslatedCaptions] = {}  # by tags: the languages that its links offer
         self.captions: Captions | None = None  # None before the first link: what was said before is not kept
         self._begin, self._sharing = session.begin, sharing
@@ -294,6 +283,5 @@ class SharedPart(SessionPart):
         )
 
 
-def digest(token: str) -> str:
-    """Return what a link is known by within the server."""
-    return hashlib.sha256(token.encode()).hexdigest()
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).digest()

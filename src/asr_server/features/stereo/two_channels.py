@@ -191,15 +191,12 @@ class _SharedPlace:
     @contextmanager
     def kept(self, session: str, evict: Callable[[], None]) -> Iterator[None]:
         """As `Place.kept`, for one of the two."""
-        siblings = self._place.quota.siblings
         self._evict[session] = evict
         if len(self._evict) == CHANNELS:
             self._kept.enter_context(self._place.kept(_BETWEEN.join(self._evict), self._evict_both))
-        siblings.note_session(session, kept=True)  # by its own id it is shared
         try:
             yield
         finally:
-            siblings.note_session(session, kept=False)
             self._evict.pop(session)
             self._kept.close()
 

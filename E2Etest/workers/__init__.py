@@ -1,1 +1,0 @@
-"""One server whose port several processes serve."""
