@@ -74,12 +74,12 @@ _TEXT = {
 
 def random_checkpoint(size: str) -> Path:
     """The directory of a bf16 checkpoint, made on first use: 7 MB for "small", 1.6 GB for "0.6b", 4 GB for "1.7b"."""
-    return _made(f"recogniser-{size}", _config(SHAPES[size], model_languages()))
+    return _made(f"recogniser-{size}", released_config(SHAPES[size]))
 
 
 def random_aligner(shape: Shape = ALIGNER) -> Path:
     """The directory of a bf16 checkpoint of an aligner, made on first use: 1.8 GB in the released shape."""
-    config = _config(shape, _ALIGNER_LANGUAGES)
+    config = released_config(shape, _ALIGNER_LANGUAGES)
     config["thinker_config"].update(model_type=_ALIGNER_TYPE, classify_num=_SLOTS)
     config["timestamp_segment_time"] = _SLOT_MS
     # Its head has slots, not words.
@@ -98,7 +98,8 @@ def released_tokenizer() -> Path:
     return directory
 
 
-def _config(shape: Shape, languages: tuple[str, ...]) -> dict[str, Any]:
+def released_config(shape: Shape, languages: tuple[str, ...] = model_languages()) -> dict[str, Any]:
+    """The configuration of a released checkpoint with these sizes."""
     ids = {name: number for number, name in added_tokens().items()}
     return {
         "thinker_config": {

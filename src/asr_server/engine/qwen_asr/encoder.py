@@ -25,14 +25,13 @@ from asr_server.engine.torch.linear import Linear, MakeLinear, plain, stacked
 from asr_server.engine.torch.passes import Capture, Computed
 
 # Pieces that the convolutions see at a time, and that are padded to a power of two: what one leaves to the next stays
-# in the caches of a CPU. On a GPU each group is a dozen more calls, and the first convolution's result takes 3 MB for
-# each piece of a released encoder in 16 bits.
-_PIECES = {"cpu": 16, "cuda": 64}
+# in the caches of a CPU. On a GPU the first convolution's result takes 3 MB for each piece of a released encoder in 16
+# bits, three times.
+_PIECES = {"cpu": 16, "cuda": 32}
 
 
-# Numbers of windows whose passes are recorded: more keep a GPU busy for longer than their calls take, and what is
-# recorded keeps its memory.
-_RECORDED_WINDOWS = (4, 2, 1)
+# Numbers of windows whose passes are recorded: three recordings of 30 s, and fewer.
+_RECORDED_WINDOWS = (12, 8, 4, 2, 1)
 _BINS = 128
 
 
@@ -57,6 +56,8 @@ class GpuLogMel(LogMel):
     def log10(self, signal: NDArray[np.float32], frames: int) -> torch.Tensor:
         """See `LogMel`."""
         given = memory.upload(torch.from_numpy(np.ascontiguousarray(signal)), self._device)
+        # Whole seconds: cuFFT plans each new number of frames, and keeps the plans with their memory.
+        given = F.pad(given, (0, self.n_fft + self.hop * (-(-frames // 100) * 100 - 1) - len(given)))
         spectrum = torch.stft(given, self.n_fft, self.hop, window=self._window, center=False, return_complex=True)
         return torch.clamp(self._filters @ (spectrum[:, :frames].abs() ** 2), min=LEAST_POWER).log10()
 
@@ -139,7 +140,8 @@ class WindowedEncoder(Encoder):
             lengths[0][number] = frames
             if window.whole:
                 lengths[1][number] = frames
-        recorded.lengths.copy_(torch.tensor(lengths))
+        # A copy from memory that is not pinned would wait for what is queued.
+        recorded.lengths.copy_(memory.pinned(torch.tensor(lengths), self.device), non_blocking=True)
         recorded.replay()
         # Copied, since the next pass writes there.
         encoded = recorded.computed[0].clone()
@@ -151,7 +153,9 @@ class WindowedEncoder(Encoder):
         count, size = len(mel), self.piece_frames
         pieces = mel.to(self._convolutions[0].weight.dtype).unflatten(2, (-1, size)).transpose(1, 2).flatten(0, 1)
         ends = lengths[1].clamp(max=size).repeat_interleave(self.window_frames // size)
-        x = self.piece_states(self.images(pieces.unsqueeze(1), ends)).unflatten(0, (count, -1)).flatten(1, 2)
+        groups = zip(*(part.split(_PIECES[self.device.type]) for part in (pieces.unsqueeze(1), ends)), strict=True)
+        x = torch.cat([self.piece_states(self.images(*group)) for group in groups])
+        x = x.unflatten(0, (count, -1)).flatten(1, 2)
         tokens = lengths[0] // size * self.piece_tokens + (lengths[0] % size + 7) // 8
         return (self.embeddings(x, _mask(x, tokens)),)
 

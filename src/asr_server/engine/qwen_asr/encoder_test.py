@@ -94,11 +94,21 @@ def test_recorded_passes_encode_as_others_do(tower, encode, monkeypatch):
     encoder = WindowedEncoder(copy.deepcopy(tower))
     assert encoder.record(traced, lambda: None) == 2
     monkeypatch.setattr(encoder, "_run", None)
+    copy_, waits = torch.Tensor.copy_, []
+
+    def see(target, source, non_blocking=False):
+        waits.append(source.device != target.device or (target.dtype == torch.long and not non_blocking))
+        return copy_(target, source, non_blocking)
+
+    monkeypatch.setattr(torch.Tensor, "copy_", see)
     for lengths in (LENGTHS, LENGTHS[:2], LENGTHS[3:4]):
         found = iter(encoder([window for n in lengths for window in encoder.windows(_mel(n))]))
         for frames, expected in zip(lengths, encode([_mel(n) for n in lengths]), strict=True):
             got = torch.cat([next(found) for _ in encoder.windows(_mel(frames))])
             assert_close(got, expected, atol=2e-5, rtol=1e-4)
+    # The numbers of the host are copied without waiting for the device.
+    assert waits
+    assert not any(waits)
 
 
 @pytest.mark.parametrize("frames", LENGTHS)

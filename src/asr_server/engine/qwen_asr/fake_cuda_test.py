@@ -3,7 +3,7 @@
 import builtins
 import json
 import math
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 
 import numpy as np
@@ -13,10 +13,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from asr_server import demo
+from asr_server.engine import memory as plans
 from asr_server.engine.memory import Capacity
-from asr_server.engine.qwen_asr.decoder import AnswerRow, ArenaDecoder
+from asr_server.engine.qwen_asr.decoder import AnswerRow, ArenaDecoder, choose
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
 from asr_server.engine.qwen_asr.frontend import MelSettings
+from asr_server.engine.qwen_asr.ledger_test import Allocations
 from asr_server.engine.qwen_asr.sdk import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
 from asr_server.engine.row import Draft
 from asr_server.engine.rows import RowInput
@@ -24,6 +26,7 @@ from asr_server.engine.torch import memory
 from asr_server.engine.torch.attention import TokenSpan
 from asr_server.engine.torch.language_model import LanguageModel
 from asr_server.engine.torch.passes import Layout, Pass
+from tools.training.released_layout import SHAPES, released_config
 
 pytestmark = [pytest.mark.torch, pytest.mark.nightly]
 
@@ -63,14 +66,21 @@ def older(request, monkeypatch):
 @pytest.fixture(params=[torch.float32, torch.bfloat16, torch.float16])
 def parts(request, older, monkeypatch):
     """Encoder, language model and head of the bundled checkpoint's configuration."""
-    config = Qwen3ASRConfig(**json.loads((demo.checkpoint_path() / "config.json").read_text()))
+    config = json.loads((demo.checkpoint_path() / "config.json").read_text())
+    with _parts(config, request.param, monkeypatch) as made:
+        yield made
+
+
+@contextmanager
+def _parts(config, dtype, monkeypatch):
+    config = Qwen3ASRConfig(**config)
     with FakeTensorMode(), torch.inference_mode():
         thinker = Qwen3ASRForConditionalGeneration(config).eval().thinker
         for module in thinker.modules():
             for name, held in {**module._parameters, **module._buffers}.items():
                 if held is not None:
-                    dtype = request.param if held.dtype == torch.float32 and name != "inv_freq" else held.dtype
-                    made = torch.nn.Buffer(torch.empty(held.shape, device=DEVICE, dtype=dtype))
+                    own = dtype if held.dtype == torch.float32 and name != "inv_freq" else held.dtype
+                    made = torch.nn.Buffer(torch.empty(held.shape, device=DEVICE, dtype=own))
                     module._parameters.pop(name, None)
                     module._buffers[name] = made
         # Pinning needs a driver, and so does switching autocast off.
@@ -211,7 +221,59 @@ def test_log_mel_and_the_pieces_of_an_encoder_are_made_on_the_gpu(parts):
     windows = [window for _ in range(8) for window in encoder.windows(torch.zeros(128, 2_400, device=DEVICE))]
     with Ledger() as ledger:
         encoder(windows)
-    assert sum("conv" in name for name, *_ in ledger.calls) == 3 * math.ceil(24 * 8 / 64), [n for n, *_ in ledger.calls]
+    assert sum("conv" in name for name, *_ in ledger.calls) == 3 * math.ceil(24 * 8 / 32), [n for n, *_ in ledger.calls]
     weights = [convolution.weight for convolution in encoder._convolutions]
     assert all(weight.is_contiguous(memory_format=torch.channels_last) for weight in weights)
     assert sum(name == "_to_copy" for name, *_ in ledger.calls) <= 1
+
+
+def _pass(parts):
+    """The most tokens that a step may take of prompts, and what follows each of the most rows."""
+    _, model, head = parts
+    tokens, rows = plans._MOST_TOKENS, 64
+    decoder = ArenaDecoder(model, head, frozenset(), Capacity(rows, (tokens + 1) * 112 * 1024, 0, 112 * 1024))
+    spans = [TokenSpan(n * tokens // rows, 0, tokens // rows) for n in range(rows)]
+    embeds = torch.empty(tokens, model.config.hidden_size, dtype=model.dtype, device=DEVICE)
+
+    def run():
+        states = model(embeds, Pass(decoder.arena, Layout(decoder.arena, spans)))
+        return choose(head, states[:rows], 0)
+
+    return run
+
+
+def _windows(parts):
+    """More windows of audio than are encoded at a time."""
+    encoder = parts[0]
+    windows = [window for _ in range(5) for window in encoder.windows(torch.empty(128, 2_400, device=DEVICE))]
+    return lambda: encoder(windows)
+
+
+def _recorded_windows(parts):
+    """The most windows that are recorded together."""
+    encoder = parts[0]
+    mel = torch.empty(12, 128, encoder.window_frames, device=DEVICE)
+    lengths = torch.empty(2, 12, dtype=torch.long, device=DEVICE)
+    return lambda: encoder._padded(mel, lengths)
+
+
+@pytest.mark.parametrize("made", [_pass, _windows, _recorded_windows])
+def test_a_pass_takes_the_memory_that_is_planned(monkeypatch, made):
+    """Of the released 1.7B in bfloat16, by the sizes of its tensors."""
+    monkeypatch.setattr("asr_server.engine.torch.passes.variable_length_problem", lambda *_: "")
+    with _parts(released_config(SHAPES["1.7b"]), torch.bfloat16, monkeypatch) as parts:
+        run = made(parts)
+        with Allocations() as allocations:
+            run()
+    assert plans.PASS_BYTES / 10 < allocations.most_bytes <= plans.PASS_BYTES
+
+
+@pytest.mark.parametrize("seconds", [0.7, 2, 2.5, 29.99])
+def test_fourier_transforms_have_few_different_sizes(parts, seconds):
+    """cuFFT plans each new number of frames, in half a millisecond."""
+    found, stft = [], torch.stft
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "stft", lambda *given, **options: found.append(stft(*given, **options)) or found[-1])
+        mel = parts[0].log_mel(MelSettings()).log10_mel(np.ones(int(seconds * 16_000), np.float32))
+    assert tuple(mel.shape) == (128, int(seconds * 100))
+    assert found[0].shape[1] == 100 * math.ceil(seconds)

@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 from numpy.testing import assert_allclose
 from transformers import WhisperFeatureExtractor
 
 from asr_server import demo
 from asr_server.engine.qwen_asr import frontend
+from asr_server.engine.qwen_asr.encoder import GpuLogMel
 
 pytestmark = pytest.mark.torch
 
@@ -58,3 +60,13 @@ def test_the_clamp_depends_on_the_loudest_frame(mel, speech):
     log10_mel = mel.log10_mel(bang)
     assert frontend.floor(log10_mel) > frontend.floor(mel.log10_mel(quiet))
     assert not np.array_equal(mel(bang)[:, :50], mel(quiet)[:, :50])
+
+
+@pytest.mark.parametrize(("samples", "first"), [(100, 0), (8_001, 0), (16_000, 0), (16_160, 2), (48_111, 100)])
+def test_frames_that_are_made_for_a_gpu_are_those_of_a_processor(mel, speech, samples, first):
+    """Also where their number is no whole number of seconds."""
+    audio, on_device = np.resize(speech, samples), GpuLogMel(frontend.MelSettings(), torch.device("cpu"))
+    found, expected = (one.log10_mel(audio, first) for one in (on_device, mel))
+    lowest = frontend.floor(expected)
+    assert frontend.floor(found) == pytest.approx(float(lowest), abs=1e-4)
+    assert_allclose(frontend.features(found, lowest), frontend.features(expected, lowest), atol=5e-5)

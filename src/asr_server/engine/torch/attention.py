@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import NamedTuple
 
 import torch
 from torch.nn import functional as F
-from torch.nn.attention.varlen import varlen_attn
+
+# FlashAttention of torch's builds for GPUs, which has had these arguments since torch 2.5. `varlen_attn` of torch 2.13
+# calls it too, and clears a tensor each time that nobody reads; in torch 2.11 it lacks arguments that are needed here.
+_flash = torch.ops.aten._flash_attention_forward
 
 # Queries that attend in one call, for the memory of their mask: 32 MiB beside 16,384 keys in 16 bits.
 _MOST_QUERIES = 1024
@@ -129,57 +131,13 @@ class VariableLength:
 
     def __call__(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
         """See the module."""
-        out = varlen_attn(
-            q,
-            keys,
-            values,
-            self._ends,
-            self._begins,
-            self._query,
-            self._width,
-            enable_gqa=True,
+        # A single token sees all. If it may, the kernel shares keys between heads and splits long rows.
+        right = -1 if self._query == 1 else 0
+        numbers = self._ends, self._begins, self._query, self._width
+        out: torch.Tensor = _flash(
+            *(q, keys, values, *numbers, 0.0, False, False),
+            window_size_left=-1,
+            window_size_right=right,
             seqused_k=self._used,
-            # A single token sees all. Told so, the kernel shares keys between heads and splits long rows.
-            window_size=(-1, -1) if self._query == 1 else (-1, 0),
-        )
-        assert isinstance(out, torch.Tensor)
+        )[0]
         return out.flatten(1)
-
-
-# FlashAttention-2 has kernels for GPUs of this compute capability and later.
-_FLASH_FROM = (8, 0)
-# Kernels round the shares of values to 16 bits in an order of their own: by this the results differ at most, of values
-# of deviation 1.
-_TOLERANCE = 0.05
-
-
-def variable_length_problem(device: torch.device, dtype: torch.dtype, heads: int, kv_heads: int, dim: int) -> str:
-    """Return why `VariableLength` is not used on a device with these sizes, after a trial; empty where it can be."""
-    if device.type != "cuda" or torch.version.hip is not None:
-        return "it needs an NVIDIA GPU"
-    if torch.cuda.get_device_capability(device) < _FLASH_FROM:
-        return f"it needs compute capability {'.'.join(map(str, _FLASH_FROM))}"
-    if dtype not in (torch.float16, torch.bfloat16):
-        return "it needs a format of 16 bits"
-    try:
-        return _trial(device, dtype, heads, kv_heads, dim)
-    except RuntimeError as error:
-        return str(error).splitlines()[0]
-
-
-def _trial(device: torch.device, dtype: torch.dtype, heads: int, kv_heads: int, dim: int) -> str:
-    """Compare with `EachRow`: rows with single tokens and with several, in any order and with room between them."""
-    generator = torch.Generator().manual_seed(0)
-    single = [TokenSpan(700, 299, 1), TokenSpan(0, 4, 1)]
-    for rows in (single, [TokenSpan(700, 297, 3), TokenSpan(300, 0, 1), TokenSpan(0, 0, 90)]):
-        sizes = (sum(row.count for row in rows), heads, dim), (1024, kv_heads, dim), (1024, kv_heads, dim)
-        q, keys, values = (torch.randn(size, generator=generator).to(device, dtype) for size in sizes)
-        ends = torch.tensor([0, *accumulate(row.count for row in rows)])
-        begins, used = torch.tensor([row.begin for row in rows]), torch.tensor([row.end for row in rows])
-        nothing = torch.zeros(0, dtype=torch.long)
-        numbers = Numbers(*(x.to(device) for x in (*[nothing] * 3, begins, used, ends, *[nothing] * 2)))
-        found = VariableLength(numbers, max(row.count for row in rows), 300)(q, keys, values)
-        differs = float((found - EachRow(rows)(q, keys, values)).abs().max())
-        if not differs <= _TOLERANCE:
-            return f"its results differ by {differs:.2g} from those of torch's other kernels"
-    return ""

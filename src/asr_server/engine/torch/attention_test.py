@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
-from asr_server.engine.torch import attention
-from asr_server.engine.torch.attention import TokenSpan, variable_length_problem
-from asr_server.engine.torch.passes import Arena, AttentionShape, Layout, Pass, PassShape
+from asr_server.engine.torch import attention, passes
+from asr_server.engine.torch.attention import TokenSpan
+from asr_server.engine.torch.passes import Arena, AttentionShape, Layout, Pass, PassShape, variable_length_problem
 
 pytestmark = pytest.mark.torch
 
@@ -15,25 +15,24 @@ CPU = torch.device("cpu")
 TOKENS, HEADS, KV_HEADS, DIM = 3000, 4, 2, 8
 
 
-def by_formula(q, keys, values, ends, begins, query, width, *, enable_gqa, seqused_k, window_size):
-    """`torch.nn.attention.varlen.varlen_attn` as it is documented, for any device: each token of a row against all
-    places."""
-    assert enable_gqa
+def by_formula(q, keys, values, ends, begins, query, width, *more, window_size_left, window_size_right, seqused_k):
+    """FlashAttention's forward pass on any device: each token of a row against all places."""
+    assert (more, window_size_left) == ((0.0, False, False), -1)
     tokens, places = torch.arange(len(q)), torch.arange(len(keys))
     row = torch.searchsorted(ends[1:], tokens, right=True).clamp(max=len(seqused_k) - 1)
-    after = ends[row + 1] - tokens - 1 if window_size == (-1, 0) else 0  # tokens of its row behind each
+    after = ends[row + 1] - tokens - 1 if window_size_right == 0 else 0  # tokens of its row behind each
     end = begins[row] + seqused_k[row] - after
     visible = ((places >= begins[row][:, None]) & (places < end[:, None]))[:, None]
     keys, values = (held.nan_to_num().repeat_interleave(q.shape[1] // held.shape[1], 1) for held in (keys, values))
     scores = torch.einsum("nhd,phd->nhp", q, keys) / math.sqrt(q.shape[2])
     weights = scores.masked_fill(~visible, -torch.inf).softmax(-1).nan_to_num()
-    return torch.einsum("nhp,phd->nhd", weights, values)
+    return (torch.einsum("nhp,phd->nhd", weights, values),)
 
 
 @pytest.fixture(params=["each row", "masked", "variable length"])
 def way(request, monkeypatch):
     """A way to attend, used by every pass over an arena made from now on."""
-    monkeypatch.setattr(attention, "varlen_attn", by_formula)
+    monkeypatch.setattr(attention, "_flash", by_formula)
     problem = "" if request.param == "variable length" else "another way"
     monkeypatch.setattr("asr_server.engine.torch.passes.variable_length_problem", lambda *_: problem)
     return request.param
@@ -151,29 +150,61 @@ def test_heads_that_share_keys_do_not_copy_them(monkeypatch):
     assert asked == [(True, keys.untyped_storage().data_ptr())] * 2
 
 
-def _refused(*given, **options):
-    raise RuntimeError("no kernel\nfor this GPU")
+def _raised(error):
+    def refuse(*given, **options):
+        raise error
+
+    return refuse
+
+
+def _changed(change):
+    return lambda *given, **options: (change(by_formula(*given, **options)[0]),)
+
+
+def _no_empty_row(run):
+    """Stands for a GPU that cannot record a row without tokens."""
+    computed = run()
+    if len(computed[0]) > 2:
+        raise torch.AcceleratorError("operation not permitted when stream is capturing")
+    return (lambda: computed[0].copy_(run()[0])), computed
+
+
+def _capture(run):
+    computed = run()
+    return (lambda: computed[0].copy_(run()[0])), computed
 
 
 @pytest.mark.parametrize(
-    ("found", "reason"),
+    ("found", "capture", "reason"),
     [
-        (by_formula, ""),
-        (lambda *given, **options: by_formula(*given, **options) * 1.1, "its results differ"),
-        (lambda *given, **options: by_formula(*given, **options).fill_(torch.nan), "its results differ by nan"),
-        (_refused, "no kernel"),
+        (by_formula, _capture, ""),
+        (_changed(lambda out: out * 1.1), _capture, "its results differ"),
+        (_changed(lambda out: out.fill_(torch.nan)), _capture, "its results differ by nan"),
+        (_raised(RuntimeError("no kernel\nfor this GPU")), _capture, "RuntimeError: no kernel"),
+        (_raised(TypeError("unexpected argument 'seqused_k'")), _capture, "TypeError: unexpected argument"),
+        (by_formula, _no_empty_row, "AcceleratorError: operation not permitted"),
+        (by_formula, lambda run: (lambda: None, run()), "its results differ by nan"),
     ],
 )
-def test_it_is_tried_before_it_is_used(monkeypatch, found, reason):
-    """A GPU whose kernels give other results, or none, attends with torch's others. CUDA is the border: the tensors of
-    the trial are on the CPU."""
-    monkeypatch.setattr(attention, "varlen_attn", found)
+def test_it_is_tried_before_it_is_used(monkeypatch, found, capture, reason):
+    """A GPU or a torch whose kernels give other results, or none, or cannot be recorded, attends with torch's others.
+    CUDA is the border: the tensors of the trial are on the CPU."""
+    monkeypatch.setattr(attention, "_flash", found)
+    monkeypatch.setattr(passes, "CudaCapture", lambda device: capture)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     to = torch.Tensor.to
     monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device, dtype=None: to(tensor, dtype or tensor.dtype))
-    problem = variable_length_problem(torch.device("cuda", 0), torch.bfloat16, 16, 8, 128)
+    problem = variable_length_problem(AttentionShape(28, 16, 8, 128), torch.device("cuda", 0), torch.bfloat16)
     assert problem.startswith(reason)
     assert bool(problem) is bool(reason)
+
+
+@pytest.mark.parametrize("query", [1, 13])
+def test_flash_attention_takes_what_it_is_given(query):
+    """The operator's schema checks the arguments, on tensors without numbers."""
+    numbers = attention.Numbers(*torch.zeros(8, 3, dtype=torch.long, device="meta"))
+    q, keys = (torch.zeros(size, heads, 64, dtype=torch.bfloat16, device="meta") for size, heads in ((5, 8), (100, 2)))
+    assert attention.VariableLength(numbers, query, 64)(q, keys, keys).shape == (5, 8 * 64)
 
 
 @pytest.mark.parametrize(
@@ -187,4 +218,4 @@ def test_it_is_tried_before_it_is_used(monkeypatch, found, reason):
 def test_why_rows_of_any_lengths_do_not_attend_in_one_call(monkeypatch, device, capability, dtype, reason):
     """FlashAttention has no kernels for these."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    assert reason in variable_length_problem(torch.device(device), dtype, 16, 8, 128)
+    assert reason in variable_length_problem(AttentionShape(28, 16, 8, 128), torch.device(device), dtype)

@@ -66,6 +66,16 @@ def test_the_aligners_memory_is_left_out_of_the_plan():
     assert short.rows_bytes + short.prefix_cache_bytes == 100 * MIB
 
 
+def test_memory_that_torch_keeps_is_planned_with(monkeypatch):
+    """A card has 8 GiB free, and 2 GiB more that loading has freed and torch keeps: CUDA is the border."""
+    free = [8 * 1024 * MIB]
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: free.append(10 * 1024 * MIB))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free[-1], 16 * 1024 * MIB))
+    plan = memory.plan_capacity("cuda:0", RELEASED, memory.Limits(64), {})
+    assert plan.rows_bytes + plan.prefix_cache_bytes == pytest.approx(0.6 * 10 * 1024 * MIB, abs=1)
+
+
 def policy(step_s, tokens_per_s, lengths=(500,)):
     """Return a policy that has measured such a machine with prefills of these lengths."""
     made = PrefillPolicy()
@@ -81,7 +91,7 @@ def policy(step_s, tokens_per_s, lengths=(500,)):
 def test_a_step_takes_the_time_that_it_may(machine, lengths):
     """The time is kept on every machine, whatever lengths were measured; the fixed cost of a pass comes on top."""
     _, tokens_per_s = machine
-    assert policy(*machine, lengths).tokens(0.1) == pytest.approx(0.1 * tokens_per_s, rel=0.05)
+    assert policy(*machine, lengths).tokens(0.05) == pytest.approx(max(32, 0.05 * tokens_per_s), rel=0.05)
 
 
 def test_live_work_nearby_makes_steps_shorter():
@@ -90,8 +100,8 @@ def test_live_work_nearby_makes_steps_shorter():
     slow, fast = policy(*MACHINES["cpu"]), policy(*MACHINES["large gpu"])
     assert slow.tokens(None) == pytest.approx(1050, abs=1)
     assert slow.tokens(0.25) == pytest.approx(87, abs=1)
-    assert fast.tokens(0.1) > 10 * 500
-    assert fast.tokens(None) == 8192
+    assert fast.tokens(0.1) > 8 * 500
+    assert fast.tokens(None) == 4096
 
 
 def test_something_is_always_prefilled():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,6 @@ from asr_server.engine.torch.attention import (
     Numbers,
     TokenSpan,
     VariableLength,
-    variable_length_problem,
 )
 from asr_server.engine.torch.language_model import Room
 
@@ -59,7 +59,7 @@ class Arena:
         self.tokens = tokens
         self._held = _zeros((shape.layers, 2, tokens, shape.kv_heads, shape.dim), device, dtype)
         # Why `VariableLength` is not used; empty where it is.
-        self.problem = variable_length_problem(device, dtype, shape.heads, shape.kv_heads, shape.dim)
+        self.problem = variable_length_problem(shape, device, dtype)
 
     @property
     def device(self) -> torch.device:
@@ -222,8 +222,11 @@ def rounded(tokens: int) -> int:
     return shorter if tokens <= shorter else power
 
 
-# Steps of rows up to this length are recorded, five minutes of audio: longer ones are rare, and delay every load.
+# Padded steps of rows up to this length are recorded, five minutes of audio: longer ones are rare, and delay every load.
 _WIDEST = 4096
+# Where rows of any lengths attend in one call, their length only decides how a kernel divides the work. Steps up to these
+# lengths are recorded, and for any length.
+_LONGEST = (512, 1024, 4096)
 # The most tokens of a row in a step: its last one and all that a draft proposes.
 _PROPOSED = 13
 # Where rows of any lengths attend in one call: the tokens of a step with proposals, for each row; the most rows whose
@@ -245,11 +248,12 @@ class PassShapes:
 
     def __init__(self, arena: Arena, rows: int, share: int) -> None:
         self._variable, self._tokens, self._rows, self._share = arena.variable, arena.tokens, rows, share
+        self._lengths = sorted({min(length, arena.tokens) for length in (*_LONGEST, arena.tokens)})
 
     def steps(self) -> list[PassShape]:
         """Return those of steps: of one token a row, and with proposals."""
         batches = {min(1 << n, self._rows) for n in range(self._rows.bit_length() + 1)}
-        widths = self._widths(_WIDEST)
+        widths = self._lengths if self._variable else self._widths(_WIDEST)
         single = [PassShape(batch, batch, 1, width) for batch in batches for width in widths]
         if self._variable:
             return single + [
@@ -274,8 +278,11 @@ class PassShapes:
             tokens = sum(span.count for span in spans)
             each = next(each for each in _EACH if rows * each >= tokens)
             return PassShape(rows + 1, rows * each, _PROPOSED, self._tokens)
+        if self._variable:
+            seen = max(span.end for span in spans)
+            return PassShape(rows, rows, 1, next(length for length in self._lengths if length >= seen))
         share, stride = self._share, 0
-        if not self._variable and all(span.begin % share == 0 and span.end <= share for span in spans):
+        if all(span.begin % share == 0 and span.end <= share for span in spans):
             last = max([span.begin for span in spans]) // share
             rows, width, stride = min(1 << last.bit_length(), self._rows), min(width, share), share
         query = next(query for query in (1, *_QUERIES) if query >= longest)
@@ -412,3 +419,53 @@ class CudaCapture:
         ):
             computed = run()
         return graph.replay, computed
+
+
+# FlashAttention-2 has kernels for GPUs of this compute capability and later.
+_FLASH_FROM = (8, 0)
+# Kernels round the shares of values to 16 bits in an order of their own: by this the results differ at most, of values
+# of deviation 1.
+_TOLERANCE = 0.05
+
+
+def variable_length_problem(shape: AttentionShape, device: torch.device, dtype: torch.dtype) -> str:
+    """Return why `VariableLength` cannot be used with these sizes; empty if a trial on the device, by itself and
+    recorded, succeeds."""
+    if device.type != "cuda" or torch.version.hip is not None:
+        return "it needs an NVIDIA GPU"
+    if torch.cuda.get_device_capability(device) < _FLASH_FROM:
+        return f"it needs compute capability {'.'.join(map(str, _FLASH_FROM))}"
+    if dtype not in (torch.float16, torch.bfloat16):
+        return "it needs a format of 16 bits"
+    try:
+        return _trial(shape, device, dtype)
+    # Each version of torch, and each driver, refuses in its own way; the model can be loaded without it.
+    except Exception as error:
+        return f"{type(error).__name__}: {error}".splitlines()[0]
+
+
+def _trial(shape: AttentionShape, device: torch.device, dtype: torch.dtype) -> str:
+    """Compare with `EachRow`: rows with single tokens, and with several or, as padding has, none; in any order and with
+    room between them."""
+    single = [TokenSpan(700, 299, 1), TokenSpan(0, 4, 1)]
+    for rows in (single, [TokenSpan(700, 297, 3), TokenSpan(1023, 1, 0), TokenSpan(300, 0, 1), TokenSpan(0, 0, 90)]):
+        differs = _difference(rows, shape, device, dtype)
+        if not differs <= _TOLERANCE:
+            return f"its results differ by {differs:.2g} from those of torch's other kernels"
+    return ""
+
+
+def _difference(rows: Sequence[TokenSpan], shape: AttentionShape, device: torch.device, dtype: torch.dtype) -> float:
+    """Return the largest difference of a recorded `VariableLength` from `EachRow`, on random numbers."""
+    generator, held = torch.Generator().manual_seed(0), (1024, shape.kv_heads, shape.dim)
+    sizes = (sum(row.count for row in rows), shape.heads, shape.dim), held, held
+    q, keys, values = (torch.randn(size, generator=generator).to(device, dtype) for size in sizes)
+    ends = torch.tensor([0, *accumulate(row.count for row in rows)])
+    begins, used = torch.tensor([row.begin for row in rows]), torch.tensor([row.end for row in rows])
+    nothing = torch.zeros(0, dtype=torch.long)
+    numbers = Numbers(*(x.to(device) for x in (*[nothing] * 3, begins, used, ends, *[nothing] * 2)))
+    attend = VariableLength(numbers, max(row.count for row in rows), 300)
+    replay, (found,) = CudaCapture(device)(lambda: (attend(q, keys, values),))
+    found.fill_(torch.nan)
+    replay()
+    return float((found - EachRow(rows)(q, keys, values)).abs().max())

@@ -57,7 +57,7 @@ def _recorded(engine, monkeypatch):
 def engine(request, monkeypatch):
     """Four rows. FlashAttention is the border."""
     if request.param == "variable length":
-        monkeypatch.setattr("asr_server.engine.torch.attention.varlen_attn", by_formula)
+        monkeypatch.setattr("asr_server.engine.torch.attention._flash", by_formula)
         monkeypatch.setattr("asr_server.engine.torch.passes.variable_length_problem", lambda *_: "")
         monkeypatch.setattr("asr_server.engine.torch.passes._TOKENS", (64, 256, 1024))
     monkeypatch.setattr("asr_server.engine.torch.passes._WIDEST", 256)
@@ -253,6 +253,21 @@ def test_what_cannot_be_recorded_leaves_the_stream_as_it_was(monkeypatch):
     with pytest.raises(torch.AcceleratorError):
         CudaCapture(torch.device("cuda", 0))(lambda: ())
     assert current == ["its own"]
+
+
+@pytest.mark.parametrize("end", [1, 500, 513, 4_097, 20_000])
+def test_rows_of_any_lengths_are_replayed_together(end, monkeypatch):
+    """One row with hundreds of hotwords does not make the steps of the others slow."""
+    monkeypatch.setattr("asr_server.engine.torch.passes.variable_length_problem", lambda *_: "")
+    arena = Arena(AttentionShape(1, 1, 1, 1), 30_000, device=torch.device("cpu"), dtype=torch.float32)
+    shapes = PassShapes(arena, 64, 384)
+    for rows in (1, 3, 64):
+        for tokens in (1, 13):
+            spans = [TokenSpan(0, end - 1, tokens), *(TokenSpan(400 * n + 21_000, 300, 1) for n in range(1, rows))]
+            shape = shapes.step(spans)
+            assert shape in shapes.steps()
+            assert shape.width >= spans[0].end
+            assert shape.rows >= rows
 
 
 @pytest.mark.parametrize("variable", [False, True])
