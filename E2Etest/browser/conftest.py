@@ -21,8 +21,8 @@ Any of these on the PATH will do: """ + ", ".join(NAMES)
 WAIT_MS = 60_000
 DESK = {"width": 1180, "height": 820}
 PHONE = {"width": 390, "height": 844}
-# A module of the page, whose address contains the version of the page: `await pageModule("store.js")`.
-PAGE_MODULE = "window.pageModule = name => import(document.scripts[0].src.replace('app.js', name));"
+# A module of the page, which has one script with all of them: `await pageModule("store.js")`.
+PAGE_MODULE = "window.pageModule = name => import(document.scripts[0].src).then(page => page.need(name));"
 
 
 @dataclass

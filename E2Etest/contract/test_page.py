@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+import subprocess
 import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
@@ -15,6 +16,8 @@ pytestmark = pytest.mark.demo_server
 
 ROOT = Path(__file__).parents[2]
 PATHS = ["/", *(f"/web/{name}" for name in web.files())]
+# Those that pages name: each has all modules that it imports in it.
+SCRIPTS = ("app.js", "caption-page.js", "docs.js")
 
 
 @pytest.mark.parametrize("suffix", sorted({path.suffix for path in web.files().values()}))
@@ -24,7 +27,7 @@ def test_every_file_is_served_with_its_type_and_the_headers(server, suffix):
     for name in [*names, *([""] if suffix == ".html" else [])]:
         answer = server.client.get(f"/web/{name}" if name else "/")
         assert answer.status_code == 200, name
-        if name not in ("", "index.html", "caption-page.html"):
+        if name not in ("", "index.html", "caption-page.html", *SCRIPTS):
             assert answer.content == web.files()[name].read_bytes(), name
         assert answer.headers["content-type"] == web.MEDIA_TYPES[suffix]
         policy = dict(part.split(" ", 1) for part in answer.headers["content-security-policy"].split("; "))
@@ -52,18 +55,39 @@ def test_text_is_compressed_for_who_takes_it(server, name):
 def test_the_page_names_its_files_by_version(server):
     """Such an address is kept for ever; one of an older version gets the file of today and is asked for again."""
     index = server.client.get("/").text
-    made = re.compile('<link rel="modulepreload".*\n|<style>(?:.*\n)*?</style>\n')
+    made = re.compile("<style>(?:.*\n)*?</style>\n")
     page = web.files()["index.html"].read_text(encoding="utf-8")
     written = re.sub('<link rel="stylesheet".*\n', "", page)
     written = re.sub(r'(data-model="demo".*) hidden>', r"\1>", written)  # the note about the model of this server
     assert made.sub("", index).replace(f"web/{web.version()}/", "web/") == written
     addresses = re.findall(r'(?:href|src)="(web/[^"]*)"', index)
-    assert f"web/{web.version()}/toast.js" in addresses  # imported, so loaded ahead
     for address in addresses:
         answer = server.client.get(f"/{address}")
         assert (answer.status_code, answer.headers["cache-control"]) == (200, "max-age=31536000, immutable"), address
-    old = server.client.get(f"/web/{'0' * 16}/app.js")
-    assert (old.content, old.headers["cache-control"]) == (web.files()["app.js"].read_bytes(), "no-cache")
+    old = server.client.get(f"/web/{'0' * 16}/toast.js")
+    assert (old.content, old.headers["cache-control"]) == (web.files()["toast.js"].read_bytes(), "no-cache")
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_page_asks_for_one_script(server, name, tmp_path):
+    """It has all modules, each once and as it was written but for imports and exports, and Node can read it."""
+    joined = server.client.get(f"/web/{name}").text
+    assert re.findall(r"^import |\bimport\(|^export (?!const need)", joined, re.MULTILINE) == []
+    asked = set(re.findall(r'need\("([\w./-]+)"\)', joined))
+    assert asked == set(re.findall(r'^"([\w./-]+)"\(\) {$', joined, re.MULTILINE))
+    lines = set(joined.split("\n"))
+    for module in (name, *asked):
+        written = web.files()[module].read_text(encoding="utf-8").split("\n")
+        assert {one for one in written if "import" not in one and not one.startswith("export ")} <= lines, module
+    path = tmp_path / "joined.mjs"
+    path.write_text(joined, encoding="utf-8")
+    subprocess.run(["node", "--check", path], check=True)
+
+
+def test_no_module_exports_a_variable_that_changes():
+    """Whoever imported it in a joined script would keep its first value."""
+    names = [name for name in web.files() if name.endswith(".js")]
+    assert [name for name in names if re.search("^export (let|default)", web.files()[name].read_text(), re.M)] == []
 
 
 @pytest.mark.parametrize(("path", "page"), [("/", "index.html"), ("/captions", "caption-page.html")])
@@ -83,7 +107,10 @@ def test_the_service_worker_may_serve_the_page_and_finds_every_file(server):
     base = f"/web/{web.version()}"
     assert server.client.get(f"{base}/service-worker.js").headers["service-worker-allowed"] == "../../"
     listed = server.client.get(f"{base}/files.json").json()
-    assert set(listed) == set(web.files()) - {"index.html", "service-worker.js"}
+    apart = {name for name in listed if name.endswith(".js")}
+    assert apart == {*SCRIPTS, "audio-worklet.js"}
+    others = {name for name in web.files() if not name.endswith((".js", ".css", ".html"))}
+    assert set(listed) - apart == others
     assert {server.client.get(f"{base}/{name}").status_code for name in listed} == {200}
 
 

@@ -254,6 +254,7 @@ def machinery(
         open_signal=next((parts.signal for parts in features if parts.signal is not None), mixed_signal),
         steps=[step for parts in features for step in parts.steps],
         check=_context_check(features),
+        longest_s=max(settings.request_timeout, settings.job_timeout),
     )
     pipeline = RecordingPipeline(resources)
     translators = (parts.translator for parts in features if parts.translator is not None)

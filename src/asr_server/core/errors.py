@@ -266,7 +266,7 @@ class Overloaded(AsrError):
 
 
 class DeadlineExceeded(AsrError):
-    """The request was not completed within `REQUEST_TIMEOUT`."""
+    """The request made no progress for `REQUEST_TIMEOUT`."""
 
     code = "deadline_exceeded"
 

@@ -202,7 +202,9 @@ class JobSettings(BaseModel):
         20_480.0, gt=0, description="MiB that all jobs may take in the database; a new job that needs more gets 503."
     )
     job_ttl: float = Field(86_400.0, gt=0, description="Seconds for which a finished job and its result are kept.")
-    job_timeout: float = Field(14_400.0, gt=0, le=604_800, description="Seconds after which a running job fails.")
+    job_timeout: float = Field(
+        14_400.0, gt=0, le=604_800, description="Seconds after which a running job fails, and any request."
+    )
     max_jobs: int = Field(1_000, ge=1, description="Limit of waiting and running jobs; a new job gets 429.")
     key_max_jobs: int = Field(
         0,
@@ -273,7 +275,7 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
     )
     preload: bool = Field(False, description="Load and warm up the model before the server reports ready.")
     request_timeout: float = Field(
-        300.0, gt=0, description="Seconds, loading aside, after which a request fails with 504."
+        300.0, gt=0, description="Seconds without progress, loading aside, after which a request fails with 504."
     )
     engine_hang_s: float = Field(
         15.0,

@@ -76,12 +76,14 @@ class EngineClient:
         self._thread.load(self._model)
 
     async def transcribe(
-        self, utterance: Utterance, *, priority: Priority, deadline_s: float | None = None
+        self, utterance: Utterance, *, priority: Priority, deadline_s: float | Callable[[], float] | None = None
     ) -> Transcription:
         """Return the engine's answer. Raises `AsrError`. Cancelling the task cancels the job."""
         return await self.stream(utterance, priority=priority, deadline_s=deadline_s).result()
 
-    def stream(self, utterance: Utterance, *, priority: Priority, deadline_s: float | None = None) -> EngineStream:
+    def stream(
+        self, utterance: Utterance, *, priority: Priority, deadline_s: float | Callable[[], float] | None = None
+    ) -> EngineStream:
         """Queue a job at once and return its text as it arrives. There is text only if `utterance.stream` is set."""
         job = Job[Hypothesis](
             utterance, priority, _seconds(utterance), deadline_s, self._model, session=utterance.session or ""

@@ -79,6 +79,7 @@ async def health(request: Request, services: ServicesDep) -> HealthBody:
             upload_bytes=services.settings.max_upload_bytes,
             audio_s=services.settings.max_audio_s,
             text_chars=services.settings.max_speech_chars,
+            request_s=services.settings.request_timeout,
         ),
         plan=[OptionBody(name=o.name, active=o.active, value=o.value, reason=o.reason) for o in _options(services)],
         version=__version__,

@@ -9,6 +9,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -47,7 +48,17 @@ _FOR_EVER = "max-age=31536000, immutable"
 # It lies below the page, and is allowed to serve the page by this header.
 _SERVICE_WORKER = "service-worker.js"
 _ABOVE = "../../"
-_FIRST_SCRIPT = "app.js"
+_FIRST_SCRIPTS = ("app.js", "caption-page.js", "docs.js")
+_IMPORT = re.compile(rb'^import (.+) from "\./([\w./-]+)";$', re.MULTILINE)
+_DECLARED = re.compile(rb"^export (?=(?:async )?(?:function\*?|class|const|var) (\w+))", re.MULTILINE)
+_LISTED = re.compile(rb"^export { (.+) };$", re.MULTILINE)
+_LOADER = b"""\
+const functions = {
+FUNCTIONS
+};
+const made = {};
+export const need = (name) => (made[name] ??= functions[name]());
+"""
 _STYLESHEET = re.compile(rb'<link rel="stylesheet" href="web/([\w.-]+)">\n')
 
 
@@ -70,16 +81,12 @@ def _files() -> dict[str, _File]:
     """Return all files, read once: together they are smaller than one recording."""
     found = {name: _file(path.read_bytes(), path.suffix) for name, path in web.files().items()}
     folder = f"web/{web.version()}/".encode()
-    index = _versioned(_with_styles(found, web.INDEX, folder))
-    # A browser would find the scripts one import after the other.
-    ahead = (
-        b'<link rel="modulepreload" fetchpriority="low" href="%b%b">\n' % (folder, name.encode())
-        for name in _imported(found)
-    )
-    index = index.replace(b"</head>", b"".join(ahead) + b"</head>")
-    names = json.dumps(sorted(found.keys() - {web.INDEX, _SERVICE_WORKER})).encode()
-    captions = _file(_versioned(_with_styles(found, web.CAPTIONS, folder)), ".html")
-    return found | {web.INDEX: _file(index, ".html"), web.CAPTIONS: captions, web.LIST: _file(names, ".json")}
+    pages = {name: _file(_versioned(_with_styles(found, name, folder)), ".html") for name in (web.INDEX, web.CAPTIONS)}
+    parts = {name: _imported(found, name) for name in _FIRST_SCRIPTS}
+    scripts = {name: _file(_joined(found, name, parts[name]), ".js") for name in _FIRST_SCRIPTS}
+    inside = {part for names in parts.values() for part in names}
+    kept = {name for name in found.keys() - inside if Path(name).suffix not in (".html", ".css")} - {_SERVICE_WORKER}
+    return found | pages | scripts | {web.LIST: _file(json.dumps(sorted(kept)).encode(), ".json")}
 
 
 @cache
@@ -115,13 +122,40 @@ def _policy(page: str) -> str:
     return _POLICY.format(styles=" ".join(f"'sha256-{one}'" for one in hashes))
 
 
-def _imported(files: dict[str, _File]) -> list[str]:
-    """Return the scripts that the first one imports, directly or through others."""
-    names = [_FIRST_SCRIPT]
+def _imported(files: dict[str, _File], first: str) -> list[str]:
+    """Return the scripts that the first one imports, at once or later, directly or through others."""
+    names = [first]
     for name in names:
-        imports = re.findall(rb' from "\./([\w./-]+)";$', files[name].content, re.MULTILINE)
+        imports = re.findall(rb'(?: from |import\()"\./([\w./-]+)"', files[name].content)
         names += [found for one in imports if (found := one.decode()) not in names]
-    return sorted(set(names) - {_FIRST_SCRIPT})
+    return names[1:]
+
+
+def _joined(files: dict[str, _File], name: str, imported: list[str]) -> bytes:
+    """Return a script and the modules that it imports as one script, which a browser asks for once.
+
+    Each module is a function that is called when it is first imported. Imports become constants, so a module cannot
+    export a variable that changes.
+    """
+    functions = b",\n".join(b'"%b"() {\n%b}' % (one.encode(), _function(files[one].content)) for one in imported)
+    return _LOADER.replace(b"FUNCTIONS", functions) + _with_constants(files[name].content)
+
+
+def _function(module: bytes) -> bytes:
+    listed = b", ".join(_LISTED.findall(module)).split(b", ")
+    exported = [*_DECLARED.findall(module), *(re.sub(rb"(\w+) as (\w+)", rb"\2: \1", one) for one in listed if one)]
+    body = _LISTED.sub(b"", _DECLARED.sub(b"", _with_constants(module)))
+    return b"%breturn { %b };\n" % (body, b", ".join(exported))
+
+
+def _with_constants(script: bytes) -> bytes:
+    """Return the script with constants in place of its imports."""
+
+    def constant(found: re.Match[bytes]) -> bytes:
+        names = found[1].replace(b"* as ", b"").replace(b" as ", b": ")
+        return b'const %b = need("%b");' % (names, found[2])
+
+    return re.sub(rb'\bimport\("\./([\w./-]+)"\)', rb'need("\1")', _IMPORT.sub(constant, script))
 
 
 def _file(content: bytes, suffix: str) -> _File:

@@ -49,6 +49,7 @@ class LimitsBody(BaseModel):
     upload_bytes: int = Field(description="Largest request body, `MAX_UPLOAD_MB`.")
     audio_s: float = Field(description="Longest recording, `MAX_AUDIO_S`.")
     text_chars: int = Field(description="Longest text to speak, `MAX_SPEECH_CHARS`.")
+    request_s: float = Field(description="Seconds without progress after which a request fails, `REQUEST_TIMEOUT`.")
 
 
 class OptionBody(BaseModel):

@@ -6,13 +6,18 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from asr_server.audio.segmentation import quietest_frame
-from asr_server.core.audio import FRAME_MS
+from asr_server.core.audio import FRAME_MS, s_to_ms
+from asr_server.core.errors import IncompleteTranscript
 from asr_server.core.transcript import CoverageKind, CoveragePart, Segment, UnheardReason
+
+if TYPE_CHECKING:
+    from asr_server.audio.decode import Progress
 
 _CELL_FRAMES = 32  # about 1 s: a pause is judged second by second, each by most of its frames
 # What is louder than the quietest tenth of the speech is not quiet. A fixed level would take the noise of one room for
@@ -128,3 +133,31 @@ def _stretches(duration_ms: int, segments: Sequence[Segment]) -> Iterator[tuple[
 def _frames(start_ms: int, end_ms: int) -> tuple[int, int]:
     """Return the number of the first frame of a stretch, and of the first after it."""
     return int(start_ms // FRAME_MS), int(-(-end_ms // FRAME_MS))
+
+
+def damaged(progress: Progress, duration_ms: int) -> list[Segment]:
+    """Return the parts of the recording that are silence in place of damaged packets, which no span has as a whole."""
+    times_ms = [(s_to_ms(begin_s), min(s_to_ms(end_s), duration_ms)) for begin_s, end_s in progress.lost_s]
+    return [
+        Segment(begin_ms, end_ms, "", "", (), 0.0, 1.0, cut_short=UnheardReason.DAMAGED)
+        for begin_ms, end_ms in times_ms
+        if begin_ms < end_ms
+    ]
+
+
+def check_heard(coverage: Sequence[CoveragePart]) -> None:
+    """Raise `IncompleteTranscript` if a part is unheard."""
+    unheard = [part for part in coverage if part.kind is CoverageKind.UNHEARD]
+    if unheard:
+        lost_s, first = sum(part.end_ms - part.start_ms for part in unheard) / 1000, unheard[0]
+        raise IncompleteTranscript(
+            f"{lost_s} s of the recording were not heard, the first from {first.start_ms / 1000} to "
+            f"{first.end_ms / 1000} s ({first.reason}).",
+            param="strict",
+        )
+
+
+def since(coverage: Sequence[CoveragePart], start_ms: int) -> tuple[CoveragePart, ...]:
+    """Return the parts from `start_ms` on."""
+    rest = (replace(part, start_ms=max(part.start_ms, start_ms)) for part in coverage)
+    return tuple(part for part in rest if part.start_ms < part.end_ms)

@@ -90,6 +90,9 @@ class RecordingForm(TextFields):
         VoiceDetection.STRICT, description="What is sent to the model: speech, loud sound too (`advise`), all (`off`)."
     )
     strict: Boolean = Field(False, description="An error if any part of the recording was not heard.")
+    start: float = Field(
+        0.0, ge=0, description="Seconds: spans that begin before are left out, for a transcript that continues."
+    )
     mode: Literal["accurate", "fast"] = Field(
         "accurate",
         description="Times of words and subtitles: `accurate` aligns them with the sound, `fast` estimates them.",
@@ -350,6 +353,7 @@ class _Common(TypedDict):
     temperature: float
     chunking: ServerVad | None
     vad: VoiceDetection
+    start_s: float
     strict: bool
     word_times: WordTimes
     speakers: SpeakerOptions | None
@@ -377,6 +381,7 @@ def _common(fields: RecordingForm, spoken: tuple[str, str], *, diarized: bool = 
         "temperature": fields.temperature,
         "chunking": None if strategy.type == "auto" else stated,
         "vad": fields.vad,
+        "start_s": fields.start,
         "strict": fields.strict,
         "word_times": WordTimes.ALIGNED if fields.mode == "accurate" else WordTimes.ESTIMATED,
         "speakers": speakers,

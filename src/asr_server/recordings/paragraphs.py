@@ -1,8 +1,8 @@
 """Divides a transcript into paragraphs, as one would write it down.
 
-A paragraph has one speaker and no pause of `PAUSE_MS` inside. From `FULL_CHARS` characters on it ends with its
-sentence. Where no sentence ends before `MOST_CHARS`, as in Thai or in a text without punctuation, it ends at its
-longest pause after the first `FULL_CHARS`.
+A paragraph has one speaker and no pause of `PAUSE_MS` inside. From `FULL_CHARS` characters or `FULL_MS` on it is full,
+and ends with its sentence. If no sentence ends before `MOST_CHARS` or `MOST_MS`, as in Thai or in a text without
+punctuation, it ends at its longest pause since it was full.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from asr_server.text.sentences import sentences
 PAUSE_MS = 2_000
 FULL_CHARS = 600
 MOST_CHARS = 1_200
+# A reader looks for a place by its time, and plays from there.
+FULL_MS = 15_000
+MOST_MS = 30_000
 # The text around an end mark that decides whether it ends a sentence: words and abbreviations are shorter.
 _CONTEXT_CHARS = 60
 _MARK = re.compile(f"[{boundary.SENTENCE_MARKS}][^\\w\\s]*\\s*")
@@ -123,17 +126,22 @@ def _divided(turn: Sequence[SpokenPiece], offset: int, language: str) -> Iterato
     `turn`: pieces of one speaker without a long pause.
     """
     text, ends = _text(turn)
-    first = 0
-    for i, end in enumerate(ends[:-1]):
-        length = end - (ends[first - 1] if first else 0)
-        if length >= FULL_CHARS and _ends_sentence(text, end, language):
-            cut = i
-        elif length >= MOST_CHARS:
-            cut = _longest_pause(turn, ends, first, i)
-        else:
+    first = i = 0
+    full: list[int] = []  # the pieces that a full paragraph may end with
+    while i < len(turn) - 1:
+        length = ends[i] - (ends[first - 1] if first else 0)
+        if length >= FULL_CHARS or turn[i].end_ms - turn[first].start_ms >= FULL_MS:
+            full.append(i)
+        too_long = length >= MOST_CHARS or turn[i + 1].end_ms - turn[first].start_ms > MOST_MS
+        if full and _ends_sentence(text, ends[i], language):
+            full = [i]
+        elif not too_long:
+            i += 1
             continue
+        cut = max(full or [i], key=lambda at: (turn[at + 1].start_ms - turn[at].end_ms, at))
         yield offset + first, offset + cut + 1
-        first = cut + 1
+        first = i = cut + 1
+        full = []
     yield offset + first, offset + len(turn)
 
 
@@ -143,13 +151,6 @@ def _ends_sentence(text: str, end: int, language: str) -> bool:
     if not boundary.ends_sentence(text[start:end]):
         return False
     return any(span.end == end - start for span in sentences(text[start : end + _CONTEXT_CHARS], language))
-
-
-def _longest_pause(turn: Sequence[SpokenPiece], ends: Sequence[int], first: int, last: int) -> int:
-    """Return the piece from `first` to `last` that the longest pause follows, the last one of equal ones."""
-    start = ends[first - 1] if first else 0
-    full = [i for i in range(first, last + 1) if ends[i] - start >= FULL_CHARS]
-    return max(full, key=lambda i: (turn[i + 1].start_ms - turn[i].end_ms, i))
 
 
 def _text(pieces: Sequence[SpokenPiece]) -> tuple[str, list[int]]:

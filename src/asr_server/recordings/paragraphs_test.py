@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server.core.transcript import Segment, TimeSource, Word
-from asr_server.recordings.paragraphs import FULL_CHARS, MOST_CHARS, PAUSE_MS, paragraphs
+from asr_server.recordings.paragraphs import FULL_CHARS, MOST_CHARS, MOST_MS, PAUSE_MS, paragraphs
 from asr_server.text import scripts, words
 
 # 60 characters.
@@ -71,9 +71,17 @@ def test_a_new_speaker_begins_a_paragraph():
 @pytest.mark.parametrize("timed", [True, False])
 def test_a_full_paragraph_ends_with_its_sentence(timed):
     """Inside a segment too; without times of words, the time of that end is estimated."""
-    found = paragraphs(_chain(" ".join([SENTENCE] * 30), timed=timed), "en")
+    found = paragraphs(_chain(" ".join([SENTENCE] * 30), timed=timed, word_ms=100), "en")
     assert [one.text for one in found] == [" ".join([SENTENCE] * 10)] * 3
-    assert [one.start_ms // 100 for one in found] == pytest.approx([0, 220, 440], abs=2)
+    assert [one.start_ms // 100 for one in found] == pytest.approx([0, 110, 220], abs=2)
+
+
+def test_slow_speech_makes_short_paragraphs():
+    """A full one ends with its sentence; one without an end of a sentence has at most half a minute."""
+    found = paragraphs(_chain(" ".join([SENTENCE] * 30), word_ms=500), "en")
+    assert [one.text for one in found] == [" ".join([SENTENCE] * 3)] * 10
+    found = paragraphs(_chain(" ".join(["on"] * 200), word_ms=400), "en")
+    assert [one.end_ms - one.start_ms for one in found] == [MOST_MS, MOST_MS, 20_000]
 
 
 def test_the_stop_of_an_abbreviation_ends_no_paragraph():
@@ -100,7 +108,7 @@ def test_sentences_of_other_scripts_end_paragraphs(sentence, language, times):
 
 def test_a_text_without_end_marks_ends_at_its_longest_pause():
     """Thai has no end marks."""
-    segments = _chain(*["วันนี้อากาศดีมากเราไปเดินเล่นกัน"] * 60, pause_ms=300)
+    segments = _chain(*["วันนี้อากาศดีมากเราไปเดินเล่นกัน"] * 60, pause_ms=10, word_ms=50)
     first = paragraphs(segments, "th")[0]
     assert FULL_CHARS <= len(first.text) < MOST_CHARS
     later = [s for s in segments if s.start_ms > segments[24].start_ms]
@@ -153,6 +161,7 @@ def test_paragraphs_hold_the_whole_text_in_order_and_within_its_times(drawn):
         assert {segment.speaker for segment in own} == {one.speaker}
         assert own[0].start_ms <= one.start_ms <= one.end_ms <= own[-1].end_ms
         assert all(b.start_ms - a.end_ms < PAUSE_MS for a, b in pairwise(own))
+        assert one.end_ms - one.start_ms <= MOST_MS + 24_000 * (one.first_word is None)
         assert len(one.text) < MOST_CHARS + max(map(len, (segment.text for segment in own)))
     for one, other in pairwise(found):
         assert other.first_segment in (one.last_segment, one.last_segment + 1)

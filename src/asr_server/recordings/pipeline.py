@@ -7,10 +7,11 @@ the channel in the order of the recording and emits events: all that a stream se
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,11 +19,11 @@ import numpy as np
 from loguru import logger
 
 from asr_server.audio.decode import Progress
-from asr_server.core.audio import s_to_ms, samples_to_ms
-from asr_server.core.errors import DeadlineExceeded, IncompleteTranscript, TranslationUnavailable, UnsupportedValue
-from asr_server.core.transcript import CoverageKind, Segment, Timings, Transcript, UnheardReason
+from asr_server.core.audio import s_to_ms, samples_to_ms, samples_to_s
+from asr_server.core.errors import DeadlineExceeded, TranslationUnavailable, UnsupportedValue
+from asr_server.core.transcript import Segment, Timings, Transcript, UnheardReason
 from asr_server.engine.client import until
-from asr_server.recordings.coverage import SoundLevels
+from asr_server.recordings.coverage import SoundLevels, check_heard, damaged, since
 from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
 from asr_server.recordings.requests import (
     CONTEXT_IGNORED,
@@ -35,7 +36,7 @@ from asr_server.recordings.requests import (
     WordTimes,
 )
 from asr_server.recordings.segmenter import RecordingSignal, segmentation_config
-from asr_server.recordings.span import ContextCheck, SpanContext, SpanTask
+from asr_server.recordings.span import ContextCheck, Deadline, SpanContext, SpanTask
 from asr_server.recordings.spoken_language import LONGEST_S, REACH, main_language
 from asr_server.schedule.job import Priority
 from asr_server.subtitle.cues import CueConfig
@@ -55,6 +56,8 @@ if TYPE_CHECKING:
 
 # Longer recordings are bulk work: they give way to short ones, whose callers wait in front of a screen.
 BULK_OVER_S = 60.0
+# What the speakers of a recording that is cut short may take.
+_LABELS_S = 30.0
 # A text of a minute is rendered in less than a millisecond, unless it has cues.
 _SHORT_CHARS = 800
 
@@ -109,7 +112,7 @@ class RunOptions:
     """The conditions under which a recording is processed, besides its request."""
 
     priority: Priority = Priority.INTERACTIVE
-    timeout_s: float | None = None  # by the engine's request clock; None: the server's limit for one request
+    timeout_s: float | None = None  # for all of it, by the engine's request clock; None: the server's limit of progress
     deltas: bool = False  # whether `TextDelta`s are emitted
     streams: bool = False  # whether events are shown as they come, so that the first segment waits for no other
     paragraphs: bool = False  # whether `Finished` has them
@@ -165,12 +168,13 @@ class PipelineResources:
     decoder: Decoder
     engine: EngineClient  # of the default model
     admission: Admission
-    timeout_s: float  # the limit for one request
+    timeout_s: float  # after which a recording without progress fails
     look_ahead: int = 16  # spans of one recording that are decoded and queued before the first of them is taken
     others: Mapping[str, EngineClient] = field(default_factory=dict)  # of further models by name
     open_signal: OpenSignal = mixed_signal  # takes the caller too
     steps: Sequence[PrepareStep] = ()
     check: ContextCheck = field(default_factory=ContextCheck)  # of answers to audio with a context
+    longest_s: float = math.inf  # after which any recording fails
 
 
 class RecordingPipeline:
@@ -193,22 +197,18 @@ class RecordingPipeline:
         `IncompleteTranscript` if the request is strict.
         Cancelling takes the recording's jobs out of the queue and out of the batch, and ends its decoding.
         """
-        limit_s, clock = options.timeout_s or self._resources.timeout_s, self._resources.engine.clock
-        deadline_s = clock.now_s() + limit_s
-        try:
-            async with until(clock, deadline_s):
-                transcript = await self._transcribe(source, request, options, emit, deadline_s)
-        except TimeoutError:
-            raise DeadlineExceeded(
-                f"The recording was not transcribed within the server's limit of {limit_s:g} s."
-            ) from None
+        limit_s = options.timeout_s
+        deadline = Deadline(
+            self._resources.engine.clock, limit_s or self._resources.timeout_s, limit_s or self._resources.longest_s
+        )
+        transcript = await self._transcribe(source, request, options, emit, deadline)
         # In a thread: a long text takes a tenth of a second, and live sessions share the event loop.
         found = await asyncio.to_thread(paragraphs_of, transcript) if options.paragraphs else ()
         await emit(Finished(transcript, found))
         return transcript
 
     async def _transcribe(
-        self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit, deadline_s: float
+        self, source: Source, request: RecordingRequest, options: RunOptions, emit: Emit, deadline: Deadline
     ) -> Transcript:
         resources = self._resources
         # Every name that is not another model's means the default.
@@ -218,35 +218,32 @@ class RecordingPipeline:
         words = request.needed_word_times
         if options.keeps_words and words is WordTimes.NONE:
             words = WordTimes.ESTIMATED
-        is_bulk, limit_s = options.priority is Priority.BULK, options.timeout_s or resources.timeout_s
-        with engine.lease(), resources.admission.hold(time_limit_s=limit_s, bulk=is_bulk) as ticket:
-            prepared = [await prepare(request, options) for prepare in (*resources.steps, *options.steps)]
-            begins = [begin for begin in prepared if begin is not None]
+        is_bulk = options.priority is Priority.BULK
+        with engine.lease(), resources.admission.hold(time_limit_s=deadline.idle_s, bulk=is_bulk) as ticket:
             try:
                 # Left in any way, the group first cancels what still runs: decoder, queued jobs, rows of the batch.
                 async with asyncio.TaskGroup() as group:
                     # Text that is rewritten is sent by the span, not as it is decoded.
                     deltas = options.deltas and not any(request.text_options.asked)
-                    context = SpanContext(engine, group, request, deadline_s, deltas, words, resources.check, may_fail)
-                    producer = _Producer(resources, ticket, context, options, begins)
+                    context = SpanContext(engine, group, request, deadline, deltas, words, resources.check, may_fail)
+                    producer = _Producer(resources, ticket, context, options)
                     assembly = _Assembly(emit, producer.on_done, options)
-                    group.create_task(producer.run(source))
-                    await assembly.run(producer)
-                    await assembly.finish(producer)
+                    await _assembled(producer, assembly, source, deadline)
             except ExceptionGroup as failures:
                 # Only the assembly raises: there is one error, and callers want that and no group.
                 error = failures.exceptions[0]
                 raise error from error.__cause__
             resources.admission.finish(ticket, producer.work_s)
         transcript = assembly.transcript(samples_to_ms(producer.progress.decoded_samples), request.language)
-        parts = assembly.answered + _damaged(producer.progress, transcript.duration_ms)
+        parts = assembly.answered + damaged(producer.progress, transcript.duration_ms)
         if producer.progress.decoded_s <= BULK_OVER_S:
             coverage = producer.levels.coverage(transcript.duration_ms, parts)
         else:  # it takes 20 ms for two hours, and live sessions share the event loop
             coverage = await asyncio.to_thread(producer.levels.coverage, transcript.duration_ms, parts)
+        coverage = since(coverage, s_to_ms(request.start_s))
         self._count(coverage, assembly.answered)
         if request.strict:
-            _check_heard(coverage)
+            check_heard(coverage)
         warnings = [*producer.signal.warnings, *(warning for step in producer.steps for warning in step.warnings)]
         if request.context and not engine.traits.uses_context:
             logger.warning(CONTEXT_IGNORED)
@@ -259,26 +256,22 @@ class RecordingPipeline:
         self.repaired.update(segment.repaired for segment in segments if segment.repaired)
 
 
-def _damaged(progress: Progress, duration_ms: int) -> list[Segment]:
-    """Return the parts of the recording that are silence in place of damaged packets, which no span has as a whole."""
-    times_ms = [(s_to_ms(begin_s), min(s_to_ms(end_s), duration_ms)) for begin_s, end_s in progress.lost_s]
-    return [
-        Segment(begin_ms, end_ms, "", "", (), 0.0, 1.0, cut_short=UnheardReason.DAMAGED)
-        for begin_ms, end_ms in times_ms
-        if begin_ms < end_ms
-    ]
-
-
-def _check_heard(coverage: Sequence[CoveragePart]) -> None:
-    """Raise `IncompleteTranscript` if a part is unheard."""
-    unheard = [part for part in coverage if part.kind is CoverageKind.UNHEARD]
-    if unheard:
-        lost_s, first = sum(part.end_ms - part.start_ms for part in unheard) / 1000, unheard[0]
-        raise IncompleteTranscript(
-            f"{lost_s} s of the recording were not heard, the first from {first.start_ms / 1000} to "
-            f"{first.end_ms / 1000} s ({first.reason}).",
-            param="strict",
-        )
+async def _assembled(producer: _Producer, assembly: _Assembly, source: Source, deadline: Deadline) -> None:
+    """Transcribe the recording to its end. If it is cut short, a stream still gets the speakers of what it has."""
+    try:
+        async with until(deadline.clock, deadline):
+            await producer.begin(source)
+            await assembly.run(producer)
+            await assembly.finish(producer)
+    except Exception as error:
+        if producer.streams and producer.tells_speakers and assembly.answered:
+            with suppress(Exception):
+                async with until(deadline.clock, deadline.clock.now_s() + _LABELS_S):
+                    await producer.stop()
+                    await assembly.finish(producer)
+        if not isinstance(error, TimeoutError):
+            raise
+        raise DeadlineExceeded(f"{deadline.reason} after {assembly.end_s:.0f} s of the recording.") from None
 
 
 class _Producer:
@@ -294,7 +287,6 @@ class _Producer:
         ticket: AdmissionTicket,
         context: SpanContext,
         options: RunOptions,
-        begins: Sequence[BeginStep],
     ) -> None:
         self.progress = Progress()
         self.levels = SoundLevels()
@@ -304,9 +296,8 @@ class _Producer:
         self._resources = resources
         self._ticket = ticket
         self._context = context
-        self._begins = begins
-        self._priority = options.priority
-        self._caller = options.caller
+        self._options = options
+        self._work: asyncio.Task[None] | None = None
         self._is_first = True
 
     @property
@@ -319,10 +310,29 @@ class _Producer:
         """Seconds of audio to transcribe, as far as the recording is decoded."""
         return self.signal.work * self.progress.decoded_s
 
-    async def run(self, source: Source) -> None:
-        """Fill the queue."""
+    @property
+    def streams(self) -> bool:
+        """True if events are shown as they come."""
+        return self._options.streams or self._options.deltas
+
+    async def begin(self, source: Source) -> None:
+        """Prepare the steps, and fill the queue in a task."""
+        request, options = self._context.request, self._options
+        prepared = [await prepare(request, options) for prepare in (*self._resources.steps, *options.steps)]
+        begins = [begin for begin in prepared if begin is not None]
+        self._work = self._context.group.create_task(self._run(source, begins))
+
+    async def stop(self) -> None:
+        """Decode no more. The steps have all that they will get."""
+        if self._work is not None and not self._work.done():
+            self._work.cancel()
+            await asyncio.wait([self._work])
+        for step in self.steps:
+            await step.end()
+
+    async def _run(self, source: Source, begins: Sequence[BeginStep]) -> None:
         try:
-            await self._produce(source)
+            await self._produce(source, begins)
             for step in self.steps:
                 await step.end()
             await self._channel.put(None)
@@ -332,6 +342,7 @@ class _Producer:
 
     def on_done(self, done_s: float) -> None:
         """The recording is answered as far as that."""
+        self._context.deadline.progress()
         self._resources.admission.progress(self._ticket, self.signal.work * done_s)
 
     async def next(self) -> SpanTask | None:
@@ -341,15 +352,16 @@ class _Producer:
             raise item
         return item
 
-    async def _produce(self, source: Source) -> None:
+    async def _produce(self, source: Source, begins: Sequence[BeginStep]) -> None:
         request, decoder, progress = self._context.request, self._resources.decoder, self.progress
-        self.signal = signal = await self._resources.open_signal(decoder, source, request, self._caller)
-        self.steps = [begin(signal, self._context.group) for begin in self._begins]
+        self.signal = signal = await self._resources.open_signal(decoder, source, request, self._options.caller)
+        self.steps = [begin(signal, self._context.group) for begin in begins]
         config = segmentation_config(request.chunking, self._context.engine.traits)
         segmenter = signal.segmenter(config, self.levels, request.vad)
         admission, block = self._resources.admission, np.zeros(0, np.float32)
-        async with aclosing(signal.stream(decoder, source, progress, self._caller)) as blocks:
+        async with aclosing(signal.stream(decoder, source, progress, self._options.caller)) as blocks:
             async for block in blocks:
+                self._context.deadline.progress()
                 length_s = signal.work * max(progress.claimed_s, progress.decoded_s)
                 admission.measure(self._ticket, length_s, bulk=length_s > BULK_OVER_S)
                 for step in self.steps:
@@ -363,14 +375,17 @@ class _Producer:
                 await self._begin(span, self.work_s)
 
     async def _begin(self, span: SpeechSpan, length_s: float) -> None:
-        is_bulk = self._priority is Priority.INTERACTIVE and length_s > BULK_OVER_S
+        options, is_long = self._options, length_s > BULK_OVER_S
         for step in self.steps:
             step.hear(span)
-        task = SpanTask(self._context, span, Priority.BULK if is_bulk else self._priority)
+        if samples_to_s(span.start) < self._context.request.start_s:
+            return
+        is_bulk = is_long and options.priority is Priority.INTERACTIVE
+        task = SpanTask(self._context, span, Priority.BULK if is_bulk else options.priority)
         is_first, self._is_first = self._is_first, False
         await self._channel.put(task)
-        if is_first and self._context.deltas:
-            # The prefill of the spans behind it would multiply the time to the first word, so they wait for that.
+        if is_first and (self._context.deltas or (options.streams and is_long)):
+            # The spans after it would multiply the time to the first word, so they wait for that.
             await task.begun.wait()
 
 
@@ -395,6 +410,11 @@ class _Assembly:
         self._segments: Sequence[Segment] = ()  # with text, as the steps have changed them
         self._queue_s = self._infer_s = self._load_s = 0.0
         self._failure: Exception | None = None  # of the last span that was left out
+
+    @property
+    def end_s(self) -> float:
+        """Seconds up to which the recording is answered."""
+        return max((segment.end_ms / 1000 for segment in self.answered), default=0.0)
 
     async def run(self, producer: _Producer) -> None:
         """Empty the queue. Raises the error that ended the recording or a span, in its place, and that of the last span
@@ -532,13 +552,15 @@ class RequestProcessor:
     ) -> tuple[Result, Transcript]:
         """Return the answer, and the transcript that it was made of. `emit` gets the events of the transcription.
 
-        The time limit of `options` is for all of it. Raises what the pipeline, the translator and the writer raise;
-        cancelling cancels all work.
+        A time limit in `options` is for all of it; otherwise the answer has the server's limit after the transcript.
+        Raises what the pipeline, the translator and the writer raise; cancelling cancels all work.
         """
         options = options or RunOptions()
-        deadline_s = self._clock.now_s() + (options.timeout_s or self._settings.request_timeout)
+        began_s = self._clock.now_s()
         transcript = await self._pipeline.transcribe(source, request, options, emit)
-        left_s = max(0.0, deadline_s - self._clock.now_s())
+        left_s = self._settings.request_timeout
+        if options.timeout_s is not None:
+            left_s = max(0.0, began_s + options.timeout_s - self._clock.now_s())
         return await self.answer(transcript, request, left_s, options.caller), transcript
 
     async def answer(self, transcript: Transcript, request: Request, limit_s: float, caller: str) -> Result:

@@ -115,13 +115,13 @@ class Scripted:
 class Made:
     """A pipeline and what it is made of."""
 
-    def __init__(self, script, *, limit_s=1000.0, timeout_s=20.0, look_ahead=16, traits=DEFAULT_TRAITS):
+    def __init__(self, script, *, limit_s=1000.0, timeout_s=20.0, look_ahead=16, traits=DEFAULT_TRAITS, **more):
         self.batch = Scripted(script)
         self.thread = EngineThread(self.batch, idle_timeout_s=0)
         self.decoder = Decoder(DecodeLimits(max_audio_s=600))
         self.admission = Admission(limit_s)
         client = EngineClient(self.thread, traits)
-        resources = PipelineResources(self.decoder, client, self.admission, timeout_s, look_ahead)
+        resources = PipelineResources(self.decoder, client, self.admission, timeout_s, look_ahead, **more)
         self.pipeline = RecordingPipeline(resources)
         self.events = []
 

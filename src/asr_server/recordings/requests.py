@@ -202,6 +202,7 @@ class RecordingRequest:
     temperature: float = 0.0  # 0 is greedy and repeatable
     chunking: ServerVad | None = None  # None cuts the recording by the server's own rules
     vad: VoiceDetection = VoiceDetection.STRICT
+    start_s: float = 0.0  # spans that begin before are left out: an earlier answer has them
     strict: bool = False  # a part of the recording that was not heard is an error
     word_times: WordTimes = WordTimes.ALIGNED  # ALIGNED or ESTIMATED, for answers that have times of words
     speakers: SpeakerOptions | None = None  # None does not distinguish speakers

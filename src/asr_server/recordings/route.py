@@ -138,7 +138,7 @@ class CueBody(BaseModel):
 
 class ParagraphBody(BaseModel):
     """Whole sentences of one speaker without a pause of 2 s; a new speaker, such a pause, and the first sentence after
-    600 characters begin a paragraph."""
+    600 characters or 15 s begin a paragraph."""
 
     start: float = Field(description="Seconds.")
     end: float = Field(description="Seconds.")

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from asr_server.engine.client import EngineClient
     from asr_server.recordings.requests import RecordingRequest
     from asr_server.recordings.segmenter import SpeechSpan
-    from asr_server.schedule.job import Priority
+    from asr_server.schedule.job import Priority, RequestClock
 
 
 # What a doubtful span must have to be taken for words. It is sound without a pause: for music, models write a short
@@ -76,6 +76,31 @@ class ContextCheck:
         return CheckedAnswer(answer)
 
 
+class Deadline:
+    """The time by which a recording must be done: `idle_s` after its last progress, `longest_s` after its start at the
+    latest."""
+
+    def __init__(self, clock: RequestClock, idle_s: float, longest_s: float) -> None:
+        self.clock = clock
+        self.idle_s = idle_s
+        self._longest_s = longest_s
+        self._end_s = clock.now_s() + longest_s
+        self.progress()
+
+    def progress(self) -> None:
+        self._moved_s = self.clock.now_s()
+
+    def __call__(self) -> float:
+        return min(self._end_s, self._moved_s + self.idle_s)
+
+    @property
+    def reason(self) -> str:
+        """How an error says that the time is over."""
+        if self.clock.now_s() >= self._end_s:
+            return f"The server's limit of {self._longest_s:g} s was reached"
+        return f"The transcription made no progress for {self.idle_s:g} s, the server's limit,"
+
+
 @dataclass(frozen=True, slots=True)
 class SpanContext:
     """The common context of the spans of one recording."""
@@ -83,7 +108,7 @@ class SpanContext:
     engine: EngineClient
     group: asyncio.TaskGroup
     request: RecordingRequest
-    deadline_s: float  # by the engine's request clock
+    deadline: Deadline
     deltas: bool  # the text is wanted as it is decoded
     word_times: WordTimes
     check: ContextCheck  # of answers to audio with a context
@@ -124,10 +149,10 @@ class SpanTask:
             temperature=request.temperature,
             stream=context.deltas and not span.is_doubtful,  # what is sent cannot be dropped
         )
-        stream = context.engine.stream(self._utterance, priority=priority, deadline_s=context.deadline_s)
+        stream = context.engine.stream(self._utterance, priority=priority, deadline_s=context.deadline)
         self._stream = stream
         self.begun = stream.begun  # set with the first text, or at the end of the job
-        self._ask: Ask = partial(context.engine.transcribe, priority=priority, deadline_s=context.deadline_s)
+        self._ask: Ask = partial(context.engine.transcribe, priority=priority, deadline_s=context.deadline)
         self._taken = ""  # the text that was given out
         self.failure: Exception | None = None  # why the span was left out
         self._stopped: RepairReason | None = None  # why the first answer was stopped, if it is asked for again

@@ -26,10 +26,20 @@ from asr_server.engine.protocol import (
 from asr_server.recordings.pipeline import RunOptions, _Assembly, ignore
 from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest, WordTimes
 from asr_server.recordings.segmenter import SpeechSpan
-from asr_server.recordings.span import ContextCheck, SpanContext, SpanResult, SpanTask, rated, retry, time_words
-from asr_server.schedule.job import Priority
+from asr_server.recordings.span import (
+    ContextCheck,
+    Deadline,
+    SpanContext,
+    SpanResult,
+    SpanTask,
+    rated,
+    retry,
+    time_words,
+)
+from asr_server.schedule.job import Priority, RequestClock
 
 SPAN = SpeechSpan(16_000, 32_000, np.zeros(16_000, np.float32), 0.9, ((16_000, 30_000),), "A")
+DEADLINE = Deadline(RequestClock(), 70.0, 70.0)
 
 
 def said(text, *, finish=Finish.END, logprob=-0.5):
@@ -78,7 +88,7 @@ async def results(engine, around=(), span=SPAN):
     words = OutputOptions(ResponseFormat.VERBOSE_JSON, words=True)
     request = TranscriptionRequest(output=words, word_times="estimated", prompt="Ann")
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        context = SpanContext(engine, group, request, 70.0, False, WordTimes.ESTIMATED, ContextCheck())
+        context = SpanContext(engine, group, request, DEADLINE, False, WordTimes.ESTIMATED, ContextCheck())
         task = SpanTask(context, span, Priority.BULK)
         (found,) = await task.results()
         return await task.weighed(found, around)
@@ -117,7 +127,7 @@ async def test_another_language_is_asked_for_within_the_same_time():
     found = (await results(engine, [around("German", "A")])).segment
     assert (found.text, found.repaired) == ("Ja.", RepairReason.LANGUAGE)
     first, again = engine.asked
-    assert first[1] == again[1] == {"priority": Priority.BULK, "deadline_s": 70.0}
+    assert first[1] == again[1] == {"priority": Priority.BULK, "deadline_s": DEADLINE}
     assert (again[0].language, again[0].languages, again[0].context) == (None, ("German",), first[0].context)
     assert np.array_equal(again[0].audio, SPAN.audio)
 

@@ -48,7 +48,8 @@ class Job(Generic[R]):
     item: object  # what the batch of `model` takes in; with None the job is done when that model is loaded
     priority: Priority = Priority.INTERACTIVE
     cost_s: float = 0.0  # its length in seconds of audio
-    deadline_s: float | None = None  # by the thread's request clock; expired work never runs
+    # by the thread's request clock, or a function that returns it if it may move; expired work never runs
+    deadline_s: float | Callable[[], float] | None = None
     model: str = DEFAULT
     # for a live session, the utterance whose audio it is so far; later jobs of the same name have more of it
     session: str = ""
@@ -70,7 +71,8 @@ class Job(Generic[R]):
 
     def expired(self, now_s: float) -> bool:
         """True if the deadline has passed."""
-        return self.deadline_s is not None and now_s >= self.deadline_s
+        deadline_s = self.deadline_s() if callable(self.deadline_s) else self.deadline_s
+        return deadline_s is not None and now_s >= deadline_s
 
     # The caller may cancel at any moment, from another thread. `set_running_or_notify_cancel` decides who was first:
     # after it returned True the future can no longer be cancelled, so setting its result cannot fail.

@@ -293,7 +293,8 @@ class EngineProcess:
         utterance = fields_of(item) if isinstance(item, Utterance) else None
         span = fields_of(item) if isinstance(item, AlignItem) else None
         assert item is None or utterance is not None or span is not None, type(item)
-        left_s = None if job.deadline_s is None else job.deadline_s - self.request_clock.now_s()
+        # A deadline that moves ends its row by cancelling it.
+        left_s = job.deadline_s - self.request_clock.now_s() if isinstance(job.deadline_s, float) else None
         message = RowMessage(
             job.key, job.priority, job.cost_s, left_s, job.model, job.session, job.queued_s, utterance, span
         )

@@ -161,7 +161,12 @@ def test_without_a_worker_the_limits_are_those_of_the_settings():
     """Each its own: of an upload, of a recording and of a text."""
     settings = Settings(_env_file=None, model_id="demo", gateway_mode=True, max_audio_s=1_002, max_speech_chars=1_003)
     told = TestClient(create_app(settings), base_url="http://127.0.0.1").get("/health").json()["limits"]
-    assert told == {"upload_bytes": settings.max_upload_bytes, "audio_s": 1_002, "text_chars": 1_003}
+    assert told == {
+        "upload_bytes": settings.max_upload_bytes,
+        "audio_s": 1_002,
+        "text_chars": 1_003,
+        "request_s": 300.0,
+    }
 
 
 @pytest.mark.parametrize("is_there", [True, False])

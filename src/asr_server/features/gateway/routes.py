@@ -125,6 +125,7 @@ class GatewayRoutes:
                 upload_bytes=self._settings.max_upload_bytes,
                 audio_s=self._settings.max_audio_s,
                 text_chars=self._settings.max_speech_chars,
+                request_s=self._settings.request_timeout,
             ),
             jobs=0,
             queue=self._empty_queue(),

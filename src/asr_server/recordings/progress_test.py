@@ -1,0 +1,143 @@
+"""How long a recording may take: its limit counts from its last progress, and what is finished is not lost."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from asr_server.audio.decode import Decoder
+from asr_server.core.errors import DeadlineExceeded, InvalidAudio
+from asr_server.engine.protocol import Finish
+from asr_server.recordings.pipeline import RecordingStep, RunOptions, SegmentDone, SegmentLabelled
+from asr_server.recordings.pipeline_test import Made, _until, _wav
+from asr_server.recordings.requests import SpeakerOptions, TranscriptionRequest
+
+LIMIT_S = 20.0
+SHOWN = RunOptions(streams=True)
+
+
+@pytest.fixture
+async def slow():
+    """A pipeline whose answers take a part of the limit each, by the clock of requests."""
+    made = []
+
+    def build(share, **limits):
+        def answer(samples):
+            one.thread.request_clock.passed_s += share * LIMIT_S
+            return Finish.END
+
+        one = Made(answer, timeout_s=LIMIT_S, **limits)
+        one.batch.free_slots = 1
+        clock = one.thread.request_clock
+        clock.passed_s, now_s = 0.0, clock.now_s
+        clock.now_s = lambda: now_s() + clock.passed_s
+        made.append(one)
+        return one
+
+    yield build
+    for one in made:
+        await one.close()
+
+
+@pytest.fixture
+def talk(tmp_path):
+    path = tmp_path / "talk.wav"
+    path.write_bytes(_wav(40))
+    with path.open("rb") as file:
+        yield file
+
+
+@pytest.mark.parametrize("options", [RunOptions(), SHOWN, RunOptions(deltas=True)])
+async def test_a_recording_that_moves_on_is_not_cut(slow, talk, options):
+    """In a stream or not, it takes many times the limit."""
+    made = slow(0.6)
+    transcript = await made.transcribe(talk, options=options)
+    assert len(transcript.segments) > 4
+    assert made.thread.request_clock.passed_s > 2 * LIMIT_S
+
+
+async def test_a_recording_has_a_limit_however_it_moves_on(slow, talk):
+    made = slow(0.6, longest_s=2 * LIMIT_S)
+    with pytest.raises(DeadlineExceeded):
+        await made.transcribe(talk, options=SHOWN)
+    assert 2 <= sum(isinstance(event, SegmentDone) for event in made.events) <= 4
+
+
+async def test_a_job_has_its_time_for_all_of_it(slow, talk):
+    with pytest.raises(DeadlineExceeded):
+        await slow(0.6).transcribe(talk, options=RunOptions(timeout_s=LIMIT_S))
+
+
+class _OneSpeaker(RecordingStep):
+    """Says that everything was said by A, when it has been told that there is no more."""
+
+    def __init__(self):
+        self.ended = asyncio.Event()
+
+    async def end(self):
+        self.ended.set()
+
+    async def mapped(self, segments):
+        await self.ended.wait()
+        return [replace(segment, speaker="A") for segment in segments]
+
+
+async def _prepare(request, options):
+    return lambda signal, group: _OneSpeaker()
+
+
+def _by_speakers(**options):
+    return TranscriptionRequest(speakers=SpeakerOptions()), RunOptions(streams=True, steps=[_prepare], **options)
+
+
+async def test_what_is_finished_gets_its_speakers_though_time_is_up(slow, talk):
+    made = slow(0.6)
+    with pytest.raises(DeadlineExceeded):
+        await made.transcribe(talk, *_by_speakers(timeout_s=2 * LIMIT_S))
+    done = [event.segment for event in made.events if isinstance(event, SegmentDone)]
+    labelled = [event.segment for event in made.events if isinstance(event, SegmentLabelled)]
+    assert labelled == [replace(segment, speaker="A") for segment in done if segment.text] != []
+    await _until(lambda: not made.batch.rows)
+
+
+async def test_what_is_finished_gets_its_speakers_though_the_rest_is_damaged(slow, talk, monkeypatch):
+    whole = Decoder.stream
+
+    async def damaged(self, source, progress=None, caller=""):
+        async for block in whole(self, source, progress, caller):
+            yield block
+            if progress.decoded_s > 60:
+                raise InvalidAudio("The file is damaged.")
+
+    monkeypatch.setattr(Decoder, "stream", damaged)
+    made = slow(0.1)
+    with pytest.raises(InvalidAudio):
+        await made.transcribe(talk, *_by_speakers())
+    assert {event.segment.speaker for event in made.events if isinstance(event, SegmentLabelled)} == {"A"}
+
+
+async def test_a_recording_continues_where_an_answer_stopped(slow, talk):
+    """From the last word of the earlier answer: the same segments follow, with the times of the recording."""
+    first = await slow(0.0).transcribe(talk, options=SHOWN)
+    stopped = first.segments[2]
+    made = slow(0.0)
+    rest = await made.transcribe(talk, TranscriptionRequest(start_s=stopped.end_ms / 1000 - 0.1), SHOWN)
+    assert rest.segments == first.segments[3:]
+    assert rest.duration_ms == first.duration_ms
+    assert len(made.batch.seen) == len(rest.segments)
+    assert [rest.coverage[0].start_ms, rest.coverage[-1].end_ms] == [stopped.end_ms - 100, rest.duration_ms]
+
+
+async def test_the_first_words_of_a_long_recording_wait_for_no_others(slow, talk):
+    """Segment by segment as in a stream of words; nobody sees the parts of a whole answer."""
+    made, may_end = slow(0.0), False
+    made.batch.free_slots, made.batch.script = 8, lambda samples: Finish.END if may_end else None
+    task = asyncio.create_task(made.transcribe(talk, options=SHOWN))
+    await _until(lambda: made.batch.seen)
+    await asyncio.sleep(0.3)
+    assert len(made.batch.seen) == 1
+    may_end = True
+    await task
+    assert len(made.batch.seen) > 4
