@@ -99,7 +99,7 @@ test("after the time for undoing it is really removed", async (context) => {
 test("all can be removed and restored together", async () => {
   const store = await opened();
   for (const title of ["a", "b"]) await store.create({ title });
-  const undo = await store.removeAll();
+  const undo = await store.remove(...(await store.list()).map(({ id }) => id));
   assert.equal((await store.list()).length, 0);
   await undo();
   assert.equal((await store.list()).length, 2);
