@@ -68,8 +68,10 @@ function beginSettings() {
     const before = key();
     keepKey(value);
     const problem = key() ? await get("v1/models").then(() => null, (problem) => problem) : null;
-    wrong(problem);
-    if (problem) return keepKey(before);
+    if (problem?.code === "unauthorized") {
+      keepKey(before);
+      return wrong(problem);
+    }
     mark();
     dialog.close();
     toast(t(key() ? "shell.key_saved" : "shell.key_forgotten"));

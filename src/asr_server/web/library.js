@@ -18,7 +18,7 @@ import { findAll } from "./transcript.js";
 const STATES = { open: "library.open", cut: "library.cut", failed: "library.failed" };
 const WAIT_MS = 200; // after a key or a change, until the list is made again
 const MADE_AT_ONCE = 50; // items in one task
-const BEFORE_HIT = 40; // characters of a line that are shown before what was found
+const BEFORE_HIT = 14; // characters of a line that are shown before what was found: a phone shows some thirty
 const PREVIEW = 200; // characters of the first line
 
 const offers = { exportAll: null };
@@ -123,7 +123,8 @@ async function itemOf({ transcript, rows }, query) {
 /** A line from shortly before what was found in it; the reader opens with the same search. */
 function snippet(id, row, query) {
   const { from, to } = findAll([row], query)[0];
-  const begin = from <= BEFORE_HIT ? 0 : row.text.lastIndexOf(" ", from - BEFORE_HIT / 2) + 1 || from;
+  const far = from - BEFORE_HIT;
+  const begin = far <= 0 ? 0 : far + row.text.slice(far, from).indexOf(" ") + 1;
   const shown = [begin ? "…" : "", row.text.slice(begin, from), make("mark", { textContent: row.text.slice(from, to) }), row.text.slice(to)];
   const link = make("a", { className: "library-snippet", href: `#t/${id}`, dir: "auto" }, make("span", { className: "time", textContent: clock(row.start) }), " ", ...shown);
   link.onclick = () => lookFor(query);
