@@ -86,8 +86,8 @@ def test_several_files_become_transcripts_and_a_zip(browser, page_server, sample
         expect(page.locator("#files-limits")).to_have_text(re.compile("4 MB and 2 hours"))
         _give(page, _file("one.wav", sample[0]), _file("bad.wav", b"no sound" * 100), _file("two.wav", sample[0]))
         expect(_items(page)).to_have_count(3)
-        expect(page.locator("#files-summary")).to_have_text("2 of 3 files finished · 1 with a problem")
-        expect(_items(page).nth(1)).to_contain_text("no sound that the server can read")
+        expect(page.locator("#files-summary")).to_have_text("2 of 3 files finished · 1 failed")
+        expect(_items(page).nth(1)).to_contain_text("isn't an audio or video file")
         page.screenshot(path=shots / "files.png", full_page=True)
         one, bad, two = _stored(page)
         for transcript in (one, two):

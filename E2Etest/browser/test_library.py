@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 from playwright.sync_api import Error, expect
 
-from E2Etest.browser.conftest import opened
+from E2Etest.browser.conftest import PHONE, opened
 from E2Etest.browser.storing import rows_of, stored, until, words_of
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
@@ -28,7 +28,8 @@ def test_transcripts_are_listed_found_and_removed_with_a_way_back(browser, page_
         _two(page)
         page.reload()
         expect(page.locator(".library-title")).to_have_text(["Music", "Kitchen"])
-        expect(page.locator("#library-usage")).to_have_text(re.compile("MB of .*B used"))
+        expect(page.locator("#library-usage")).to_have_text(re.compile("Saved in this browser only · .*B"))
+        expect(page.locator(".library-snippet").first).to_have_text("The music plays in the other room.")
         page.get_by_role("button", name="Delete Music").click()
         expect(page.locator(".library-title")).to_have_text(["Kitchen"])
         page.locator(".toast").get_by_role("button", name="Undo").click()
@@ -36,9 +37,51 @@ def test_transcripts_are_listed_found_and_removed_with_a_way_back(browser, page_
         page.screenshot(path=shots / "library.png")
         page.fill("#library-query", "LIGHTS")
         expect(page.locator(".library-title")).to_have_text(["Kitchen"])
+        expect(page.locator(".library-snippet mark")).to_have_text("lights")
         page.locator(".library-snippet", has_text="kitchen lights").click()
         expect(page.locator("#reader-title")).to_have_text("Kitchen")
         expect(page.locator("#reader-found")).to_have_text("1 of 1")
+
+
+def test_the_hit_of_a_search_is_in_sight(browser, page_server):
+    """The line begins shortly before it, at a word, on a phone too."""
+    with opened(browser, page_server.base, "transcripts", viewport=PHONE) as watched:
+        page = watched.page
+        stored(page, [words_of("Nothing that anyone wants to hear is said for a long time until a nightingale sings.")])
+        page.fill("#library-query", "Nightingale")
+        expect(page.locator(".library-snippet")).to_contain_text(re.compile("…[a-z].* a nightingale sings"))
+        hit, line = page.locator(".library-snippet mark").bounding_box(), page.locator(".library-snippet").bounding_box()
+        assert hit["x"] + hit["width"] <= line["x"] + line["width"]
+
+
+def test_deleting_all_asks_and_takes_only_what_is_listed(browser, page_server):
+    """The dialog names it. Cancel deletes nothing, and a transcript that the search left out stays."""
+    with opened(browser, page_server.base, "transcripts") as watched:
+        page = watched.page
+        _two(page)
+        dialog = page.locator("#library-confirm")
+        page.click("#library-remove-all")
+        expect(dialog).to_contain_text("Delete 2 transcripts")
+        expect(dialog).to_contain_text("Music · Kitchen")
+        dialog.get_by_role("button", name="Cancel").click()
+        expect(page.locator(".library-title")).to_have_count(2)
+        page.fill("#library-query", "lights")
+        expect(page.locator("#library-remove-all")).to_have_text("Delete this one")
+        page.click("#library-remove-all")
+        expect(page.locator("#library-confirm-names")).to_have_text("Kitchen")
+        dialog.get_by_role("button", name="Delete").click()
+        page.fill("#library-query", "")
+        expect(page.locator(".library-title")).to_have_text(["Music"])
+
+
+def test_a_damaged_record_hides_no_other(browser, page_server):
+    """The list says that one cannot be read."""
+    with opened(browser, page_server.base, "transcripts") as watched:
+        page = watched.page
+        _two(page)
+        stored(page, [words_of("Lost.")], title="damaged", state="unheard of")
+        expect(page.locator("#transcripts-notice")).to_have_text("1 stored transcript is damaged and not listed.")
+        expect(page.locator(".library-title")).to_have_text(["Music", "Kitchen"])
 
 
 @pytest.mark.nightly
@@ -71,10 +114,12 @@ def test_all_are_removed_with_a_way_back_and_the_rest_of_a_removed_one_goes(brow
         page = watched.page
         made = _two(page)
         page.click("#library-remove-all")
+        page.click("#library-confirm [value=remove]")
         expect(page.locator(".library-title")).to_have_count(0)
         page.locator(".toast").get_by_role("button", name="Undo").click()
         expect(page.locator(".library-title")).to_have_count(2)
         page.click("#library-remove-all")
+        page.click("#library-confirm [value=remove]")
         expect(page.locator(".library-title")).to_have_count(0)
         # As if it had been removed a minute before.
         page.evaluate(
@@ -116,7 +161,7 @@ def test_sound_and_rows_outlive_a_crash_of_the_tab(browser, page_server):
         )
         with recording.expect_event("crash"), suppress(Error):
             recording.goto("chrome://crash")
-        expect(page.locator(".library-item", has_text="recording")).to_contain_text("Cut off")
+        expect(page.locator(".library-item", has_text="recording")).to_contain_text("Incomplete")
         assert [row["text"] for row in rows_of(page, made)] == ["Turn on the lights."]
         size = page.evaluate("async id => (await (await pageModule('store.js')).store.sound(id)).size", made)
         assert size == 44 + 5 * 32_000

@@ -158,7 +158,7 @@ def test_a_refused_microphone_is_reported_with_a_way_out(launch, page_server):
         page = watched.page
         page.click("#live-start")
         notice = page.locator("#live-notice")
-        expect(notice).to_have_text(re.compile("microphone was refused.*Allow it.*start again.$"))
+        expect(notice).to_have_text(re.compile("Microphone access is blocked.*Allow it.*press Start.$"))
         expect(notice).to_have_attribute("role", "alert")
         expect(page.locator("#live-start")).to_have_text("Start")
 

@@ -92,6 +92,18 @@ def test_the_demonstration_model_is_reported_as_one(browser, page_server, model,
         expect(page.locator("#files .model-note[data-model=demo]")).to_be_visible(visible=told)
 
 
+def test_nothing_is_scrolled_sideways_at_320_pixels(browser, page_server):
+    """In any panel (WCAG 1.4.10); the title of the tab begins with the panel's name."""
+    with opened(browser, page_server.base, viewport={"width": 320, "height": 640}) as watched:
+        page = watched.page
+        expect(page.locator("#live-drop")).to_have_text("or drop a recording here")
+        for panel, shown in {"live": "#live-start", "files": "#files-drop", "speak": "#speak-read"}.items():
+            page.click(f"#tab-{panel}")
+            expect(page.locator(shown)).to_be_visible()
+            expect(page).to_have_title(f"{panel.capitalize()} · Speech to text")
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
 @pytest.mark.nightly
 def test_only_languages_of_the_model_can_be_chosen(browser, page_server):
     """A language that was chosen for another model becomes automatic."""
@@ -102,7 +114,7 @@ def test_only_languages_of_the_model_can_be_chosen(browser, page_server):
         page.route("**/health", lambda route: route.fulfill(json=health | {"languages": ["en"]}))
         page.reload()
         for panel in ("live", "files"):
-            expect(page.locator(f"#{panel}-language option:enabled")).to_have_text(["Automatic", "English"])
+            expect(page.locator(f"#{panel}-language option:enabled")).to_have_text(["English (only)"])
             expect(page.locator(f"#{panel}-language")).to_have_value("")
 
 
@@ -156,7 +168,7 @@ def test_status_begins_with_a_sentence(browser, page_server):
     health = page_server.health()
     with opened(browser, page_server.base, "status") as watched:
         page = watched.page
-        expect(page.locator("#status-sentence")).to_have_text("The server is ready and has nothing to do.")
+        expect(page.locator("#status-sentence")).to_have_text("Server ready, idle")
         expect(page.locator("#status-model")).to_contain_text(health["model_id"])
         expect(page.locator("#status-charts svg")).to_have_count(2)
         expect(page.locator("#status-facts")).to_be_hidden()
@@ -262,7 +274,7 @@ def test_a_model_that_is_not_there_yet_is_reported(browser, start):
     recording = demo.sample()
     with start(script=FakeScript(load_s=3.0)) as server, opened(browser, server.base, "files") as watched:
         page = watched.page
-        expect(page.locator("#server-word")).to_have_text("Model unloaded")
+        expect(page.locator("#server-word")).to_have_text("Ready")
         page.set_input_files("#files-input", recording.recording)
         expect(page.locator("#reader-state")).to_have_text(re.compile("not in memory|being loaded"))
         expect(page.locator("#reader-rows .line-text")).to_have_text(recording.text)
@@ -274,7 +286,7 @@ def test_the_page_speaks_the_readers_language(browser, page_server):
     with opened(browser, page_server.base, "status", locale="de-AT") as watched:
         page = watched.page
         expect(page.locator("#tab-files")).to_have_text("Dateien")
-        expect(page.locator("#status-sentence")).to_have_text("Der Server ist bereit und hat nichts zu tun.")
+        expect(page.locator("#status-sentence")).to_have_text("Server bereit, ohne Arbeit")
         page.click("#settings-open")
         page.select_option("#page-language", "ar")
         expect(page.locator("#status-sentence")).to_have_text(re.compile("^الخادم جاهز"))
@@ -296,7 +308,7 @@ def test_a_toast_leaves_the_controls_free(browser, page_server):
         page.fill("#key-field", "any")
         page.keyboard.press("Enter")
         toast = page.locator(".toast")
-        expect(toast).to_have_text("The key is kept in this tab")
+        expect(toast).to_have_text("Key saved for this tab")
         page.wait_for_timeout(300)
         box, dock = toast.bounding_box(), page.locator("#live .dock").bounding_box()
         assert box["y"] + box["height"] <= dock["y"]

@@ -357,6 +357,45 @@ def test_a_recording_that_cannot_be_played_still_has_its_text(browser, page_serv
         _expect_texts(page, [FIRST, SECOND])
 
 
+def test_typing_is_stored_at_once(browser, page_server):
+    """A page that is left right after a key has the text when it comes back."""
+    with opened(browser, page_server.base, "transcripts") as watched:
+        page = watched.page
+        made = stored(page, _two())
+        _open(page, made)
+        page.locator(".line .edit").first.click()
+        page.keyboard.type(" More.")
+        page.reload()
+        expect(page.locator(".line-text").first).to_have_text(f"{FIRST} More.")
+
+
+def test_a_line_that_two_tabs_edit_loses_neither_text(browser, page_server):
+    """The tab whose text was overwritten keeps it in a message, and can put it back."""
+    with opened(browser, page_server.base, "transcripts") as watched:
+        page = watched.page
+        made = stored(page, _two())
+        _open(page, made)
+        page.locator(".line .edit").first.click()
+        page.keyboard.type(" Mine.")
+        _wait_stored(page, made, [f"{FIRST} Mine.", SECOND])
+        page.evaluate(
+            """async id => {
+                const { Store } = await pageModule('store.js');
+                const other = new Store();  // as in another tab
+                await other.open();
+                const [row] = await other.rows(id);
+                await other.putRows(id, [{ ...row, text: 'Theirs.', words: undefined }]);
+            }""",
+            made,
+        )
+        expect(page.locator(".line-text").first).to_have_text("Theirs.")
+        toast = page.locator(".toast")
+        expect(toast).to_contain_text(f"{FIRST} Mine.")
+        toast.get_by_role("button", name="Use my text").click()
+        expect(page.locator(".line-text").first).to_have_text(f"{FIRST} Mine.")
+        _wait_stored(page, made, [f"{FIRST} Mine.", SECOND])
+
+
 @pytest.mark.nightly
 def test_rows_appear_while_they_are_written(browser, page_server):
     """Those of this tab and those of another one, without another touch; the state ends with the transcription."""
@@ -364,7 +403,7 @@ def test_rows_appear_while_they_are_written(browser, page_server):
         page = watched.page
         made = stored(page, _two()[:1], state="open")
         _open(page, made)
-        expect(page.locator("#reader-state")).to_contain_text("Being transcribed")
+        expect(page.locator("#reader-state")).to_contain_text("Transcribing…")
         other = page.context.new_page()
         other.goto(page_server.base)
         put = """async ([id, start]) => {
@@ -410,9 +449,9 @@ def test_a_transcription_that_was_cut_off_looks_so(browser, page_server):
         working.goto(page_server.base)
         made = stored(working, _two()[:1], hum(30), state="open", title="broken off")
         item = page.locator(".library-item", has_text="broken off")
-        expect(item).to_contain_text("Being transcribed")
+        expect(item).to_contain_text("Transcribing…")
         working.close()
-        expect(item).to_contain_text("Cut off")
+        expect(item).to_contain_text("Incomplete")
         page.evaluate(
             "async () => (await pageModule('reader.js')).offer({ again: ({ title }) => { document.title = title; } })"
         )

@@ -170,7 +170,7 @@ def test_a_line_is_given_to_another_speaker_and_two_become_one(browser, page_ser
         given = ["A", "B", "B", "A", "A", "B"]
         _stored_speakers(page, made, given)
         second.locator(".speaker").click()
-        menu.get_by_role("button", name="Somebody else").click()
+        menu.get_by_role("button", name="New speaker").click()
         _stored_speakers(page, made, ["A", "C", "B", "A", "A", "B"])
         assert _names(page) == ["Maria", "Speaker C", "Speaker B", "Maria", "Speaker B"]
         page.locator("#reader-rows .speaker").nth(2).click()

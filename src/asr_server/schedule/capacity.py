@@ -87,20 +87,20 @@ def _live_share(jobs: Collection[AnyJob]) -> float:
 
 
 class RecordingsShare:
-    """The time that recordings are behind their share."""
+    """The time that work which can wait, such as recordings beside live work, is behind its share."""
 
     def __init__(self) -> None:
         self._behind_s = 0.0
 
     @property
     def behind(self) -> bool:
-        """True if recordings have had less than their share."""
+        """True if it has had less than its share."""
         return self._behind_s > 0
 
-    def charge(self, step: StepTime, *, has_recordings: bool) -> None:
-        """A step is over. `has_recordings`: whether any wait or run; if not, nothing is owed to them."""
-        behind_s = self._behind_s + RECORDINGS_SHARE * (step.live_s + step.recordings_s) - step.recordings_s
-        self._behind_s = max(-_FORGOTTEN_S, min(_FORGOTTEN_S, behind_s)) if has_recordings else 0.0
+    def charge(self, urgent_s: float, own_s: float, *, is_wanted: bool) -> None:
+        """Count a step: its seconds for urgent work, and for this. Nothing is owed unless such work waits or runs."""
+        behind_s = self._behind_s + RECORDINGS_SHARE * (urgent_s + own_s) - own_s
+        self._behind_s = max(-_FORGOTTEN_S, min(_FORGOTTEN_S, behind_s)) if is_wanted else 0.0
 
 
 # Seconds of audio in a second, before anything was measured: what two cores do with the 0.6B.

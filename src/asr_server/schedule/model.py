@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from asr_server.core.errors import AsrError, EngineOutOfMemory
 from asr_server.core.idle import IdleTimer
-from asr_server.schedule.job import DEFAULT, AnyJob, RequestClock
+from asr_server.schedule.job import DEFAULT, AnyJob, Priority, RequestClock
 from asr_server.schedule.ports import Batch, Heartbeat
 
 
@@ -68,6 +68,11 @@ class ServedModel:
     def status(self) -> ModelStatus:
         """Return the present status."""
         return ModelStatus(self.state, self.load_error, len(self.rows))
+
+    @property
+    def has_bulk_only(self) -> bool:
+        """True if it has rows, and all of them can wait."""
+        return bool(self.rows) and all(job.priority is Priority.BULK for job in self.rows.values())
 
     def ensure_loaded(self) -> None:
         """Load the model unless it is loaded. Raises what loading raised."""

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable, TranscriptionFailed
+from asr_server.schedule.capacity import RECORDINGS_SHARE
 from asr_server.schedule.job import Job, Priority
 from asr_server.schedule.model import ModelState, ServedModels
 from asr_server.schedule.ports import RowDelta, RowDone
@@ -18,6 +19,7 @@ class Memory:
 
     def __init__(self, fits=9):
         self.fits, self.loaded, self.log = fits, set(), []
+        self.on_step = lambda: None
 
 
 class Scripted:
@@ -59,6 +61,7 @@ class Scripted:
 
     def step(self, begin_s=None):
         self.memory.log.append(self.name)
+        self.memory.on_step()
         self.begin_s.append(begin_s)
         for key, left in list(self.rows.items()):
             if left == "break":
@@ -100,6 +103,26 @@ class Bench:
             self.thread.turn()
             assert future.result(0) == model
             self.now_s += 1
+
+
+def test_a_sentence_that_somebody_waits_for_goes_before_bulk_work_of_another_model():
+    """Bulk work that has had the engine waits until it is behind its share, and gets that share from then on."""
+    bench = Bench()
+
+    def on_step():
+        bench.now_s += 0.25
+
+    bench.memory.on_step = on_step
+    bench.submit("a", 1000, Priority.BULK)
+    for _ in range(20):
+        bench.thread.turn()
+    spoken = bench.submit("b", 200)
+    bench.memory.log.clear()
+    while not spoken.done():
+        bench.thread.turn()
+    order = [name for name in bench.memory.log if name in "ab"]
+    assert order[:30] == ["b"] * 30
+    assert order[40:].count("a") / len(order[40:]) == pytest.approx(RECORDINGS_SHARE, abs=0.02)
 
 
 def test_a_job_runs_on_its_model_which_alone_is_loaded_for_it():

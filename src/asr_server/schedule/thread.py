@@ -85,6 +85,7 @@ class EngineThread:
         self._wake = threading.Condition()
         self._queue = JobQueue()
         self._share = RecordingsShare()
+        self._bulk_share = RecordingsShare()  # of models that have only bulk work
         self._live_leases = 0
         self.work = EngineWork()
         self._stopping = False
@@ -286,16 +287,20 @@ class EngineThread:
                 model.rows[job.key] = job
 
     def _step(self) -> None:
-        """Run one step of each model that has rows, the one with the most urgent rows first."""
+        """Run one step of each model that has rows, the one with the most urgent rows first. Those with bulk work only
+        wait while another has more urgent rows, as a sentence that somebody listens for, unless they are behind."""
         models, live_rows = self._models.in_turn(), any(job.priority.is_live for job in self._models.rows)
         with self._wake:
             has_live = live_rows or self._live_leases > 0 or self._queue.has_live
+        urgent = [model for model in models if not model.has_bulk_only]
+        if urgent and not self._bulk_share.behind:
+            models = urgent
         for model in models:
             self._step_one(model, LIVE_BEGIN_S / len(models) if has_live else None)
 
     def _step_one(self, model: ServedModel, begin_s: float | None) -> None:
         self._heartbeat.tick()
-        rows = list(model.rows.values())
+        rows, is_bulk = list(model.rows.values()), model.has_bulk_only
         began_s, request_s, time_spent = self.clock(), self.request_clock.now_s(), StepTime(rows, self.clock)
         # The context of the only row; an empty one where several share the step.
         context = rows[0].context if len(rows) == 1 else Context()
@@ -306,11 +311,14 @@ class EngineThread:
                 model.batch.drop(job.key)
                 self._hand_out(job, RowFailed(job.key, error))
         time_spent.end()
-        self._watch.stepped(len(rows), self.clock() - began_s)
+        took_s = self.clock() - began_s
+        self._watch.stepped(len(rows), took_s)
         self.work.stepped(time_spent, self.request_clock.now_s() - request_s)
         with self._wake:
             has_recordings = self._has_recordings
-        self._share.charge(time_spent, has_recordings=has_recordings)
+        self._share.charge(time_spent.live_s, time_spent.recordings_s, is_wanted=has_recordings)
+        has_bulk = is_bulk or any(other.has_bulk_only for other in self._models)
+        self._bulk_share.charge(0.0 if is_bulk else took_s, took_s if is_bulk else 0.0, is_wanted=has_bulk)
         self._idle_touch(model.name)
 
     def _run_step(self, model: ServedModel, time_spent: StepTime, begin_s: float | None) -> None:

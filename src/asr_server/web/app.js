@@ -6,8 +6,8 @@
 //   close()        (if it has one) called when another panel is shown
 // Routes are the hash: #live, #files, #speak, #transcripts, #status, and #t/ID for the reader. Links and `location.hash = ...` change it.
 
-import { fileUrl, key, keepKey, url } from "./api.js";
-import { find } from "./dom.js";
+import { fileUrl, get, key, keepKey, url } from "./api.js";
+import { find, say } from "./dom.js";
 import * as files from "./files.js";
 import { ask, watch } from "./health.js";
 import { LANGUAGES, apply, i18n, t, text } from "./i18n.js";
@@ -45,7 +45,13 @@ function show() {
     if (link.id === `tab-${tab}`) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  showTitle();
   PANELS[name].open?.(id);
+}
+
+/** The reader puts the name of its transcript there. */
+function showTitle() {
+  if (shown !== "reader") document.title = `${find(`tab-${shown}`).textContent} · ${t("shell.title")}`;
 }
 
 function beginSettings() {
@@ -54,10 +60,18 @@ function beginSettings() {
   const mark = () => find("settings-open").classList.toggle("set", key() !== "");
   find("settings-open").onclick = () => {
     field.value = key();
+    wrong(null);
     dialog.showModal();
   };
-  const keep = (value) => {
+  const wrong = (problem) => say(find("key-problem"), problem?.text ?? "");
+  const keep = async (value) => {
+    const before = key();
     keepKey(value);
+    const problem = key() ? await get("v1/models").then(() => null, (problem) => problem) : null;
+    if (problem?.code === "unauthorized") {
+      keepKey(before);
+      return wrong(problem);
+    }
     mark();
     dialog.close();
     toast(t(key() ? "shell.key_saved" : "shell.key_forgotten"));
@@ -91,6 +105,7 @@ for (const panel of Object.values(PANELS)) panel.begin?.();
 beginSettings();
 apply(document);
 addEventListener("hashchange", show);
+i18n.onchange(showTitle);
 show();
 watch(showServer, 10);
 const shared = await takeShared();

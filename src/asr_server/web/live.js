@@ -299,6 +299,7 @@ function refresh() {
   const { listening, key, values } = modelState(server);
   find("live-blank").hidden = !view.empty;
   text(find("live-empty"), now === "idle" ? "live.empty" : listening);
+  find("live-drop").hidden = now !== "idle";
   text(find("live-model"), key, values);
   const done = now === "idle" || now === "paused";
   find("live-actions").hidden = !done || !view.finished.length;

@@ -28,10 +28,12 @@ import { closeSpeakerMenu, openSpeakerMenu } from "./speaker-menu.js";
 import { freeLetter, merged, speakerColour, withName } from "./speakers.js";
 import { store } from "./store.js";
 import { toast } from "./toast.js";
+import { edited } from "./transcript.js";
 import { Waveform, peaksOf } from "./waveform.js";
 import { storage } from "./web-storage.js";
 
 const KEPT_UNSURE = "mark-unsure";
+const LOST_S = 600; // a text that another tab has overwritten is offered for so long
 const WRITTEN_ROWS = 200; // in one transaction: more would take a long task
 
 const kept = storage("localStorage");
@@ -39,6 +41,7 @@ const offers = { again: null, resume: null };
 let player, waveform, view, editor, finder;
 let transcript = null;
 let rowsRead = null; // a promise: the rows of the transcript are in the view's history
+const written = new WeakSet(); // rows that this reader has stored
 let wanted = ""; // to search for in the next transcript
 let turn = 0; // counts the transcripts that were opened
 let leaving = new AbortController(); // ends what is computed for the transcript
@@ -60,7 +63,7 @@ export function begin() {
   waveform = new Waveform(find("reader-waveform"), { seek: (seconds) => player.seek(seconds) });
   view = new RowsView(find("reader-rows"), { speaker: speakerMenu });
   view.unsure = kept.getItem(KEPT_UNSURE) === "true";
-  editor = new RowEditor(find("reader-rows"), view, { draft, edit });
+  editor = new RowEditor(find("reader-rows"), view, { draft, edit, lost: offerLost });
   finder = new Finder(view, { edit, replaced: (count) => toast(t("reader.replaced", { count }), { action: t("reader.undo"), run: undo }) });
   beginKeys({ player, view, editor, finder, undo, redo, playAt, isOpen: () => transcript !== null });
   beginPointer(find("reader-rows"), { player, view, editor, playAt });
@@ -153,6 +156,7 @@ async function drawPeaks() {
 
 function showTranscript() {
   find("reader-title").textContent = transcript.title || t("reader.untitled");
+  document.title = `${find("reader-title").textContent} · ${t("shell.title")}`;
   const { state, error } = transcript;
   const said = { open: t("reader.open"), cut: t("reader.cut"), failed: error ? new Problem(error.code, error.message).text : t("reader.failed") }[state];
   say(find("reader-state-text"), said ?? "");
@@ -219,6 +223,7 @@ async function put(change) {
 
 async function write({ remove, put: rows }) {
   const { id } = transcript;
+  for (const row of rows) written.add(row);
   let removed = remove;
   for (let i = 0; i === 0 || i < rows.length; i += WRITTEN_ROWS) {
     await store.changeRows(id, removed, rows.slice(i, i + WRITTEN_ROWS));
@@ -232,6 +237,16 @@ function draft(change) {
 
 function edit(change, before) {
   return made(view.history.edit(change, before));
+}
+
+/** Another tab has changed the row `n` while this `text` was typed: the other one is shown, and this one is kept for the choice. */
+function offerLost(n, text) {
+  const { id } = transcript;
+  const take = () => {
+    const row = transcript?.id === id && view.history.row(n);
+    if (row) edit({ put: [edited(row, text)] });
+  };
+  toast(t("reader.changed_elsewhere", { text }), { action: t("reader.use_mine"), run: take, seconds: LOST_S });
 }
 
 function undo() {
@@ -274,8 +289,7 @@ async function changed({ type, id, here, removed, put: keys, rows }) {
   }
   await rowsRead;
   const arrived = here ? rows : await store.rowsAt(id, keys);
-  // Rows that this reader has written are the same objects.
-  const news = arrived.filter((row) => view.history.row(row.n) !== row);
+  const news = arrived.filter((row) => !written.has(row));
   const gone = removed.filter((n) => view.history.row(n) && !keys.includes(n));
   if (mine !== turn || (!news.length && !gone.length)) return;
   editor.arrived(news);

@@ -4,24 +4,21 @@ import { clock } from "./dom.js";
 import { t } from "./i18n.js";
 import { between, edited, joined, split } from "./transcript.js";
 
-const DRAFT_MS = 400; // after a key, until the text is stored
-
 export class RowEditor {
   #view;
   #on;
   #text = null; // the element that is edited
   #before = null; // its row, as it was
-  #timer = 0;
 
-  /** `on`: {draft(change), edit(change, before)}: a text while it is typed, and an edit that can be undone. */
+  /** `on`: {draft(change), edit(change, before), lost(n, text)}: a text while it is typed, an edit that can be undone, and a text
+   * that was typed while another tab changed the row. */
   constructor(list, view, on) {
     this.#view = view;
     this.#on = on;
     list.addEventListener("keydown", (event) => this.#key(event));
-    list.addEventListener("input", () => this.#typed());
+    list.addEventListener("input", () => this.#draft());
     list.addEventListener("focusout", (event) => event.target === this.#text && this.finish());
     list.addEventListener("paste", (event) => this.#paste(event));
-    addEventListener("pagehide", () => this.#draft());
   }
 
   get open() {
@@ -66,22 +63,20 @@ export class RowEditor {
   arrived(rows) {
     const row = this.#text && rows.find(({ n }) => n === this.#before.n);
     if (!row) return;
-    if (row.text !== this.#view.history.row(row.n)?.text) this.#close();
-    else if (row.speaker !== undefined) this.#before = { ...this.#before, speaker: row.speaker };
+    if (row.text !== this.#view.history.row(row.n)?.text) {
+      const mine = edited(this.#before, this.#text.textContent).text;
+      if (mine !== this.#before.text && mine !== row.text) this.#on.lost(row.n, mine);
+      this.#close();
+    } else if (row.speaker !== undefined) this.#before = { ...this.#before, speaker: row.speaker };
   }
 
   #close() {
-    clearTimeout(this.#timer);
     const text = this.#text;
     this.#text = null;
     for (const name of ["contenteditable", "role", "aria-multiline", "aria-label"]) text.removeAttribute(name);
   }
 
-  #typed() {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#draft(), DRAFT_MS);
-  }
-
+  /** Each key is stored at once: a page that is left has no time for it. */
   #draft() {
     if (!this.#text) return;
     const row = edited(this.#before, this.#text.textContent);

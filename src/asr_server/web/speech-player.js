@@ -3,7 +3,7 @@
 // new SpeechPlayer(ask, output, changed)
 //   ask(body, signal)   an async iterator of the events of POST /v1/audio/speech/stream; throws a `Problem`
 //   output              a SpeechOutput
-//   changed()           called when `state` or `sentence` changed
+//   changed(arrived)    called when `state` or `sentence` changed, or with the {start, end} of a sentence that has arrived
 // start(text, from, fields), pause(), resume(), stop(), retry()
 // state     "idle", "waiting" (for the server), "reading", "paused", or "failed" (`problem` says why; what is held was played)
 // sentence  {start, end} in the text: the one that is spoken now, or was last
@@ -115,6 +115,7 @@ export class SpeechPlayer {
       }
       run.held.push({ start, end, durationS: event.duration, samples: samplesOf(event.audio) });
       run.at = end;
+      this.#changed({ start, end });
       this.#advance(run);
     }
     if (isLast) run.at = to;

@@ -6,7 +6,7 @@
 // decoded(bytes)             the text of a file
 // part(text, from)           {to, isLast}: how much of it one request has
 // placeOf(text, characters)  the place behind so many characters
-// sentences(text, language)  [{start, end}]: what can be chosen on the page. The server may divide it otherwise
+// sentences(text, language)  [{start, end}]: what can be chosen on the page until the server has sent its own
 
 const PART = 2000; // about two minutes of speech
 const REFUSED = /[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]|\p{Surrogate}/gu; // control characters, halves of characters

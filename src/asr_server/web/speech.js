@@ -8,6 +8,7 @@ import { get } from "./api.js";
 import { find, make, save, say } from "./dom.js";
 import { watch } from "./health.js";
 import { i18n, t, text } from "./i18n.js";
+import { speechLanguages } from "./languages.js";
 import { notice } from "./notice.js";
 import { SpeechOutput } from "./speech-output.js";
 import { SpeechPlayer } from "./speech-player.js";
@@ -16,9 +17,10 @@ import { characters, cleaned, decoded, hasWords, sentences } from "./speech-text
 import { toast } from "./toast.js";
 import { storage } from "./web-storage.js";
 
+const MORE = "more"; // the value of the option that shows rare languages
 const SETTINGS = ["voice", "language", "speed", "format"];
 const MOST_BYTES = 4; // of a character in a file
-const STATES = { waiting: "speak.waiting", paused: "speak.paused" };
+const STATES = { waiting: "speak.waiting", loading: "speak.loading", paused: "speak.paused" };
 
 const kept = storage("localStorage");
 const player = new SpeechPlayer(spoken, new SpeechOutput(), changed);
@@ -28,10 +30,12 @@ let isOpen = false;
 let most = Infinity; // characters
 let mode = ""; // what is read: "text", or "trial" of a voice
 let saving = null; // AbortController of a download
+let isLoaded = false; // the engine of speech
 
 export function begin() {
   for (const name of SETTINGS) {
     find(`speak-${name}`).onchange = ({ target }) => {
+      if (target.value === MORE) return fillLanguages(true);
       kept.setItem(`speech-${name}`, target.value);
       if (name === "voice") fillLanguages();
       if (name !== "format") startAgain();
@@ -58,6 +62,7 @@ export function begin() {
   watch(({ health }) => {
     if (!health) return;
     most = health.limits.text_chars;
+    isLoaded = health.speech_state === "loaded";
     if (isOpen && !voices) askForVoices(); // with a new key, or of a server that is back
     show();
   }, 10);
@@ -106,9 +111,12 @@ async function askForVoices() {
   if (asking) return;
   asking = true;
   try {
-    voices = (await get("v1/audio/voices")).data;
+    // OpenAI's names come first, and several may be the same voice. A name also finds a voice for what this one does not speak.
+    const offered = new Map();
+    for (const one of (await get("v1/audio/voices")).data) if (!offered.has(realVoice(one))) offered.set(realVoice(one), one);
+    voices = [...offered.values()];
     notice("speak", null);
-    find("speak-voice").replaceChildren(...voices.map(({ id, description }) => new Option([id, description].filter(Boolean).join(": "), id)));
+    find("speak-voice").replaceChildren(...voices.map((one) => new Option([realVoice(one), one.description].filter(Boolean).join(": "), one.id)));
     choose("voice");
     fillLanguages();
   } catch (problem) {
@@ -116,6 +124,10 @@ async function askForVoices() {
   }
   asking = false;
   show();
+}
+
+function realVoice({ id, alias_of }) {
+  return alias_of ?? id;
 }
 
 /** Choose as before, where that is still offered. */
@@ -129,23 +141,15 @@ function voice() {
   return voices?.find(({ id }) => id === find("speak-voice").value);
 }
 
-function fillLanguages() {
+/** Rare languages are shown when they are asked for, or one of them was chosen before. */
+function fillLanguages(all = false) {
   const select = find("speak-language");
-  const names = new Intl.DisplayNames([i18n.language], { type: "language" });
-  const named = (voice()?.languages ?? []).map((code) => [code, nameIn(names, code)]);
-  named.sort(([, a], [, b]) => a.localeCompare(b, i18n.language));
-  select.replaceChildren(select.options[0], ...named.map(([code, name]) => new Option(name, code)));
+  const { frequent, rare } = speechLanguages(voice()?.languages ?? [], i18n.language);
+  const wantsRare = all || rare.some(([code]) => code === kept.getItem("speech-language"));
+  const others = wantsRare || !rare.length ? rare : [[MORE, t("speak.more_languages")]];
+  select.replaceChildren(select.options[0], ...[...frequent, ...others].map(([code, name]) => new Option(name, code)));
   select.value = "";
   choose("language");
-}
-
-/** Engines have names that are no language tags. */
-function nameIn(names, code) {
-  try {
-    return names.of(code);
-  } catch {
-    return code;
-  }
 }
 
 function fields() {
@@ -219,10 +223,12 @@ async function download() {
 
 // -- what is shown ----------------------------------------------------------------------------------------------------------
 
-function changed() {
+function changed(arrived) {
+  if (arrived && mode === "text") join(arrived);
   // They will be hidden.
   const hadFocus = ["speak-stop", "speak-sheet"].some((id) => find(id).contains(document.activeElement));
   if (player.state === "idle") mode = "";
+  isLoaded ||= player.state === "reading";
   if (player.problem) notice("speak", player.problem);
   show();
   if (mode === "text") mark();
@@ -244,7 +250,7 @@ function show() {
   text(find("speak-save"), saving ? "speak.cancel" : "speak.save");
   text(find("speak-count"), Number.isFinite(most) ? "speak.count" : "", { count, most });
   find("speak-count").classList.toggle("over", count > most);
-  const said = [count > most ? t("speak.too_long", { most }) : "", t(STATES[player.state] ?? ""), saving ? t("speak.making") : ""];
+  const said = [count > most ? t("speak.too_long", { most }) : "", t(STATES[player.state === "waiting" && !isLoaded ? "loading" : player.state] ?? ""), saving ? t("speak.making") : ""];
   say(find("speak-state"), said.filter(Boolean).join(" "));
   find("speak-state").hidden = false; // its line stays, so that nothing moves
 }
@@ -265,12 +271,29 @@ function lay(given) {
   sheet.replaceChildren(...parts, shown.slice(end));
 }
 
+/** Make one of what the page took for several sentences and the server has spoken as one. */
+function join({ start, end }) {
+  const parts = spokenBetween(start, end);
+  const [first, last] = [parts[0], parts.at(-1)];
+  if (first === last) return;
+  const between = new Range();
+  between.setStartAfter(first);
+  between.setEndAfter(last);
+  first.append(between.toString());
+  first.dataset.end = last.dataset.end;
+  between.deleteContents();
+}
+
+function spokenBetween(start, end) {
+  return [...find("speak-sheet").querySelectorAll(".spoken")].filter(({ dataset }) => Number(dataset.start) < end && start < Number(dataset.end));
+}
+
 /** Show which sentence is spoken. The sheet follows, unless somebody has scrolled away from the last one. */
 function mark() {
   const { start, end } = player.sentence ?? { start: 0, end: 0 };
   const sheet = find("speak-sheet");
   const before = [...sheet.querySelectorAll(".now")];
-  const now = [...sheet.querySelectorAll(".spoken")].filter(({ dataset }) => Number(dataset.start) < end && start < Number(dataset.end));
+  const now = spokenBetween(start, end);
   if (!now.length || now[0] === before[0]) return;
   const isFollowed = !before.length || isInSight(before[0], sheet);
   for (const element of before) {

@@ -45,8 +45,8 @@ export function summary({ health, problem }) {
   if (health.model_state === "failed") return ["bad", "status.no_model"];
   if (health.status !== "ok") return ["bad", STATUS[health.status]];
   if (health.model_state === "loading") return ["busy", "status.loading"];
-  if (health.model_loaded) return ["good", "status.ready"];
-  return health.model_on_disk === false ? ["busy", "status.no_model_yet"] : ["rest", "status.unloaded"];
+  if (!health.model_loaded && health.model_on_disk === false) return ["busy", "status.no_model_yet"];
+  return ["good", "status.ready"]; // a model on the disk loads within seconds
 }
 
 function show({ health, problem }) {

@@ -7,7 +7,8 @@
 //                              of the transcript as it is now, which no other tab changes meanwhile
 // rows(id), rowsAt(id, ns), putRows(id, rows), removeRows(id, ns), changeRows(id, ns to remove, rows to put)
 // putSound(id, file), appendSound(id, blob), sound(id) -> Blob | null    a playable WAV of PCM pieces (16 kHz, 16 bit, mono)
-// remove(id), removeAll()      -> undo(); really removed after UNDO_S
+// remove(...ids)               -> undo(); really removed after UNDO_S
+// firstRow(id), damaged        for lists: the first row, or undefined; how many stored transcripts cannot be read
 // usage(), persist()           {usedBytes, quotaBytes, persisted}; ask the browser not to clear the storage by itself
 // onchange(listener)           listener({type: "transcript" | "rows" | "removed", id, here}), also for changes in other tabs;
 //                              "rows" has `removed` and `put`, the keys, and `rows`, those put, if the change was made here
@@ -22,6 +23,7 @@ import { wavHead } from "./wav.js";
 
 export const UNDO_S = 30;
 const TEXT_RESERVE_BYTES = 32 * 1024 * 1024; // sound leaves this much for text
+const STATES = new Set(["open", "cut", "failed", "complete"]);
 const EMPTY = { title: "", kind: "file", durationS: 0, language: "", languageCode: "", model: "", state: "open", options: {}, speakers: {} };
 
 export class Store {
@@ -35,6 +37,7 @@ export class Store {
   #pieces = new Map(); // id -> number of the next piece of sound, a promise
   #timers = new Map(); // id -> timer of the removal
   persistent = true;
+  damaged = 0;
 
   constructor(name = "asr-server") {
     this.#name = name;
@@ -57,7 +60,7 @@ export class Store {
       this.#channel.unref?.(); // Node would wait for it
       this.#channel.onmessage = ({ data }) => this.#heard(data);
     }
-    for (const transcript of await this.#all()) {
+    for (const transcript of (await this.#all()).filter(isWhole)) {
       if (transcript.state === "open") this.#claims.watch(transcript.id);
       // A tab that was closed within the time for undoing has removed nothing.
       if (transcript.removedAt) this.#removeAfter(transcript.id, transcript.removedAt + 1000 * UNDO_S - Date.now());
@@ -67,13 +70,15 @@ export class Store {
   // -- transcripts ----------------------------------------------------------------------------------------------------
 
   async list() {
-    const found = (await this.#all()).filter((transcript) => !transcript.removedAt);
+    const all = await this.#all();
+    const found = all.filter((transcript) => isWhole(transcript) && !transcript.removedAt);
+    this.damaged = all.filter((transcript) => !isWhole(transcript)).length;
     return found.sort((a, b) => b.createdAt - a.createdAt);
   }
 
   async get(id) {
     const found = await this.#database.get("transcripts", [id, 0]);
-    return found && !found.removedAt ? found : null;
+    return isWhole(found) && !found.removedAt ? found : null;
   }
 
   async create(metadata) {
@@ -104,8 +109,12 @@ export class Store {
 
   async rows(id) {
     const found = [];
-    await readAll(this.#database, "rows", id, (row) => void found.push(row));
+    await readAll(this.#database, "rows", id, (row) => void (typeof row?.text === "string" && found.push(row)));
     return found;
+  }
+
+  async firstRow(id) {
+    return (await this.#database.slice("rows", id, null, 1))[0]?.[1];
   }
 
   async rowsAt(id, ns) {
@@ -181,15 +190,7 @@ export class Store {
 
   // -- removing -------------------------------------------------------------------------------------------------------
 
-  remove(id) {
-    return this.#removeSoon([id]);
-  }
-
-  async removeAll() {
-    return this.#removeSoon((await this.list()).map(({ id }) => id));
-  }
-
-  async #removeSoon(ids) {
+  async remove(...ids) {
     for (const id of ids) {
       await this.#setRemoved(id, Date.now());
       this.#removeAfter(id, 1000 * UNDO_S);
@@ -277,6 +278,11 @@ export class Store {
 }
 
 export const store = new Store();
+
+/** Other versions of the page, and other programs, may have written to the same database. */
+function isWhole(transcript) {
+  return STATES.has(transcript?.state) && typeof transcript.title === "string" && Number.isFinite(transcript.createdAt);
+}
 
 /** Pages that are not secure have no `crypto.randomUUID`. */
 function freshId() {

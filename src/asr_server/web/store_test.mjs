@@ -27,6 +27,20 @@ test("transcripts are listed newest first", async () => {
   assert.deepEqual((await store.list()).map(({ title }) => title), ["3", "2", "1"]);
 });
 
+test("a damaged record is skipped and counted, and hides no other", async () => {
+  const store = await opened();
+  const { id } = await store.create({ title: "a" });
+  await store.putRows(id, [row(1), { n: 2, start: 2, end: 3 }]);
+  for (const damage of [{ state: "unheard of" }, { title: null }, { createdAt: "yesterday" }]) {
+    const { id: damaged } = await store.create(damage);
+    assert.equal(await store.get(damaged), null);
+  }
+  assert.deepEqual((await store.list()).map(({ title }) => title), ["a"]);
+  assert.equal(store.damaged, 3);
+  assert.deepEqual((await store.rows(id)).map(({ n }) => n), [1]);
+  assert.deepEqual(await store.firstRow(id), row(1));
+});
+
 test("rows are kept in their order, replaced by their key, and removed", async () => {
   const store = await opened();
   const { id } = await store.create({});
@@ -99,7 +113,7 @@ test("after the time for undoing it is really removed", async (context) => {
 test("all can be removed and restored together", async () => {
   const store = await opened();
   for (const title of ["a", "b"]) await store.create({ title });
-  const undo = await store.removeAll();
+  const undo = await store.remove(...(await store.list()).map(({ id }) => id));
   assert.equal((await store.list()).length, 0);
   await undo();
   assert.equal((await store.list()).length, 2);
