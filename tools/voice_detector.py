@@ -2,13 +2,12 @@
 
 Silero's own ONNX files take one stream a call. This graph has the same layers for the frames of many streams at once:
 all but the LSTM are products of matrices over all frames, and the LSTM has a row for each stream. It holds no weights:
-it says where they are in a file of the package silero-vad. (The package's safetensors file has other weights.) With
-another version of the package, run this and put the hash that it prints into `vad.py`.
+it says where they are in `silero_vad_16k_sequence.onnx`, a copy of a file of the package silero-vad. (The package's
+safetensors file has other weights.) After copying that file from another version, run this and update NOTICE.
 """
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import onnx
@@ -143,5 +142,4 @@ def _values(of: dict[str, tuple[int, list[str | int]]]) -> list[ValueInfoProto]:
 
 
 if __name__ == "__main__":
-    vad.GRAPH.write_bytes(model(vad.bundled_weights()).SerializeToString(deterministic=True))
-    print(hashlib.sha256(vad.bundled_weights().read_bytes()).hexdigest())
+    vad.GRAPH.write_bytes(model(vad.WEIGHTS).SerializeToString(deterministic=True))

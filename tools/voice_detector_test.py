@@ -1,4 +1,8 @@
-"""The graph of the voice detector in the package."""
+"""The graph and the weights of the voice detector."""
+
+import hashlib
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -10,6 +14,9 @@ from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE
 from E2Etest import recordings
 from tools import voice_detector
 
+# Importing the package would import torch.
+PACKAGE = Path(find_spec("silero_vad").origin).parent / "data"
+
 
 @pytest.fixture
 def stock():
@@ -17,7 +24,7 @@ def stock():
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 3
-    network = onnxruntime.InferenceSession(str(vad.bundled_weights().with_name("silero_vad.onnx")), options)
+    network = onnxruntime.InferenceSession(str(PACKAGE / "silero_vad.onnx"), options)
 
     def probabilities(frames):
         state, context, scores = np.zeros((2, 1, 128), np.float32), np.zeros(64, np.float32), []
@@ -33,8 +40,15 @@ def stock():
 
 def test_the_graph_is_what_the_tool_writes():
     """So that nobody has to read the file."""
-    made = voice_detector.model(vad.bundled_weights()).SerializeToString(deterministic=True)
+    made = voice_detector.model(vad.WEIGHTS).SerializeToString(deterministic=True)
     assert made == vad.GRAPH.read_bytes()
+
+
+def test_the_weights_are_the_file_that_the_notice_names():
+    """They are a copy of the package's, and NOTICE has their checksum."""
+    content = vad.WEIGHTS.read_bytes()
+    assert content == (PACKAGE / vad.WEIGHTS.name).read_bytes()
+    assert f"SHA-256 {hashlib.sha256(content).hexdigest()}" in Path("NOTICE").read_text(encoding="utf-8")
 
 
 def test_probabilities_are_those_of_silero(stock, monkeypatch):

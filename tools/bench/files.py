@@ -43,7 +43,7 @@ def measure(seconds: int = 240, shape: str = "0.6b") -> dict[str, object]:
 
 
 def _package(directory: Path) -> Any:
-    from asr_server.engine.qwen_asr import sdk  # noqa: F401 - it imports the package without librosa and nagisa
+    from tools import sdk  # noqa: F401 - it imports the package without librosa
 
     from qwen_asr import Qwen3ASRModel  # isort: skip
 

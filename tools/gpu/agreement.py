@@ -21,7 +21,7 @@ LEAST_EQUAL_TEXTS, MOST_DIFFERENT_WORDS = 0.95, 0.01
 
 def with_package(rig: Rig) -> dict[str, object]:
     """The ids of short clips in float32 are the package's on the same device, alone and in a batch."""
-    from asr_server.engine.qwen_asr.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
+    from tools.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
     spoken = clips(_CLIPS)
     path = demo.checkpoint_path()

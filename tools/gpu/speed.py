@@ -75,7 +75,7 @@ def _callers(rig: Rig, rows: int, counts: Sequence[int]) -> dict[str, object]:
 
 def beside_package(rig: Rig) -> dict[str, object]:
     """Seconds for spans that come at once, and for the same in one call of the package, which makes a batch of them."""
-    from asr_server.engine.qwen_asr.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
+    from tools.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
     clip_s = CLIP_S if rig.shape != "demo" else 5
     clip, tokens = engines.speech(clip_s), engines.forced_tokens(clip_s * engines.RATE)

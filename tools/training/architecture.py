@@ -55,7 +55,7 @@ def untrained() -> Network:
     """A network with random weights; the caller seeds torch."""
     from transformers import GenerationConfig, WhisperFeatureExtractor
 
-    from asr_server.engine.qwen_asr.sdk import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
+    from tools.sdk import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
     words = tokenizer()
     ids = {token: words.convert_tokens_to_ids(token) for token in (*CONTROL_TOKENS, *TEXT_TOKENS)}

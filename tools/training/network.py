@@ -34,7 +34,7 @@ class Network:
     @classmethod
     def load(cls, folder: Path) -> Network:
         """Loads a checkpoint through the SDK, in float32."""
-        from asr_server.engine.qwen_asr.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
+        from tools.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
         model = Qwen3ASRForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
         return cls(model, Qwen3ASRProcessor.from_pretrained(folder))

@@ -144,7 +144,7 @@ def publish(fresh: Path, directory: Path) -> None:
 def _write_weights(directory: Path, config: dict[str, Any]) -> None:
     import torch
 
-    from asr_server.engine.qwen_asr.sdk import Qwen3ASRForConditionalGeneration
+    from tools.sdk import Qwen3ASRForConditionalGeneration
 
     torch.manual_seed(0)
     model = Qwen3ASRForConditionalGeneration(Qwen3ASRForConditionalGeneration.config_class(**config))

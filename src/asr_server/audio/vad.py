@@ -2,15 +2,14 @@
 
 Silero's network takes frames of exactly 512 samples at 16 kHz, each preceded by the last 64 samples of the one before,
 and keeps an LSTM state between frames. `silero_batch.onnx` (made by `tools/voice_detector.py`) has its layers for the
-frames of many streams at once, and takes its weights from the package silero-vad. Its probabilities are within 2e-5 of
-those of the package's own networks (263 s of real speech, 2026-11).
+frames of many streams at once, and reads its weights from `silero_vad_16k_sequence.onnx`, a file of the package
+silero-vad 6.2.3 (MIT; NOTICE has its source and checksum). Its probabilities are within 2e-5 of those of the package's
+own networks (263 s of real speech, 2026-11).
 """
 
 from __future__ import annotations
 
 import functools
-import hashlib
-import importlib.util
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -21,7 +20,6 @@ from numpy.typing import NDArray
 
 from asr_server.core.audio import FRAME_MS, FRAME_SAMPLES
 from asr_server.core.environment import prefer
-from asr_server.core.errors import ModelUnavailable
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -29,9 +27,9 @@ if TYPE_CHECKING:
 Samples = NDArray[np.float32]
 Probabilities = NDArray[np.float32]
 
-GRAPH = Path(__file__).with_name("silero_batch.onnx")
-# Of the file in which the graph has places.
-_WEIGHTS_SHA256 = "9ccdacc4719d8aa7e45a77536bfabec45a03ba1f2fad5e241ab4060b24238a85"
+# onnxruntime refuses weights behind a link that leads out of the folder of the graph.
+GRAPH = Path(__file__).resolve().with_name("silero_batch.onnx")
+WEIGHTS = GRAPH.with_name("silero_vad_16k_sequence.onnx")
 MOST_FRAMES = 128  # of a call: some 3 ms; larger ones are no faster, and live speech would wait longer for them
 _STATE_SIZE = 2 * 128 + 64  # hidden and cell of the LSTM, and the end of the frame before
 _USUAL_PEAK = 0.5
@@ -45,7 +43,6 @@ class SpeechProbability:
     The network is loaded once a process, at the first use; it is shared, the stream state is not.
 
     Quiet audio is amplified first: the network hears speech that is 24 dB below the usual level late or not at all.
-    Raises `ModelUnavailable` from the first use if onnxruntime or the weights are missing.
     """
 
     def __init__(self) -> None:
@@ -103,32 +100,13 @@ def _gains(peaks: list[float], counts: list[int], loudest: Samples) -> tuple[Sam
     return np.array(gains, np.float32)[:, None], after
 
 
-def bundled_weights() -> Path:
-    """Return the file of the package that has the weights. Importing the package would import torch."""
-    spec = importlib.util.find_spec("silero_vad")
-    if spec is None or not spec.submodule_search_locations:
-        raise ModelUnavailable("Silero VAD is not installed: pip install silero-vad.")
-    return Path(spec.submodule_search_locations[0]) / "data" / "silero_vad_16k_sequence.onnx"
-
-
 @functools.cache
-def load_voice_detector(weights: Path | None = None) -> onnxruntime.InferenceSession:
-    """Return the network, which is loaded once a process; `run` may be called from several threads at once."""
+def load_voice_detector() -> onnxruntime.InferenceSession:
+    """Load the network once a process. Several threads may call its `run` at once."""
     prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise ModelUnavailable("onnxruntime is not installed: pip install onnxruntime.") from error
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # a call takes 3 ms: more threads cost more
     options.enable_mem_pattern = False  # it would keep a plan of the memory for each combination of sizes
-    weights = (weights or bundled_weights()).resolve()  # onnxruntime refuses links that lead out of the folder
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(weights.parent))
-    try:
-        is_known = hashlib.sha256(weights.read_bytes()).hexdigest() == _WEIGHTS_SHA256
-        network = onnxruntime.InferenceSession(GRAPH.read_bytes(), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's exceptions have no common base class
-        raise ModelUnavailable(f"The Silero VAD model cannot be loaded: {type(error).__name__}.") from error
-    if not is_known:
-        raise ModelUnavailable("The weights of Silero VAD are not those of silero-vad 6.2.3.")
-    return network
+    return onnxruntime.InferenceSession(str(GRAPH), options, providers=["CPUExecutionProvider"])

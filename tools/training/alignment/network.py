@@ -52,7 +52,7 @@ class AlignerNetwork:
     @classmethod
     def of_recogniser(cls, folder: Path) -> AlignerNetwork:
         """An untrained aligner with the encoder of the recogniser in `folder`; the caller seeds torch."""
-        from asr_server.engine.qwen_asr.sdk import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
+        from tools.sdk import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
 
         demo = Network.load(folder)
         settings = demo.model.config.to_dict()

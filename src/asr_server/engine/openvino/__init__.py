@@ -1,7 +1,6 @@
 """Language models as compiled graphs of OpenVINO, for CPUs."""
 
-from asr_server.engine.stand_ins import replaced
+import sys
 
-# When it is imported it tells its makers, by this package, which is installed with it. Without, it tells nobody.
-with replaced({"openvino_telemetry": None}):
-    import openvino  # noqa: F401
+# When OpenVINO is imported it reports to its makers by this package, which it requires. Without it, it reports nothing.
+sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]

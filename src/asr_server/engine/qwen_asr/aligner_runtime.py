@@ -17,9 +17,9 @@ from asr_server.core.audio import SAMPLE_RATE, samples_to_whole_ms
 from asr_server.core.errors import UnsupportedLanguage, UnsupportedValue
 from asr_server.engine import faults
 from asr_server.engine.protocol import AlignedPiece, AlignItem, Alignment
+from asr_server.engine.qwen_asr import aligned_words
 from asr_server.engine.qwen_asr.files import CheckpointFiles, Stamps
 from asr_server.engine.qwen_asr.frontend import Frames
-from asr_server.engine.qwen_asr.sdk_text import Qwen3ForceAlignProcessor
 from asr_server.engine.qwen_asr.windows import Encoder
 
 # The languages of the released aligner; those that a checkpoint's configuration names are used in place of them.
@@ -33,6 +33,9 @@ LONGEST_S = 180.0
 _LEAST_CERTAINTY = 1e-9
 # How long a part of the work may take: live work waits for it.
 PART_S = 0.2
+
+# The prompt around the audio, and what follows each word.
+_BEFORE, _AFTER, _STAMPS = "<|audio_start|>", "<|audio_end|>", "<timestamp><timestamp>"
 
 Scores = NDArray[np.float32]
 
@@ -65,13 +68,11 @@ class AlignerModel(Protocol):
 
 
 class AlignerRuntime:
-    """An aligner with the SDK's text processing."""
+    """A loaded aligner."""
 
     def __init__(self, found: CheckpointFiles, stamps: Stamps, model: AlignerModel) -> None:
         self._tokenizer, self._stamps, self._model = found.tokenizer, stamps, model
-        self._audio = found.tokenizer.token(found.audio_id)
         self._mel = model.encoder.log_mel(found.mel)
-        self._texts = Qwen3ForceAlignProcessor()
         self._languages = {name.lower() for name in stamps.languages or LANGUAGES}
         self.longest_s = min(LONGEST_S, model.slots * stamps.slot_ms / 1000)
 
@@ -107,9 +108,9 @@ class AlignerRuntime:
             raise UnsupportedLanguage(f"The aligner does not know {item.language or 'this language'}.")
         if len(item.audio) > self.longest_s * SAMPLE_RATE:
             raise UnsupportedValue(f"The aligner takes at most {self.longest_s:g} s of audio at a time.")
-        words, prompt = self._texts.encode_timestamp(item.text, item.language)
-        before, after = (self._tokenizer.ids(part) for part in prompt.split(self._audio))
-        return AlignerRow(self._mel(item.audio), tuple(words), before, after)
+        words = aligned_words.words(item.text, item.language)
+        before, after = _BEFORE, _AFTER + "".join(word + _STAMPS for word in words)
+        return AlignerRow(self._mel(item.audio), tuple(words), self._tokenizer.ids(before), self._tokenizer.ids(after))
 
     def _alignment(self, item: AlignItem, words: Sequence[str], scores: Scores) -> Alignment:
         """Times in order, bounded by the end of the audio."""

@@ -7,12 +7,12 @@ square. `answer_test` holds the results against the tokenizer's own decoding of 
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from asr_server.engine import loops
 from asr_server.engine.qwen_asr.prompt import ASR_TEXT
-from asr_server.engine.qwen_asr.sdk_text import parse_asr_output
 from asr_server.engine.qwen_asr.tokenizer import TextTokenizer
 
 # Byte-level BPE spells bytes as printable characters, those that are not as the first characters that no byte is
@@ -22,6 +22,11 @@ _BYTES = {chr(byte): byte for byte in _PRINTABLE}
 _BYTES |= {chr(256 + n): byte for n, byte in enumerate(sorted({*range(256)} - {*_PRINTABLE}))}
 # The character that a decoder writes for bytes that are none.
 _UNKNOWN = "\ufffd"
+# What stands between the beginning of an answer and its tag.
+_LANGUAGE, _NO_SPEECH = "language ", "language none"
+# The SDK folds more than 20 of a character, then 20 or more of a unit of up to 20 characters, except near the end.
+_CHARACTERS = re.compile(r"(.)\1{20,}", re.DOTALL)
+_UNITS = re.compile(r"(?=.{40})(.{1,20}?)\1{19,}", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +80,25 @@ class AnswerReader:
 
 
 def parsed(raw: str, language: str | None) -> tuple[str, str]:
-    """Return the language and the text of an answer, after a forced `language` or none, with repetitions folded."""
-    if loops.may_repeat(raw):
-        found, text = parse_asr_output(raw, user_language=language)
-        return found, loops.collapse(text)
-    # The SDK looks for repetitions from each character on, for milliseconds: without any, what names the language is
-    # enough for it.
+    """Return the language and the text of an answer as the SDK does, after a forced `language` or none, and fold
+    repetitions that it leaves."""
     raw = raw.strip()
+    # The search for repetitions tries each character, which takes milliseconds.
+    if repeats := loops.may_repeat(raw):
+        raw = _UNITS.sub(r"\1", _CHARACTERS.sub(r"\1", raw))
     named, tag, text = raw.partition(ASR_TEXT)
     if language or not tag:
-        return (language or "") if raw else "", raw
-    return parse_asr_output(named + tag)[0], text.strip()
+        found, text = (language or "") if raw else "", raw
+    else:
+        found, text = _language(named), text.strip()
+    return found, loops.collapse(text) if repeats else text
+
+
+def _language(named: str) -> str:
+    """Return the language that an answer names before its tag, "" for no speech."""
+    lines = (line.strip() for line in named.splitlines())
+    name = next((line[len(_LANGUAGE) :].strip() for line in lines if line.lower().startswith(_LANGUAGE)), "")
+    return "" if _NO_SPEECH in named.lower() else name[:1].upper() + name[1:].lower()
 
 
 class AnswerStream:

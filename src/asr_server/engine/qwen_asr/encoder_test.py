@@ -9,8 +9,8 @@ from torch.testing import assert_close
 
 from asr_server import demo
 from asr_server.engine.qwen_asr.encoder import WindowedEncoder
-from asr_server.engine.qwen_asr.sdk import Qwen3ASRForConditionalGeneration
 from asr_server.engine.torch.passes_test import traced
+from tools.sdk import Qwen3ASRForConditionalGeneration
 
 pytestmark = pytest.mark.torch
 

@@ -32,7 +32,7 @@ FOUR_ROWS_MB = 16
 @pytest.fixture(scope="module")
 def reference():
     """The SDK's model and processor, its fixed end-of-sequence ids replaced by the checkpoint's."""
-    from asr_server.engine.qwen_asr.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
+    from tools.sdk import Qwen3ASRForConditionalGeneration, Qwen3ASRProcessor
 
     path = demo.checkpoint_path()
     model = Qwen3ASRForConditionalGeneration.from_pretrained(path, dtype=torch.float32).eval()

@@ -31,7 +31,7 @@ AUDIO = {"encoder_layers": 3, "d_model": 112, "encoder_attention_heads": 14, "en
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     """A checkpoint of the released layout in small, its weights random and large enough to make answers vary."""
-    from asr_server.engine.qwen_asr.sdk import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
+    from tools.sdk import Qwen3ASRConfig, Qwen3ASRForConditionalGeneration
 
     directory = tmp_path_factory.mktemp("random") / "model"
     shutil.copytree(demo.checkpoint_path(), directory, ignore=shutil.ignore_patterns("*.safetensors"))

@@ -5,8 +5,8 @@ import pytest
 
 from asr_server.engine.qwen_asr import files
 from asr_server.engine.qwen_asr.prompt import PromptBuilder
-from asr_server.engine.qwen_asr.sdk import Qwen3ASRProcessor
 from asr_server.text.languages import model_languages
+from tools.sdk import Qwen3ASRProcessor
 from tools.training.released_vocabulary import added_tokens
 
 pytestmark = pytest.mark.torch

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from asr_server import demo
-from asr_server.engine.qwen_asr.sdk import Qwen3ASRProcessor
 from asr_server.engine.qwen_asr.tokenizer import ChatTemplate, TextTokenizer
+from tools.sdk import Qwen3ASRProcessor
 
 pytestmark = pytest.mark.torch
 

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# First, since it decides how transformers itself is imported.
-from asr_server.engine.qwen_asr.sdk import PreTrainedModel, Qwen2TokenizerFast
-from asr_server.engine.stand_ins import Unused, replaced
+# First: transformers asks the import system for what stands below for other libraries.
+from transformers.modeling_utils import PreTrainedModel
+from transformers.models.qwen2 import Qwen2TokenizerFast
+
+from asr_server.features.speech_output.engines.qwen_tts.stand_ins import Unused, replaced
 
 
 def _mel_filters(*, sr: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> NDArray[np.float32]:

@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.torch, pytest.mark.nightly]  # 10 s to import
 PROGRAM = """
 import sys
 from asr_server.features.speech_output.engines.qwen_tts import runtime
-print([name for name in ("librosa", "soundfile", "sox", "torchaudio", "onnxruntime", "scipy") if name in sys.modules])
+print([name for name in ("librosa", "soundfile", "sox", "torchaudio", "onnxruntime") if name in sys.modules])
 """
 
 

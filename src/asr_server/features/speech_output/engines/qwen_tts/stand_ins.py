@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import sys
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, cast
-
-
-class Later(ModuleType):
-    """Stands for a module until someone wants something of it."""
-
-    def __getattr__(self, name: str) -> Any:
-        # Whoever walks over all modules asks for dunders, and that is no use of this one.
-        if name.startswith("__"):
-            raise AttributeError(name)
-        if (module := sys.modules.get(self.__name__)) is None:
-            # A library that was compiled with -ffast-math, as nagisa's is, makes the thread that loads it compute
-            # subnormal numbers as 0 from then on, torch's too.
-            with ThreadPoolExecutor(1) as loader:
-                module = loader.submit(importlib.import_module, self.__name__).result()
-        return getattr(module, name)
 
 
 class Unused(ModuleType):

@@ -1,0 +1,97 @@
+"""The words that the aligner times are the SDK's."""
+
+import subprocess
+import sys
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from asr_server.core.errors import UnsupportedLanguage
+from asr_server.engine.qwen_asr import aligned_words
+
+pytestmark = pytest.mark.torch  # importing the SDK takes 10 s
+
+# Scripts whose words are divided by other rules, what is left out, and beginnings of words in the Korean list.
+_PARTS = st.sampled_from(
+    [
+        "서울에",
+        "가까스로",
+        "샌프란시스코에서",
+        "해",
+        "東京",
+        "𠀀",
+        "\uf900",
+        "O'Neill",
+        "don\u2019t",
+        "x1",
+        "...",
+        "!",
+        "¿",
+        " ",
+        "\n",
+    ]
+)
+_TEXTS = st.lists(_PARTS | st.text(max_size=4), max_size=8).map("".join)
+
+
+@pytest.fixture(scope="module")
+def sdk():
+    """The SDK's text processing."""
+    from tools.sdk import Qwen3ForceAlignProcessor
+
+    return Qwen3ForceAlignProcessor()
+
+
+@pytest.mark.parametrize("language", ["English", "Chinese"])
+def test_words_are_the_sdks(sdk, language):
+    """In texts of many scripts."""
+
+    @settings(deadline=None)
+    @given(_TEXTS)
+    def compare(text):
+        assert aligned_words.words(text, language) == sdk.encode_timestamp(text, language)[0]
+
+    compare()
+
+
+@pytest.mark.parametrize("text", ["東京に行きます。", "今日は、良い天気ですね", "X線を 2 回", ""])
+def test_japanese_words_are_the_sdks(sdk, text):
+    """By the same library."""
+    assert aligned_words.words(text, "Japanese") == sdk.encode_timestamp(text, "Japanese")[0]
+
+
+def test_korean_words_are_the_sdks(sdk, monkeypatch):
+    """By its tokenizer, whose package would import scikit-learn, and its list of words."""
+    spec = spec_from_file_location("tokenizer", Path(find_spec("soynlp").origin).parent / "tokenizer" / "_tokenizer.py")
+    tokenizer = module_from_spec(spec)
+    spec.loader.exec_module(tokenizer)
+    monkeypatch.setitem(sys.modules, "soynlp.tokenizer", tokenizer)
+    known = sorted(sdk.ko_score)
+    for text in [
+        *known,
+        *(word + "에서!" for word in known),
+        *map(" ".join, pairwise(known)),
+        *map("".join, pairwise(known)),
+    ]:
+        assert aligned_words.words(text, "Korean") == sdk.encode_timestamp(text, "Korean")[0]
+
+
+def test_japanese_without_its_package_names_what_repairs_it(monkeypatch):
+    """The extra `ja`."""
+    monkeypatch.setattr(aligned_words, "find_spec", lambda name: None)
+    with pytest.raises(UnsupportedLanguage, match=r"pip install '\.\[ja\]'"):
+        aligned_words.words("東京", "Japanese")
+
+
+def test_loading_the_japanese_library_leaves_the_threads_arithmetic_as_it_was():
+    """In a fresh process half of the smallest normal number is not 0."""
+    program = (
+        "import sys; from asr_server.engine.qwen_asr import aligned_words; "
+        "aligned_words.words('東京', 'Japanese'); assert 'nagisa' in sys.modules; print(sys.float_info.min / 2)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert float(done.stdout) > 0
