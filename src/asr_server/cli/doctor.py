@@ -47,10 +47,6 @@ _LARGEST_MODEL_BYTES = 5e9
 _GIB = 1024**3
 # The least share of right words. Of those of the two bundled recordings 31 of 32 are right.
 _LEAST_HEARD = 0.7
-_WRONG_PRODUCT = (
-    "Transcripts may be wrong: set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the server's environment if the processor "
-    "has AMX, or else DTYPE=float32 with QUANTIZE=none, and report it with this line"
-)
 _FOR_QWEN = {"tokenizers", "openvino", "qwen-asr"}
 _FOR_TORCH = {"torch", "transformers"}
 # The instruction sets that decide the engine's speed, newest first, by the kernel's names.
@@ -246,27 +242,9 @@ def _disk(subject: str, directory: Path, needed_bytes: float) -> Finding:
     return Finding(mark, subject, f"{free_bytes / _GIB:.1f} GiB free in {directory}{advice}")
 
 
-def _products() -> Findings:
-    """Compare products with float32 on this processor, by which, and by the shapes, libraries choose their kernels."""
-    from asr_server import demo
-
-    try:
-        from asr_server.features.speech_output.engines.qwen_tts import product_check
-    except ImportError:
-        return  # without torch no model multiplies here
-    used, rows = product_check.instruction_set(), len(product_check.FEW_ROWS)
-    found = product_check.faults(product_check.Sizes.of(demo.checkpoint_path()))
-    for fault in found:
-        yield Finding(Mark.FAIL, "products", f"{used}: {fault}. {_WRONG_PRODUCT}")
-    if not found:
-        formats = "bfloat16 and 8 bits" if product_check.has_8_bits() else "bfloat16"
-        text = f"right in {formats}: those of the bundled model's sizes, for {rows} numbers of rows to 600"
-        yield Finding(Mark.OK, "products", f"{used}: {text}")
-
-
 def _self_test(settings: Settings) -> Findings:
-    """Compare its products, and transcribe a recording with the bundled model of the engine that is set, twice: the
-    first time loads it. Then speak its words, and transcribe that."""
+    """Transcribe a recording twice with the bundled model of the engine that is set: the first time loads it. Then
+    speak its words, and transcribe that."""
     from asr_server import demo
     from asr_server.cli.backends import LocalBackend, local_settings
     from asr_server.engine.plan import PlanError
@@ -274,8 +252,6 @@ def _self_test(settings: Settings) -> Findings:
 
     english = settings.model_id == moonshine.MODEL_ID
     bundled, sample = (moonshine.MODEL_ID, demo.speech()) if english else ("demo", demo.sample())
-    if not english:  # it needs no torch
-        yield from _products()
     print("  loading the bundled model ...", file=sys.stderr, flush=True)
     try:
         yield from asyncio.run(_transcribe_twice(LocalBackend(local_settings(bundled)), sample))

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from asr_server.core import idle
 
@@ -41,14 +40,14 @@ def _left_bytes() -> float:
     return max(0, int(text) - int((_CGROUP / "memory.current").read_text()) + cached)
 
 
-def would_fit(model: Any, directory: Path, *, in_float32: Path | None = None) -> bool:
-    """True if the weights in a directory, and those of another that stay in float32, seem to fit into the free memory,
-    with the activations of a pass. `model` has `device`, `dtype` and `quantize` as the plan."""
-    # In 8 bits the layers are there twice while they are made, which is as much as once in 16 bits.
-    item_bytes = 4 if model.dtype == "float32" and not model.quantize else 2
+def would_fit(device: str, dtype: str, directory: Path, *, quantize: str = "", in_float32: Path | None = None) -> bool:
+    """Return True if the weights in a directory, and those in another that stay in float32, seem to fit into the free
+    memory beside the activations of a pass. `device`, `dtype` and `quantize`: as in the plan."""
+    # In 8 bits the layers are there twice while they are made, which takes as much as once in 16 bits.
+    item_bytes = 4 if dtype == "float32" and not quantize else 2
     needed = parameters(directory) * item_bytes + PASS_BYTES
     needed += parameters(in_float32) * 4 if in_float32 is not None else 0
-    return free_bytes(model.device) >= needed
+    return free_bytes(device) >= needed
 
 
 def parameters(directory: Path) -> int:

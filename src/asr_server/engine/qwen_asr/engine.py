@@ -74,10 +74,11 @@ class QwenEngine(RowEngine["Runtime", _Answering]):
     @property
     def fits(self) -> bool:
         """True if the weights seem to fit into the free memory, and where their size is not known."""
-        directory = checkpoint.local(self._plan.model_id, revision=self._plan.model_revision)
+        plan = self._plan
+        directory = checkpoint.local(plan.model_id, revision=plan.model_revision)
         if directory is None:
             return True
-        return memory.would_fit(self._plan, directory)
+        return memory.would_fit(plan.device, plan.dtype, directory, quantize=plan.quantize)
 
     def _loader(self) -> Callable[[], Runtime]:
         """See `RowEngine`. A checkpoint that was found once is not looked for again."""

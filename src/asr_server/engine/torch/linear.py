@@ -36,7 +36,7 @@ def strided(x: torch.Tensor, convolution: nn.Conv2d) -> torch.Tensor:
 
     Never of a single column: with AMX, oneDNN 3.12 of torch 2.13 (`brg_conv_fwd:avx10_1_512_amx`, bfloat16, stride 2)
     then reads memory that nobody has written, and gives NaN or wrong numbers (2026-11-24). A column of zeros more gives
-    one that is cut off. It can go when `product_check.py` passes without it on a processor with AMX.
+    one that is cut off.
     """
     columns = (x.shape[-1] - 1) // 2
     y = F.conv2d(

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from asr_server.core.setting_types import Quantization
 from asr_server.core.settings import Settings
 from asr_server.engine import machine_options
 from asr_server.engine.capabilities import Capabilities
-from asr_server.engine.cpu import INT8_FLAGS
-from asr_server.engine.feature import TORCH, Asked, Placement, SharedModel
+from asr_server.engine.feature import Asked, Placement, SharedModel
 from asr_server.engine.protocol import Option
 from asr_server.engine.qwen_asr import checkpoint
 from asr_server.features.speech_output.engines import protocol
@@ -22,10 +20,10 @@ from asr_server.features.speech_output.engines.registry import NAMES
 
 OFF, AUTO = "off", "auto"
 SPEECH, OTHERS, CLONE = "speech", "speech_other_languages", "speech_clone_model"
-# Sentences that share a frame's passes.
-_SLOTS = {"cpu": 4, "cuda": 16}
 _SCRIPTED = "tones by a script; for tests only"
-_QWEN_REASON = "Qwen3-TTS on the thread of the recogniser, whose accelerator it shares"
+_QWEN_REASON = (
+    "Qwen3-TTS by its SDK, a sentence at a time, on the thread of the recogniser, whose accelerator it shares"
+)
 
 
 def options(asked: Asked) -> Iterator[Option]:
@@ -96,24 +94,9 @@ def models(asked: Asked, placement: Placement) -> dict[str, SharedModel]:
         return {}
     device, _ = machine_options.device(settings.device, capabilities, [])
     dtype, _ = machine_options.dtype(settings, device, capabilities)
-    quantize = machine_options.quantize(settings, device, capabilities, [], runtime=TORCH)
-    if device == "cpu":
-        asked_for = settings.quantize in (Quantization.AUTO, Quantization.INT8)
-        bits = asked_for and not capabilities.cpu_flags.isdisjoint(INT8_FLAGS)
-        quantize = Option("quantize", bits, "int8" if bits else "", "")
     threads = machine_options.threads(settings.cpu_threads, capabilities, placement.share, torch=True)
-    graphs = machine_options.cuda_graphs(settings.use_cuda_graphs, device, capabilities, [])
     return {
-        name: SpeechModel(
-            value,
-            setting=name.upper(),
-            device=device,
-            dtype=dtype,
-            slots=_SLOTS[device.partition(":")[0]],
-            quantize=quantize.value,
-            cpu_threads=int(threads.value),
-            cuda_graphs=graphs.active,
-        )
+        name: SpeechModel(value, setting=name.upper(), device=device, dtype=dtype, cpu_threads=int(threads.value))
         for name, value in names.items()
     }
 

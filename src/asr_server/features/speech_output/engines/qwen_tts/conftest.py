@@ -9,7 +9,7 @@ import pytest
 from asr_server.features.speech_output.engines.protocol import VoiceSample
 from asr_server.features.speech_output.engines.qwen_tts.engine import QwenSpeechEngine
 from asr_server.features.speech_output.engines.qwen_tts.model import SpeechModel
-from asr_server.schedule.ports import RowDelta, RowDone
+from asr_server.schedule.ports import RowDone
 
 GREEDY = {"generation_config.json": {"do_sample": False, "subtalker_dosample": False}}
 
@@ -71,12 +71,10 @@ def engine(make_engine, make_checkpoint):
 
 @pytest.fixture(scope="session")
 def sdk(greedy_checkpoint):
-    """The SDK's own models of the greedy checkpoints, by kind."""
+    """The models of the greedy checkpoints as the SDK itself loads them, by kind."""
     import torch
 
-    from asr_server.features.speech_output.engines.qwen_tts import sdk  # noqa: F401 - imports the package without what is not installed
-
-    from qwen_tts.inference.qwen3_tts_model import Qwen3TTSModel  # isort: skip
+    from asr_server.features.speech_output.engines.qwen_tts.sdk import Qwen3TTSModel
 
     return {
         kind: Qwen3TTSModel.from_pretrained(str(directory), dtype=torch.float32)
@@ -86,24 +84,19 @@ def sdk(greedy_checkpoint):
 
 @pytest.fixture(scope="session")
 def speak():
-    """Speak sentences together, as many as fit; their answers in the order given, with `audio` and `deltas`."""
+    """Speak sentences; their answers in the order given, with `audio`, or their errors."""
 
     def speak(engine, *sentences):
-        waiting, deltas, done = list(enumerate(sentences)), {}, {}
-        while len(done) < len(sentences):
-            while waiting and engine.free_slots:
-                engine.admit(*waiting.pop(0))
-            for outcome in engine.step():
-                if isinstance(outcome, RowDelta):
-                    deltas.setdefault(outcome.key, []).append(outcome.value)
-                else:
-                    done[outcome.key] = outcome.value if isinstance(outcome, RowDone) else outcome.error
-        return [
-            done[key]
-            if isinstance(done[key], Exception)
-            else SimpleNamespace(audio=np.concatenate(deltas[key]), deltas=deltas[key], answer=done[key])
-            for key in range(len(sentences))
-        ]
+        spoken = []
+        for key, sentence in enumerate(sentences):
+            engine.admit(key, sentence)
+            *deltas, last = engine.step()
+            if isinstance(last, RowDone):
+                audio = np.concatenate([delta.value for delta in deltas])
+                spoken.append(SimpleNamespace(audio=audio, answer=last.value))
+            else:
+                spoken.append(last.error)
+        return spoken
 
     return speak
 

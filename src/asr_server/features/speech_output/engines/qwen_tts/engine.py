@@ -1,40 +1,70 @@
-"""The speech engine `qwen`: sentences in, samples out, one frame a step."""
+"""The speech engine `qwen`: the vendor's SDK speaks one sentence in each step."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
-from itertools import groupby
-from typing import TYPE_CHECKING
+import gc
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 
-from asr_server.core.errors import ModelUnavailable, SpeechFailed
-from asr_server.engine import memory
+from asr_server.core.audio import SPEECH_RATE
+from asr_server.core.environment import prefer
+from asr_server.core.errors import (
+    AsrError,
+    EngineFailed,
+    EngineOutOfMemory,
+    InvalidReference,
+    InvalidValue,
+    MissingParameter,
+    ModelUnavailable,
+    SpeechFailed,
+    UnsupportedLanguage,
+    UnsupportedValue,
+)
+from asr_server.engine import faults, memory
 from asr_server.engine.qwen_asr.checkpoint import Wanted, revision_of
-from asr_server.engine.row_engine import Admitted, RowEngine
+from asr_server.engine.qwen_asr.prompt import clean, control_tokens
 from asr_server.features.speech_output.engines.protocol import (
     Sentence,
     SpeechFinish,
     SpeechInfo,
     SpeechTraits,
     SpokenSentence,
+    VoiceSample,
 )
 from asr_server.features.speech_output.engines.qwen_tts import checkpoint
-from asr_server.features.speech_output.engines.qwen_tts.model import FRAME_SAMPLES, Abilities, SpeechModel, missing
-from asr_server.schedule.ports import Outcome, RowDelta, RowDone
+from asr_server.features.speech_output.engines.qwen_tts.model import (
+    BASE,
+    FRAME_SAMPLES,
+    LANGUAGES,
+    Abilities,
+    SpeechModel,
+    frame_budget,
+    missing,
+)
+from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
 
 if TYPE_CHECKING:
-    from asr_server.features.speech_output.engines.qwen_tts.runtime import PreparedSentence, SpeechRuntime
-    from asr_server.features.speech_output.engines.qwen_tts.talker import SpokenRow
+    import numpy as np
+    from numpy.typing import NDArray
 
 QWEN3_TTS = "qwen3-tts"
+# A frame of the recording is a token of every prompt; the model card speaks of 3 s.
+_SHORTEST_S, _LONGEST_S = 1.0, 30.0
+# Voices to imitate that are kept; each has an embedding and the codes of at most 30 s, less than 64 KiB.
+_KEPT_VOICES = 64
+# Of instructions. The model's table of positions ends at 32,768 tokens, and a token has at least one character.
+_MOST_INSTRUCTIONS = 4_000
 
 
-class QwenSpeechEngine(RowEngine["SpeechRuntime", Admitted["PreparedSentence", "SpokenRow"]]):
-    """Implements `speech_output.engines.protocol.SpeechEngine`."""
+class QwenSpeechEngine:
+    """Implements `speech_output.engines.protocol.SpeechEngine`.
 
-    warm_up_steps = 6  # the prompt, the frames of the first samples, and one more
+    A step speaks its sentence to the end, and the rows of other models wait meanwhile; `on_progress` is called with
+    each frame of 80 ms, so that the wait counts as progress.
+    """
 
     def __init__(
         self,
@@ -42,98 +72,170 @@ class QwenSpeechEngine(RowEngine["SpeechRuntime", Admitted["PreparedSentence", "
         on_progress: Callable[[], None] = lambda: None,
         on_load_progress: Callable[[], None] = lambda: None,
     ) -> None:
-        super().__init__(model.slots, model.cuda_graphs, on_progress, on_load_progress)
-        self._model = model
+        self._model, self._on_progress, self._on_load_progress = model, on_progress, on_load_progress
         self._wanted = Wanted(model.setting, model.model_id, revision=model.revision)
         self._files = checkpoint.local(self._wanted)
-        self._publish()
+        self._sdk: Any = None  # the SDK's model once it is loaded
+        self._control: list[str] = []
+        self._voices: OrderedDict[str, Any] = OrderedDict()  # the SDK's prompts by `VoiceSample.key`
+        self._waiting: dict[int, Sentence] = {}
 
     @property
     def traits(self) -> SpeechTraits:
         """Return the traits of the checkpoint; before it is on this machine, those of a released one of that name."""
-        abilities = self._files.abilities if self._files is not None else Abilities.of_name(self._model.model_id)
-        return abilities.traits
+        return self._abilities.traits
+
+    @property
+    def _abilities(self) -> Abilities:
+        return self._files.abilities if self._files is not None else Abilities.of_name(self._model.model_id)
 
     @property
     def info(self) -> SpeechInfo:
         """Return the facts as of the last load or unload."""
-        return self._info
+        dtype = self._model.dtype if self._sdk is None else str(self._sdk.model.dtype).removeprefix("torch.")
+        return SpeechInfo(QWEN3_TTS, self._model.model_id, self._model.device, dtype, slots=int(self.loaded))
+
+    @property
+    def loaded(self) -> bool:
+        """Return True if the weights are in memory."""
+        return self._sdk is not None
 
     @property
     def fits(self) -> bool:
-        """True if the weights seem to fit into the free memory, and where their size is not known. The codec is in
-        float32."""
+        """Return True if the weights seem to fit into the free memory, or their size is unknown."""
         if self._files is None:
             return True
-        directory = self._files.directory
-        return memory.would_fit(self._model, directory, in_float32=directory / checkpoint.CODEC)
+        directory, model = self._files.directory, self._model
+        return memory.would_fit(model.device, model.dtype, directory, in_float32=directory / checkpoint.CODEC)
 
-    def _loader(self) -> Callable[[], SpeechRuntime]:
+    @property
+    def free_slots(self) -> int:
+        """Return 1 unless a sentence waits."""
+        return 1 - len(self._waiting)
+
+    @property
+    def urgent_slots(self) -> int:
+        """Return `free_slots`: the next step speaks what waits."""
+        return self.free_slots
+
+    def load(self) -> None:
+        """Fetch, check and load the checkpoint. Raises `ModelUnavailable`, `EngineOutOfMemory`, `EngineFailed`."""
         if reason := missing():
             raise ModelUnavailable(f"{self._wanted}: {reason}.")
         self._files = checkpoint.locate(self._wanted, lambda size_bytes: self._on_load_progress())
-        logger.info("speech checkpoint", model=self._model.model_id, revision=revision_of(self._files.directory))
-        from asr_server.features.speech_output.engines.qwen_tts.runtime import SpeechRuntime
+        prefer("OMP_WAIT_POLICY", "PASSIVE")  # as for the recogniser, see `RowEngine.load`
+        from asr_server.engine.torch import device
+        from asr_server.features.speech_output.engines.qwen_tts import sdk
 
-        return partial(SpeechRuntime.load, self._files, self._model)
+        self._on_load_progress()
+        model = self._model
+        dtype, _ = device.prepare(model.device, model.dtype, threads=model.cpu_threads)
+        try:
+            self._sdk = sdk.load(self._files, device=model.device, dtype=dtype)
+        except Exception as error:
+            raise faults.load_failure(error) from error
+        self._sdk.model.talker.register_forward_hook(self._on_frame)
+        self._control = control_tokens(self._sdk.processor.get_added_vocab())
+        logger.info("speech checkpoint", model=model.model_id, revision=revision_of(self._files.directory))
 
-    def _warm_up_batches(self, runtime: SpeechRuntime) -> Iterator[Sequence[Sentence]]:
-        """Yield a word, but not for a model that imitates, which has no voice."""
-        if not self.traits.imitates:
-            yield [Sentence("one", self.traits.voices[0].id, self.traits.languages[0])]
+    def _on_frame(self, _module: Any, _inputs: Any, output: Any) -> None:
+        self._on_progress()
+        if not output.logits.isfinite().all():  # a code would be chosen anyway
+            raise SpeechFailed("The model's numbers left the range of DTYPE on a sentence of this text.")
+
+    def unload(self) -> None:
+        """Free the weights, the voices, and what the C library holds back."""
+        self._sdk = None
+        self._voices.clear()
+        self._waiting.clear()
+        gc.collect()
+        memory.give_back()
 
     def admit(self, key: int, item: Sentence, urgent: bool = False) -> None:
-        """Take a sentence in; it begins with one of the next steps. Raises what is wrong with it."""
-        assert self._runtime is not None, "admit() before load()"
-        self._work[key] = Admitted(key, self._runtime.prepare(item), urgent)
+        """Take a sentence in. Raises what is wrong with it."""
+        assert self._sdk is not None, "admit() before load()"
+        if not clean(self._control, item.text):
+            raise InvalidValue("The text to speak is empty.", param="input")
+        self._check(item)
+        self._waiting[key] = item
 
-    def _decode(self, runtime: SpeechRuntime) -> Iterator[Outcome]:
-        return self._run(runtime, runtime.decoder.decoding, runtime.step)
+    def _check(self, sentence: Sentence) -> None:
+        abilities, sample = self._abilities, sentence.sample
+        if sample is None and abilities.kind == BASE:
+            raise MissingParameter("This model imitates voices: it needs a recording of one.", param="voice")
+        if sample is not None and abilities.kind != BASE:
+            raise UnsupportedValue("This model has its own voices and imitates none.", param="voice")
+        if sample is None and sentence.voice not in abilities.speakers:
+            voices = ", ".join(abilities.speakers)
+            raise UnsupportedValue(f"This model has no such voice; it has {voices}.", param="voice")
+        if sample is not None and not _SHORTEST_S * SPEECH_RATE <= len(sample.audio) <= _LONGEST_S * SPEECH_RATE:
+            message = f"A recording of a voice to imitate has {_SHORTEST_S:g} to {_LONGEST_S:g} s."
+            raise InvalidReference(message, param="voice")
+        if sentence.instructions and not abilities.follows_instructions:
+            message = "This model follows no instructions; the 1.7B CustomVoice model does."
+            raise UnsupportedValue(message, param="instructions")
+        if len(sentence.instructions) > _MOST_INSTRUCTIONS:
+            message = f"Instructions have at most {_MOST_INSTRUCTIONS} characters."
+            raise InvalidValue(message, param="instructions")
+        if LANGUAGES.get(sentence.language) not in abilities.languages:
+            raise UnsupportedLanguage("This model does not speak the language.", param="language")
 
-    def _run(self, runtime: SpeechRuntime, rows: Sequence[SpokenRow], run: Callable[..., None]) -> Iterator[Outcome]:
-        """Run a pass for rows; where it fails for each by itself, so that one is told to be at fault. No row begins
-        again, as one that generates words does: its samples are being heard."""
-        failure = runtime.attempt(partial(run, *rows))
-        if failure is None:
-            return
-        if len(rows) == 1:
-            yield self._fail(rows[0].key, failure)
-        else:
-            for row in rows:
-                yield from self._run(runtime, [row], run)
+    def step(self, begin_s: float | None = None) -> Iterator[Outcome]:
+        """Speak the sentence that waits. Raises `EngineFailed` if no later one can succeed."""
+        for key, sentence in list(self._waiting.items()):
+            budget = frame_budget(sentence.text, LANGUAGES[sentence.language].title())
+            try:
+                samples = self._spoken(sentence, budget)
+            except EngineFailed:
+                raise
+            except AsrError as error:
+                self.drop(key)
+                yield RowFailed(key, error)
+                continue
+            frames = len(samples) // FRAME_SAMPLES
+            finish = SpeechFinish.END if frames < budget else SpeechFinish.BUDGET
+            self.drop(key)
+            yield RowDelta(key, samples)
+            yield RowDone(key, SpokenSentence(finish, samples=len(samples), frames=frames))
 
-    def _hand_out(self, runtime: SpeechRuntime) -> Iterator[Outcome]:
-        """Hand out the samples that are due, and sentences that are finished."""
-        for row in [row for row in runtime.decoder.rows if row.overflowed]:
-            error = SpeechFailed("The model's numbers left the range of DTYPE on a sentence of this text.")
-            yield self._fail(row.key, error)
-        due = sorted((row for row in runtime.decoder.rows if row.due), key=lambda row: row.due)
-        for _, group in groupby(due, key=lambda row: row.due):
-            together = list(group)
-            yield from self._run(runtime, together, runtime.decode)
-            for row in together:
-                if row.key in self._work:
-                    yield RowDelta(row.key, row.samples)
-        for row in [row for row in runtime.decoder.rows if row.finished]:
-            prepared = self._work[row.key].prepared
-            self.drop(row.key)
-            yield RowDone(row.key, _spoken(prepared, row))
+    def _spoken(self, sentence: Sentence, budget: int) -> NDArray[np.float32]:
+        """Return the samples of a sentence of at most `budget` frames: float32 (n,), in [-1, 1]. Raises `AsrError`."""
+        import torch
 
-    def _publish(self) -> None:
-        runtime = self._runtime
-        self._info = SpeechInfo(
-            QWEN3_TTS,
-            self._model.model_id,
-            self._model.device,
-            runtime.dtype if runtime is not None else self._model.dtype,
-            slots=runtime.capacity.rows if runtime is not None else 0,
-        )
+        text, instructions = (clean(self._control, part) for part in (sentence.text, sentence.instructions))
+        language = LANGUAGES[sentence.language]
+        # The last code of a run has no frame.
+        options: dict[str, Any] = {"text": text, "language": language, "max_new_tokens": budget + 1}
+        try:
+            with torch.random.fork_rng():
+                torch.manual_seed(sentence.seed)
+                if sentence.sample is not None:
+                    prompt = self._voice(sentence.sample)
+                    (samples,), _ = self._sdk.generate_voice_clone(**options, voice_clone_prompt=prompt)
+                else:
+                    (samples,), _ = self._sdk.generate_custom_voice(
+                        **options, speaker=sentence.voice, instruct=instructions or None
+                    )
+        except Exception as error:
+            failure = faults.failure(error, "this sentence")
+            if isinstance(failure, (EngineFailed, EngineOutOfMemory, SpeechFailed)):
+                raise failure from error
+            raise SpeechFailed(f"The model failed on a sentence of this text ({type(error).__name__}).") from error
+        clipped: NDArray[np.float32] = samples.clip(-1, 1)
+        return clipped
 
+    def _voice(self, sample: VoiceSample) -> Any:
+        """Return the SDK's prompt for a voice to imitate; the least recently used voices are forgotten."""
+        prompt = self._voices.pop(sample.key, None)
+        if prompt is None:
+            text = clean(self._control, sample.text)
+            audio = sample.audio, SPEECH_RATE
+            prompt = self._sdk.create_voice_clone_prompt(audio, text or None, x_vector_only_mode=not text)
+        self._voices[sample.key] = prompt
+        while len(self._voices) > _KEPT_VOICES:
+            self._voices.popitem(last=False)
+        return prompt
 
-def _spoken(prepared: PreparedSentence, row: SpokenRow) -> SpokenSentence:
-    return SpokenSentence(
-        SpeechFinish.END if row.ended else SpeechFinish.BUDGET,
-        samples=row.sent * FRAME_SAMPLES,
-        text_tokens=len(prepared.ids.text),
-        frames=len(row.frames),
-    )
+    def drop(self, key: int) -> None:
+        """Forget a sentence that waits."""
+        self._waiting.pop(key, None)

@@ -13,7 +13,7 @@ from asr_server.engine.feature import SharedModel
 from asr_server.features.speech_output.engines.protocol import SpeechTraits, Voice
 from asr_server.text.syllables import syllables
 
-_NEEDED = ("torch", "qwen_asr", "qwen_tts")
+_NEEDED = ("torch", "transformers", "qwen_tts")
 FRAME_SAMPLES = 1_920
 _FRAME_S = 0.08
 # The SDK itself stops here unless a checkpoint says otherwise: 164 s.
@@ -71,11 +71,7 @@ class SpeechModel(SharedModel):
     setting: str = "SPEECH"  # the variable that names it, for messages
     device: str = "cpu"  # as in the plan
     dtype: str = "float32"  # as in the plan
-    slots: int = 4  # the most sentences that share a step
-    kv_budget_mb: int = 0  # for keys and values, 0 for a share of what is free
-    quantize: str = ""  # as in the plan
     cpu_threads: int = 0  # as in the plan
-    cuda_graphs: bool = False  # frames are recorded
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,51 +1,120 @@
-"""The names that come from the SDK of Qwen3-TTS, imported without the libraries that are never called here.
+"""The SDK of Qwen3-TTS, imported without the libraries that it never calls here, and checkpoints loaded with it.
 
 The package is installed without its dependencies: it pins another transformers than the recogniser, and torchaudio,
-sox, gradio and librosa are there for its older codec, its demonstration and for reading files. It is given samples.
-Every other module of the engine takes these names from here.
+sox, gradio, librosa and soundfile only serve its older codec, its demonstration, and files, none of which are used.
 """
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-# First: transformers asks the import system for what stands below for other libraries.
+# First: transformers asks the import system about the libraries that are replaced below.
+from transformers import AutoFeatureExtractor
 from transformers.modeling_utils import PreTrainedModel
 from transformers.models.qwen2 import Qwen2TokenizerFast
 
-from asr_server.features.speech_output.engines.qwen_tts.stand_ins import Unused, replaced
+from asr_server.core.errors import EngineOutOfMemory, ModelUnavailable
+from asr_server.engine import faults
+from asr_server.features.speech_output.engines.qwen_tts.checkpoint import CODEC, SpeechCheckpoint
+
+
+class _Unused(ModuleType):
+    """A module whose names are imported and never called, except for `used`."""
+
+    def __init__(self, name: str, **used: Any) -> None:
+        super().__init__(name)
+        self.__path__: list[str] = []  # so that it may have submodules
+        self.__dict__.update(used)
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
 
 
 def _mel_filters(*, sr: int, n_fft: int, n_mels: int, fmin: float, fmax: float) -> NDArray[np.float32]:
-    """Return the filters (mels, bins) of `librosa.filters.mel`, on Slaney's scale, of equal area."""
+    """Return the filters (mels, bins) of `librosa.filters.mel`: on Slaney's scale, of equal area."""
     from transformers.audio_utils import mel_filter_bank
 
     filters: Any = mel_filter_bank(1 + n_fft // 2, n_mels, fmin, fmax, sr, norm="slaney", mel_scale="slaney")
     return filters.T.astype(np.float32)
 
 
-# Modules of the codec of 25 Hz, which no released checkpoint names, and of what reads files.
-_STAND_INS = (
-    Unused("qwen_tts.core.tokenizer_25hz.modeling_qwen3_tts_tokenizer_v1"),
-    Unused("librosa"),
-    Unused("librosa.filters", mel=_mel_filters),
-    Unused("soundfile"),
-)
-with replaced({module.__name__: module for module in _STAND_INS}):
+_REPLACED = {
+    module.__name__: module
+    for module in (
+        _Unused("qwen_tts.core.tokenizer_25hz.modeling_qwen3_tts_tokenizer_v1"),
+        _Unused("librosa"),
+        _Unused("librosa.filters", mel=_mel_filters),
+        _Unused("soundfile"),
+    )
+    if module.__name__ not in sys.modules
+}
+sys.modules.update(_REPLACED)
+try:
     from qwen_tts.core.models import Qwen3TTSConfig, Qwen3TTSForConditionalGeneration
-    from qwen_tts.core.models.modeling_qwen3_tts import mel_spectrogram
     from qwen_tts.core.tokenizer_12hz.configuration_qwen3_tts_tokenizer_v2 import Qwen3TTSTokenizerV2Config
     from qwen_tts.core.tokenizer_12hz.modeling_qwen3_tts_tokenizer_v2 import Qwen3TTSTokenizerV2Model
+    from qwen_tts.inference.qwen3_tts_model import Qwen3TTSModel
+    from qwen_tts.inference.qwen3_tts_tokenizer import Qwen3TTSTokenizer
+finally:
+    for name in _REPLACED:
+        del sys.modules[name]
 
 __all__ = [
-    "PreTrainedModel",
-    "Qwen2TokenizerFast",
     "Qwen3TTSConfig",
     "Qwen3TTSForConditionalGeneration",
+    "Qwen3TTSModel",
     "Qwen3TTSTokenizerV2Config",
     "Qwen3TTSTokenizerV2Model",
-    "mel_spectrogram",
+    "load",
 ]
+
+
+def load(found: SpeechCheckpoint, *, device: str, dtype: torch.dtype) -> Qwen3TTSModel:
+    """Load a checked checkpoint onto `device`, which is prepared, in `dtype`.
+
+    The codec stays in float32: the rounding of bfloat16 is 48 dB below the signal, which can be heard. Raises
+    `ModelUnavailable` if files are damaged or weights are missing, and `EngineOutOfMemory`.
+    """
+    directory = found.directory
+    try:
+        # The SDK asks for the fix of the regular expression too.
+        tokenizer = Qwen2TokenizerFast.from_pretrained(directory, fix_mistral_regex=True, local_files_only=True)
+        model = _weights(Qwen3TTSForConditionalGeneration, directory, dtype).to(device)
+        codec = Qwen3TTSTokenizer()
+        codec.model = _weights(Qwen3TTSTokenizerV2Model, directory / CODEC, torch.float32).to(device)
+        codec.feature_extractor = AutoFeatureExtractor.from_pretrained(directory / CODEC, local_files_only=True)
+        codec.config, codec.device = codec.model.config, codec.model.device
+        model.load_speech_tokenizer(codec)
+        # Without it transformers warns about each sentence.
+        model.talker.generation_config.pad_token_id = model.config.talker_config.codec_pad_id
+    except ModelUnavailable:
+        raise
+    except Exception as error:  # safetensors, json, tokenizers and transformers each raise their own kinds
+        if isinstance(no_memory := faults.failure(error, "the model"), EngineOutOfMemory):
+            raise no_memory from error
+        raise ModelUnavailable(
+            f"The checkpoint in {directory.name} cannot be loaded ({type(error).__name__}); it is damaged or of "
+            "another version. Download it again."
+        ) from error
+    return Qwen3TTSModel(model, tokenizer, found.generation)
+
+
+def _weights(kind: Any, directory: Path, dtype: torch.dtype) -> Any:
+    # The SDK's own `from_pretrained` would ask the hub for names.
+    model, report = PreTrainedModel.from_pretrained.__func__(
+        kind, directory, dtype=dtype, output_loading_info=True, local_files_only=True
+    )
+    if missing := sorted(report["missing_keys"]):
+        # transformers fills missing weights with random numbers and only warns: the model would speak noise.
+        raise ModelUnavailable(
+            f"The checkpoint in {directory.name} lacks {len(missing)} weights, such as {missing[0]}."
+        )
+    return model.eval().requires_grad_(False)
