@@ -16,11 +16,9 @@ from tools.bench import (
     engine_ab,
     engine_process,
     files,
-    free_streams,
     gateway,
     host_step,
     live,
-    live_cost,
     live_speakers,
     live_step,
     long,
@@ -33,7 +31,6 @@ from tools.bench import (
     qwen_speech,
     real,
     replicas,
-    sizing,
     speakers,
     speech,
     stream,
@@ -63,7 +60,6 @@ BENCHMARKS = {
     "pairs": pairs.measure,
     "qwen_speech": qwen_speech.measure,
     "live": live.measure,
-    "free_streams": free_streams.measure,
     "real": real.measure,
     "speakers": speakers.measure,
     "speech": speech.measure,
@@ -73,8 +69,6 @@ BENCHMARKS = {
     "host_step": host_step.measure,
     "web_server": web_server.measure,
     "replicas": replicas.measure,
-    "live_cost": live_cost.measure,
-    "sizing": sizing.measure,
 }
 
 

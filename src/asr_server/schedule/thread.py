@@ -25,10 +25,10 @@ from contextvars import Context
 
 from asr_server.core.errors import DeadlineExceeded, EngineFailed, ShuttingDown
 from asr_server.core.idle import IdleTimer
-from asr_server.schedule.capacity import EngineWork, RecordingsShare, StepTime
 from asr_server.schedule.job import DEFAULT, AnyJob, Job, JobQueue, Priority, R, RequestClock
 from asr_server.schedule.model import EngineSnapshot, OnState, ServedModel, ServedModels
 from asr_server.schedule.ports import Batch, Heartbeat, JobEnd, Outcome, RowDelta, RowDone, RowFailed, SchedulerObserver
+from asr_server.schedule.time_shares import RecordingsShare, StepTime
 
 # `Condition.wait` cannot wait for longer than the system's clock can count; longer waits are made of several.
 _LONGEST_WAIT_S = 86_400.0
@@ -86,7 +86,7 @@ class EngineThread:
         self._queue = JobQueue()
         self._share = RecordingsShare()
         self._live_leases = 0
-        self.work = EngineWork()
+        self.with_recordings_s = 0.0  # how long recordings were in the batch so far, by the clock of requests
         self._stopping = False
         self._busy = False
         self._ended: Future[None] = Future()
@@ -307,7 +307,8 @@ class EngineThread:
                 self._hand_out(job, RowFailed(job.key, error))
         time_spent.end()
         self._watch.stepped(len(rows), self.clock() - began_s)
-        self.work.stepped(time_spent, self.request_clock.now_s() - request_s)
+        if time_spent.has_recordings:
+            self.with_recordings_s += self.request_clock.now_s() - request_s
         with self._wake:
             has_recordings = self._has_recordings
         self._share.charge(time_spent, has_recordings=has_recordings)
@@ -331,7 +332,6 @@ class EngineThread:
                     _deliver(job, receive, value)
             case RowDone(value=value):
                 self._remove(job)
-                self.work.answered(job)
                 self._watch.ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.DONE, value)
                 job.succeed(value)
             case RowFailed(error=error):
