@@ -97,7 +97,6 @@ class ServerProcess(Server):
             "ENDPOINTING": "pause",  # most tests set the length of pauses, whatever was said before them
             "MODEL_ID": "demo",
             "LOG_LEVEL": "DEBUG",
-            "LIVE_ADMISSION": "false",  # a machine that is busy with other tests is slow, and must refuse nobody
             "STATE_DIR": str(log.parent / "state"),
             **settings,
             "PORT": str(self.port),

@@ -43,7 +43,7 @@ def _errors(speakers, texts):
 async def _check(pipeline, speakers, track, *, clean=None, more_errors=0):
     """The words of each speaker are as right as those of the channel alone, which is `clean`."""
     alone = [await _transcribe(pipeline, one[None], ChannelMode.MIX) for one in (track if clean is None else clean)]
-    transcript = await _transcribe(pipeline, track, ChannelMode.AUTO)
+    transcript = await _transcribe(pipeline, track, ChannelMode.SPLIT)
     texts = [" ".join(one.text for one in transcript.segments if one.speaker == speaker) for speaker in "AB"]
     least, found = _errors(speakers, [one.text for one in alone]), _errors(speakers, texts)
     print(f"word errors by speaker: {found}, each channel alone: {least}")

@@ -26,7 +26,6 @@ NAMES = (
     "channels",
     "formats",
     "jobs",
-    "live_channels",
     "live_socket",
     "page",
     "realtime_session",

@@ -208,7 +208,7 @@ def test_requirements_txt_installs_the_server_with_qwen3_asr():
     """torch in the version of the extra, from the index in use, and the package with its extras."""
     lines = [line for line in _read("requirements.txt").splitlines() if not line.startswith("#")]
     assert lines[0] in PROJECT["optional-dependencies"]["torch"]
-    assert lines[1:] == [".[qwen,torch,postgres]", "./extras/asr-server-sizing"]
+    assert lines[1:] == [".[qwen,torch,postgres]"]
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_every_requirement_is_pinned_and_installed():
         assert version(package).split("+")[0] == pinned
 
 
-@pytest.mark.parametrize("name", ["asr-server-ray", "asr-server-sizing"])
+@pytest.mark.parametrize("name", ["asr-server-ray"])
 def test_an_extra_distribution_has_the_servers_version(name):
     """The distribution uses the server's modules, so it requires exactly this version."""
     project = tomllib.loads(_read(f"extras/{name}/pyproject.toml"))["project"]

@@ -18,7 +18,6 @@ from asr_server.engine.cpu import CpuShare
 from asr_server.features.realtime import event_reference
 from asr_server.features.speech_output import speech_socket
 from asr_server.net.errors import TABLE
-from asr_server_sizing import files
 from tools import chart_schema
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -104,27 +103,11 @@ def metrics_table() -> str:
     return "\n".join(rows)
 
 
-def step_costs() -> str:
-    """Return the table of the costs of steps on the machines that are known."""
-    rows = [
-        "| model | machine | a decode step | each row in it | a pass over prompts | each token of it | measured |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-    ]
-    rows += [
-        f"| {p.model} | {p.hardware} | {1000 * p.steps.decode_s:.2f} ms | {1e6 * p.steps.decode_row_s:.0f} µs "
-        f"| {1000 * p.steps.prefill_s:.1f} ms | {1e6 * p.steps.prefill_token_s:.1f} µs "
-        f"| {p.measured_on}, 1 to {p.measured_rows} rows |"
-        for p in files.known()
-    ]
-    return "\n".join(rows)
-
-
 TABLES = {
     "metrics": ("run/observability.md", metrics_table),
     "settings": ("run/configuration.md", settings_table),
     "errors": ("use/errors.md", error_table),
     "options": ("run/engine-options.md", options_table),
-    "step costs": ("run/cluster.md", step_costs),
     "client events": ("use/realtime.md", client_events),
     "server events": ("use/realtime.md", server_events),
     "speech client messages": ("use/speech.md", speech_client_messages),

@@ -88,7 +88,7 @@ def test_the_speakers_of_a_file_are_shown_and_named(browser, page_server, sample
         page.set_input_files("#files-input", [{"name": "talk.wav", "mimeType": "audio/wav", "buffer": sample[0]}])
         expect(page.locator("#reader-rows .speaker")).to_have_text(["Speaker A", "Speaker B", "Speaker A"])
         (sent,) = page.evaluate("window.sent")
-        assert (sent["speakers"], sent["num_speakers"], sent["channel_mode"]) == ("true", "2", "auto")
+        assert (sent["speakers"], sent["num_speakers"]) == ("true", "2")
         colours = page.locator("#reader-rows .speaker").evaluate_all(
             "all => all.map(one => getComputedStyle(one).color)"
         )
@@ -144,7 +144,7 @@ def test_a_server_that_tells_nobody_apart_is_not_asked_to(browser, page_server, 
         page.set_input_files("#files-input", [{"name": "talk.wav", "mimeType": "audio/wav", "buffer": sample[0]}])
         expect(page.locator("#reader-rows")).to_contain_text("kitchen")
         (sent,) = page.evaluate("window.sent")
-        assert set(sent) & {"speakers", "num_speakers", "channel_mode"} == set()
+        assert set(sent) & {"speakers", "num_speakers"} == set()
 
 
 @pytest.mark.parametrize("viewport", [WIDE, PHONE], ids=["desk", "phone"])

@@ -103,13 +103,11 @@ ARMENIAN = _message(type="text", text=("\u0561\u0589 " * 6_700)[:19_900]) + _mes
 # The path, what is sent first, and what is sent without end.
 MANY = {
     "frames of one byte": ("/ws/transcribe", b"", frame(b"\0")),
-    "flushes of two channels": ("/ws/transcribe?channels=2", b"", _message(action="flush")),
     "settled with long hotwords": (HANDOVER, HOTWORDS, _message(action="settled")),
     "long hotwords": (HANDOVER, b"", HOTWORDS),
     "resets": (HANDOVER, HOTWORDS, frame(bytes(12_800)) + _message(action="reset")),
     "texts that are cancelled": ("/ws/speech", b"", ARMENIAN),
     "sessions that end at once": ("/ws/transcribe", b"", frame(b"", CLOSE)),
-    "sessions of two channels that end at once": ("/ws/transcribe?channels=2", b"", frame(b"", CLOSE)),
     "letters that are cancelled": ("/ws/speech", b"", _message(type="text", text="J.") * 50 + _message(type="cancel")),
 }
 

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
 
 from E2Etest import recordings
@@ -21,20 +20,6 @@ def test_a_file_is_streamed_and_its_finals_are_printed(cli_server, speech, tmp_p
     command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", cli_server.base]
     done = subprocess.run([*command, "--speed", "0"], capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{recordings.sample()[1]}\n", "")
-
-
-def test_a_call_is_streamed_with_a_speaker_on_each_channel(cli_server, speech, tmp_path):
-    """The words of both, though they say them at the same time."""
-    path = tmp_path / "call.wav"
-    late = np.pad(speech, (8_000, 0))[: len(speech)]
-    path.write_bytes(recordings.wav(np.stack([speech, late], axis=1).reshape(-1), channels=2))
-    command = [sys.executable, "-m", "asr_server", "live", "--file", str(path), "--server", cli_server.base]
-    done = subprocess.run([*command, "--speed", "0", "--channels", "2"], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (0, "")
-    said = recordings.sample()[1]
-    assert f"A: {said}" in done.stdout.splitlines()
-    assert done.stdout.startswith(("A: ", "B: "))
-    assert {line[:3] for line in done.stdout.splitlines()} == {"A: ", "B: "}
 
 
 def test_ctrl_c_ends_it_with_the_words_that_were_said(cli_server, speech, tmp_path):

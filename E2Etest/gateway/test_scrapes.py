@@ -99,7 +99,7 @@ def test_a_running_worker_tells_all_of_the_table_and_the_gateway_its_own(sleepy,
     series = scrape(sleepy)
     assert {dict(labels)["cause"] for name, labels in series if name == "asr_worker_ends_total"} == {*WorkerEnd}
     gauges = {meter.name for meter in METRICS if meter.kind == "gauge" and meter not in OF_GATEWAY}
-    known = {"asr_ready", "asr_free_streams", "asr_free_audio_seconds_per_second"}
+    known = {"asr_ready", "asr_free_streams"}
     assert gauges & {name for name, _ in series} == known
     assert value(series, "asr_free_streams") >= 2
 

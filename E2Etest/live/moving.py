@@ -28,8 +28,7 @@ class MovingClient:
         self._query = {"handover": "true", **query}
         self._audio, self._actions = bytearray(), []  # actions: position and text
         self.continuation: dict = {}
-        self._channels = int(query.get("channels", 1))
-        self._open: list[dict] = self._channels * [{}]  # the last partial of each
+        self._open: dict = {}  # the last partial
         self.socket = connected(server, **self._query)
         self.hello = self._first_message(self.socket)
         self._take(self.hello)
@@ -74,17 +73,13 @@ class MovingClient:
     def move(self, server: Server) -> None:
         """Go on there. Raises what `connect` raises, and `Refused`; the present connection then stays as it is."""
         before, self.reconnect = self.socket, None
-        received = [max(self._of_channel(channel), default=0) for channel in range(self._channels)]
-        known = {"session_id": self.hello["session_id"], "received": ",".join(map(str, received))}
+        received = max(self.finals, default=0)
+        known = {"session_id": self.hello["session_id"], "received": str(received)}
         socket = connected(server, **self._query, **known)
         frame = {"action": "continue", "state": self.continuation["state"]}
-        shown = [
-            {name: partial[name] for name in ("utterance", "committed", "end", "speakers") if name in partial}
-            if partial.get("utterance", 0) > last
-            else {}
-            for partial, last in zip(self._open, received, strict=True)
-        ]
-        frame |= shown[0] if self._channels == 1 else {"channels": shown}
+        if self._open.get("utterance", 0) > received:
+            names = ("utterance", "committed", "end", "speakers")
+            frame |= {name: self._open[name] for name in names if name in self._open}
         socket.send(json.dumps(frame))
         hello = self._first_message(socket)  # what the connection before has meanwhile is not taken
         self.socket, self.hello = socket, hello
@@ -112,18 +107,11 @@ class MovingClient:
         """End in order."""
         self.socket.close()
 
-    def texts_of(self, channel: int) -> list[tuple]:
-        """Return the part of each final of a channel with words that a client keeps."""
-        found = [self.finals[number] for number in sorted(self._of_channel(channel))]
-        return [(m["text"], m["start"], m["end"], m["ending"]) for m in found if m["text"]]
-
     @property
     def texts(self) -> list[tuple]:
-        """Return `texts_of` a session with one channel."""
-        return self.texts_of(0)
-
-    def _of_channel(self, channel: int) -> list[int]:
-        return [number for number in self.finals if (number - 1) % self._channels == channel]
+        """Return the part of each final with words that a client keeps."""
+        found = [self.finals[number] for number in sorted(self.finals)]
+        return [(m["text"], m["start"], m["end"], m["ending"]) for m in found if m["text"]]
 
     def _resend(self, start: int, end: int) -> None:
         for at in range(start, end, 64_000):
@@ -137,7 +125,7 @@ class MovingClient:
         if message.get("status") == "reconnect":
             self.reconnect = message
         if message.get("is_partial"):
-            self._open[(message["utterance"] - 1) % self._channels] = message
+            self._open = message
         if message.get("is_final"):
             assert message["utterance"] not in self.finals, "a final came twice"
             self.finals[message["utterance"]] = message

@@ -58,6 +58,7 @@ from asr_server.schedule.admission import Admission
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState, OnState
 from asr_server.schedule.scheduler import Scheduler
+from asr_server.schedule.time_shares import FIRST_GUESS_SPEED, FIRST_GUESS_SPEED_GPU
 from asr_server.server_feature import CoreParts, LiveEndpoint, ObserverByItem
 from asr_server.services import FeatureParts, Services
 
@@ -234,9 +235,8 @@ def machinery(
     admission = Admission(
         settings.max_queue_audio_s,
         time_limit_s=settings.request_timeout,
-        engine_s=lambda: thread.work.with_recordings_s,
-        first_guess_speed=core.streams.rules.first_guess_speed,
-        streams=core.streams,
+        engine_s=lambda: thread.with_recordings_s,
+        first_guess_speed=FIRST_GUESS_SPEED_GPU if resolved.device.startswith("cuda") else FIRST_GUESS_SPEED,
     )
     decoder = Decoder(DecodeLimits(max_audio_s=settings.max_audio_s), idle_timeout_s=settings.idle_timeout)
     parts = CoreParts(settings, resolved, thread, core.speaking, decoder, observers, watch.on_failure, metrics)

@@ -13,8 +13,6 @@ from asr_server.engine import registry
 from asr_server.engine.aligning import AligningEngine
 from asr_server.engine.feature import Plan
 from asr_server.engine.protocol import Informed
-from asr_server.live.options import stream_rules
-from asr_server.schedule.capacity import StreamCapacity
 from asr_server.schedule.job import DEFAULT, RequestClock
 from asr_server.schedule.model import ModelState, OnState
 from asr_server.schedule.ports import Batch, Heartbeat, SchedulerObserver
@@ -52,7 +50,6 @@ class EngineCore:
     engines: Mapping[str, Informed]  # those that hear, by the names of their models
     speaking: Mapping[str, Batch]  # those that speak, by their options
     thread: Scheduler
-    streams: StreamCapacity
 
 
 # Builds the engines of a plan with their thread, or what sends their work to another process.
@@ -83,8 +80,7 @@ def build(
         watch=watch.engine,
         on_failure=watch.on_failure,
     )
-    streams = StreamCapacity(thread.work, stream_rules(settings, resolved), slots=lambda: engines[DEFAULT].info.slots)
-    return EngineCore(engines, speaking, thread, streams)
+    return EngineCore(engines, speaking, thread)
 
 
 def _engines(

@@ -49,7 +49,6 @@ _WEB = {"net", "recordings", "live", "jobs", "ops", "services", "server_feature"
 ONLY_IN = {
     "tools": set(),  # not in the wheel
     "asr_server_ray": set(),
-    "asr_server_sizing": set(),
     "torch": {"engine", "features.encoders", "features.speech_output.engines.qwen_tts"},
     "transformers": {"features.speech_output.engines.qwen_tts"},
     "qwen_asr": set(),

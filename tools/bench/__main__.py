@@ -16,11 +16,9 @@ from tools.bench import (
     engine_ab,
     engine_process,
     files,
-    free_streams,
     gateway,
     host_step,
     live,
-    live_cost,
     live_speakers,
     live_step,
     long,
@@ -32,7 +30,6 @@ from tools.bench import (
     pairs,
     real,
     replicas,
-    sizing,
     speakers,
     speech,
     stream,
@@ -61,7 +58,6 @@ BENCHMARKS = {
     "mixed": mixed.measure,
     "pairs": pairs.measure,
     "live": live.measure,
-    "free_streams": free_streams.measure,
     "real": real.measure,
     "speakers": speakers.measure,
     "speech": speech.measure,
@@ -71,8 +67,6 @@ BENCHMARKS = {
     "host_step": host_step.measure,
     "web_server": web_server.measure,
     "replicas": replicas.measure,
-    "live_cost": live_cost.measure,
-    "sizing": sizing.measure,
 }
 
 

@@ -161,7 +161,7 @@ async def _many_speakers(model_id: str) -> dict[str, object]:
 
 @asynccontextmanager
 async def _loaded(model_id: str, ledger: Ledger) -> AsyncIterator[tuple[Machinery, LiveSessions]]:
-    chosen = settings.load(model_id=model_id, idle_timeout=0.0, live_admission=False)
+    chosen = settings.load(model_id=model_id, idle_timeout=0.0)
     built = machinery(chosen, feature_list.resolve(chosen, capabilities.probe()), Watch(ledger))
     try:
         await asyncio.wrap_future(built.thread.load())

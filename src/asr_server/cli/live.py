@@ -33,7 +33,6 @@ EXAMPLES = (
     "asr-server live --mic -l en                     Ctrl-C ends it, after the last words",
     "asr-server live --mic -o talk.srt --hotword Kubernetes",
     "asr-server live --mic --speakers                A: what one says, and B: what another says",
-    "asr-server live --file call.wav --channels 2    the same of two people, each on a channel",
     "asr-server live --mic --server https://asr.example.org --api-key-file key.txt",
 )
 _CODES = "exit codes: 0 done; 1 it failed; 2 wrong arguments; 3 no server; 130 Ctrl-C before the end of a file"
@@ -72,13 +71,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_language(parser)
     arguments.add_hotwords(parser)
     parser.add_argument("--speakers", action="store_true", help="tell speakers apart: A, B and so on")
-    parser.add_argument(
-        "--channels",
-        type=int,
-        choices=(1, 2),
-        default=1,
-        help="2: a person on each channel, A on the first, B on the second",
-    )
     arguments.add_formats(parser, _FORMATS, several=False)
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="write the text to this file too, each line when it is final"
@@ -106,20 +98,12 @@ def _run(parsed: argparse.Namespace) -> int:
         raise UsageError("live writes one format.")
     if parsed.device and not parsed.mic:
         raise UsageError("--device is for --mic.")
-    if parsed.channels > 1 and parsed.speakers:
-        raise UsageError("--channels 2 contradicts --speakers: its channels are the speakers.")
-    if parsed.channels > 1 and wanted[0] in formats.CUE_FORMATS:
-        raise UsageError(
-            "--channels 2 writes text alone: cues of people who speak at once are not in order before the end. "
-            "'asr-server subtitles --speakers --channel-mode split' makes them of a recording."
-        )
     options = LiveOptions(
         language=parsed.language or "",
         hotwords=tuple(parsed.hotword),
         token=arguments.key(parsed),
         words="fast" if wanted[0] in formats.CUE_FORMATS else "",
         speakers=parsed.speakers,
-        channels=parsed.channels,
     )
     return live(
         LiveCommand(
@@ -138,7 +122,7 @@ def _run(parsed: argparse.Namespace) -> int:
 def live(command: LiveCommand) -> int:
     """Returns an `Exit`. Ctrl-C is the orderly end of a microphone. Raises `NoServer`."""
     try:
-        chunks = _file(command) if command.file else _microphone(command.device, command.options.channels)
+        chunks = _file(command) if command.file else _microphone(command.device)
         with _connect(command) as client, _view(command) as view:
             ended = _stream(client, chunks, view, can_wait=command.file is not None)
             if client.speakers_lost:
@@ -179,7 +163,7 @@ def _view(command: LiveCommand) -> Iterator[View]:
         shown_in = [_in_order(view, timed=timed) for view in views] if command.options.speakers else views
         for view in shown_in:
             stack.callback(view.close)
-        yield View(shown_in, timed, command.options.channels)
+        yield View(shown_in, timed)
 
 
 def _in_order(view: LineView | FinalsWriter, *, timed: bool) -> InOrder:
@@ -273,15 +257,15 @@ class _Sender(threading.Thread):
 
 
 def _file(command: LiveCommand) -> Iterator[bytes]:
-    path, channels = command.file, command.options.channels
+    path = command.file
     assert path is not None
     try:
-        return pcm.paced(asyncio.run(pcm.decoded(path, channels)), command.speed, channels)
+        return pcm.paced(asyncio.run(pcm.decoded(path)), command.speed)
     except Failure as failure:
         raise _SourceError(f"{shown(str(path))}: {failure.message}") from None
 
 
-def _microphone(device: str | None, channels: int) -> Iterator[bytes]:
+def _microphone(device: str | None) -> Iterator[bytes]:
     try:
         import sounddevice
     except (ImportError, OSError):  # OSError: the package is there, the PortAudio library is not
@@ -289,17 +273,15 @@ def _microphone(device: str | None, channels: int) -> Iterator[bytes]:
             "the microphone needs the package 'sounddevice' (pip install sounddevice) and PortAudio; "
             "or stream a recording: asr-server live --file recording.wav"
         ) from None
-    return _record(sounddevice, device, channels)
+    return _record(sounddevice, device)
 
 
-def _record(sounddevice: Any, device: str | None, channels: int) -> Iterator[bytes]:
+def _record(sounddevice: Any, device: str | None) -> Iterator[bytes]:
     number = int(device) if device and device.isdecimal() else device
     try:
-        stream = sounddevice.RawInputStream(samplerate=SAMPLE_RATE, channels=channels, dtype="int16", device=number)
+        stream = sounddevice.RawInputStream(samplerate=SAMPLE_RATE, channels=1, dtype="int16", device=number)
     except (ValueError, sounddevice.PortAudioError) as error:
-        microphones = [
-            found["name"] for found in sounddevice.query_devices() if found["max_input_channels"] >= channels
-        ]
+        microphones = [found["name"] for found in sounddevice.query_devices() if found["max_input_channels"] >= 1]
         there = ", ".join(microphones) or "none"
         raise _SourceError(
             f"the microphone cannot be used ({error}). There are: {there}.{did_you_mean(device or '', microphones)}"
@@ -430,16 +412,12 @@ class View:
 
     views: Sequence[LineView | FinalsWriter | InOrder]
     timed: bool = False  # finals come a second time, with the times of their words
-    channels: int = 1  # each has a last line
-    _ended: set[str | None] = field(default_factory=set)
 
     def show(self, line: Line) -> bool:
-        """Returns whether it was the last line of the last channel."""
+        """Return whether it was the last line."""
         for view in self.views:
             view.show(line)
-        if line.ending == "flush" and not (self.timed and line.text and not line.words):
-            self._ended.add(line.speaker)
-        return len(self._ended) == self.channels
+        return line.ending == "flush" and not (self.timed and line.text and not line.words)
 
     def clear(self) -> None:
         """Remove the open line, so that a message can take its place."""
@@ -470,11 +448,8 @@ def _passages(line: Line) -> list[Passage]:
 
 
 def _fit(line: Line, columns: int) -> str:
-    """Return the end of the line, as much as fits: new words come at the end. With two channels, whose it is comes
-    first."""
-    whose = f"{line.speaker}: " if line.speaker else ""
-    columns -= len(whose)
+    """Return the end of the line, as much as fits: new words come at the end."""
     tentative = line.tentative[-columns:]
     room = columns - len(tentative)
     committed = line.committed[-room:] if room else ""
-    return f"{whose}{_BOLD}{committed}{_PLAIN}{tentative}"
+    return f"{_BOLD}{committed}{_PLAIN}{tentative}"

@@ -5,15 +5,12 @@ import sys
 import threading
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from asr_server import demo
-from asr_server.audio.conftest import wav
 from asr_server.cli.formats import Format
 from asr_server.cli.live import FinalsWriter, InOrder, LineView, LiveCommand, View, has_speakers, live
-from asr_server.cli.main import main
-from asr_server.client.live import Line, LiveOptions
+from asr_server.client.live import Line
 from asr_server.core.transcript import SpeakerRun, TimeSource, Word
 from asr_server.subtitle import files
 
@@ -176,17 +173,15 @@ def test_a_session_that_the_server_ends_early_is_a_failure(monkeypatch, capsys):
 class _Flushed(_Drained):
     """A session that answers the flush."""
 
-    def __init__(self, channels=(None,)):
+    def __init__(self):
         self._flushed = threading.Event()
-        self._channels = channels
 
     def flush(self):
         self._flushed.set()
 
     def lines(self):
         assert self._flushed.wait(10)
-        for channel in self._channels:
-            yield replace(_line("turn on", "", "flush"), speaker=channel)
+        yield _line("turn on", "", "flush")
 
 
 def test_a_microphone_that_fails_is_reported_after_the_text(monkeypatch, capsys):
@@ -197,7 +192,7 @@ def test_a_microphone_that_fails_is_reported_after_the_text(monkeypatch, capsys)
         raise RuntimeError("device unavailable")
 
     monkeypatch.setattr("asr_server.cli.live._connect", lambda command: _Flushed())
-    monkeypatch.setattr("asr_server.cli.live._microphone", lambda device, channels: unplugged())
+    monkeypatch.setattr("asr_server.cli.live._microphone", lambda device: unplugged())
     assert live(LiveCommand("http://127.0.0.1:1", None)) == 1
     printed = capsys.readouterr()
     assert printed.out == "turn on\n"
@@ -231,52 +226,6 @@ def test_finals_wait_for_their_speakers_and_none_overtakes_another():
     assert out.getvalue().endswith("A: bye\nB: so\nlong\n")
 
 
-def test_two_channels_are_shown_by_name_and_each_has_a_last_line():
-    """Both may be open at once: finals stay in the order in which they come, and none is left out."""
-    out = _Terminal()
-    view = View([LineView(out)], channels=2)
-    lines = [
-        replace(_line("turn", " on"), speaker="A"),
-        replace(_labelled(2, [("B", "hello")]), speaker="B"),
-        replace(_labelled(1, [("A", "turn on")], ending="flush"), speaker="A"),
-        replace(_labelled(3, [("A", "")], ending="flush"), speaker="A"),  # of a second flush, after a broken connection
-        replace(_labelled(4, [("B", "bye")], ending="flush"), speaker="B"),
-    ]
-    assert [view.show(line) for line in lines] == [False] * 4 + [True]
-    plain = out.getvalue().replace("\x1b[1m", "").replace("\x1b[0m", "").replace("\r\x1b[2K", "|")
-    assert plain == "|A: turn on|B: hello\n|A: turn on\n|B: bye\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--speakers"], "--channels 2 contradicts --speakers"),
-        (["-f", "srt"], "--channels 2 writes text alone"),
-        (["-o", "said.vtt"], "--channels 2 writes text alone"),
-    ],
-)
-def test_what_two_channels_exclude_is_named(words, said, capsys):
-    """The error comes before anything is opened."""
-    assert main(["live", "--file", "call.wav", "--channels", "2", *words]) == 2
-    assert said in capsys.readouterr().err
-
-
-def test_a_file_of_two_channels_is_sent_sample_by_sample(monkeypatch, tmp_path):
-    """Both at full scale, as they are; a file with another number of channels is refused."""
-    sent = []
-    monkeypatch.setattr(_Flushed, "send", lambda self, pcm: sent.append(pcm))
-    monkeypatch.setattr("asr_server.cli.live._connect", lambda command: _Flushed("AB"))
-    path = tmp_path / "call.wav"
-    pcm = np.stack([np.arange(8_000), -np.arange(8_000)]).astype("<i2")
-    with wav(pcm.T.tobytes(), channels=2) as call:
-        call.seek(0)
-        path.write_bytes(call.read())
-    command = LiveCommand("http://127.0.0.1:1", path, LiveOptions(channels=2), speed=0.0)
-    assert live(command) == 0
-    assert b"".join(sent) == pcm.T.tobytes()
-    assert {len(chunk) for chunk in sent} == {6_400}
-
-
 def test_a_file_waits_while_the_client_has_no_room(monkeypatch):
     """However fast it is sent, nothing that another server would need is dropped."""
     rooms, seen = [False, False, True], []
@@ -292,13 +241,6 @@ def test_a_file_waits_while_the_client_has_no_room(monkeypatch):
     monkeypatch.setattr("asr_server.cli.live._connect", lambda command: Client())
     assert live(LiveCommand("http://127.0.0.1:1", demo.sample().recording, speed=0.0)) == 0
     assert set(seen) == {1}
-
-
-def test_a_file_of_one_channel_has_no_two(monkeypatch, capsys):
-    """The error says how many there are."""
-    command = LiveCommand("http://127.0.0.1:1", demo.sample().recording, LiveOptions(channels=2), speed=0.0)
-    assert live(command) == 1
-    assert "It has not 2 channels but 1." in capsys.readouterr().err
 
 
 def test_a_cue_has_the_words_of_one_speaker():

@@ -29,8 +29,6 @@ COMMANDS = {
     "speakers": "list, add and delete the voices by which a server recognises people",
     "live": "stream a file or the microphone to a server and show the text",
     "evaluate": "count word errors on recordings whose text is known, and compare servers and models",
-    "bench": "measure a running server: speed, latency, lag of live text",
-    "size": "plan how many replicas a load needs, from measured costs",
     "wyoming": "let Home Assistant use a server through the Wyoming protocol",
     "telephony": "let Twilio, Asterisk and FreeSWITCH send their calls to a server",
     "models": "list, download, verify and remove models",
@@ -40,7 +38,7 @@ COMMANDS = {
     "completion": "print a script with which a shell completes commands, options and values",
 }
 # Commands that distributions of their own add, each by an entry point of its name in the group `asr_server.commands`.
-EXTRAS = {"bench": "asr-server-sizing", "size": "asr-server-sizing"}
+EXTRAS: dict[str, str] = {}
 # Started by other commands and by the scripts of `completion`, not by users.
 HIDDEN = ("worker", "complete")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)

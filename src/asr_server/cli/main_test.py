@@ -49,8 +49,6 @@ WRONG_ARGUMENTS = [
     ["speak", "text", "--format", "docx"],
     ["speak", "text", "--server", "http://a", "--local"],
     ["speakers", "add", "Ann", "ann.wav"],
-    ["bench", "--callers", "101"],
-    ["bench", "--live", "-1"],
     ["models"],
     ["export"],
     ["export", "onnx", "--output", "x"],
@@ -82,7 +80,7 @@ def test_help_loads_nothing_heavy():
     """Help is there at once."""
     commands = [
         ["--help"],
-        *([name, "--help"] for name in ("transcribe", "subtitles", "speak", "evaluate", "bench", "job")),
+        *([name, "--help"] for name in ("transcribe", "subtitles", "speak", "evaluate", "job")),
     ]
     code = (
         f"import sys; from asr_server.cli.main import main\nfor arguments in {commands!r}:\n"

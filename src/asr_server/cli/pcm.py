@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
 
 from asr_server.cli.failure import Failure
 from asr_server.core.audio import SAMPLE_RATE
 
 if TYPE_CHECKING:
-    from asr_server.audio.decode import Decoder, Samples
+    pass
 
 CHUNK_MS = 100
 CHUNK_SAMPLES = SAMPLE_RATE * CHUNK_MS // 1000
 _MAX_AUDIO_S = 24 * 3600.0
 
 
-async def decoded(path: Path, channels: int = 1) -> bytes:
-    """Decode a recording to little-endian int16, mixed to one channel or with the samples of its two channels in turn.
+async def decoded(path: Path) -> bytes:
+    """Decode a recording to little-endian int16, mixed to one channel.
 
-    Raises `Failure`, also where a recording has not two channels, and `OSError` where the file cannot be opened.
+    Raises `Failure`, and `OSError` where the file cannot be opened.
     """
     from asr_server.audio.decode import Decoder
     from asr_server.audio.decoder_wire import DecodeLimits
@@ -31,7 +30,7 @@ async def decoded(path: Path, channels: int = 1) -> bytes:
     decoder = Decoder(DecodeLimits(max_audio_s=_MAX_AUDIO_S))
     try:
         with path.open("rb") as file:
-            audio = await (decoder.decode(file) if channels == 1 else _interleaved(decoder, file, channels))
+            audio = await decoder.decode(file)
     except InvalidInput as error:
         raise Failure(error.code, error.message) from None
     finally:
@@ -39,25 +38,9 @@ async def decoded(path: Path, channels: int = 1) -> bytes:
     return bytes((audio * 32_768).clip(-32_768, 32_767).round().astype("<i2").tobytes())
 
 
-async def _interleaved(decoder: Decoder, file: BinaryIO, channels: int) -> Samples:
-    import numpy as np
-
-    from asr_server.audio.decode import Progress
-
-    progress, frames = Progress(), []
-    async with aclosing(decoder.stream_channels(file, progress)) as blocks:
-        async for block in blocks:
-            if progress.file_channels != channels:
-                raise Failure("wrong_channels", f"It has not {channels} channels but {progress.file_channels}.")
-            frames.append(block.T)
-    audio: Samples = np.concatenate(frames).reshape(-1)
-    audio /= max(np.abs(audio).max(), np.float32(1.0))
-    return audio
-
-
-def paced(pcm: bytes, speed: float, channels: int = 1) -> Iterator[bytes]:
+def paced(pcm: bytes, speed: float) -> Iterator[bytes]:
     """Chunks of 100 ms at `speed` times real time; 0 does not wait between them."""
-    began_s, chunk_bytes = time.monotonic(), 2 * channels * CHUNK_SAMPLES
+    began_s, chunk_bytes = time.monotonic(), 2 * CHUNK_SAMPLES
     for number, at in enumerate(range(0, len(pcm), chunk_bytes)):
         if speed:
             time.sleep(max(0.0, began_s + number * CHUNK_MS / 1000 / speed - time.monotonic()))

@@ -79,7 +79,7 @@ def _speakers(parsed: argparse.Namespace, wanted: Sequence[Format]) -> dict[str,
         return {}
     if Format.JSON in wanted:
         raise UsageError("json does not show speakers; say --format verbose_json or another one.")
-    mode = ChannelMode(parsed.channel_mode or ChannelMode.AUTO)
+    mode = ChannelMode(parsed.channel_mode or ChannelMode.MIX)
     if mode is ChannelMode.SPLIT and any(getattr(parsed, name) for name in counts):
         raise UsageError(f"{given[0]} contradicts --channel-mode split: its channels are the speakers.")
     at_least, at_most = parsed.num_speakers or parsed.min_speakers or 1, parsed.num_speakers or parsed.max_speakers

@@ -79,7 +79,7 @@ def test_speakers_are_told_apart_where_they_are_asked_for(tmp_path):
     assert request.speakers == SpeakerOptions(1, 3, (KnownSpeaker("Ann", b"RIFF\xff"),))
     assert request.channel_mode is ChannelMode.MIX
     request = _subtitles("--speakers", "--num-speakers", "2", "--speaker-style", "dash")
-    assert (request.speakers, request.channel_mode) == (SpeakerOptions(2, 2), ChannelMode.AUTO)
+    assert (request.speakers, request.channel_mode) == (SpeakerOptions(2, 2), ChannelMode.MIX)
     assert request.output.speaker_style is SpeakerStyle.DASH
 
 

@@ -51,7 +51,6 @@ class Line:
     end_s: float  # since the session began
     lag_ms: int
     words: tuple[Word, ...] = ()  # with word times, a final that has text comes a second time, with these
-    speaker: str | None = None  # with two channels, the speaker on the line's channel
     # where speakers are wanted, the committed text in runs of one speaker; a line comes again when they change
     speakers: tuple[SpeakerRun, ...] = ()
     speakers_settled: bool = False  # they will not change any more
@@ -78,7 +77,6 @@ def line_of(message: dict[str, Any]) -> Line:
         start_s=message["start"],
         end_s=message["end"],
         lag_ms=message["lag_ms"],
-        speaker=message.get("speaker"),
         speakers=runs_of(message),
         speakers_settled=message.get("speakers_settled", False),
     )
@@ -112,8 +110,7 @@ class LiveClient:
 
     It also survives its server, where that hands sessions over: when the server asks for it, `lines` goes on at another
     one, and `resume` reaches any. `speakers_lost`: why the server does not distinguish speakers any more, "" while it
-    does. `stats`: with the option of this name, the last message about what became of the audio, of each speaker where
-    there are two channels, else under "".
+    does. `stats`: with the option of this name, the last message about what became of the audio.
     """
 
     def __init__(self, server: str, options: LiveOptions | None = None) -> None:
@@ -123,7 +120,7 @@ class LiveClient:
         # again must come before what `send` adds. Not held while a connection is opened, so that `send` need not wait.
         self._lock = threading.Lock()
         self._input = LiveInput(_BUFFER_BYTES)  # with the lock alone
-        self._received = [0] * self._options.channels  # the last final of each
+        self._received = 0  # the last final
         self._lines: OrderedDict[int, Line] = OrderedDict()  # the last one of the latest utterances
         self._late: deque[dict[str, Any]] = deque()  # of the connection before, not read yet
         # Both are replaced, never changed in place, by the thread that reads: others read them without the lock.
@@ -132,7 +129,7 @@ class LiveClient:
         self._continuation: CarriedPlace | None = None
         self._closed = False
         self.speakers_lost = ""
-        self.stats: dict[str, dict[str, Any]] = {}
+        self.stats: dict[str, Any] = {}
         first = open_connection(self._url, self._options)
         self._socket, self.hello = first.socket, first.hello
         self._continuation = CarriedPlace.of(first.hello)
@@ -165,7 +162,7 @@ class LiveClient:
             return self._input.held_bytes < _BUFFER_BYTES // 2
 
     def send(self, pcm: bytes) -> None:
-        """Send the next audio: 16-bit little-endian at `sample_rate_hz`, mono or two channels in turn, cut anywhere.
+        """Send the next audio: 16-bit little-endian at `sample_rate_hz`, mono, cut anywhere.
 
         Raises `ConnectionClosed`; the audio is kept all the same, and `resume` sends it again.
         """
@@ -181,7 +178,7 @@ class LiveClient:
                 self._input.drop(self._continuation)
 
     def flush(self) -> None:
-        """End the utterance; a line whose `ending` is `flush` answers, with two channels one of each."""
+        """End the utterance; a line whose `ending` is `flush` answers."""
         self._act(action="flush")
 
     def reset(self) -> None:
@@ -219,10 +216,10 @@ class LiveClient:
         if "text" in message:
             line = line_of(message)
             if line.final:
-                self._received[self._channel(number)] = number
+                self._received = number
             yield self._kept(line)
         elif message.get("type") == "session.stats":
-            self.stats = {**self.stats, message.get("speaker", ""): message}
+            self.stats = message
         elif status == "reconnect":
             self._move = _Tries(time.monotonic())
         elif status == "buffer_reset":  # an open line will not be continued
@@ -331,28 +328,19 @@ class LiveClient:
 
     def _known_session(self) -> KnownSession:
         """Return what a server needs to know of the session, whether it has it or not."""
-        known = KnownSession(self.session_id, ",".join(map(str, self._received)))
+        known = KnownSession(self.session_id, str(self._received))
         if self._continuation is None:
             return known
-        shown = [self._shown(channel) for channel in range(len(self._received))]
-        frame: dict[str, Any] = {"action": "continue", "state": self._continuation.state}
-        frame |= shown[0] if len(shown) == 1 else {"channels": shown}
+        frame = {"action": "continue", "state": self._continuation.state, **self._shown()}
         return replace(known, first_frame=json.dumps(frame))
 
-    def _shown(self, channel: int) -> dict[str, Any]:
-        """Return what is here of the open utterance of a channel; empty where there is none, or too much of it."""
-        opened = [
-            line
-            for line in self._lines.values()
-            if not line.final and self._channel(line.utterance) == channel and line.utterance > self._received[channel]
-        ]
+    def _shown(self) -> dict[str, Any]:
+        """Return what is here of the open utterance; empty where there is none, or too much of it."""
+        opened = [line for line in self._lines.values() if not line.final and line.utterance > self._received]
         if not opened or len((line := opened[-1]).committed) > _COMMITTED_CHARS:
             return {}
         runs = [{"speaker": run.speaker, "text": run.text} for run in line.speakers]
         return {"utterance": line.utterance, "committed": line.committed, "end": line.end_s, "speakers": runs}
-
-    def _channel(self, utterance: int) -> int:
-        return (utterance - 1) % len(self._received)
 
     def _moved_on(self, move: _Tries) -> _Tries | None:
         """Try to go on at another server. Returns when to try again; None where the session has moved.
@@ -381,7 +369,7 @@ class LiveClient:
             while True:
                 message = json.loads(last.socket.recv(timeout=0))
                 number = message.get("utterance", 0)
-                if "text" not in message and 0 < number <= self._received[self._channel(number)]:
+                if "text" not in message and 0 < number <= self._received:
                     yield message
 
     def _go_on(self, fresh: SessionConnection) -> None:

@@ -38,7 +38,6 @@ class LiveOptions:
     words: Literal["", "accurate", "fast"] = ""  # for word times, "" for none
     speakers: bool = False  # distinguish speakers
     stats: bool = False  # have the server tell what became of the audio
-    channels: Literal[1, 2] = 1  # 2 for samples of two channels in turn, where each channel is a speaker
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,7 +100,6 @@ def _query(options: LiveOptions, known: KnownSession | None) -> str:
     query = {"sample_rate": str(options.sample_rate_hz), "language": options.language, "words": options.words}
     query |= {"speakers": "true"} if options.speakers else {}
     query |= {"stats": "true"} if options.stats else {}
-    query |= {"channels": str(options.channels)} if options.channels > 1 else {}
     # A server waits for the first frame of a client that says so.
     query |= {"handover": "true"} if known is None or known.first_frame else {}
     query |= {"session_id": known.session_id, "received": known.received} if known is not None else {}

@@ -7,7 +7,7 @@ import pytest
 
 from asr_server.client import live
 from asr_server.client.conftest import WAIT_S, at, servers, text
-from asr_server.client.live import ConnectionClosed, LiveClient, LiveError, LiveOptions
+from asr_server.client.live import ConnectionClosed, LiveClient, LiveError
 
 
 def _wait_until_moving(client):
@@ -67,35 +67,6 @@ def test_a_session_that_is_handed_over_goes_on_without_a_line_lost_or_doubled():
         shown += _shown([next(lines)])
         assert shown == [(1, "on", "", 0), (2, "and", " so", 0), (1, "on", "", 1), (2, "and then", "", 0)]
         client.close()
-
-
-def test_of_two_channels_the_next_server_is_told_what_is_open_in_each():
-    """The server is told which finals of each are here, too; late words of the last server are taken by their
-    channel."""
-    words = {"utterance": 3, "words": [{"word": "off", "start": 0.0, "end": 1.0, "source": "estimated"}]}
-
-    def first(side):
-        side.hello(channels=2)
-        side.hear(8)
-        side.say(text(1, "on", ending="pause"), text(2, "well"), text(3, "off", ending="pause"), text(4, "so", end=2.5))
-        side.say(text(2, "well", ending="pause"), {"status": "reconnect", "within_s": 5, **at(4)}, words)
-        assert side.end() == 4010
-
-    def second(side):
-        assert "received=3%2C2" in side.path
-        shown = {"utterance": 4, "committed": "so", "end": 2.5, "speakers": []}
-        assert side.first == {"action": "continue", "state": "s4", "channels": [{}, shown]}
-        side.hello(4)
-        side.hear(4)
-        assert bytes(side.audio) == b"5678"
-        side.say(text(5, "bye", ending="pause"))
-        side.end()
-
-    with servers(first, second) as url, LiveClient(url, LiveOptions(channels=2)) as client:
-        client.send(b"12345678")
-        lines = client.lines()
-        shown = _shown([next(lines) for _ in range(7)])
-        assert [number for number, *_ in shown] == [1, 2, 3, 4, 2, 3, 5]
 
 
 @pytest.mark.parametrize("refusal", ["draining", "full"])

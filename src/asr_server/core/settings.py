@@ -379,11 +379,6 @@ class Settings(OutgoingSettings, JobSettings, SpeechSettings, EngineSettings, Ba
     max_live_sessions: int = Field(
         256, ge=1, description="Live: limit of open sessions, also those that wait for their clients; more get 429."
     )
-    live_admission: bool = Field(
-        True,
-        description="Live: refuse another session with 429 while no stream is free, by what sessions were measured "
-        "to cost; false: only the limits above count.",
-    )
     realtime_session_s: float = Field(
         3600.0,
         ge=1,

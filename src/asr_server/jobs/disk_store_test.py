@@ -109,7 +109,7 @@ def test_clips_of_known_speakers_are_kept_until_the_job_is_over(store, tmp_path)
     """They are files, whatever bytes they have: a record would hold them in memory as long as the job is known."""
     known = (KnownSpeaker("Ann", b"RIFF\x00\xff"), KnownSpeaker("Bob", b"\x80"))
     speakers = SpeakerOptions(2, 3, known)
-    request = SubtitleRequest(speakers=speakers, channel_mode=ChannelMode.AUTO, output=OUTPUT)
+    request = SubtitleRequest(speakers=speakers, channel_mode=ChannelMode.SPLIT, output=OUTPUT)
     store.add(record(request=request), io.BytesIO(b"audio"))
     (stored,) = store.records()
     assert [speaker.clip for speaker in stored.request.speakers.known] == [b"", b""]

@@ -57,7 +57,6 @@ class Query(_Endpointing):
     first_speaker: int = Field(0, ge=0, le=20_000)  # the letters before have been used, at other servers
     # A gateway's: when the audio began that it sends, by the monotonic clock.
     began_s: float | None = Field(None, allow_inf_nan=False)
-    channels: Literal["1", "2"] = "1"
     model: str = Field("", max_length=200)
     session_id: str = Field("", max_length=200)
     received: int = Field(0, ge=0)

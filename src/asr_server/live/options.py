@@ -14,14 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from asr_server.core.audio import SAMPLE_RATE
 from asr_server.net.shared_bytes import SharedBytes
 from asr_server.recordings.requests import WordTimes
-from asr_server.schedule.capacity import FIRST_GUESS_SPEED, FIRST_GUESS_SPEED_GPU, StreamRules
 from asr_server.schedule.job import Priority
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
-    from asr_server.core.settings import Settings
-    from asr_server.engine.feature import Plan
     from asr_server.live.actions import Query
     from asr_server.live.inference import Engines
     from asr_server.live.machine.events import Action, Event, TurnConfig
@@ -185,14 +182,3 @@ class PartRequest:
 
     make: Callable[[PartSession], SessionPart]
     check: Callable[[], None] = lambda: None  # raises an `AsrError` where the part is not available
-
-
-def stream_rules(settings: Settings, plan: Plan) -> StreamRules:
-    """Return the rules for these settings, as the plan resolved them."""
-    return StreamRules(
-        partial_every_s=settings.ws_buffer_size / (2 * SAMPLE_RATE),
-        max_sessions=settings.max_live_sessions,
-        first_guess_speed=FIRST_GUESS_SPEED_GPU if plan.device.startswith("cuda") else FIRST_GUESS_SPEED,
-        refuses=settings.live_admission,
-        steps_are_work=plan.remote is None,
-    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Sequence
@@ -143,7 +142,6 @@ class LiveSession:
         has = (received or 0) - self.begin.utterances
         self._outbox = Outbox([lacked for kept in self._finals if (lacked := missed(kept, has)) is not None])
         self.detached.clear()
-        self._ticket.left, self._ticket.heard_s = False, time.monotonic()
         if (partial := self.machine.current_partial) is not None:
             self._send(partial, self._arrivals.lag_ms(partial.end_samples))
         for part in self.parts:
@@ -189,7 +187,6 @@ class LiveSession:
             raise SessionTaken("The session goes on over another connection.")
         if isinstance(event, Audio):
             self.received_bytes += len(event.pcm)
-            self._ticket.heard_s = time.monotonic()
         elif not isinstance(event, Disconnected):
             self.received_actions += 1
         if isinstance(event, Configure):
@@ -211,8 +208,6 @@ class LiveSession:
         # The end goes through the inbox and not to the machine: audio that arrived before would follow the flush.
         self._outbox.close()
         self._inbox.put(Disconnected(clean))
-        # A client whose connection broke finds its stream free when it comes back.
-        self._ticket.left, self._ticket.heard_s = clean, math.inf
         self.detached.set()
 
     async def finish(self) -> None:

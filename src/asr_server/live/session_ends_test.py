@@ -146,21 +146,6 @@ async def test_who_closes_in_silence_ends_no_utterance(make):
     assert [(final.utterance, final.ending) for final in finals] == [(1, Ending.FLUSH)]
 
 
-async def test_a_session_that_its_client_closed_takes_no_stream_until_it_comes_back(make):
-    """One whose connection broke takes it: its client may be back at any moment."""
-    live = make(Scripted())
-    connection = await opened(live)
-    taken = [live._admission._sessions]
-    for clean in (True, False):
-        live.disconnect(connection, clean=clean)
-        taken.append(live._admission._sessions)
-        connection = await live.resume(connection.session.id, 0)
-        taken.append(live._admission._sessions)
-    assert taken == [1, 0, 1, 1, 1]
-    live.disconnect(connection, clean=True, resumable=False)
-    assert live._admission._sessions == 0
-
-
 async def test_a_configuration_counts_from_when_it_was_sent(make):
     """For the next change and for a client that comes back, also while it waits behind audio."""
     live = make(Scripted())
@@ -241,18 +226,3 @@ async def test_the_final_of_a_speaker_goes_before_all_partials(make, speech):
     await until_flush(connection)
     assert set(asked) == {(ResultKind.PARTIAL, Priority.PARTIAL), (ResultKind.FINAL, Priority.FINAL)}
     session.end()
-
-
-async def test_a_session_takes_a_stream_while_audio_arrives(make):
-    """Not while its client is silent, unless the connection is broken: the client finds its stream when it is back."""
-    live = make(Scripted())
-    connection = await opened(live)
-    ticket, free = connection.session._ticket, []
-    for step in (lambda: None, lambda: connection.send(Audio(bytes(3_200)))):
-        await (step() or asyncio.sleep(0))
-        free.append(live._admission.capacity().free_streams)
-        ticket.heard_s -= 60.0
-        free.append(live._admission.capacity().free_streams)
-    live.disconnect(connection, clean=False)
-    free.append(live._admission.capacity().free_streams)
-    assert free == [1, 2, 1, 2, 1]

@@ -202,7 +202,7 @@ class LiveSessions:
     def _check_room(self) -> None:
         if self._draining:
             raise ShuttingDown("The server is shutting down.")
-        self._admission.check_live()
+        self._admission.check_limit()
 
     async def _wait_until_detached(self, session: LiveSession) -> None:
         """A client that closed and came back at once: what it sent before, and its close, may still be on their way."""
@@ -221,7 +221,6 @@ class LiveSessions:
         if not session.is_current(connection.outbox) or session.id not in self._open or session.id in self._detached:
             return
         session.disconnect(clean=clean)
-        self._admission.update()
         if moved:
             session.stats.outcome = SessionOutcome.MOVED
         if moved or not resumable or self._settings.ws_resume_s == 0:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from fastapi import APIRouter, Request
@@ -18,7 +18,6 @@ from asr_server.engine.catalog import Model
 from asr_server.engine.protocol import AlignerState, Option
 from asr_server.net.errors import ErrorBody
 from asr_server.ops.schemas import (
-    CapacityBody,
     HealthBody,
     LimitsBody,
     LiveBody,
@@ -74,7 +73,6 @@ async def health(request: Request, services: ServicesDep) -> HealthBody:
         queue=_queue(services, snapshot),
         jobs=services.jobs.pending,
         live=_live(services),
-        capacity=_capacity(services),
         limits=LimitsBody(
             upload_bytes=services.settings.max_upload_bytes,
             audio_s=services.settings.max_audio_s,
@@ -142,12 +140,13 @@ def _status(services: Services, snapshot: EngineSnapshot) -> Literal["ok", "degr
 
 def _live(services: Services) -> LiveBody:
     limit = services.settings.max_live_sessions
-    return LiveBody(sessions=len(services.live), waiting=services.live.waiting, limit=limit)
+    free = free_streams(services)
+    return LiveBody(sessions=len(services.live), waiting=services.live.waiting, limit=limit, free=free)
 
 
-def _capacity(services: Services) -> CapacityBody:
-    found = asdict(services.admission.capacity())
-    return CapacityBody(**{name: round(value, 3) for name, value in found.items()})
+def free_streams(services: Services) -> int:
+    """Return how many more live sessions may be opened."""
+    return max(0, services.settings.max_live_sessions - len(services.live))
 
 
 def _queue(services: Services, snapshot: EngineSnapshot) -> QueueBody:
@@ -214,7 +213,7 @@ def not_ready(services: Services) -> str:
     if not services.ready:
         return "the model is being loaded"
     # A server that is full for recordings alone stays ready, or a load balancer would send live sessions nowhere.
-    if services.admission.full and not services.admission.capacity().free_streams:
+    if services.admission.saturated:
         return "saturated"
     snapshot = services.thread.snapshot()
     if snapshot.state is ModelState.FAILED:

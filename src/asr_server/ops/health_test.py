@@ -10,6 +10,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from asr_server.core.errors import Overloaded
 from asr_server.core.settings import Settings
 from asr_server.engine import capabilities, plan
 from asr_server.engine.protocol import EngineInfo
@@ -124,10 +125,12 @@ def test_a_server_that_is_full_for_recordings_alone_is_ready(app):
     services = app.state.services
     with services.admission.hold(time_limit_s=1.0) as ticket:
         services.admission.measure(ticket, 95.0)
-        assert services.admission.full
+        with pytest.raises(Overloaded):
+            services.admission.check()
         assert health.not_ready(services) == "saturated"
     services.admission = Admission(1_000.0, time_limit_s=1.0)
     with services.admission.hold(time_limit_s=600.0) as ticket:
         services.admission.measure(ticket, 95.0)
-        assert services.admission.full
+        with pytest.raises(Overloaded):
+            services.admission.check()
         assert health.not_ready(services) == ""

@@ -62,12 +62,7 @@ class WorkerEnd(StrEnum):
 
 READY = MetricSpec("asr_ready", MetricKind.GAUGE, "1 while `/readyz` answers 200.")
 FREE_STREAMS = MetricSpec(
-    "asr_free_streams", MetricKind.GAUGE, "Live sessions that fit beside those to which audio comes; a guess at first."
-)
-FREE_AUDIO = MetricSpec(
-    "asr_free_audio_seconds_per_second",
-    MetricKind.GAUGE,
-    "Seconds of recordings in a second that fit beside the present work; a guess at first.",
+    "asr_free_streams", MetricKind.GAUGE, "Live sessions that may be opened: `MAX_LIVE_SESSIONS` without the open ones."
 )
 WORKER_RUNNING = MetricSpec(
     "asr_worker_running", MetricKind.GAUGE, "Gateway only: 1 while a worker process accepts requests."

@@ -15,7 +15,7 @@ from asr_server.jobs.record import RecordState
 from asr_server.net.errors import content
 from asr_server.ops import health
 from asr_server.ops import server_metrics as table
-from asr_server.ops.metric_spec import FREE_AUDIO, FREE_STREAMS, READY, MetricKind, MetricSample, single
+from asr_server.ops.metric_spec import FREE_STREAMS, READY, MetricKind, MetricSample, single
 from asr_server.schedule.model import ModelState
 from asr_server.services import Services, ServicesDep
 
@@ -99,9 +99,7 @@ def work_gauges(services: Services) -> Iterable[MetricSample]:
     """Yield what was accepted: recordings and jobs."""
     yield single(table.ADMISSION_HELD, services.admission.held_s)
     yield single(table.ADMISSION_LIMIT, services.admission.limit_s)
-    free = services.admission.capacity()
-    yield single(FREE_STREAMS, free.free_streams)
-    yield single(FREE_AUDIO, free.free_audio_s_per_s)
+    yield single(FREE_STREAMS, health.free_streams(services))
     yield single(table.RECORDING_AUDIO, services.admission.answered_s)
     heard = services.pipeline
     covered_s: dict[tuple[str, ...], float] = {

@@ -28,19 +28,7 @@ class LiveBody(BaseModel):
     sessions: int = Field(description="All that are kept.")
     waiting: int = Field(description="Those of them whose client is gone and may come back.")
     limit: int = Field(description="`MAX_LIVE_SESSIONS`, of which one caller gets at most half.")
-
-
-class CapacityBody(BaseModel):
-    """The load that the server can take beside what it has. Where nothing was measured yet, the figures are guesses."""
-
-    free_streams: int = Field(description="Live sessions that fit beside those to which audio comes.")
-    streams: int = Field(description="Live sessions that fit in all.")
-    streams_measured: bool = Field(description="Whether both follow from live sessions that this process had.")
-    stream_cost: float = Field(description="Seconds of the engine for a second of live speech; 0: not measured.")
-    speech_share: float = Field(description="Of the time of live sessions, how much is taken for speech.")
-    audio_s_per_s: float = Field(description="Seconds of recordings in a second, beside the present live sessions.")
-    free_audio_s_per_s: float = Field(description="What of that is not used now.")
-    audio_measured: bool = Field(description="Whether both follow from recordings that this process had.")
+    free: int = Field(description="How many more may be opened.")
 
 
 class LimitsBody(BaseModel):
@@ -124,7 +112,6 @@ class HealthBody(BaseModel):
     speech_queue: SpeechQueueBody = SpeechQueueBody()
     queue: QueueBody
     live: LiveBody
-    capacity: CapacityBody
     limits: LimitsBody
     jobs: int = Field(
         description="Jobs that wait or run; with `JOBS_DATABASE_URL`, that wait for any server or run at this one."

@@ -216,7 +216,6 @@ UPTIME = MetricSpec("asr_uptime_seconds", _G, "Seconds since the start of the se
 METRICS: tuple[MetricSpec, ...] = (
     *(value for value in list(globals().values()) if isinstance(value, MetricSpec)),
     spec.FREE_STREAMS,
-    spec.FREE_AUDIO,
     spec.READY,
     *spec.OF_GATEWAY,
 )

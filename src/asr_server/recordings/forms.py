@@ -109,10 +109,8 @@ class RecordingForm(TextFields):
         max_length=MAX_KNOWN_SPEAKERS,
         description="Recordings of 2 to 10 s of one person each, as data URLs in base64, repeated.",
     )
-    channel_mode: ChannelMode | None = Field(
-        None,
-        description="`split`: each channel is a speaker; `mix`: channels are one signal; `auto`, the default where "
-        "speakers are told apart: what their sound suggests.",
+    channel_mode: ChannelMode = Field(
+        ChannelMode.MIX, description="`split`: each channel is a speaker; `mix`: channels are one signal."
     )
 
 
@@ -385,7 +383,7 @@ def _common(fields: RecordingForm, spoken: tuple[str, str], *, diarized: bool = 
         "strict": fields.strict,
         "word_times": WordTimes.ALIGNED if fields.mode == "accurate" else WordTimes.ESTIMATED,
         "speakers": speakers,
-        "channel_mode": channel_mode(fields, speakers),
+        "channel_mode": fields.channel_mode,
         "text_options": fields.text_options,
     }
 
@@ -488,13 +486,6 @@ def speaker_options(fields: RecordingForm, *, diarized: bool = False) -> Speaker
         _refuse(fields, _COUNTS, "contradicts channel_mode=split: its channels are the speakers.")
     at_least, at_most = _count(fields)
     return SpeakerOptions(at_least, at_most, _known(fields))
-
-
-def channel_mode(fields: RecordingForm, speakers: SpeakerOptions | None) -> ChannelMode:
-    """Return the mode of channels; by default it depends on whether speakers are distinguished."""
-    if speakers is None:
-        return ChannelMode.MIX
-    return fields.channel_mode or ChannelMode.AUTO
 
 
 def _refuse(fields: RecordingForm, names: tuple[str, ...], reason: str) -> None:

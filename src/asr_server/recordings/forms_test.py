@@ -177,7 +177,7 @@ def test_speakers_are_told_apart_where_they_are_asked_for():
     assert (_request().speakers, _request().channel_mode) == (None, ChannelMode.MIX)
     for items in ((DIARIZED,), (SPEAKERS, VERBOSE), (SPEAKERS, DIARIZED), (DIARIZED, ("model", "whisper-1"))):
         request = _request(*items)
-        assert (request.speakers, request.channel_mode) == (SpeakerOptions(), ChannelMode.AUTO)
+        assert (request.speakers, request.channel_mode) == (SpeakerOptions(), ChannelMode.MIX)
     subtitles = forms.subtitle_request(FormData([SPEAKERS, ("speaker_style", "dash"), ("channel_mode", "split")]))
     assert (subtitles.speakers, subtitles.channel_mode) == (SpeakerOptions(), ChannelMode.SPLIT)
     assert subtitles.output.speaker_style is SpeakerStyle.DASH
@@ -188,7 +188,7 @@ def test_speakers_are_told_apart_where_they_are_asked_for():
 def test_a_declared_default_says_nothing():
     """Generated clients send every field with the default that openapi.json declares."""
     assert _request(DIARIZED, ("speakers", "false")) == _request(DIARIZED)
-    assert _request(("channel_mode", "auto"), ("speakers", "false")) == _request()
+    assert _request(("channel_mode", "mix"), ("speakers", "false")) == _request()
     plain = forms.subtitle_request(FormData([("speakers", "false"), ("speaker_style", "name")]))
     assert plain == forms.subtitle_request(FormData([]))
     with pytest.raises(InvalidInput) as caught:
@@ -313,4 +313,4 @@ def test_the_documented_fields_have_plain_types():
         "title": "Num Speakers",
         "description": "How many people speak, where that is known.",
     }
-    assert content["channel_mode"]["enum"] == ["mix", "split", "auto"]
+    assert content["channel_mode"]["enum"] == ["mix", "split"]

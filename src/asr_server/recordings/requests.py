@@ -79,11 +79,10 @@ class VoiceDetection(StrEnum):
 
 
 class ChannelMode(StrEnum):
-    """The use of the channels of a recording: one signal, a speaker each, or the one that its sound suggests."""
+    """The use of the channels of a recording: one signal, or a speaker each."""
 
     MIX = "mix"
     SPLIT = "split"
-    AUTO = "auto"
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,4 +192,3 @@ class RecordingSignal:
     segmenter: Callable[[SegmentationConfig, SoundLevels, VoiceDetection], SpanSegmenter] = Segmenter
     is_split: bool = False  # each voice has spans of its own, which name its speaker
     work: float = 1.0  # seconds of audio to transcribe for each second of the recording
-    warnings: tuple[str, ...] = ()  # what the caller should know

@@ -4,20 +4,12 @@ audio."""
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from asr_server.core.errors import Overloaded
-from asr_server.schedule.capacity import (
-    FIRST_GUESS_SPEED,
-    RECORDINGS_SHARE,
-    EngineWork,
-    FreeCapacity,
-    StreamCapacity,
-    StreamRules,
-)
+from asr_server.schedule.time_shares import FIRST_GUESS_SPEED, RECORDINGS_SHARE
 
 # The first guess weighs as much as this many seconds of work, and what was measured longer ago than `_MEMORY_S`
 # fades.
@@ -25,10 +17,6 @@ _FIRST_GUESS_WEIGHT_S = 1.0
 _MEMORY_S = 30.0
 # A measurement is of so much work at least.
 _SAMPLE_S = 0.2
-_LIVE_RETRY_S = 5  # sessions take minutes; some end at any time
-# A session without audio for this long takes no stream until audio comes again: longer than the pause of a speaker
-# whose client sends no silence. Many keep sockets open for those who may speak.
-_SILENT_S = 10.0
 # This many seconds of audio, three spans, are accepted whatever the time limit: over less the estimate says little.
 _LEAST_S = 90.0
 # A recording counts as one of usual length until its own is known. Long ones do not make that longer: they are few, and
@@ -47,8 +35,6 @@ class AdmissionTicket:
     time_limit_s: float  # the time that it has
     bulk: bool = False  # others go before it
     live: bool = False  # it is a session
-    left: bool = False  # the session's client has closed it, so it takes no stream, though it is kept for a while
-    heard_s: float = math.inf  # when audio came last, on the monotonic clock; infinite: it always takes a stream
     known: bool = False  # `seconds` is no estimate
     done_s: float = 0.0  # how much of `seconds` is answered
     share: str = ""  # the caller that it counts for, a key or an address; "" for none
@@ -65,8 +51,7 @@ class Admission:
     All together have at most `limit_s`. A recording is accepted if it and what goes before it can be answered within
     its time limit, by default `time_limit_s`, as fast as recordings were answered of late. `engine_s`: how long the
     engine has had recordings so far, live work at the same time included. `first_guess_speed`: seconds of audio in a
-    second before anything was measured. `streams`: what the engine can take of live sessions; None bounds them by the
-    seconds of audio alone. `share_s`: what one key or address may have of `limit_s`.
+    second before anything was measured. `share_s`: what one key or address may have of `limit_s`.
     """
 
     def __init__(
@@ -76,7 +61,6 @@ class Admission:
         time_limit_s: float = math.inf,
         engine_s: Callable[[], float] = lambda: 0.0,
         first_guess_speed: float = FIRST_GUESS_SPEED,
-        streams: StreamCapacity | None = None,
         share_s: float = math.inf,
     ) -> None:
         self.limit_s = limit_s
@@ -84,7 +68,6 @@ class Admission:
         self._share_s = share_s
         self._time_limit_s = time_limit_s
         self._engine_s = engine_s
-        self._streams = streams or StreamCapacity(EngineWork(), StreamRules())
         self._done_s = 0.0  # seconds of audio of recordings that were answered so far
         self._tickets: set[AdmissionTicket] = set()
         self._usual_s = _FIRST_GUESS_S
@@ -97,46 +80,20 @@ class Admission:
         return sum(ticket.left_s for ticket in self._tickets)
 
     @property
-    def full(self) -> bool:
-        """True if a recording of usual length does not fit. Any one fits an empty server."""
-        return self._excess_s(AdmissionTicket(self._usual_s, self._time_limit_s), self._tickets) > 0
+    def saturated(self) -> bool:
+        """True if no job or live session fits. Any one fits an empty server."""
+        return self._excess_s(AdmissionTicket(self._usual_s, math.inf), self._tickets) > 0
 
     def check(self) -> None:
         """Raise `Overloaded` when a recording of usual length does not fit: asked before a body is read."""
         self._check(AdmissionTicket(self._usual_s, self._time_limit_s), self._tickets)
 
     def check_limit(self) -> None:
-        """Raise `Overloaded` when a job of usual length does not fit. Jobs can wait: only the bound on all together
-        counts."""
+        """Raise `Overloaded` if a job of usual length or a live session does not fit.
+
+        Jobs can wait, and live sessions go before recordings: only the bound on all together counts.
+        """
         self._check(AdmissionTicket(self._usual_s, math.inf), self._tickets)
-
-    def check_live(self) -> None:
-        """Raise `Overloaded` when a live session does not fit, which goes before recordings: asked before one is
-        opened."""
-        self.check_limit()
-        free = self.capacity()
-        if self._streams.rules.refuses and free.streams_measured and self._sessions and not free.free_streams:
-            raise Overloaded(
-                "The server has all the live sessions that it can answer in time; try again later.",
-                retry_after_s=_LIVE_RETRY_S,
-            )
-
-    def update(self) -> None:
-        """The number of sessions may have changed. What was measured so far was with those before."""
-        self._streams.update(self._sessions, self._done_s)
-
-    def capacity(self) -> FreeCapacity:
-        """Return what can be taken now in addition to what is under way."""
-        self.update()
-        left_s = self.limit_s - self.held_s
-        places = self._streams.rules.max_sessions - sum(ticket.live and not ticket.left for ticket in self._tickets)
-        return self._streams.free(room=max(0, min(int(left_s / self._usual_s), places)))
-
-    @property
-    def _sessions(self) -> int:
-        """Return the sessions that take a stream."""
-        since_s = time.monotonic() - _SILENT_S
-        return sum(ticket.live and not ticket.left and ticket.heard_s > since_s for ticket in self._tickets)
 
     @contextmanager
     def hold(
@@ -158,15 +115,13 @@ class Admission:
     @contextmanager
     def hold_live(self, share: str = "") -> Iterator[AdmissionTicket]:
         """Yield a ticket for a live session until the block ends; or raise `Overloaded`."""
-        self.check_live()
+        self.check_limit()
         ticket = AdmissionTicket(0.0, math.inf, live=True, known=True, share=share)
         self._tickets.add(ticket)
-        self.update()
         try:
             yield ticket
         finally:
             self._tickets.remove(ticket)
-            self.update()
 
     def measure(self, ticket: AdmissionTicket, seconds: float, *, bulk: bool = False) -> None:
         """Set the length of the recording, as soon as it is known and whenever it changes.

@@ -1,13 +1,11 @@
 """Admission in seconds of audio."""
 
-import time
 from contextlib import ExitStack, contextmanager
 
 import pytest
 
 from asr_server.core.errors import Overloaded
 from asr_server.schedule.admission import Admission, AdmissionTicket
-from asr_server.schedule.capacity import EngineWork, StreamCapacity, StreamRules
 
 
 @contextmanager
@@ -221,97 +219,6 @@ def test_live_sessions_and_recordings_are_bounded_together():
                 pass
         assert admission.held_s == 4.0
     admission.check()
-
-
-class _Streams:
-    """An engine on which a second of speech costs `cost_s`, and sessions that speak on it all the time."""
-
-    def __init__(self, cost_s=0.2, **rules):
-        self.now_s, self.work, self.cost_s = 0.0, EngineWork(), cost_s
-        self.capacity = StreamCapacity(self.work, StreamRules(**rules), clock=lambda: self.now_s)
-
-    def speak(self, admission, seconds, sessions):
-        for _ in range(seconds):
-            self.now_s += 1.0
-            self.work.speech_s += sessions
-            self.work.first_speech_s = min(self.work.first_speech_s, self.now_s)
-            self.work.live_s += sessions * self.cost_s
-            admission.update()
-
-
-def test_no_session_is_taken_while_no_stream_is_free():
-    """Four fit. Those that are open go on, recordings and jobs are taken, and who ends makes room."""
-    streams, sessions = _Streams(), ExitStack()
-    admission = Admission(limit_s=1_000, streams=streams.capacity)
-    with sessions, admission.hold_live():
-        for _ in range(3):
-            sessions.enter_context(admission.hold_live())
-        streams.speak(admission, 30, sessions=4)
-        for ask in (admission.check_live, lambda: admission.hold_live().__enter__()):
-            with pytest.raises(Overloaded) as refused:
-                ask()
-            assert refused.value.retry_after_s == 5
-        admission.check_limit()
-        with held(admission, 30):
-            assert admission.capacity().free_streams == 0
-        sessions.close()
-        admission.check_live()
-
-
-def test_a_guess_refuses_nobody_and_nor_does_an_operator_who_wants_none_refused():
-    """Nothing is refused before anything was measured, or where the number is only shown."""
-    for streams, seconds in ((_Streams(), 1), (_Streams(refuses=False), 60)):
-        admission, sessions = Admission(limit_s=1_000, streams=streams.capacity), ExitStack()
-        with sessions:
-            for _ in range(8):
-                sessions.enter_context(admission.hold_live())
-            streams.speak(admission, seconds, sessions=8)
-            assert admission.capacity().free_streams == 0
-            admission.check_live()
-
-
-def test_a_session_that_its_client_has_closed_takes_no_stream():
-    """The session is kept for a while in case the client comes back: a page that is loaded again must not be
-    refused."""
-    streams, sessions = _Streams(cost_s=0.4), ExitStack()
-    admission = Admission(limit_s=1_000, streams=streams.capacity)
-    with sessions:
-        tickets = [sessions.enter_context(admission.hold_live()) for _ in range(2)]
-        streams.speak(admission, 30, sessions=2)
-        assert admission.capacity().free_streams == 0
-        tickets[0].left = True
-        assert admission.capacity().free_streams == 1
-
-
-def test_a_session_without_audio_takes_no_stream_but_its_place():
-    """Sockets may be kept open for those who will speak: they count again when audio comes, and as sessions always."""
-    streams, sessions = _Streams(cost_s=0.4, max_sessions=3), ExitStack()
-    admission = Admission(limit_s=1_000, streams=streams.capacity)
-    with sessions:
-        tickets = [sessions.enter_context(admission.hold_live()) for _ in range(2)]
-        streams.speak(admission, 30, sessions=2)
-        tickets[0].heard_s = time.monotonic() - 9
-        assert admission.capacity().free_streams == 0
-        tickets[0].heard_s = time.monotonic() - 11
-        assert admission.capacity().free_streams == 1
-        sessions.enter_context(admission.hold_live()).heard_s = 0.0
-        assert admission.capacity().free_streams == 0
-        tickets[0].heard_s = time.monotonic()
-        with pytest.raises(Overloaded):
-            admission.check_live()
-
-
-def test_waiting_audio_leaves_room_for_fewer_streams():
-    """Each takes the usual length of the bound; the number is that which `check_live` lets in."""
-    admission = Admission(limit_s=100, streams=_Streams(first_guess_speed=100.0).capacity)
-    assert admission.capacity().free_streams == 10
-    with held(admission, 75):
-        free = admission.capacity().free_streams
-        with ExitStack() as sessions:
-            for _ in range(free):
-                sessions.enter_context(admission.hold_live()).seconds = 14.0
-            with pytest.raises(Overloaded):
-                admission.check_live()
 
 
 def test_a_refusal_says_when_to_come_again_by_the_measured_speed():

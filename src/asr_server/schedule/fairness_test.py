@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from asr_server.schedule.capacity import RECORDINGS_SHARE
 from asr_server.schedule.job import Job, Priority
 from asr_server.schedule.ports import RowDelta, RowDone
 from asr_server.schedule.thread import LIVE_BEGIN_S, EngineThread
+from asr_server.schedule.time_shares import RECORDINGS_SHARE
 
 PASS_S, ROW_S, TOKENS_PER_S = 0.031, 0.0056, 217.0
 SPAN, PARTIAL = (500, 105), (70, 3)

@@ -7,7 +7,6 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from asr_server.schedule.capacity import EngineWork
 from asr_server.schedule.job import DEFAULT, Job, R, RequestClock
 from asr_server.schedule.model import EngineSnapshot
 
@@ -16,7 +15,8 @@ class Scheduler(Protocol):
     """Takes jobs for the models of an engine, the most urgent first. `EngineThread` says what each method does."""
 
     request_clock: RequestClock  # that of the jobs' deadlines
-    work: EngineWork  # what was done so far
+    # How long recordings were in the batch so far, live work at the same time included, by the clock of requests.
+    with_recordings_s: float
 
     @property
     def clock(self) -> Callable[[], float]:

@@ -25,10 +25,10 @@ from contextvars import Context
 
 from asr_server.core.errors import DeadlineExceeded, EngineFailed, ShuttingDown
 from asr_server.core.idle import IdleTimer
-from asr_server.schedule.capacity import EngineWork, RecordingsShare, StepTime
 from asr_server.schedule.job import DEFAULT, AnyJob, Job, JobQueue, Priority, R, RequestClock
 from asr_server.schedule.model import EngineSnapshot, OnState, ServedModel, ServedModels
 from asr_server.schedule.ports import Batch, Heartbeat, JobEnd, Outcome, RowDelta, RowDone, RowFailed, SchedulerObserver
+from asr_server.schedule.time_shares import RecordingsShare, StepTime
 
 # `Condition.wait` cannot wait for longer than the system's clock can count; longer waits are made of several.
 _LONGEST_WAIT_S = 86_400.0
@@ -87,7 +87,7 @@ class EngineThread:
         self._share = RecordingsShare()
         self._bulk_share = RecordingsShare()  # of models that have only bulk work
         self._live_leases = 0
-        self.work = EngineWork()
+        self.with_recordings_s = 0.0  # how long recordings were in the batch so far, by the clock of requests
         self._stopping = False
         self._busy = False
         self._ended: Future[None] = Future()
@@ -313,7 +313,8 @@ class EngineThread:
         time_spent.end()
         took_s = self.clock() - began_s
         self._watch.stepped(len(rows), took_s)
-        self.work.stepped(time_spent, self.request_clock.now_s() - request_s)
+        if time_spent.has_recordings:
+            self.with_recordings_s += self.request_clock.now_s() - request_s
         with self._wake:
             has_recordings = self._has_recordings
         self._share.charge(time_spent.live_s, time_spent.recordings_s, is_wanted=has_recordings)
@@ -339,7 +340,6 @@ class EngineThread:
                     _deliver(job, receive, value)
             case RowDone(value=value):
                 self._remove(job)
-                self.work.answered(job)
                 self._watch.ended(job, JobEnd.CANCELLED if job.cancelled else JobEnd.DONE, value)
                 job.succeed(value)
             case RowFailed(error=error):

@@ -85,7 +85,7 @@ export function fieldsOf({ language, hotwords, speakers = "" }, health) {
   const fields = { language, hotwords, return_timestamps: "true", mode: hasOption(health, "aligner") ? "accurate" : "fast" };
   // The transcript may come from another server.
   if (!speakers || !hasOption(health, "speakers")) return fields;
-  return { ...fields, speakers: "true", num_speakers: speakers === "auto" ? "" : speakers, channel_mode: "auto" };
+  return { ...fields, speakers: "true", num_speakers: speakers === "auto" ? "" : speakers };
 }
 
 /** A failed translation leaves the transcript as it is: the item tells of it, and the export menu translates again. */

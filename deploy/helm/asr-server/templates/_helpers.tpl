@@ -77,7 +77,7 @@ sum(asr_live_sessions{ {{- . -}} } / clamp_min(asr_live_sessions{ {{- . -}} } + 
 {{- end }}
 
 {{- define "asr-server.waitingSeconds" -}}
-sum(avg_over_time(asr_queue_audio_seconds{ {{- . -}} }[2m]) / clamp_min(asr_free_audio_seconds_per_second{ {{- . -}} } + sum without (priority) (rate(asr_engine_audio_seconds_total{ {{- . -}} ,priority=~"interactive|bulk"}[2m])), 1))
+sum(avg_over_time(asr_queue_audio_seconds{ {{- . -}} }[2m]) / clamp_min(sum without (priority) (rate(asr_engine_audio_seconds_total{ {{- . -}} ,priority=~"interactive|bulk"}[2m])), 1))
 {{- end }}
 
 {{- define "asr-server.scalingBehavior" -}}

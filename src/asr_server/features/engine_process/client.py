@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from loguru import logger
@@ -41,15 +41,12 @@ from asr_server.features.engine_process.messages import (
     RowMessage,
     Samples,
     Told,
-    WorkDone,
     fields_of,
 )
 from asr_server.features.gateway.child import child_environment, starter
 from asr_server.features.gateway.hang_detector import HangConfig, ProbeResult
 from asr_server.features.gateway.worker import PROBE_PAUSE_S, Worker, WorkerConfig, WorkerConnection
-from asr_server.live.options import stream_rules
 from asr_server.ops.metric_spec import WorkerEnd
-from asr_server.schedule.capacity import EngineWork, StreamCapacity
 from asr_server.schedule.job import DEFAULT, AnyJob, Job, Priority, R, RequestClock
 from asr_server.schedule.model import EngineSnapshot, ModelState, ModelStatus
 from asr_server.schedule.ports import JobEnd
@@ -69,9 +66,7 @@ def build(settings: Settings, resolved: Plan, watch: Watch) -> EngineCore:
     that they are used on."""
     process = EngineProcess(settings, resolved, watch)
     engines = {name: _Facts(process, name) for name in by_name(resolved)}
-    rules = stream_rules(settings, resolved)
-    streams = StreamCapacity(process.work, rules, slots=lambda: engines[DEFAULT].info.slots)
-    return EngineCore(engines, {}, process, streams)
+    return EngineCore(engines, {}, process)
 
 
 class _Facts:
@@ -108,7 +103,7 @@ class EngineProcess:
 
     def __init__(self, settings: Settings, resolved: Plan, watch: Watch) -> None:
         self.request_clock = RequestClock(patience_s=settings.request_timeout)
-        self.work = EngineWork()
+        self.with_recordings_s = 0.0
         self.infos = {
             name: EngineInfo(one.engine, one.model_id, one.device, one.dtype, aligner_id=one.aligner_id)
             for name, one in by_name(resolved).items()
@@ -331,8 +326,7 @@ class EngineProcess:
     def _take_state(self, state: EngineState) -> None:
         self._state, self._state_s = state, self.clock()
         self.infos = state.infos
-        for one in fields(WorkDone):
-            setattr(self.work, one.name, getattr(state.work, one.name))
+        self.with_recordings_s = state.with_recordings_s
         # A load is announced a moment before its clock stops, and may keep the interpreter's lock from then on.
         if state.load_moved_s is None and not state.snapshot.loading:
             self._goes_on()

@@ -119,7 +119,7 @@ async def test_answers_alignments_and_times_are_those_of_the_process(start):
     assert [piece.text for piece in placed.pieces] == ["two", "words"]
     await process.until(lambda _: process.seen.steps)
     assert process.seen.states == [ModelState.LOADING, ModelState.LOADED]
-    assert process.core.thread.work.with_recordings_s > 0
+    assert process.core.thread.with_recordings_s > 0
     assert process.core.engines[DEFAULT].info.slots == 8
 
 

@@ -116,28 +116,12 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkDone:
-    """The attributes of `EngineWork`, which says what they mean."""
-
-    moved: tuple[float, ...]
-    begun: tuple[float, ...]
-    live_s: float
-    recordings_s: float
-    with_recordings_s: float
-    speech_s: float
-    row_s: float
-    partials_s: float
-    first_speech_s: float
-    partials: int
-
-
-@dataclass(frozen=True, slots=True)
 class EngineState:
     """The state that the engine process publishes: about every `PUBLISH_S`, and soon after each change."""
 
     snapshot: EngineSnapshot
     infos: dict[str, EngineInfo]  # by the names of the models
-    work: WorkDone
+    with_recordings_s: float  # as `EngineThread`
     load_moved_s: float | None  # as of `RequestClock`
     steps: tuple[tuple[int, float], ...]  # rows and seconds of each step since the last message
     changes: tuple[tuple[str, ModelState, float], ...]  # of the states of models since then, with their seconds

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from asr_server.engine.protocol import AlignItem, Finish, Hypothesis, Utterance, Written
 from asr_server.features.engine_process import messages
 from asr_server.features.engine_process.messages import Ended, Frames, RowMessage, Told, fields_of, frame, item_of
-from asr_server.schedule.capacity import EngineWork
 
 AUDIO = np.linspace(-1, 1, 30_001, dtype=np.float32)
 UTTERANCE = Utterance(
@@ -108,12 +107,6 @@ def test_what_is_no_message_ends_the_connection(data):
     """No memory is taken for a length that no message has."""
     told, transport = _received(data)
     assert (told, transport.aborted) == ([], True)
-
-
-def test_all_that_an_engine_counts_is_published():
-    """Admission and free streams are computed of it."""
-    counted = {name for name in vars(EngineWork()) if not name.startswith("_")}
-    assert {one.name for one in dataclasses.fields(messages.WorkDone)} == counted
 
 
 def test_audio_that_no_row_has_is_not_sent():

@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from loguru import logger
@@ -44,7 +44,6 @@ from asr_server.features.engine_process.messages import (
     RowMessage,
     Samples,
     Told,
-    WorkDone,
     item_of,
 )
 from asr_server.schedule.job import AnyJob, Job, Priority
@@ -148,7 +147,7 @@ class EngineServer(SchedulerObserver):
         return EngineState(
             snapshot=thread.snapshot(),
             infos={name: engine.info for name, engine in self.core.engines.items()},
-            work=WorkDone(**{one.name: getattr(thread.work, one.name) for one in fields(WorkDone)}),
+            with_recordings_s=thread.with_recordings_s,
             load_moved_s=thread.request_clock.load_moved_s,
             steps=(),
             changes=(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import pytest
 import uvicorn
@@ -13,14 +13,12 @@ import uvicorn
 from asr_server.core.settings import Settings
 from asr_server.features.gateway import app as gateway
 from asr_server.net.conftest import AppClient
-from asr_server.schedule.capacity import EngineWork, StreamCapacity, StreamRules
 
 KEYS = ("sk-first", "sk-second")
 HEALTH = {
     "jobs": 0,
     "speech_queue": {"texts": 0},
     "live": {"sessions": 0},
-    "capacity": asdict(StreamCapacity(EngineWork(), StreamRules()).free()),
     "queue": dict.fromkeys(("final", "partial", "interactive", "bulk", "running", "audio_held_s"), 0),
 }
 

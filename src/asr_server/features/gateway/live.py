@@ -37,7 +37,6 @@ from asr_server.features.gateway.sockets import (
 )
 from asr_server.features.gateway.worker import Worker, WorkerConnection
 from asr_server.features.handover.continuation import Continuation, first_text, parse_frame
-from asr_server.features.stereo import two_channels
 from asr_server.live.actions import OF_GATEWAY, parse_query
 from asr_server.live.arrivals import began_before_moving_s
 from asr_server.net.errors import TABLE, http_response, live_error_message
@@ -88,10 +87,7 @@ class LiveSockets:
         client = WebSocket(scope, receive, send)
         with self._worker.use():
             try:
-                if two_channels.asked_for(client):
-                    await two_channels.serve(client, self)
-                else:
-                    await self._serve(client)
+                await self._serve(client)
             except AsrError as error:
                 await _end_with_error(client, error)
             except HandshakeRefused as refused:

@@ -292,29 +292,6 @@ def test_a_session_that_moved_here_is_spoken_in_the_next_worker_too(sessions, wo
     assert float(parse_qs(workers.requests[1].query)["began_s"][0]) < time.monotonic() - 30
 
 
-def test_two_channels_are_two_sessions_of_the_next_worker_too(sessions, workers, client):
-    """Each is sent again what had no final, and the client resumes both under one id."""
-    with client.socket(f"{PATH}?channels=2") as socket:
-        identity = socket.receive_json()["session_id"]
-        socket.send_bytes(b"aabb" * 500 + b"a")
-        client.portal.call(workers.processes[0].kill)
-        socket.send_bytes(b"abb" + b"aabb" * 99)
-        socket.send_text('{"action": "flush"}')
-        finals = sorted(
-            (final["speaker"], final["utterance"], final["text"])
-            for final in (socket.receive_json(), socket.receive_json())
-        )
-        assert finals == [("A", 1, "1200 bytes"), ("B", 2, "1200 bytes")]
-    assert sessions.audio[2:] in (
-        [b"aa" * 600, b"bb" * 600],
-        [b"bb" * 600, b"aa" * 600],
-    )
-    with client.socket(f"{PATH}?channels=2&session_id={identity}&received=1,0") as socket:
-        hello = socket.receive_json()
-        assert (hello["session_id"], hello["resumed"], hello["received_bytes"]) == (identity, True, 2_400)
-        assert socket.receive_json()["utterance"] == 2
-
-
 def _encoded(state):
     return continuation.wire_message(state)["state"]
 
@@ -392,28 +369,6 @@ def test_a_session_is_resumed_where_its_state_was_issued_and_begun_anew_elsewher
     with _moved(client, newer) as socket:
         hello = socket.receive_json()
         assert (hello["received_bytes"], hello["continued"]) == (400_000, True)
-
-
-def test_two_channels_go_on_from_their_state(sessions, client):
-    """Each has a session of its own in the worker, from its own place on; the client sends what either needs."""
-    states = [replace(_STATE, received_bytes=2_000), replace(_STATE, received_bytes=3_000, actions=6)]
-    states[1] = replace(states[1], session_id="live_4567cdef." + 22 * "y")
-    identity, state = "~".join(one.session_id for one in states), "~".join(_encoded(one) for one in states)
-    with client.socket(f"{PATH}?handover=true&channels=2&session_id={identity}&received=3,4") as socket:
-        shown = [{}, {"utterance": 6, "committed": "500 bytes"}]
-        socket.send_text(json.dumps({"action": "continue", "state": state, "channels": shown}))
-        hello = socket.receive_json()
-        assert (hello["session_id"], hello["continued"], hello["channels"]) == (identity, True, 2)
-        assert (hello["received_bytes"], hello["actions"]) == (4_000, 5)
-        now = [continuation.parse_state(one) for one in hello["continuation"]["state"].split("~")]
-        assert [replace(one, issuer=16 * "0") for one in now] == states
-        socket.send_text('{"action": "reset"}')  # the second session has it, as it has the first 1000 bytes
-        socket.send_bytes(b"aabb" * 750)
-        socket.send_text('{"action": "flush"}')
-        finals = [socket.receive_json() for _ in range(2)]
-    assert sorted((final["utterance"], final["text"]) for final in finals) == [(5, "1500 bytes"), (6, "500 bytes")]
-    assert sorted(sessions.audio) == [b"aa" * 750, b"bb" * 250]
-    assert [action["action"] for action in sessions.actions].count("reset") == 1
 
 
 @pytest.mark.parametrize("moves", [True, False])

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import httpx
 
-from asr_server.features.gateway.capacity import KnownCapacity
 from asr_server.features.gateway.worker import Worker, WorkerConnection
 from asr_server.features.gateway.worker_client import GatewayWorkerClient
 from asr_server.ops.metric_spec import (
-    FREE_AUDIO,
     FREE_STREAMS,
     READY,
     WORKER_ENDS,
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _PATH = "/metrics"
-_HEALTH_PATH = "/health"
+_LIVE = "asr_live_sessions"
 _ADD_UP = frozenset({"counter", "histogram"})
 
 
@@ -88,8 +86,8 @@ def _sum(before: Metric | None, now: Metric | None) -> Metric:
 class Exposition:
     """The metrics in Prometheus' text format. A scrape neither starts the worker nor counts as use of it."""
 
-    def __init__(self, worker: Worker, client: GatewayWorkerClient, capacity: KnownCapacity) -> None:
-        self._worker, self._client, self._capacity = worker, client, capacity
+    def __init__(self, worker: Worker, client: GatewayWorkerClient, max_sessions: int) -> None:
+        self._worker, self._client, self._max_sessions = worker, client, max_sessions
         self._totals = CounterAccumulator()
 
     async def text(self, *, ready: bool) -> bytes:
@@ -99,12 +97,10 @@ class Exposition:
 
         connection = self._worker.connection
         scraped = await self._scrape(connection) if connection is not None else None
-        free = await self._free(connection)
         own = [*self._own(), *([] if scraped else [_family(READY, {(): float(ready)})])]
-        own += [
-            _family(FREE_STREAMS, {(): free["free_streams"]}),
-            _family(FREE_AUDIO, {(): free["free_audio_s_per_s"]}),
-        ]
+        # The worker has no limit of its own.
+        live = sum(sample.value for each in scraped or () for sample in each.samples if sample.name == _LIVE)
+        own.append(_family(FREE_STREAMS, {(): max(0.0, self._max_sessions - live)}))
         replaced = {metric.name for metric in own}
         others = [metric for metric in scraped or self._totals.counts() if metric.name not in replaced]
         return generate_latest(_ParsedCollector([*others, *own]))
@@ -113,15 +109,10 @@ class Exposition:
         """Scrape a worker that is about to be ended. Does nothing if nobody ever asked for metrics."""
         if not self._totals.empty:
             await self._scrape(connection)
-            await self._free(connection)
 
     async def _scrape(self, connection: WorkerConnection) -> list[Metric] | None:
         status, raw = await self._client.raw(connection, _PATH)
         return self._totals.scraped(connection.number, raw.decode()) if status == httpx.codes.OK else None
-
-    async def _free(self, connection: WorkerConnection | None) -> dict[str, Any]:
-        _, health = await self._client.body(connection, _HEALTH_PATH) if connection is not None else (0, None)
-        return self._capacity.of_worker(health) if health else self._capacity.without_worker()
 
     def _own(self) -> Iterable[Metric]:
         yield _family(WORKER_RUNNING, {(): float(self._worker.connection is not None)})

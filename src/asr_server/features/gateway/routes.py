@@ -17,7 +17,6 @@ from asr_server.core.settings import Settings
 from asr_server.engine.catalog import Catalog, Model
 from asr_server.engine.feature import Plan
 from asr_server.features.gateway import metrics
-from asr_server.features.gateway.capacity import KnownCapacity
 from asr_server.features.gateway.metrics import Exposition
 from asr_server.features.gateway.restart_policy import WorkerState
 from asr_server.features.gateway.worker import Worker
@@ -25,11 +24,9 @@ from asr_server.features.gateway.worker_client import GatewayWorkerClient
 from asr_server.features.speech_output.engines import registry
 from asr_server.features.speech_output.options import OTHERS, SPEECH
 from asr_server.features.speech_output.voice_list import VoiceListBody, model_voices, voice_list
-from asr_server.live.options import stream_rules
 from asr_server.net.errors import ErrorBody
 from asr_server.net.websocket_io import refuse_plain_request
 from asr_server.ops.schemas import (
-    CapacityBody,
     HealthBody,
     LimitsBody,
     LiveBody,
@@ -49,8 +46,7 @@ class GatewayRoutes:
 
     def __init__(self, settings: Settings, plan: Plan, worker: Worker, client: GatewayWorkerClient) -> None:
         self._settings, self._plan, self._worker, self._client = settings, plan, worker, client
-        self._capacity = KnownCapacity(stream_rules(settings, plan))
-        self.exposition = Exposition(worker, client, self._capacity)
+        self.exposition = Exposition(worker, client, settings.max_live_sessions)
         self.catalog = Catalog.of(plan, settings.aliases)
         self._began_s = time.monotonic()
 
@@ -73,14 +69,10 @@ class GatewayRoutes:
         """Return the worker's health, or report that there is no worker."""
         _, body = await self._ask("/health")
         state = self._worker.state
-        if body:
-            body["capacity"] = self._capacity.of_worker(body)
-        else:
-            body = self._without_worker(state)
+        body = body or self._without_worker(state)
         body |= {"mode": "gateway", "worker": state.value, "uptime_s": round(time.monotonic() - self._began_s, 3)}
-        body["live"]["limit"] = (
-            self._settings.max_live_sessions
-        )  # the worker has none: its sessions are those from here
+        limit = self._settings.max_live_sessions  # the worker has none: its sessions are those from here
+        body["live"] |= {"limit": limit, "free": max(0, limit - body["live"]["sessions"])}
         if self._worker.draining:
             body["status"] = "draining"
         return JSONResponse(body)
@@ -119,8 +111,7 @@ class GatewayRoutes:
             speech_model=self._plan.value("speech"),
             speech_error="",
             speech_queue=self._empty_speech_queue(),
-            live=LiveBody(sessions=0, waiting=0, limit=0),
-            capacity=CapacityBody(**self._capacity.without_worker()),
+            live=LiveBody(sessions=0, waiting=0, limit=0, free=0),
             limits=LimitsBody(
                 upload_bytes=self._settings.max_upload_bytes,
                 audio_s=self._settings.max_audio_s,

@@ -36,7 +36,7 @@ class OpusDecoder(WorkerClient[_OpusProcess]):
         self._streams = 0
 
     @asynccontextmanager
-    async def stream(self, rate_hz: int, channels: int) -> AsyncGenerator[OpusStream, None]:
+    async def stream(self, rate_hz: int) -> AsyncGenerator[OpusStream, None]:
         """Open a stream; the process forgets it when the block ends. Raises `DecoderUnavailable` and `Overloaded`."""
         if self._streams == _MAX_STREAMS:
             raise Overloaded("Too many streams of Opus are open; try again later.")
@@ -45,7 +45,7 @@ class OpusDecoder(WorkerClient[_OpusProcess]):
         try:
             process, number = await self._running(), next(self._numbers)
             try:
-                yield OpusStream(process, number, rate_hz, channels)
+                yield OpusStream(process, number, rate_hz)
             finally:
                 process.drop(number)
         finally:
@@ -59,12 +59,12 @@ class OpusDecoder(WorkerClient[_OpusProcess]):
 class OpusStream:
     """The audio of one session. One call at a time."""
 
-    def __init__(self, process: _OpusProcess, number: int, rate_hz: int, channels: int) -> None:
+    def __init__(self, process: _OpusProcess, number: int, rate_hz: int) -> None:
         self._process = process
-        self._form = {"stream": number, "rate_hz": rate_hz, "channels": channels}
+        self._form = {"stream": number, "rate_hz": rate_hz}
 
     async def decoded(self, data: bytes) -> bytes:
-        """Return what is complete as 16-bit little-endian PCM, the channels in turn.
+        """Return what is complete as 16-bit little-endian PCM.
 
         Raises `DecoderUnavailable` if the process was lost, `InvalidAudio` for what is not Opus.
         """
@@ -99,8 +99,7 @@ async def _serve(socket: WebSocket, one: LiveEndpoint) -> None:
             if query.session_id or query.handover:
                 # Positions are counted in bytes of PCM, which the client of such a session does not know.
                 raise UnsupportedValue("A session of Opus cannot be resumed or moved.", param=_PARAMETER)
-            form = int(query.sample_rate), int(query.channels)
-            stream = await opened.enter_async_context(services.of(OpusDecoder).stream(*form))
+            stream = await opened.enter_async_context(services.of(OpusDecoder).stream(int(query.sample_rate)))
         except AsrError:
             await socket.accept()  # a refusal is a message
             raise

@@ -67,11 +67,10 @@ class OggPackets:
 class OpusToPcm:
     """One stream. Its first bytes say whether it is Ogg."""
 
-    def __init__(self, rate_hz: int, channels: int) -> None:
-        layout = "stereo" if channels > 1 else "mono"
+    def __init__(self, rate_hz: int) -> None:
         self._codec = av.CodecContext.create("libopus", "r")
-        self._resampler = av.AudioResampler("s16", layout, rate_hz)
-        self._max_bytes = 2 * channels * rate_hz * _MAX_SOUND_S
+        self._resampler = av.AudioResampler("s16", "mono", rate_hz)
+        self._max_bytes = 2 * rate_hz * _MAX_SOUND_S
         self._ogg: OggPackets | None = None
         self._has_begun = False
 
@@ -83,7 +82,7 @@ class OpusToPcm:
         for packet in [data] if self._ogg is None else self._ogg.push(data):
             for frame in self._codec.decode(av.Packet(packet)):
                 for part in self._resampler.resample(frame):
-                    pcm += bytes(part.planes[0])[: part.samples * 2 * len(part.layout.channels)]
+                    pcm += bytes(part.planes[0])[: part.samples * 2]
             if len(pcm) > self._max_bytes:
                 raise ValueError("more sound than a request may have")
         return bytes(pcm)
@@ -93,7 +92,7 @@ def main() -> None:
     """Answer requests until the server closes the pipe."""
     worker.prepare()
     av.logging.set_level(None)
-    OpusToPcm(16_000, 1).decoded(b"\xf8\xff\xfe")  # a packet of silence: what is imported at the first use, is now
+    OpusToPcm(16_000).decoded(b"\xf8\xff\xfe")  # a packet of silence: what is imported at the first use, is now
     worker.confine(_MEMORY_BYTES)
     worker.serve(sys.stdin.buffer, sys.stdout.buffer, answer, _REQUEST_CPU_S)
     os._exit(0)
@@ -103,7 +102,7 @@ def answer(content: dict[str, Any], data: bytes, streams: dict[int, OpusToPcm]) 
     """Answer a request with the PCM that is ready. A stream that fails is forgotten."""
     number = content["stream"]
     if number not in streams:
-        streams[number] = OpusToPcm(content["rate_hz"], content["channels"])
+        streams[number] = OpusToPcm(content["rate_hz"])
     try:
         return messages.packed({}, streams[number].decoded(data))
     except BaseException:

@@ -21,11 +21,11 @@ from asr_server.features.speech_output.session import SessionLimits
 from asr_server.features.speech_output.sessions import SpeechSessions
 from asr_server.features.speech_output.synthesis import SpeechProcessor
 from asr_server.schedule.admission import Admission
-from asr_server.schedule.capacity import FIRST_GUESS_SPEED
 from asr_server.schedule.job import DEFAULT
 from asr_server.schedule.model import ModelState
 from asr_server.schedule.scheduler import Scheduler
 from asr_server.schedule.thread import EngineThread
+from asr_server.schedule.time_shares import FIRST_GUESS_SPEED
 from asr_server.server_feature import CoreParts
 from asr_server.services import FeatureParts
 
@@ -51,7 +51,7 @@ def build(core: CoreParts) -> FeatureParts:
         # The only key of a server shares it with nobody.
         share_s=math.inf if len(settings.keys) == 1 else settings.max_queue_speech_s / 2,
         time_limit_s=settings.request_timeout,
-        engine_s=lambda: (thread if thread is not None else core.thread).work.with_recordings_s,
+        engine_s=lambda: (thread if thread is not None else core.thread).with_recordings_s,
         first_guess_speed=min(
             (engine.traits.first_guess_speed for engines in own.values() for engine in engines),
             default=FIRST_GUESS_SPEED,

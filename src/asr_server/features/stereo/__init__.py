@@ -5,11 +5,11 @@ from asr_server.server_feature import ServerFeature, ServerHook
 
 
 def _server() -> ServerFeature:
-    from asr_server.features.stereo import channels, two_channels
+    from asr_server.features.stereo import channels
     from asr_server.services import FeatureParts
 
     parts = FeatureParts(signal=channels.channel_signal)
-    return ServerFeature(live_endpoint=two_channels.endpoint, build=lambda core: parts)
+    return ServerFeature(build=lambda core: parts)
 
 
 FEATURE = Feature("stereo", extends=(ServerHook(_server),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,7 +33,7 @@ from asr_server.recordings.requests import ChannelMode, VoiceDetection
 from asr_server.recordings.segmenter import RecordingSignal, Segmenter, SpeechSpan
 
 if TYPE_CHECKING:
-    from asr_server.audio.decode import Samples, Source
+    from asr_server.audio.decode import Source
     from asr_server.recordings.requests import RecordingRequest
 
 _OVER_CROSSTALK_DB = 6.0  # what is louder than the usual crosstalk by that is of the channel's own
@@ -142,48 +142,27 @@ class ChannelSegmenter:
         yield span.part(start, span.end)
 
 
-NUMBER_IGNORED = "the stated number of speakers is ignored: each channel is a person"
-TOO_MANY_CHANNELS = f"the channels were mixed: speakers are told apart by channel up to {MAX_CHANNELS} channels"
-
-
 async def channel_signal(decoder: Decoder, source: Source, request: RecordingRequest, caller: str) -> RecordingSignal:
     """Return what is transcribed of the channels of a file.
 
-    Raises `UnsupportedValue` where channels are to be split and are too many, and what decoding raises before its
-    first block.
+    Raises `UnsupportedValue` if channels are to be split and are too many, and what decoding raises before its first
+    block.
     """
-    mode = request.channel_mode
-    if mode is ChannelMode.MIX:
+    if request.channel_mode is ChannelMode.MIX:
         return RecordingSignal()
     progress = Progress()
     findings = await _findings(decoder, source, progress, caller)
     if progress.file_channels > MAX_CHANNELS:
-        if mode is ChannelMode.SPLIT:
-            raise UnsupportedValue(
-                f"channel_mode=split takes up to {MAX_CHANNELS} channels; the recording has {progress.file_channels}.",
-                param="channel_mode",
-            )
-        return RecordingSignal(warnings=(TOO_MANY_CHANNELS,))
-    if mode is ChannelMode.SPLIT or findings.are_people:
-        states_number = request.speakers is not None and request.speakers.states_number
-        return RecordingSignal(
-            Decoder.stream_channels,
-            partial(ChannelSegmenter, findings=findings),
-            is_split=True,
-            work=max(1.0, findings.speech_share),
-            warnings=(NUMBER_IGNORED,) if states_number else (),
+        raise UnsupportedValue(
+            f"channel_mode=split takes up to {MAX_CHANNELS} channels; the recording has {progress.file_channels}.",
+            param="channel_mode",
         )
-    if findings.is_one and progress.channels > 1:
-        return RecordingSignal(partial(_one_channel, findings.voices[0].clearest))
-    return RecordingSignal()
-
-
-async def _one_channel(
-    channel: int, decoder: Decoder, source: Source, progress: Progress, caller: str
-) -> AsyncGenerator[Samples, None]:
-    async with aclosing(decoder.stream_channels(source, progress, caller)) as blocks:
-        async for block in blocks:
-            yield block[channel]
+    return RecordingSignal(
+        Decoder.stream_channels,
+        partial(ChannelSegmenter, findings=findings),
+        is_split=True,
+        work=max(1.0, findings.speech_share),
+    )
 
 
 async def _findings(decoder: Decoder, source: Source, progress: Progress, caller: str) -> ChannelFindings:

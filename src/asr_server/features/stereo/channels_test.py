@@ -20,7 +20,7 @@ from asr_server.features.speakers.diarization.turns import Diarization, Turn
 from asr_server.features.speakers.recording_speakers import speaker_step
 from asr_server.features.speakers.speaker_names import SpeakerNames
 from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore
-from asr_server.features.stereo.channels import NUMBER_IGNORED, TOO_MANY_CHANNELS, ChannelSegmenter, channel_signal
+from asr_server.features.stereo.channels import ChannelSegmenter, channel_signal
 from asr_server.features.stereo.similarity import ChannelComparison
 from asr_server.recordings.coverage import SoundLevels
 from asr_server.recordings.pipeline import (
@@ -160,10 +160,9 @@ async def _transcribe(made, track, request, options=None):
         return await made.transcribe(file, request, options or RunOptions())
 
 
-@pytest.mark.parametrize("mode", ["split", "auto"])
-async def test_each_channel_is_a_speaker(made, call, mode):
+async def test_each_channel_is_a_speaker(made, call):
     """Segments and words have one, speech at the same time is kept, and the text is in the order of the segments."""
-    transcript = await _transcribe(made, call, _request(mode, output=OutputOptions(words=True)))
+    transcript = await _transcribe(made, call, _request("split", output=OutputOptions(words=True)))
     segments = transcript.segments
     assert {segment.speaker for segment in segments} == {"A", "B"}
     assert all(word.speaker == segment.speaker for segment in segments for word in segment.words)
@@ -185,48 +184,34 @@ async def test_a_mix_has_no_speakers(made, call):
 
 
 async def test_copies_are_one_speaker(made, call):
-    """Split, they are A; told apart automatically they are nobody in particular. Nothing is said twice."""
+    """Nothing is said twice."""
     mono = call.sum(axis=0)
     copies = np.stack([mono, -0.5 * late(mono, 40)])
     alone = await _transcribe(made, mono[None], _request("mix"))
-    for mode, speaker in (("split", "A"), ("auto", None)):
-        transcript = await _transcribe(made, copies, _request(mode))
-        assert {segment.speaker for segment in transcript.segments} == {speaker}
-        assert transcript.text == alone.text
+    transcript = await _transcribe(made, copies, _request("split"))
+    assert {segment.speaker for segment in transcript.segments} == {"A"}
+    assert transcript.text == alone.text
 
 
 async def test_one_channel_is_one_speaker_if_it_is_split(made, call):
-    """Mono in the two modes."""
-    for mode, speaker in (("split", "A"), ("auto", None)):
-        transcript = await _transcribe(made, call[:1], _request(mode))
-        assert {segment.speaker for segment in transcript.segments} == {speaker}
+    """Mono is A."""
+    transcript = await _transcribe(made, call[:1], _request("split"))
+    assert {segment.speaker for segment in transcript.segments} == {"A"}
 
 
-async def test_a_silent_channel_is_mixed(made, call):
-    """Automatically; split, there is one speaker, who has the name of his channel."""
+async def test_a_silent_channel_is_nobody(made, call):
+    """The only speaker has the name of the other channel."""
     track = np.stack([0 * call[0], call[1]])
-    for mode, speaker in (("split", "B"), ("auto", None)):
-        transcript = await _transcribe(made, track, _request(mode))
-        assert {segment.speaker for segment in transcript.segments} == {speaker}
-
-
-@pytest.mark.parametrize(("stated", "warnings"), [({}, ()), ({"at_least": 3, "at_most": 3}, (NUMBER_IGNORED,))])
-async def test_a_stated_number_of_speakers_is_not_ignored_without_a_word(made, call, stated, warnings):
-    """Where `auto` finds a person on each channel."""
-    transcript = await _transcribe(made, call, _request("auto", speakers=SpeakerOptions(**stated)))
-    assert {segment.speaker for segment in transcript.segments} == {"A", "B"}
-    assert transcript.warnings == warnings
+    transcript = await _transcribe(made, track, _request("split"))
+    assert {segment.speaker for segment in transcript.segments} == {"B"}
 
 
 async def test_nine_channels_are_too_many(made, call):
-    """Split, they are an error that names the field; automatically they are mixed, with a warning."""
+    """They are an error that names the field."""
     track = np.tile(call, (5, 1))[:9] * 0.5
     with pytest.raises(UnsupportedValue, match="up to 8 channels; the recording has 9") as caught:
         await _transcribe(made, track, _request("split"))
     assert caught.value.param == "channel_mode"
-    transcript = await _transcribe(made, track, _request("auto"))
-    assert transcript.warnings == (TOO_MANY_CHANNELS,)
-    assert {segment.speaker for segment in transcript.segments} == {None}
 
 
 @pytest.mark.parametrize("content", [b"", b"no audio" * 100, b"RIFF\x24\x00\x00\x00WAVEfmt "])
@@ -286,8 +271,7 @@ def _clip(audio):
         return file.read()
 
 
-@pytest.mark.parametrize("mode", ["split", "auto"])
-async def test_a_channel_whose_voice_is_known_has_its_name(made, call, known, mode):
+async def test_a_channel_whose_voice_is_known_has_its_name(made, call, known):
     """Of a stored voice or of the caller's clip, on segments and words; the other keeps the letter of its channel."""
     client, store = known
     loud_and_quiet = np.stack([call[0] / np.abs(call[0]).max(), 0.1 * call[1] / np.abs(call[1]).max()])
@@ -295,7 +279,7 @@ async def test_a_channel_whose_voice_is_known_has_its_name(made, call, known, mo
     async def names(options, **caller):
         client.heard.clear()
         wish = {"speakers": SpeakerOptions(**caller), "output": OutputOptions(words=True)}
-        transcript = await _transcribe(made, loud_and_quiet, _request(mode, **wish), options)
+        transcript = await _transcribe(made, loud_and_quiet, _request("split", **wish), options)
         assert all(word.speaker == segment.speaker for segment in transcript.segments for word in segment.words)
         labelled = [event.segment for event in made.events if isinstance(event, SegmentLabelled)]
         assert labelled == list(transcript.segments)
@@ -368,7 +352,7 @@ async def test_a_long_call_is_not_read_twice(made, call):
     """The beginning tells what its channels are."""
     track = np.tile(call, 6)
     with wav(pcm16(np.clip(track, -1, 1)), channels=2) as file:
-        signal = await channel_signal(made.decoder, file, _request("auto"), "")
+        signal = await channel_signal(made.decoder, file, _request("split"), "")
     assert signal.is_split
     assert made.decoder.decoded_s < track.shape[1] / SAMPLE_RATE / 2
 
@@ -376,7 +360,7 @@ async def test_a_long_call_is_not_read_twice(made, call):
 async def test_the_blocks_of_a_signal(made, call):
     """What is pushed to other listeners: mono where the recording is not split."""
     mono = call.sum(axis=0)
-    for track, mode, dimensions in ((np.stack([mono, mono]), "auto", 1), (call, "mix", 1), (call, "auto", 2)):
+    for track, mode, dimensions in ((np.stack([mono, mono]), "split", 2), (call, "mix", 1), (call, "split", 2)):
         with wav(pcm16(np.clip(track, -1, 1)), channels=2) as file:
             signal = await channel_signal(made.decoder, file, _request(mode), "")
             async with aclosing(signal.stream(made.decoder, file, Progress(), "")) as blocks:

@@ -1,4 +1,4 @@
-"""Compares the channels of a recording: a person each, copies of one sound, or a stereo picture of one scene.
+"""Compares the channels of a recording: which are copies of one sound, and how loud each voice is on the others.
 
 Two people on channels of their own take turns. While one speaks, the other channel has its own noise or, fainter, the
 same voice. The difference of the two levels therefore has two clusters, far apart. In copies it has one, whatever their
@@ -9,7 +9,6 @@ cross-correlation over all of the audio finds.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum, auto
 from itertools import combinations
 
 import numpy as np
@@ -55,15 +54,6 @@ _MOST_CROSSTALK_SPREAD = 5.0  # measured: 0.2 to 4.4, the later the more; other 
 _LOUD = 15.0  # below the peak: where crosstalk stands out
 
 
-class Relation(Enum):
-    """The relation of two channels. SILENT: one of them has no speech."""
-
-    SILENT = auto()
-    APART = auto()
-    COPIES = auto()
-    STEREO = auto()
-
-
 @dataclass(frozen=True, slots=True)
 class ChannelVoice:
     """A channel that is no copy of an earlier one."""
@@ -77,21 +67,16 @@ class ChannelFindings:
     """The voices on the channels of a recording."""
 
     voices: tuple[ChannelVoice, ...]  # one for each sound, in the order of the channels
-    are_people: bool  # at least two channels have speech of their own, and no two are a stereo picture
     crosstalk_db: Levels  # [from, to]: how loud a channel is in another, -inf where it is not heard
     speech_share: float  # the time in which a channel speaks by the time of the recording, summed over the channels
-
-    @property
-    def is_one(self) -> bool:
-        return len(self.voices) == 1
 
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
     """The comparison of two channels."""
 
-    relation: Relation
-    is_sure: bool  # more audio would not change the relation
+    are_copies: bool
+    is_sure: bool  # more audio would not change the result
     alone: tuple[NDArray[np.bool_], NDArray[np.bool_]]  # the frames in which each of them speaks alone
 
 
@@ -151,20 +136,13 @@ class ChannelComparison:
         groups: list[list[int]] = []
         for channel in range(self.channels):
             for group in groups:
-                if pairs[group[0], channel].relation is Relation.COPIES:
+                if pairs[group[0], channel].are_copies:
                     group.append(channel)
                     break
             else:
                 groups.append([channel])
         voices = [ChannelVoice(group[0], max(group, key=lambda one: activity.clarity[one])) for group in groups]
-        speaking = [voice for voice in voices if activity.speaks[voice.channel]]
-        is_stereo = any(pair.relation is Relation.STEREO for pair in pairs.values())
-        return ChannelFindings(
-            tuple(voices),
-            len(speaking) > 1 and not is_stereo,
-            _crosstalk(pairs, activity),
-            _speech_share(voices, pairs, activity),
-        )
+        return ChannelFindings(tuple(voices), _crosstalk(pairs, activity), _speech_share(voices, pairs, activity))
 
     def _add(self, samples: Samples) -> None:
         if not samples.size:
@@ -183,15 +161,14 @@ class ChannelComparison:
         i, j = self._pairs[number]
         nowhere = np.zeros(activity.active.shape[1], bool)
         if not (activity.speaks[i] and activity.speaks[j]):
-            return _Pair(Relation.SILENT, False, (nowhere, nowhere))
+            return _Pair(False, False, (nowhere, nowhere))
         alone = activity.alone(i, j)
         both = activity.active[i] & activity.active[j]
         least, turns = min(where.sum() for where in alone), alone[0] | alone[1]
         if least >= _LOUDEST_FRAMES and turns.sum() >= _LEAST_TURNS * (turns | both).sum():
-            return _Pair(Relation.APART, bool(least >= _SURE_ALONE), alone)
-        is_copy = self._correlation(number) >= _LEAST_COPY_CORRELATION and activity.spread(i, j) <= _MOST_COPY_SPREAD
-        relation = Relation.COPIES if is_copy else Relation.STEREO
-        return _Pair(relation, bool(both.sum() >= _SURE_TOGETHER), (nowhere, nowhere))
+            return _Pair(False, bool(least >= _SURE_ALONE), alone)
+        are_copies = self._correlation(number) >= _LEAST_COPY_CORRELATION and activity.spread(i, j) <= _MOST_COPY_SPREAD
+        return _Pair(are_copies, bool(both.sum() >= _SURE_TOGETHER), (nowhere, nowhere))
 
     def _correlation(self, number: int) -> float:
         """Return the highest cross-correlation of two channels at any lag, whatever its sign: 0 to 1."""

@@ -1,1 +1,0 @@
-"""Computes how much a replica serves, and how many replicas a load needs, from measured costs."""
