@@ -157,7 +157,9 @@ class Totals:
         """Return what is kept of `count` recordings when the command is stopped."""
         if not self.done:
             return "stopped before a recording was finished, and no file was written"
-        return f"stopped: {self.done} of {count} recordings are finished and kept, and no file of the others was written"
+        return (
+            f"stopped: {self.done} of {count} recordings are finished and kept, and no file of the others was written"
+        )
 
     def summary(self, elapsed_s: float) -> str:
         """Return the totals in one line."""

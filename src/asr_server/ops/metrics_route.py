@@ -35,7 +35,7 @@ ReadGauges = Callable[[Services], Iterable[MetricSample]]
     responses={200: content({"text/plain": 'asr_model_state{state="loaded"} 1.0\n'})},
 )
 async def metrics(request: Request) -> Response:
-    """All metrics in Prometheus' text format. Never waits for the engine."""
+    """Return all metrics in Prometheus' text format. Never waits for the engine."""
     from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
     return Response(await exposition(request.app), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
