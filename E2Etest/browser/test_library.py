@@ -50,7 +50,10 @@ def test_the_hit_of_a_search_is_in_sight(browser, page_server):
         stored(page, [words_of("Nothing that anyone wants to hear is said for a long time until a nightingale sings.")])
         page.fill("#library-query", "Nightingale")
         expect(page.locator(".library-snippet")).to_contain_text(re.compile("…[a-z].* a nightingale sings"))
-        hit, line = page.locator(".library-snippet mark").bounding_box(), page.locator(".library-snippet").bounding_box()
+        hit, line = (
+            page.locator(".library-snippet mark").bounding_box(),
+            page.locator(".library-snippet").bounding_box(),
+        )
         assert hit["x"] + hit["width"] <= line["x"] + line["width"]
 
 

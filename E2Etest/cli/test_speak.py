@@ -44,6 +44,7 @@ def test_what_a_server_says_is_said(server, tmp_path):
     assert (listed.returncode, listed.stdout.splitlines()[0]) == (0, "alloy       low, a tone of 150 Hz")
     keyless = speak("Hello.", "-o", "a.mp3", "--server", server.base, ASR_API_KEY="")
     assert (keyless.returncode, keyless.stderr.split(":")[1]) == (1, " missing_api_key")
+    assert "ASR_API_KEY or --api-key-file" in keyless.stderr
     wrong = speak("Hello.", "-o", "a.mp3", "--voice", "nobody", "--server", server.base)
     assert (wrong.returncode, wrong.stderr.split(":")[1]) == (1, " invalid_value")
     broken = speak("Good so far. " + "This is bad. " * 9, "-o", "a.wav", "--server", server.base)

@@ -319,7 +319,7 @@ async def _described(port):
     ("kind", "reason"),
     [
         ("nobody", "No server answers at"),
-        ("keyless", "refuses the bridge: You didn't provide an API key"),
+        ("keyless", "refuses the bridge: This server needs an API key"),
         ("other", "is no asr-server"),
     ],
 )

@@ -41,6 +41,7 @@ from asr_server.net.access import PROBES, AccessRules
 from asr_server.net.credentials import EphemeralKeys
 from asr_server.net.edge import Edge
 from asr_server.ops import health, metrics_route, page, server_metrics
+from asr_server.ops.api_examples import add_summary_and_example
 from asr_server.ops.health import not_live
 from asr_server.ops.server_metrics import Metrics
 from asr_server.processes import sandbox
@@ -155,15 +156,18 @@ def _document_what_is_ours(app: FastAPI, rules: AccessRules) -> None:
     make, keyed = app.openapi, bool(rules.api_keys)
     refusals = {str(status): {"description": words, "content": _ERROR} for status, words in _REFUSALS.items()}
 
+    @functools.cache
     def openapi() -> dict[str, Any]:
         schema = make()
         for path, operations in schema["paths"].items():
-            for operation in operations.values():
+            for verb, operation in operations.items():
                 if "HTTPValidationError" in str(operation["responses"].get("422")):
                     del operation["responses"]["422"]
                 if path not in PROBES:
                     operation["responses"] = {**refusals, **operation["responses"]}
-                    operation |= {"security": [{"key": []}]} if keyed and not path.startswith(rules.open_paths) else {}
+                needs_key = keyed and path not in PROBES and not path.startswith(rules.open_paths)
+                operation |= {"security": [{"key": []}]} if needs_key else {}
+                add_summary_and_example(verb, path, operation, schema["components"]["schemas"], keyed=needs_key)
         for name in ("HTTPValidationError", "ValidationError"):
             schema["components"]["schemas"].pop(name, None)
         if keyed:

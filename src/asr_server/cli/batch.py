@@ -93,11 +93,20 @@ class Run:
     def process(
         self, found: Sequence[RecordingSource], sink: Sink, backend: AbstractAsyncContextManager[Backend] | None = None
     ) -> Exit:
-        """Process all recordings, with the backend that the arguments name, or with another."""
-        return asyncio.run(self._process(found, sink, backend or backend_of(self.parsed)))
+        """Process all recordings, with the backend that the arguments name, or with another. After Ctrl-C, raises
+        `KeyboardInterrupt` with what is kept."""
+        totals = Totals()
+        try:
+            return asyncio.run(self._process(found, sink, backend or backend_of(self.parsed), totals))
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(totals.kept(len(found))) from None
 
     async def _process(
-        self, found: Sequence[RecordingSource], sink: Sink, chosen: AbstractAsyncContextManager[Backend]
+        self,
+        found: Sequence[RecordingSource],
+        sink: Sink,
+        chosen: AbstractAsyncContextManager[Backend],
+        totals: Totals,
     ) -> Exit:
         parsed, request = self.parsed, self.request
         stream = isinstance(request, TranscriptionRequest) and request.stream
@@ -106,7 +115,7 @@ class Run:
         bars = ProgressBars(wanted=not (parsed.quiet or (stream and sys.stdout.isatty())))
         async with chosen as backend:
             with bars:
-                return await RecordingBatch(self, backend, sink, bars).run(found, jobs)
+                return await RecordingBatch(self, backend, sink, bars, totals).run(found, jobs)
 
     def report(self, skipped: Sequence[Skipped]) -> None:
         """Report skipped files, one line for each reason."""
@@ -143,6 +152,14 @@ class Totals:
         """Count a recording that is done."""
         self.done += 1
         self.audio_s = None if self.audio_s is None or duration_s is None else self.audio_s + duration_s
+
+    def kept(self, count: int) -> str:
+        """Return what is kept of `count` recordings when the command is stopped."""
+        if not self.done:
+            return "stopped before a recording was finished, and no file was written"
+        return (
+            f"stopped: {self.done} of {count} recordings are finished and kept, and no file of the others was written"
+        )
 
     def summary(self, elapsed_s: float) -> str:
         """Return the totals in one line."""
@@ -182,6 +199,10 @@ class RecordingBatch:
                 with self.bars.paused():
                     self.sink.close()
             raise cause from None
+        except asyncio.CancelledError:
+            with self.bars.paused():
+                self.sink.close()
+            raise
         if len(sources) > 1 and not self.of.parsed.quiet:
             with self.bars.paused():
                 complain(self.of.command, self.totals.summary(time.monotonic() - start_s))

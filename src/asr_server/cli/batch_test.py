@@ -4,12 +4,13 @@ import argparse
 import asyncio
 import io
 import re
+import signal
 from pathlib import Path
 
 import pytest
 
 from asr_server.cli.backend import BackendResult, JobAccepted, RecordingDuration, RecordingProgress
-from asr_server.cli.batch import RecordingBatch, Run
+from asr_server.cli.batch import RecordingBatch, Run, Totals
 from asr_server.cli.failure import Exit, Failure, NoServer
 from asr_server.cli.formats import Format, answer_options
 from asr_server.cli.progress import ProgressBars
@@ -81,6 +82,25 @@ async def test_a_failure_stops_no_other_recording_and_is_reported_in_one_line(tm
     assert await batch.run(sources, jobs=2) is Exit.FAILED
     assert out.getvalue().decode().count("==>") == 2
     assert capsys.readouterr().err == f"asr-server transcribe: {sources[1].name}: invalid_audio: No audio.\n"
+
+
+def test_ctrl_c_keeps_what_is_finished_and_says_so(tmp_path):
+    """Also a result that waited for the one before it."""
+
+    class Interrupting(_Scripted):
+        async def process(self, recording, request):
+            if len(recording.read()) == len("two"):
+                self.stop = asyncio.get_running_loop().call_later(0.3, signal.raise_signal, signal.SIGINT)
+            recording.seek(0)
+            async for event in super().process(recording, request):
+                yield event
+
+    sources, out = _sources(tmp_path, "forever", "two"), io.BytesIO()
+    run = _run(jobs=2, stream=False)
+    with pytest.raises(KeyboardInterrupt, match="stopped: 1 of 2 recordings are finished and kept"):
+        run.process(sources, StdoutSink(sources, out), Interrupting())
+    assert out.getvalue().decode().split()[-1] == "two"
+    assert "before a recording was finished, and no file" in Totals().kept(2)
 
 
 async def test_events_are_read_to_the_end(tmp_path):

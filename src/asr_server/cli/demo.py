@@ -185,11 +185,11 @@ def _print_next_steps(base: str, model: _DemoModel) -> None:
         f"""
 Next steps:
   curl {base}/v1/audio/transcriptions -F file=@{recording} -F model=whisper-1
-{_speaking(base)}  the page:        {base}/   (press Start and {model.invitation})
-  the API:         {base}/docs
+{_speaking(base)}  the API:         {base}/docs
   a larger model:  make serve MODEL_ID=Qwen/Qwen3-ASR-0.6B   (30 languages; downloads 2 GB)
 {model.limits}
-The server is running. Ctrl-C stops it.""",
+The server is running. Ctrl-C stops it.
+Press Start and {model.invitation}: {base}/""",
         flush=True,
     )
 

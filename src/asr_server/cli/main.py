@@ -57,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _run(given)
     except SystemExit:  # of help: it need not wait for the imports below
         raise
-    except KeyboardInterrupt:
-        return Exit.INTERRUPTED
+    except KeyboardInterrupt as error:  # its text says what is kept
+        return _fail(f"asr-server {given[0]}: {str(error) or 'stopped'}.", Exit.INTERRUPTED)
     except UsageError as error:
         return _fail(f"asr-server {given[0]}: {error}", Exit.USAGE)
     except NoServer as error:

@@ -212,10 +212,11 @@ def test_characters_that_the_locale_cannot_encode_are_question_marks():
     assert done.stdout == b"caf\xe9 ?\n"
 
 
-def test_ctrl_c_while_a_command_is_imported_exits_with_130(monkeypatch):
+def test_ctrl_c_while_a_command_is_imported_exits_with_130(monkeypatch, capsys):
     """Ctrl-C in the first half second is no traceback."""
     monkeypatch.setattr(importlib, "import_module", lambda _: _raise(KeyboardInterrupt()))
     assert main(["doctor"]) == 130
+    assert capsys.readouterr().err == "asr-server doctor: stopped.\n"
 
 
 def _raise(fault):

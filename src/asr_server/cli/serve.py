@@ -217,19 +217,19 @@ def _is_loggable(record: logging.LogRecord) -> bool:
 
 
 def announce(settings: Settings, port: int | None, *, model: bool = True) -> None:
-    """Print a few lines on a terminal, or write lines of the log elsewhere. `port`: None for a worker, which others do
+    """Print a few lines on a terminal, or write lines of the log elsewhere, the address last. `port`: None for a worker, which others do
     not call. `model`: False for a gateway, whose worker has the model."""
     there, about = _model(settings) if model else (True, "")
     pages = _pages(settings, port) if port else []
     if pages and sys.stderr.isatty() and not settings.log_json and settings.log_level in _SHOWS_INFO:
         _print(pages, about, there)
         return
-    if pages:
-        loguru.logger.info("ready", page=" ".join(pages))
     if not there:
         loguru.logger.warning("the model is not ready", reason=about)
     elif about:
         loguru.logger.info("the model is on this machine", model=about)
+    if pages:
+        loguru.logger.info("ready", page=" ".join(pages))
 
 
 def _model(settings: Settings) -> tuple[bool, str]:
@@ -251,7 +251,7 @@ def _print(pages: list[str], about: str, there: bool) -> None:
     from rich.text import Text
 
     console = Console(stderr=True, highlight=False, soft_wrap=True)
-    console.print(Text.assemble("\n  Open   ", (" or ".join(pages), "bold")))
+    console.print("\n  Ctrl-C stops the server.")
     if about:
         console.print(Text.assemble("  Model  ", (about, "" if there else "yellow")))
-    console.print("  Ctrl-C stops the server.\n")
+    console.print(Text.assemble("  Open   ", (" or ".join(pages), "bold")))

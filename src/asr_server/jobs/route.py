@@ -155,7 +155,7 @@ _RESULT: dict[str, Any] = {
 
 @router.get("/{job_id}", response_model=JobBody, responses=_MISSING)
 async def retrieve_job(job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
-    """The state of a job."""
+    """Return the state of a job."""
     return JSONResponse(job_body(await services.jobs.get(job_id, caller.owner)))
 
 
@@ -171,7 +171,7 @@ async def job_result(
     response_format: ResponseFormat | None = None,
     return_timestamps: bool = False,
 ) -> Response:
-    """The answer of a job, for `JOB_TTL` seconds. That of a recording can be had in any format, as if `response_format`
+    """Return the answer of a job, for `JOB_TTL` seconds. That of a recording can be had in any format, as if `response_format`
     and `return_timestamps` had been fields of its request."""
     if response_format is None:
         return _ContentResponse(*await services.jobs.result(job_id, caller.owner))
@@ -204,7 +204,7 @@ async def job_result(
     },
 )
 async def job_events(request: Request, job_id: str, services: ServicesDep, caller: CallerDep) -> Response:
-    """Progress as server-sent events."""
+    """Stream the progress of a job as server-sent events."""
 
     async def watch(emit: Callable[[JobRecord], Awaitable[None]]) -> None:
         async with aclosing(services.jobs.watch(job_id, caller.owner)) as changes:

@@ -65,6 +65,8 @@ _DOCS_LIBRARY = "/static-offline-docs/"
 # The page asks for it every few seconds, which must not use up its user's quota.
 _HEALTH = "/health"
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
+# How callers give their key.
+_WAYS = "send it as 'Authorization: Bearer KEY'; commands take it from ASR_API_KEY or --api-key-file FILE"
 _REALTIME = "/v1/realtime"
 _RESUMABLE = "/ws/transcribe"
 _LIVE = frozenset({_REALTIME, _RESUMABLE, "/ws/speech", "/v1/listen"})
@@ -205,10 +207,10 @@ class Edge:
         if not self._rules.api_keys:
             return Caller()
         if presented is None:
-            raise MissingKey("You didn't provide an API key: send it as 'Authorization: Bearer KEY'.")
+            raise MissingKey(f"This server needs an API key: {_WAYS}.")
         owner = self._rules.api_keys.owner(presented)
         if owner is None:
-            raise InvalidKey("Incorrect API key provided.")
+            raise InvalidKey(f"Incorrect API key provided: {_WAYS}.")
         return Caller(owner)
 
 

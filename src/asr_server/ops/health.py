@@ -41,7 +41,7 @@ HealthSection = Callable[[Services], Mapping[str, Any]]
 
 @router.get("/health")
 async def health(request: Request, services: ServicesDep) -> HealthBody:
-    """The whole state: model, memory, queue, and each option with its reason."""
+    """Return the whole state: model, memory, queue, and each option with its reason."""
     snapshot, info = services.thread.snapshot(), services.engines[DEFAULT].info
     readers: tuple[HealthSection, ...] = request.app.state.health_sections
     sections = {name: value for read in readers for name, value in read(services).items()}
@@ -161,13 +161,13 @@ def _queue(services: Services, snapshot: EngineSnapshot) -> QueueBody:
 
 @router.get("/livez", response_model=ProbeBody, responses={503: {"model": ProbeBody}})
 async def livez(services: ServicesDep) -> JSONResponse:
-    """Say if the event loop and the engine thread make progress: if not, restart the process."""
+    """Report if the event loop and the engine thread make progress: if not, restart the process."""
     return _probe(not_live(services))
 
 
 @router.get("/readyz", response_model=ProbeBody, responses={503: {"model": ProbeBody}})
 async def readyz(services: ServicesDep) -> JSONResponse:
-    """Say if new work is accepted now: if not, send it elsewhere."""
+    """Report if new work is accepted now: if not, send it elsewhere."""
     return _probe(not_ready(services))
 
 
@@ -181,14 +181,14 @@ models_router = APIRouter(prefix="/v1/models", tags=["models"])
 
 @models_router.get("")
 async def list_models(services: ServicesDep) -> ModelList:
-    """Every served name, aliases included."""
+    """List every served model, aliases included."""
     return ModelList(data=[_model_body(model) for model in services.catalog.all()])
 
 
 # `:path`, because clients send the slash of a hub id both encoded and plain.
 @models_router.get("/{model_id:path}", responses={404: {"model": ErrorBody}})
 async def retrieve_model(model_id: str, services: ServicesDep) -> ModelBody:
-    """One name."""
+    """Return one served model."""
     return _model_body(services.catalog.retrieve(model_id))
 
 

@@ -35,7 +35,7 @@ ReadGauges = Callable[[Services], Iterable[MetricSample]]
     responses={200: content({"text/plain": 'asr_model_state{state="loaded"} 1.0\n'})},
 )
 async def metrics(request: Request, services: ServicesDep) -> Response:
-    """All metrics in Prometheus' text format. Never waits for the engine."""
+    """Return all metrics in Prometheus' text format. Never waits for the engine."""
     from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
     readers: tuple[ReadGauges, ...] = request.app.state.gauges

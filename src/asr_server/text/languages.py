@@ -101,7 +101,7 @@ def normalize(value: str | None) -> str | None:
     name = _lookup(text.lower().replace("_", "-"))
     if name is None:
         raise UnsupportedLanguage(
-            f"The language is not known. Qwen3-ASR knows: {', '.join(sorted(_CODES.values()))}.",
+            f"The language is not known. Known language codes: {', '.join(sorted(_CODES.values()))}.",
             param="language",
         )
     return name

@@ -36,7 +36,10 @@ class AlignmentForm(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    text: str = Field(description="What is said, as a field or as a file in UTF-8. A line of it is a segment.")
+    text: str = Field(
+        description="What is said, as a field or as a file in UTF-8. A line of it is a segment.",
+        examples=["Dinner is ready."],
+    )
     model: str = Field("", description="A name from /v1/models; empty: the model that is loaded.")
     language: str = Field("", description="Of the recording: ISO code, locale, English name, `auto` or empty (detect).")
     response_format: AlignmentFormat = Field(AlignmentFormat.JSON, description="Format of the answer.")

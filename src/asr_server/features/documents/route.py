@@ -64,7 +64,11 @@ class DocumentRequest(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     format: DocumentFormat = DocumentFormat.JSON
-    segments: list[DocumentSegment] = Field(description="In the order of time.", max_length=_MAX_SEGMENTS)
+    segments: list[DocumentSegment] = Field(
+        description="In the order of time.",
+        examples=[[{"start": 0.0, "end": 1.5, "text": "Dinner is ready."}]],
+        max_length=_MAX_SEGMENTS,
+    )
     joined: bool = Field(False, description="True: each segment is a paragraph already.")
     language: str = Field("", max_length=60, description="ISO code of the language of the text; empty: not known.")
     title: Line = ""

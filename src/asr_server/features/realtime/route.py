@@ -248,7 +248,7 @@ def _takes(model: type[BaseModel]) -> dict[str, Any]:
 
 @router.post("/v1/realtime/client_secrets", responses=_ERRORS, openapi_extra=_takes(SecretRequest))
 async def create_client_secret(request: Request, services: ServicesDep, caller: CallerDep) -> SecretBody:
-    """An ephemeral key for `WS /v1/realtime`, to be given to a browser."""
+    """Make an ephemeral key for `WS /v1/realtime`, to be given to a browser."""
     wanted = body.validated(SecretRequest, await body.read_json(request, _MAX_BODY_BYTES))
     defaults = ServerDefaults.of(services)
     config = defaults.initial()

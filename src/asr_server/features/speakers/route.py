@@ -83,10 +83,11 @@ class SpeakerForm(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     name: Annotated[_Line, StringConstraints(min_length=1, max_length=64)] = Field(
-        description="The person's name, which answers show. A voice of the same name is replaced."
+        description="The person's name, which answers show. A voice of the same name is replaced.", examples=["Ann"]
     )
     consent: Annotated[_Line, StringConstraints(min_length=1, max_length=500)] = Field(
-        description="On what ground the voice is stored: who agreed to it, when and how."
+        description="On what ground the voice is stored: who agreed to it, when and how.",
+        examples=["Ann agreed in writing on 1 March 2026."],
     )
 
 
@@ -127,13 +128,13 @@ async def create_speaker(request: Request, services: ServicesDep, caller: Caller
 
 @router.get("")
 async def list_speakers(services: ServicesDep, caller: CallerDep) -> SpeakerListBody:
-    """The voices that are stored for this key, oldest first."""
+    """List the voices that are stored for this key, oldest first."""
     return SpeakerListBody(data=[_body(voice) for voice in await services.of(VoiceStore).voices(caller.owner)])
 
 
 @router.get("/{speaker_id}", responses=_MISSING)
 async def retrieve_speaker(speaker_id: str, services: ServicesDep, caller: CallerDep) -> SpeakerBody:
-    """One voice."""
+    """Return one stored voice."""
     return _body(await services.of(VoiceStore).voice(caller.owner, speaker_id))
 
 

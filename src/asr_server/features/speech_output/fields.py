@@ -83,7 +83,7 @@ class SpeechOptions(BaseModel):
 class SpeechBody(SpeechOptions):
     """`POST /v1/audio/speech`."""
 
-    input: Text = Field(description="The text to speak.")
+    input: Text = Field(description="The text to speak.", examples=["Dinner is ready."])
     stream_format: Literal["audio", "sse"] = "audio"
 
 
@@ -100,7 +100,9 @@ class SpeechJobBody(SpeechOptions):
     """`POST /v1/audio/speech/jobs`: `input` or `chapters`."""
 
     response_format: SpeechFormat = SpeechFormat.MP3
-    input: Text | None = Field(None, max_length=MAX_JOB_CHARS, description="The text to speak.")
+    input: Text | None = Field(
+        None, max_length=MAX_JOB_CHARS, description="The text to speak.", examples=["Dinner is ready."]
+    )
     split_chapters: bool = Field(
         False, description="Divide `input` at Markdown headings of the first level (`# Title`), which are spoken."
     )

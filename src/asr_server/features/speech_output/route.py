@@ -103,7 +103,7 @@ async def speak_as(request: Request, services: ServicesDep, caller: CallerDep) -
 
 @router.get("/voices", responses={501: {"model": ErrorBody}})
 async def list_voices(services: ServicesDep) -> VoiceListBody:
-    """The voices that speech requests can name: OpenAI's names, and the engine's own."""
+    """List the voices that speech requests can name: OpenAI's names, and the engine's own."""
     return voice_list([client.traits for client in services.of(SpeechProcessor).engines.named])
 
 

@@ -73,8 +73,13 @@ class TextTranslationRequest(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    texts: list[Text] = Field(description="Neighbours are context for each other.", min_length=1, max_length=_MAX_TEXTS)
-    target_language: str = Field(description="Any language, as a BCP 47 tag or an English name.")
+    texts: list[Text] = Field(
+        description="Neighbours are context for each other.",
+        examples=[["Dinner is ready."]],
+        min_length=1,
+        max_length=_MAX_TEXTS,
+    )
+    target_language: str = Field(description="Any language, as a BCP 47 tag or an English name.", examples=["de"])
     source_language: str = Field("", description="The same for the texts; empty: not known.")
 
 
