@@ -41,7 +41,7 @@ from asr_server.audio.decoder_wire import (
     FrameType,
     kept_channels,
 )
-from asr_server.audio.shares import FairShares
+from asr_server.processes.shares import FairShares
 from asr_server.core.audio import FRAME_SAMPLES, SAMPLE_RATE, samples_to_s
 from asr_server.core.errors import (
     AsrError,

@@ -19,7 +19,7 @@ from typing import BinaryIO, ClassVar, Protocol, TypeVar, get_args
 import pydantic_core
 from loguru import logger
 
-from asr_server.audio.shares import FairShares
+from asr_server.processes.shares import FairShares
 from asr_server.core.errors import (
     AsrError,
     EngineFailed,

@@ -10,7 +10,7 @@ from dataclasses import asdict
 
 from loguru import logger
 
-from asr_server.audio.shares import FairShares
+from asr_server.processes.shares import FairShares
 from asr_server.core.errors import DeadlineExceeded, DocumentUnavailable, InvalidValue, UnsupportedValue
 from asr_server.core.transcript import Transcript
 from asr_server.features.documents import document

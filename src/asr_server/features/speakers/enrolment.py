@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asr_server.audio.shares import FairShares
+from asr_server.processes.shares import FairShares
 from asr_server.core.errors import DeadlineExceeded, InvalidInput, InvalidReference, UnsupportedValue
 from asr_server.features.speakers.diarization.turns import VoicePrint
 from asr_server.features.speakers.voice_prints import OTHER_VOICE, mean, voice_print

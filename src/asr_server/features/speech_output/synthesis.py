@@ -12,7 +12,7 @@ from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
-from asr_server.audio.shares import FairShares
+from asr_server.processes.shares import FairShares
 from asr_server.core.errors import DeadlineExceeded, ShuttingDown, SpeechUnavailable
 from asr_server.core.settings import SpeechSettings
 from asr_server.engine.client import until
