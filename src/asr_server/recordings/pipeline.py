@@ -22,6 +22,7 @@ from asr_server.core.audio import s_to_ms, samples_to_ms
 from asr_server.core.errors import DeadlineExceeded, IncompleteTranscript, TranslationUnavailable, UnsupportedValue
 from asr_server.core.transcript import CoverageKind, Segment, Timings, Transcript, UnheardReason
 from asr_server.engine.client import until
+from asr_server.processes.threads import in_thread
 from asr_server.recordings.coverage import SoundLevels
 from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
 from asr_server.recordings.requests import (
@@ -203,7 +204,7 @@ class RecordingPipeline:
                 f"The recording was not transcribed within the server's limit of {limit_s:g} s."
             ) from None
         # In a thread: a long text takes a tenth of a second, and live sessions share the event loop.
-        found = await asyncio.to_thread(paragraphs_of, transcript) if options.paragraphs else ()
+        found = await in_thread(paragraphs_of, transcript) if options.paragraphs else ()
         await emit(Finished(transcript, found))
         return transcript
 
@@ -243,7 +244,7 @@ class RecordingPipeline:
         if producer.progress.decoded_s <= BULK_OVER_S:
             coverage = producer.levels.coverage(transcript.duration_ms, parts)
         else:  # it takes 20 ms for two hours, and live sessions share the event loop
-            coverage = await asyncio.to_thread(producer.levels.coverage, transcript.duration_ms, parts)
+            coverage = await in_thread(producer.levels.coverage, transcript.duration_ms, parts)
         self._count(coverage, assembly.answered)
         if request.strict:
             _check_heard(coverage)
@@ -558,7 +559,7 @@ class RequestProcessor:
         if not has_cues and len(transcript.text) <= _SHORT_CHARS:
             return make(transcript, output, config)
         # In a thread: the cues of two hours take a second to compute, and live sessions share the event loop.
-        return await asyncio.to_thread(make, transcript, output, config)
+        return await in_thread(make, transcript, output, config)
 
 
 def _subtitles(transcript: Transcript, output: OutputOptions, config: CueConfig) -> Result:
