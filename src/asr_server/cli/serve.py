@@ -45,6 +45,7 @@ All other settings are environment variables, or lines of .env: docs/run/configu
 # Clients keep idle connections for longer than uvicorn's default of 5 s, and would send on one that it closes.
 _KEEP_ALIVE_S = 75
 _DRAIN_S = 30
+_CLOSE_S = 5  # for the rest, once the running requests have ended or been cut
 # The exit code after a failure of the engine: supervisors start a process again that did not end with 0.
 _FAILED = 70  # EX_SOFTWARE of sysexits.h
 # Live clients may send 10 MB of audio in one frame.
@@ -187,10 +188,18 @@ def http_server(
 ) -> _Server | GranianServer:
     """uvicorn with the server's protocols and limits, or Granian. `drain` is awaited before the sockets are closed;
     `address`: uvicorn's arguments that say where to listen; once `failed`, it shuts down."""
+
+    async def drain_and_end() -> None:
+        await drain()
+        # A thread may keep the interpreter from ending: one that asks a name server, or reads from a slow disk.
+        end = threading.Timer(_DRAIN_S + _CLOSE_S, os._exit, [1])
+        end.daemon = True
+        end.start()
+
     if granian:
         from asr_server.features.host.granian_server import GranianConfig, GranianServer
 
-        return GranianServer(app, drain, GranianConfig(**address, drain_s=_DRAIN_S), failed)
+        return GranianServer(app, drain_and_end, GranianConfig(**address, drain_s=_DRAIN_S), failed)
     config = uvicorn.Config(
         app,
         **address,
@@ -206,7 +215,7 @@ def http_server(
         ws_ping_timeout=_PONG_S,
         ws_per_message_deflate=False,  # compressing audio saves nothing and costs more time than sending it
     )
-    return _Server(config, drain, failed)
+    return _Server(config, drain_and_end, failed)
 
 
 def _is_loggable(record: logging.LogRecord) -> bool:

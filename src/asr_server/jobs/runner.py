@@ -19,7 +19,6 @@ from typing import BinaryIO, ClassVar, Protocol, TypeVar, get_args
 import pydantic_core
 from loguru import logger
 
-from asr_server.audio.shares import FairShares
 from asr_server.core.errors import (
     AsrError,
     EngineFailed,
@@ -47,6 +46,8 @@ from asr_server.jobs.record import (
     with_clips,
 )
 from asr_server.jobs.store import AT_ONCE, ArrivingTexts, Claim, ClaimLost, Content, JobFiles, JobLimits, JobStore
+from asr_server.processes.shares import FairShares
+from asr_server.processes.threads import in_thread, work_for
 from asr_server.recordings.pipeline import Emit, Event, RequestProcessor, RunOptions, SegmentDone, Started
 from asr_server.recordings.requests import Request, Result, TranslationRequest
 from asr_server.schedule.job import Priority
@@ -389,7 +390,7 @@ class JobRunner:
             raise _not_finished(record)
         async with self._reading.taken(caller):
             stored = await self._store.transcript(identity)
-            yield record.request, await asyncio.to_thread(transcript_loaded, stored) if stored else None
+            yield record.request, await in_thread(transcript_loaded, stored) if stored else None
 
     async def watch(self, identity: str, owner: str = "") -> AsyncGenerator[JobRecord, None]:
         """Yield the job's record, and again at every change, until the job is over or removed.
@@ -460,6 +461,7 @@ class JobRunner:
             logger.opt(exception=error).error("job ended unexpectedly", id=identity)
 
     async def _run(self, claim: Claim) -> None:
+        work_for(claim.record.owner)
         began_s = time.monotonic()
         with suppress(ClaimLost):
             try:

@@ -38,6 +38,7 @@ from asr_server.net.credentials import fingerprint
 from asr_server.net.errors import http_response, internal_error_body
 from asr_server.net.loop_time import loop_time
 from asr_server.net.request_log import logged
+from asr_server.processes.threads import work_for
 from asr_server.schedule.quota import Place
 
 _POLICY = (
@@ -138,6 +139,7 @@ class Edge:
                 place = held.enter_context(self._admit(connection))
                 caller = scope.setdefault("state", {}).get("caller")
                 share = caller.share if caller is not None else _address(connection)
+                work_for(share)
                 if scope["type"] == "websocket":
                     receive = await _in_turn(times.handshake(share), receive, held)
             except Cancelled:

@@ -23,6 +23,7 @@ from asr_server.core.audio import s_to_ms, samples_to_ms, samples_to_s
 from asr_server.core.errors import DeadlineExceeded, TranslationUnavailable, UnsupportedValue
 from asr_server.core.transcript import Segment, Timings, Transcript, UnheardReason
 from asr_server.engine.client import until
+from asr_server.processes.threads import in_thread
 from asr_server.recordings.coverage import SoundLevels, check_heard, damaged, since
 from asr_server.recordings.render import cue_config, paragraphs_of, render, time_source
 from asr_server.recordings.requests import (
@@ -203,7 +204,7 @@ class RecordingPipeline:
         )
         transcript = await self._transcribe(source, request, options, emit, deadline)
         # In a thread: a long text takes a tenth of a second, and live sessions share the event loop.
-        found = await asyncio.to_thread(paragraphs_of, transcript) if options.paragraphs else ()
+        found = await in_thread(paragraphs_of, transcript) if options.paragraphs else ()
         await emit(Finished(transcript, found))
         return transcript
 
@@ -239,7 +240,7 @@ class RecordingPipeline:
         if producer.progress.decoded_s <= BULK_OVER_S:
             coverage = producer.levels.coverage(transcript.duration_ms, parts)
         else:  # it takes 20 ms for two hours, and live sessions share the event loop
-            coverage = await asyncio.to_thread(producer.levels.coverage, transcript.duration_ms, parts)
+            coverage = await in_thread(producer.levels.coverage, transcript.duration_ms, parts)
         coverage = since(coverage, s_to_ms(request.start_s))
         self._count(coverage, assembly.answered)
         if request.strict:
@@ -580,7 +581,7 @@ class RequestProcessor:
         if not has_cues and len(transcript.text) <= _SHORT_CHARS:
             return make(transcript, output, config)
         # In a thread: the cues of two hours take a second to compute, and live sessions share the event loop.
-        return await asyncio.to_thread(make, transcript, output, config)
+        return await in_thread(make, transcript, output, config)
 
 
 def _subtitles(transcript: Transcript, output: OutputOptions, config: CueConfig) -> Result:

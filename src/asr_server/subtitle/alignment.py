@@ -12,7 +12,6 @@ after a sentence or clause than inside one.
 
 from __future__ import annotations
 
-import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from itertools import accumulate, groupby, pairwise
 from asr_server.core.transcript import TimeSource, Word
 from asr_server.text import boundary, words
 from asr_server.text.boundary import Boundary
+from asr_server.text.normal_form import normal_form
 from asr_server.text.syllables import syllables
 
 # How much nearer than the end of a sentence another place must be to get the pause. Estimates are off by a second: with
@@ -82,7 +82,8 @@ def _cuts(written: Sequence[str], weights: Sequence[float], speech: Sequence[tup
     count, pauses = len(written), len(speech) - 1
     least = 1 if count > pauses else 0  # words in a region
     total_ms = sum(end - start for start, end in speech)
-    said_ms = [0.0, *(done * total_ms / sum(weights) for done in accumulate(weights))]
+    ms_per_weight = total_ms / sum(weights)
+    said_ms = [0.0, *(done * ms_per_weight for done in accumulate(weights))]
     detour = [0.0, *(_DETOUR_MS[boundary.after(word)] for word in written)]
     best, choices = [0.0] * (count + 1), []
     for pause, due_ms in enumerate(accumulate(end - start for start, end in speech[:-1]), start=1):
@@ -162,7 +163,7 @@ def _measured(written: Sequence[str], aligned: Sequence[Piece]) -> list[Time | N
 
 def letters(text: str) -> list[str]:
     """Return the letters and digits of a text, without case, accents and width."""
-    return [char for char in unicodedata.normalize("NFKD", text.casefold()) if char.isalnum()]
+    return [char for char in normal_form("NFKD", text.casefold()) if char.isalnum()]
 
 
 def timed_letters(piece: Piece) -> Iterator[tuple[str, Time]]:

@@ -171,6 +171,7 @@ def _merged(group: Sequence[Unit]) -> Unit:
     return Unit(text, first.start_ms, last.end_ms, first.spaced, first.speaker, *measure(text), ends=last.ends)
 
 
+_MOST_BALANCED = 16  # lines; balancing takes quadratic time
 # The cost of a line break, in squared columns of unevenness. Chosen by eye.
 _BREAK = {Boundary.TIED: 400.0, Boundary.NONE: 100.0, Boundary.CLAUSE: 25.0, Boundary.SENTENCE: 0.0}
 
@@ -215,17 +216,23 @@ def _breaks(widths: _Widths, units: Sequence[Unit], limit: int) -> list[int]:
     count = widths.count
     if widths.of(0, count) <= limit or count == 1:
         return []
-    total = _least_lines(widths, limit)
+    filled = _filled(widths, limit)
+    total = len(filled) + 1
+    if total > _MOST_BALANCED:
+        return filled
     ideal = widths.of(0, count) / total
     layer: dict[int, tuple[float, list[int]]] = {0: (0.0, [])}  # for each end of the lines so far: cost and line ends
     for line in range(1, total + 1):
         grown: dict[int, tuple[float, list[int]]] = {}
+        first = 0  # unit with which a line can begin that ends at `end`
         for end in range(line, count - (total - line) + 1) if line < total else [count]:
             break_cost = _BREAK[units[end - 1].ends] if end < count else 0.0
+            while first < end - 1 and widths.of(first, end) > limit:
+                first += 1
             choices = [
-                (cost + break_cost + (widths.of(start, end) - ideal) ** 2, [*ends, end])
-                for start, (cost, ends) in layer.items()
-                if start < end and (widths.of(start, end) <= limit or end == start + 1)
+                (layer[start][0] + break_cost + (widths.of(start, end) - ideal) ** 2, [*layer[start][1], end])
+                for start in range(first, end)
+                if start in layer
             ]
             if choices:
                 grown[end] = min(choices)
@@ -233,13 +240,13 @@ def _breaks(widths: _Widths, units: Sequence[Unit], limit: int) -> list[int]:
     return layer[count][1][:-1]
 
 
-def _least_lines(widths: _Widths, limit: int) -> int:
-    """Return the number of lines if each is filled as far as possible."""
-    needed, start = 1, 0
+def _filled(widths: _Widths, limit: int) -> list[int]:
+    """Return the breaks if each line is filled as far as possible, which needs the fewest lines."""
+    breaks = [0]
     for end in range(2, widths.count + 1):
-        if widths.of(start, end) > limit:
-            needed, start = needed + 1, end - 1
-    return needed
+        if widths.of(breaks[-1], end) > limit:
+            breaks.append(end - 1)
+    return breaks[1:]
 
 
 # Costs, chosen by eye; only their order matters to the rules above. A boundary inside a clause costs 30.

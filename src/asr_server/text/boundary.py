@@ -6,7 +6,7 @@ import re
 from enum import IntEnum
 from functools import lru_cache
 
-_TAIL = re.compile(r"[^\w\u0300-\u036f]*$")
+_TAIL = re.compile(r"[^\w\u0300-\u036f]*")  # of the reversed word: a search for the end takes quadratic time
 # Includes scripts that occur in translations alone: Armenian, Ethiopic, Khmer, Burmese, Tibetan.
 _CLAUSE = re.compile("[,;:、，；：､،؛—–՝፣၊]")
 SENTENCE_MARKS = ".!?…。．！？｡।॥؟۔։።។။།"
@@ -31,7 +31,7 @@ class Boundary(IntEnum):
 @lru_cache(maxsize=65_536)
 def after(word: str) -> Boundary:
     """Return the strongest boundary among the punctuation at the end of `word`."""
-    tail = word[_TAIL.search(word).start() :]  # type: ignore[union-attr]  # it matches any string
+    tail = word[len(word) - _TAIL.match(word[::-1]).end() :]  # type: ignore[union-attr]  # it matches any string
     if tail == "." and (kind := _abbreviated(word[:-1])) is not None:
         return kind
     if _SENTENCE.search(tail):

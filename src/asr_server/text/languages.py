@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from asr_server.core.errors import InvalidLanguage, UnsupportedLanguage
+from asr_server.text.normal_form import normal_form
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -149,8 +150,7 @@ def find(value: str, *, param: str = "language") -> LanguageTag:
     `param`.
     """
     text = " ".join(value.split())
-    key = _fold(text)
-    if not key or len(text) > _LONGEST_NAME:
+    if not (key := _fold(text[: _LONGEST_NAME + 1])) or len(text) > _LONGEST_NAME:
         raise _invalid(param)
     tag = _TAGS_OF_NAMES.get(key) or _codes_of_names().get(key)
     if tag is None and not _TAG.fullmatch(text):
@@ -220,5 +220,5 @@ def _codes_of_names() -> dict[str, str]:
 
 
 def _fold(name: str) -> str:
-    plain = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
+    plain = "".join(c for c in normal_form("NFKD", name) if not unicodedata.combining(c))
     return " ".join(plain.replace("’", "'").casefold().split())

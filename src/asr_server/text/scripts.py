@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from itertools import groupby
 from operator import itemgetter
 
+from asr_server.text.normal_form import normal_form
+
 # Each is the inside of a character class of a regular expression.
 THAI = "\u0e01-\u0e2e\u0e30-\u0e3a\u0e40-\u0e45\u0e47-\u0e59"  # without the marks of abbreviation and repetition
 KANA = "\u3040-\u30fa\u30fc-\u30ff\u31f0-\u31ff\uff66-\uff9f"
@@ -63,7 +65,7 @@ LETTER_NAMES: dict[str, frozenset[str]] = {
 
 def letter_names(text: str) -> list[str]:
     """Return for each letter the first word of its name: LATIN, CYRILLIC, CJK."""
-    letters = (c for c in unicodedata.normalize("NFKC", text) if c.isalpha())
+    letters = (c for c in normal_form("NFKC", text) if c.isalpha())
     return [unicodedata.name(c, "UNKNOWN").split(" ")[0] for c in letters]
 
 

@@ -19,7 +19,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from functools import cache, lru_cache
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import wcwidth
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _KANA = re.compile(f"[{scripts.KANA}]")
 _HAN = re.compile(f"[{scripts.HAN}]")
+# 32 flags at a time, as `wcswidth` takes quadratic time for a run of them.
+_FLAGS = re.compile("([\U0001f1e6-\U0001f1ff]{64})")
 
 
 def phrase_ends(run: str) -> frozenset[int]:
@@ -72,7 +74,7 @@ def measure(text: str) -> Width:
     """Return the width of a text without control characters: CJK counts two columns, a combining mark none."""
     if text.isascii():
         return Width(len(text), 0)
-    columns = max(0, wcwidth.wcswidth(text))
+    columns = max(0, sum(map(wcwidth.wcswidth, _FLAGS.split(text))))
     wide = sum(1 for char in text if wcwidth.wcwidth(char) == 2)
     return Width(columns, min(wide, columns // 2))  # several wide characters may combine to one, as emoji do
 
@@ -132,11 +134,12 @@ def _word_starts(text: str) -> Iterator[int]:
     """Offsets at which the second and every further word begins. White space belongs to either side."""
     clusters = list(text) if text.isascii() else list(wcwidth.iter_graphemes(text))
     kinds = _kinds(clusters)
+    faced = _faced(kinds)
     thai = {run.start() + end for run in _THAI.finditer(text) for end in phrase_ends(run[0])}
     offset = 0
     begun = unspaced = spaced = False  # the open word has a core; its last character is unspaced; a space follows
     for i, (cluster, kind) in enumerate(zip(clusters, kinds, strict=True)):
-        if begun and _begins(kinds, i, spaced=spaced, unspaced=unspaced) and not _inseparable(text, offset, thai):
+        if begun and _begins(kind, faced[i], spaced=spaced, unspaced=unspaced) and not _inseparable(text, offset, thai):
             yield offset
             begun = False
         if kind in _WORDY:
@@ -147,23 +150,28 @@ def _word_starts(text: str) -> Iterator[int]:
         offset += len(cluster)
 
 
-def _begins(kinds: Sequence[_Kind], i: int, *, spaced: bool, unspaced: bool) -> bool:
-    """True if a word begins at cluster `i`, by the kinds of the clusters alone."""
-    kind = kinds[i]
+def _begins(kind: _Kind, faced: _Kind | None, *, spaced: bool, unspaced: bool) -> bool:
+    """Return True if a word begins at a cluster. `faced`: see `_faced`."""
     if kind is _Kind.LETTER:
         return True
     if kind is _Kind.CORE:
         return spaced or unspaced
     if kind is _Kind.OPEN:
-        return (spaced or unspaced or _faced(kinds, i) is _Kind.LETTER) and _faced(kinds, i) in _WORDY
-    return kind is _Kind.MARK and spaced and _faced(kinds, i) in _WORDY
+        return (spaced or unspaced or faced is _Kind.LETTER) and faced in _WORDY
+    return kind is _Kind.MARK and spaced and faced in _WORDY
 
 
-def _faced(kinds: Sequence[_Kind], i: int) -> _Kind | None:
-    """Return the kind of the first cluster from `i` on, without opening and neutral marks, and spaces in an opened
-    quote."""
-    skipped = {_Kind.OPEN, _Kind.MARK} | ({_Kind.SPACE} if kinds[i] is _Kind.OPEN else set())
-    return next((kind for kind in islice(kinds, i, None) if kind not in skipped), None)
+def _faced(kinds: Sequence[_Kind]) -> list[_Kind | None]:
+    """Return for each cluster the kind of the first one from there on that is no opening or neutral mark, and after an
+    opening mark no space."""
+    found: list[_Kind | None] = []
+    inside = outside = None  # after an opening mark, and after a neutral one
+    for kind in reversed(kinds):
+        if kind not in (_Kind.OPEN, _Kind.MARK):
+            outside = kind
+            inside = inside if kind is _Kind.SPACE else kind
+        found.append(inside if kind is _Kind.OPEN else outside)
+    return found[::-1]
 
 
 def _inseparable(text: str, offset: int, thai: set[int]) -> bool:

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from asr_server.audio.decode import Progress
-from asr_server.core.audio import samples_to_ms
+from asr_server.core.audio import samples_to_ms, samples_to_s
+from asr_server.core.errors import TextTooLong
 from asr_server.core.transcript import TimeSource, Transcript
 from asr_server.features.alignments.matching import HeardWord, Match, SpanText, divided, joined, left_out, match, said
 from asr_server.features.alignments.requests import AlignedWord, AlignmentRequest, WordTime
+from asr_server.processes.threads import in_thread
 from asr_server.recordings.pipeline import BULK_OVER_S, RecordingPipeline, RecordingStep, RunOptions
 from asr_server.recordings.requests import WordTimes
 from asr_server.recordings.span import time_words
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 
 # Spans of one recording that are cut and wait for the aligner, each of at most 2 MB.
 _AT_ONCE = 8
+# Characters of text for a second of the recording, twice those of the fastest speakers, and what a text may have more.
+_MOST_PER_S, _MOST_MORE = 40, 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +75,23 @@ class Alignments:
     ) -> AlignedText:
         """Return the text with the times of its words, which do not fall. Raises as `RecordingPipeline.transcribe`.
         Cancelling cancels all work."""
-        # In threads: a book takes a second, and live sessions share the event loop.
-        lines = await asyncio.to_thread(_divided_lines, request.text)
         engine = self._engines.get(request.model, self._engines[DEFAULT])
-        step = _AlignmentStep([word for _, words in lines for word in words], engine, self._decoder, source, options)
+        step = _AlignmentStep(request.text, engine, self._decoder, source, options)
         transcript = await pipeline.transcribe(source, request, replace(options, steps=[step.prepare]))
         found = iter(step.aligned)
         return AlignedText(
-            tuple(AlignedLine(line, tuple(next(found) for _ in words)) for line, words in lines), transcript
+            tuple(AlignedLine(line, tuple(next(found) for _ in words)) for line, words in step.lines), transcript
         )
 
 
 class _AlignmentStep(RecordingStep):
     """The alignment of one recording, a step of its transcription: under its deadline and its place among others."""
 
-    def __init__(
-        self, given: Sequence[str], engine: EngineClient, decoder: Decoder, source: Source, options: RunOptions
-    ) -> None:
+    def __init__(self, text: str, engine: EngineClient, decoder: Decoder, source: Source, options: RunOptions) -> None:
+        self.lines: list[tuple[str, list[str]]] = []
         self.aligned: list[AlignedWord] = []
-        self._given, self._engine, self._decoder, self._source, self._options = given, engine, decoder, source, options
+        self._text, self._engine, self._decoder, self._source, self._options = text, engine, decoder, source, options
+        self._samples = 0
         self._spans: list[SpeechSpan] = []  # without their audio
         self._times: dict[int, WordTime] = {}  # by the numbers of the given words
         self._room = asyncio.Semaphore(_AT_ONCE)
@@ -102,14 +104,25 @@ class _AlignmentStep(RecordingStep):
         self._signal, self._group = signal, group
         return self
 
+    async def push(self, block: Samples) -> None:
+        """Count the samples."""
+        self._samples += block.shape[-1]
+
     def hear(self, span: SpeechSpan) -> None:
         """Remember where the span is."""
         self._spans.append(replace(span, audio=np.zeros(0, np.float32)))
 
     async def mapped(self, segments: Sequence[Segment]) -> Sequence[Segment]:
         """Align the given words with the segments, which stay as they are."""
+        most = _MOST_MORE + round(_MOST_PER_S * samples_to_s(self._samples))
+        if len(self._text) > most:
+            raise TextTooLong(
+                f"The text is too long for this recording, which may have {most} characters.", param="text"
+            )
         self._spoken = _by_span(segments, self._spans)
-        found = await asyncio.to_thread(_matched, self._given, self._spoken)
+        # In a thread: a book takes a second, and live sessions share the event loop.
+        self.lines, found = await in_thread(_matched, self._text, self._spoken)
+        self._given = [word for _, words in self.lines for word in words]
         self._unheard = left_out(len(self._given), found.texts)
         task: asyncio.Task[None] | None = None
         tasks = []
@@ -179,10 +192,12 @@ def _divided_lines(text: str) -> list[tuple[str, list[str]]]:
     return [(line, words) for line, words in lines if words]
 
 
-def _matched(given: Sequence[str], spoken: Mapping[int, Sequence[Segment]]) -> Match:
-    """Match the given words with the segments of each span."""
+def _matched(text: str, spoken: Mapping[int, Sequence[Segment]]) -> tuple[list[tuple[str, list[str]]], Match]:
+    """Return the lines of the text with their words, and the match of all words with the segments of each span."""
+    lines = _divided_lines(text)
+    given = [word for _, words in lines for word in words]
     texts = {number: scripts.join(segment.text for segment in own) for number, own in spoken.items()}
-    return match(given, [HeardWord(word, number) for number, text in texts.items() for word in divided(text)])
+    return lines, match(given, [HeardWord(word, number) for number, text in texts.items() for word in divided(text)])
 
 
 def _by_span(segments: Sequence[Segment], spans: Sequence[SpeechSpan]) -> dict[int, list[Segment]]:

@@ -51,7 +51,7 @@ def _listed(aligned: AlignedText) -> dict[str, Any]:
 
 
 def _score(words: Sequence[AlignedWord]) -> float:
-    return round(sum(word.score for word in words) / len(words), 4)
+    return round(sum(word.score for word in words) / max(1, len(words)), 4)
 
 
 def _times(words: Sequence[AlignedWord]) -> dict[str, float | None]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import re
 from functools import partial
 from typing import Literal
 
@@ -20,6 +20,7 @@ from asr_server.features.alignments.files import render
 from asr_server.features.alignments.requests import MAX_CHARS, AlignmentFormat, AlignmentRequest
 from asr_server.net import body
 from asr_server.net.errors import content
+from asr_server.processes.threads import in_thread
 from asr_server.recordings import forms
 from asr_server.recordings.pipeline import RunOptions
 from asr_server.recordings.render import cue_config
@@ -27,7 +28,6 @@ from asr_server.recordings.requests import DEFAULT_MODEL, Result
 from asr_server.recordings.route import Usage, answered
 from asr_server.server_feature import CoreParts, ServerFeature
 from asr_server.services import CallerDep, FeatureParts, Services, ServicesDep
-from asr_server.subtitle.alignment import letters
 from asr_server.text import languages
 
 
@@ -83,6 +83,7 @@ router = APIRouter(tags=["audio"])
 
 # UTF-8 has at most four bytes for a character, and a mark at its beginning.
 _MAX_BYTES = 4 * MAX_CHARS + 3
+_LETTER = re.compile(r"[^\W_]")
 
 
 @router.post(
@@ -112,7 +113,7 @@ async def _align(
 ) -> tuple[Result, Transcript]:
     aligned = await services.of(Alignments).align(services.pipeline, file.file, wanted, run)
     config = cue_config(services.settings, wanted.output)
-    return await asyncio.to_thread(render, aligned, wanted.answer, config), aligned.transcript
+    return await in_thread(render, aligned, wanted.answer, config), aligned.transcript
 
 
 async def _text(form: FormData) -> str:
@@ -132,7 +133,7 @@ async def _text(form: FormData) -> str:
         raise too_long
     if not text.strip():
         raise MissingParameter("The field 'text' is required, and has what is said in the recording.", param="text")
-    if not any(map(letters, text.splitlines())):
+    if not _LETTER.search(text):
         raise InvalidValue("The text has no letters and no digits.", param="text")
     return text
 

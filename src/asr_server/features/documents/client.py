@@ -10,11 +10,12 @@ from dataclasses import asdict
 
 from loguru import logger
 
-from asr_server.audio.shares import FairShares
 from asr_server.core.errors import DeadlineExceeded, DocumentUnavailable, InvalidValue, UnsupportedValue
 from asr_server.core.transcript import Transcript
 from asr_server.features.documents import document
 from asr_server.features.documents.document import Document
+from asr_server.processes.shares import FairShares
+from asr_server.processes.threads import in_thread
 from asr_server.processes.worker_process import WorkerClient, WorkerProcess
 from asr_server.recordings.pipeline import TranscriptWriter
 from asr_server.recordings.render import paragraphs_of
@@ -63,7 +64,7 @@ class Documents(WorkerClient[_DocumentProcess], TranscriptWriter):
         """Return the document of a transcript. Raises as `turn` and `written` do."""
         async with self.turn(caller, limit_s):
             # In a thread: a long text takes a tenth of a second, and live sessions share the event loop.
-            paragraphs = await asyncio.to_thread(paragraphs_of, transcript)
+            paragraphs = await in_thread(paragraphs_of, transcript)
             return await self.written(document.of(paragraphs), response_format)
 
     @asynccontextmanager

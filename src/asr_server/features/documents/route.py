@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -16,6 +15,7 @@ from asr_server.features.documents.document import Document, DocumentPart, clean
 from asr_server.net import body
 from asr_server.net.body import while_connected
 from asr_server.net.errors import ErrorBody, content
+from asr_server.processes.threads import in_thread
 from asr_server.recordings import paragraphs
 from asr_server.recordings.paragraphs import Paragraph, SpokenPiece
 from asr_server.recordings.requests import ResponseFormat
@@ -119,7 +119,7 @@ async def create_document(request: Request, services: ServicesDep, caller: Calle
 
     async def made() -> Response:
         async with documents.turn(caller.share, limit_s):
-            wanted, found = await asyncio.to_thread(_grouped, given)
+            wanted, found = await in_thread(_grouped, given)
             if wanted.format is DocumentFormat.JSON:
                 return JSONResponse({"paragraphs": [one.listed() for one in found]})
             result = await documents.written(_document(wanted, found), ResponseFormat(wanted.format.value))

@@ -32,6 +32,7 @@ from asr_server.features.speech_output.engines.protocol import (
     SpokenSentence,
 )
 from asr_server.schedule.ports import Outcome, RowDelta, RowDone, RowFailed
+from asr_server.text.normal_form import normal_form
 
 # More than a few callers have under way: the one that comes last has heard least, and is next. A row has at most 4 MB.
 _SLOTS = 16
@@ -166,7 +167,7 @@ def utterances(clauses: Iterable[Clause], known: Collection[str]) -> list[list[s
     """
     found: list[list[str]] = [[]]
     for clause in clauses:
-        signs = unicodedata.normalize("NFD", _LANGUAGE_MARK.sub("", clause.phonemes).strip() + clause.ending)
+        signs = normal_form("NFD", _LANGUAGE_MARK.sub("", clause.phonemes).strip() + clause.ending)
         phonemes = [sign for sign in signs if sign in known and sign not in (START, END, PAD)]
         for piece in _pieces(phonemes):
             if found[-1] and len(found[-1]) + 1 + len(piece) > MAX_PHONEMES:

@@ -28,6 +28,7 @@ from asr_server.net import body, credentials, websocket_io
 from asr_server.net.access import reject_websocket
 from asr_server.net.credentials import MAX_LIFETIME_S, EphemeralKey
 from asr_server.net.errors import ErrorBody, Json
+from asr_server.processes.threads import in_thread
 from asr_server.services import CallerDep, Services, ServicesDep
 
 router = APIRouter(tags=["realtime"])
@@ -123,9 +124,9 @@ class _RealtimeConnection:
         try:
             frame = message.get("text") or message.get("bytes") or ""
             large = len(frame) > _LARGE_FRAME
-            values = await asyncio.to_thread(events.load, frame) if large else events.load(frame)
+            values = await in_thread(events.load, frame) if large else events.load(frame)
             event_id = events.event_id(values)
-            event = await asyncio.to_thread(events.parse, values) if large else events.parse(values)
+            event = await in_thread(events.parse, values) if large else events.parse(values)
             await self._act(connection, event)
         except AsrError as error:
             await self._socket.send_json(self._conversation.error(error, event_id))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -17,6 +16,7 @@ from asr_server.features.rewriting.personal_data import SearchedText
 from asr_server.features.rewriting.profanity import WordList
 from asr_server.features.rewriting.written_form import written_edits
 from asr_server.features.speech_output.spoken_form import readings
+from asr_server.processes.threads import in_thread
 from asr_server.recordings.pipeline import RecordingStep
 from asr_server.recordings.requests import PersonalData, Profanity, TextFormat, TextOptions
 from asr_server.server_feature import CoreParts, ServerFeature
@@ -102,7 +102,7 @@ class TextStep(RecordingStep):
         for language in {languages.code(segment.language) for segment in segments} - {"", *number_words.LANGUAGES}:
             self._warnings[f"'redact' does not find numbers that are said in words in '{language}'."] = None
         # In a thread: hours of text take seconds, and live sessions share the event loop.
-        return await asyncio.to_thread(redacted, segments, self._options.redact)
+        return await in_thread(redacted, segments, self._options.redact)
 
 
 def redacted(segments: Sequence[Segment], kinds: Sequence[PersonalData]) -> list[Segment]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Annotated, Any
@@ -20,6 +19,7 @@ from asr_server.features.translation.lines import Translated
 from asr_server.features.translation.translations import Translations
 from asr_server.net import body, event_stream
 from asr_server.net.errors import ErrorBody, content
+from asr_server.processes.threads import in_thread
 from asr_server.server_feature import CoreParts, ServerFeature
 from asr_server.services import CallerDep, FeatureParts, Services, ServicesDep
 from asr_server.text import languages
@@ -156,7 +156,7 @@ async def shared_captions(token: str, services: ServicesDep, language: _Language
     """Return the finals that are kept as WebVTT. Times are those of the session."""
     finals = tuple(services.of(Sharing).link(token).captions_in(language).finals)
     # In a thread: the first request has the cues of all finals to make.
-    file = await asyncio.to_thread(vtt, finals)
+    file = await in_thread(vtt, finals)
     return Response(file, media_type="text/vtt; charset=utf-8", headers={"Cache-Control": "no-store"})
 
 

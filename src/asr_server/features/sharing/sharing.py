@@ -25,6 +25,7 @@ from asr_server.features.sharing.translated import Translate, TranslatedCaptions
 from asr_server.live.machine.events import Final, Partial, ResetDone
 from asr_server.live.options import Opening, PartRequest, PartSession, SessionPart
 from asr_server.live.outbox import Message, Outgoing
+from asr_server.processes.threads import in_thread
 from asr_server.text import languages
 from asr_server.text.languages import LanguageTag
 
@@ -74,7 +75,7 @@ class Link:
         name = language and languages.find(language).tag
         segments = self.segments.setdefault(name, Segments())
         # It makes the cues, which finals keep. In a thread: the first request has those of many finals to make.
-        await asyncio.to_thread(vtt, segments.new(captions.finals, self.session.settled_s))
+        await in_thread(vtt, segments.new(captions.finals, self.session.settled_s))
         untranslated = (one.start_s for one in self.captions.finals if one.number > captions.newest)
         settled_s = min(self.session.settled_s, *untranslated, math.inf)
         segments.advance(captions.finals, settled_s, is_complete=self.is_ended and not captions.is_behind)

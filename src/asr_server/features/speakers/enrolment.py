@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from asr_server.audio.shares import FairShares
 from asr_server.core.errors import DeadlineExceeded, InvalidInput, InvalidReference, UnsupportedValue
 from asr_server.features.speakers.diarization.turns import VoicePrint
 from asr_server.features.speakers.voice_prints import OTHER_VOICE, mean, voice_print
 from asr_server.features.speakers.voices import EnrolledVoice, VoiceStore, similarities
+from asr_server.processes.shares import FairShares
 
 if TYPE_CHECKING:
     from asr_server.audio.decode import Decoder, Source

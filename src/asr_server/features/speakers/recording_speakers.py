@@ -15,6 +15,7 @@ from asr_server.core.audio import SAMPLE_RATE
 from asr_server.core.transcript import MAX_SPEAKERS, Segment, TimeSource, Token, Word
 from asr_server.features.speakers.diarization import assignment
 from asr_server.features.speakers.diarization.turns import Diarization, SpeakerCount, Turn, label
+from asr_server.processes.threads import in_thread
 from asr_server.recordings.pipeline import RecordingStep
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class RecordingSpeakers(RecordingStep):
         else:
             names = await self._name(found.voice_prints)
         # Hours of words and of turns of many people take half a second.
-        return await asyncio.to_thread(labelled, segments, found.turns, names)
+        return await in_thread(labelled, segments, found.turns, names)
 
 
 class ChannelSpeakers(RecordingStep):

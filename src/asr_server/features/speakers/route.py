@@ -26,6 +26,7 @@ from asr_server.net.errors import ErrorBody
 from asr_server.recordings import forms
 from asr_server.server_feature import CoreParts, ServerFeature
 from asr_server.services import CallerDep, FeatureParts, Services, ServicesDep
+from asr_server.text.normal_form import normal_form
 
 
 class SpeakerBody(BaseModel):
@@ -68,13 +69,15 @@ def _one_line(text: str) -> str:
 
     Raises `ValueError`.
     """
-    line = unicodedata.normalize("NFC", " ".join(_INVISIBLE.sub("", text).split())).strip(_JOINERS)
+    line = normal_form("NFC", " ".join(_INVISIBLE.sub("", text).split())).strip(_JOINERS)
     if any(unicodedata.category(character) in ("Cc", "Cs") for character in line):
         raise ValueError("it has control characters")
     return line
 
 
-_Line = Annotated[str, AfterValidator(_one_line)]
+# The length is checked first.
+_Line = AfterValidator(_one_line)
+_Written = StringConstraints(min_length=1)
 
 
 class SpeakerForm(BaseModel):
@@ -82,10 +85,10 @@ class SpeakerForm(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    name: Annotated[_Line, StringConstraints(min_length=1, max_length=64)] = Field(
+    name: Annotated[str, StringConstraints(max_length=64), _Line, _Written] = Field(
         description="The person's name, which answers show. A voice of the same name is replaced.", examples=["Ann"]
     )
-    consent: Annotated[_Line, StringConstraints(min_length=1, max_length=500)] = Field(
+    consent: Annotated[str, StringConstraints(max_length=500), _Line, _Written] = Field(
         description="On what ground the voice is stored: who agreed to it, when and how.",
         examples=["Ann agreed in writing on 1 March 2026."],
     )

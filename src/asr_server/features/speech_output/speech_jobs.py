@@ -41,6 +41,7 @@ from asr_server.jobs.runner import JobOutcome, JobProgress, JobRun, TextSize, wh
 from asr_server.jobs.store import SAMPLE_BYTES, JobPart, JobParts
 from asr_server.net import body
 from asr_server.net.errors import ErrorBody
+from asr_server.processes.threads import in_thread
 from asr_server.recordings.requests import Result
 from asr_server.schedule.job import Priority
 from asr_server.services import CallerDep, ServicesDep
@@ -97,10 +98,10 @@ class SpeechJobs:
         chapters = await asyncio.to_thread(_read, run)
         spoken_request = replace(beginning(request, chapters), format=SpeechFormat.PCM)
         how = self._speech.delivery(spoken_request)
-        parts = await asyncio.to_thread(text_parts, chapters, how.language)
+        parts = await in_thread(text_parts, chapters, how.language)
         with await asyncio.to_thread(run.store.parts, identity) as spoken:
             for number, part in enumerate(parts):
-                script = await asyncio.to_thread(script_of, how, part.text)
+                script = await in_thread(script_of, how, part.text)
                 if [one.key for one in spoken.finished[number : number + 1]] != [script.key]:
                     await asyncio.to_thread(spoken.cut, number)
                     in_progress = _PartInProgress(run, spoken, part, script)
@@ -245,10 +246,10 @@ async def create_speech_job(request: Request, services: ServicesDep, caller: Cal
     key = idempotency_key(request)
     async with services.jobs.room_for_text(caller.owner, caller.share, key):
         values = await body.read_json(request, _MAX_BYTES)
-        sent = await asyncio.to_thread(body.validated, SpeechJobBody, values)
-        wanted, chapters = speech_job_request(sent, services.catalog), await asyncio.to_thread(chapters_of, sent)
+        sent = await in_thread(body.validated, SpeechJobBody, values)
+        wanted, chapters = speech_job_request(sent, services.catalog), await in_thread(chapters_of, sent)
         services.of(SpeechProcessor).delivery(beginning(wanted, chapters))
-        size = await asyncio.to_thread(text_size, wanted, chapters)
-        stored = BytesIO(await asyncio.to_thread(dumped, chapters))
+        size = await in_thread(text_size, wanted, chapters)
+        stored = BytesIO(await in_thread(dumped, chapters))
         options = job_options(key, values, services)
         return accepted(await services.jobs.add(wanted, stored, caller.owner, text=size, options=options))

@@ -12,7 +12,6 @@ from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
-from asr_server.audio.shares import FairShares
 from asr_server.core.errors import DeadlineExceeded, ShuttingDown, SpeechUnavailable
 from asr_server.core.settings import SpeechSettings
 from asr_server.engine.client import until
@@ -31,6 +30,7 @@ from asr_server.features.speech_output.requests import (
     SpeechTimings,
 )
 from asr_server.features.speech_output.script import Delivery, SpeechEngines, SpeechScript, spoken_s
+from asr_server.processes.threads import in_thread
 from asr_server.schedule.admission import Admission, AdmissionTicket
 from asr_server.schedule.job import Priority
 from asr_server.schedule.ports import JobEnd, SchedulerObserver
@@ -94,8 +94,6 @@ class SpeechProcessor:
         self._observer = observer or SpeechObserver()
         self._under_way: set[_TextInProgress] = set()
         self._is_draining = False
-        # One long text of a caller at a time, and next to it one of another caller: the threads are everybody's.
-        self._preparing = FairShares(1, 2)
         self.encoder = encoder
         self.admission = admission
         self.cache = cache
@@ -150,9 +148,8 @@ class SpeechProcessor:
         return replace(prepared, key=f"{owner} {prepared.key}", share=share)
 
     async def prepare_long(self, request: SpeechRequest, owner: str = "", share: str = "") -> SpeechScript:
-        """Do as `prepare` in a thread, since live sessions share the event loop. Callers take turns."""
-        async with self._preparing.taken(share):
-            return await asyncio.to_thread(self.prepare, request, owner, share)
+        """Do as `prepare` in a thread, since live sessions share the event loop."""
+        return await in_thread(self.prepare, request, owner, share)
 
     def kept(self, prepared: SpeechScript) -> SpokenAnswer | None:
         """Return the answer to the same request, if it was kept."""

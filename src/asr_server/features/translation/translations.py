@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +16,7 @@ from asr_server.features.translation.endpoint import ChatEndpoint, EndpointConfi
 from asr_server.features.translation.lines import Reason, Translated, TranslatedLine, TranslationConfig
 from asr_server.features.translation.translator import Translator
 from asr_server.ops.metric_spec import MetricKind, MetricSample, MetricSpec
+from asr_server.processes.threads import in_thread
 from asr_server.recordings import render
 from asr_server.recordings.pipeline import TranscriptTranslator
 from asr_server.recordings.requests import ResponseFormat, Result, TranslationRequest
@@ -140,12 +140,12 @@ class Translations(TranscriptTranslator):
         """
         if not request.output.response_format.is_subtitles:
             text = await self.transcript(transcript, request, limit_s=limit_s)
-            return await asyncio.to_thread(render_transcript, text, request)
+            return await in_thread(render_transcript, text, request)
         config = render.cue_config(self._settings, request.output)
-        cues = await asyncio.to_thread(render.cues, transcript, config)
+        cues = await in_thread(render.cues, transcript, config)
         spoken = cue_languages(cues, transcript.segments)
         lines = await self.cues(cues, request, limit_s=limit_s, languages=spoken)
-        return await asyncio.to_thread(render_cues, lines, request, config)
+        return await in_thread(render_cues, lines, request, config)
 
     async def cues(
         self, cues: Sequence[Cue], request: TranslationRequest, *, limit_s: float, languages: Sequence[str] = ()
