@@ -87,7 +87,8 @@ ENV PIP_NO_CACHE_DIR=1 \
 # index of such builds: docker build --build-arg TORCH_INDEX=URL
 ARG TORCH_INDEX=
 COPY requirements.txt ./
-RUN pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} "$(grep '^torch==' requirements.txt)"
+RUN if [ -n "$TORCH_INDEX" ]; then export PIP_INDEX_URL="$TORCH_INDEX"; fi \
+    && pip install "$(grep '^torch==' requirements.txt)"
 # Everything else by hash.
 COPY requirements.lock ./
 RUN sed -i '/^# section: speech/,$d' requirements.lock \
