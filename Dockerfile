@@ -23,21 +23,19 @@ ENV PIP_NO_CACHE_DIR=1 \
 WORKDIR /build
 COPY requirements.lock ./
 RUN python3 -m venv /opt/asr \
-    && sed -i '/^# section: torch/,$d' requirements.lock \
+    && sed -i '/^# section: speech/,$d' requirements.lock \
     && pip install --no-compile --no-deps --require-hashes -r requirements.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY src ./src
 COPY extras ./extras
 RUN pip install --no-compile --no-deps . ./extras/asr-server-ray
 # What is never loaded: the library beside the English model's weights, copies of eSpeak NG's library under other names,
-# other voice detectors, OpenVINO's plugins for other devices and readers of other formats, tests of packages, locales of
+# OpenVINO's plugins for other devices and readers of other formats, tests of packages, locales of
 # languages whose numbers are not spoken as words, and what only installs packages.
 WORKDIR /opt/asr/lib/python3.11/site-packages
 RUN rm -rf moonshine_voice.libs espeakng_loader/libespeak-ng.so.* \
-    && find pipecat -type f ! -path "*/smart_turn/data/*" -delete \
     && find openvino/libs -regex '.*\(gpu_plugin\|npu_plugin\|frontend\|cache\.json\).*' -delete \
     && find moonshine_voice -type f ! -path '*/tiny-en/*' -delete \
-    && find silero_vad/data -type f ! -name silero_vad_16k_sequence.onnx -delete \
     && find babel/locale-data -type f ! -regex '.*/\(root\|\(de\|en\|es\|fr\|it\|nl\|pt\)\(_.*\)?\)\.dat' -delete \
     && find . -type d -name tests -prune -exec rm -r {} + \
     && pip uninstall --yes setuptools pip
@@ -60,18 +58,16 @@ COPY requirements.lock ./
 RUN python3 -m venv /opt/asr \
     && sed -i '/^# section: qwen/,$d' requirements.lock \
     && pip install --no-compile --no-deps --require-hashes -r requirements.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY src ./src
 COPY extras ./extras
 RUN pip install --no-compile --no-deps . ./extras/asr-server-ray
 # What is never loaded: the library beside the English model's weights, copies of eSpeak NG's library under other names,
-# other voice detectors, tests of packages, locales of languages whose numbers are not spoken as words, an aligner
+# tests of packages, locales of languages whose numbers are not spoken as words, an aligner
 # that needs OpenVINO, and what only installs packages.
 WORKDIR /opt/asr/lib/python3.11/site-packages
 RUN rm -rf moonshine_voice.libs asr_server/demo/aligner espeakng_loader/libespeak-ng.so.* \
     && find moonshine_voice -type f ! -path '*/tiny-en/*' -delete \
-    && find pipecat -type f ! -path "*/smart_turn/data/*" -delete \
-    && find silero_vad/data -type f ! -name silero_vad_16k_sequence.onnx -delete \
     && find babel/locale-data -type f ! -regex '.*/\(root\|\(de\|en\|es\|fr\|it\|nl\|pt\)\(_.*\)?\)\.dat' -delete \
     && find . -type d -name tests -prune -exec rm -r {} + \
     && pip uninstall --yes setuptools pip
@@ -87,12 +83,17 @@ USER 10001
 FROM server AS gpu
 ENV PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1
-COPY requirements.txt requirements.lock ./
-# torch from the index in use, everything else by hash.
+# torch from the index in use, 2.7 GB, in a layer of its own. For an older driver, or an AMD GPU (not tried), give PyTorch's
+# index of such builds: docker build --build-arg TORCH_INDEX=URL
+ARG TORCH_INDEX=
+COPY requirements.txt ./
+RUN if [ -n "$TORCH_INDEX" ]; then export PIP_INDEX_URL="$TORCH_INDEX"; fi \
+    && pip install "$(grep '^torch==' requirements.txt)"
+# Everything else by hash.
+COPY requirements.lock ./
 RUN sed -i '/^# section: speech/,$d' requirements.lock \
-    && pip install "$(grep '^torch==' requirements.txt)" \
     && pip install --no-deps --require-hashes -r requirements.lock
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY src ./src
 COPY extras ./extras
 RUN pip install --no-deps . ./extras/asr-server-ray

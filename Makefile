@@ -39,9 +39,11 @@ PIP = $(PY) -m pip install --quiet --disable-pip-version-check --no-warn-conflic
 EXTRAS := asr-server-ray
 # Where there is no wheel of the English model, the demonstration runs the demonstration model of Qwen3-ASR.
 DEMO := $(if $(filter Linux-x86_64 Linux-aarch64,$(shell uname -sm | tr " " -)),slim,runtime)
-# What the server computes in: torch on a GPU, whose driver leaves one of these, and where it is asked for.
-GPU_DRIVER := $(wildcard /proc/driver/nvidia/version /dev/dxg /dev/kfd)
-ENGINE := $(if $(GPU_DRIVER)$(filter torch,$(RUNTIME)),torch,runtime)
+# What the server computes in: torch with an NVIDIA driver, of Linux or of Windows, and if it is asked for. An older driver
+# or an AMD GPU needs another build of torch, which PyTorch has in indexes of their own: make serve TORCH_INDEX=URL
+GPU_DRIVER := $(wildcard /proc/driver/nvidia/version) $(and $(wildcard /dev/dxg),$(wildcard /usr/lib/wsl/lib/libcuda.so* /usr/lib/wsl/drivers/*/libcuda.so*))
+TORCH_INDEX ?=
+ENGINE := $(if $(strip $(GPU_DRIVER) $(TORCH_INDEX) $(filter torch,$(RUNTIME))),torch,runtime)
 # As many tests at once in each part, each module on one worker. The plugin is for the fuzzing, and takes 2 s to import.
 TEST_WORKERS ?= 2
 PARALLEL = --dist loadfile --no-loadscope-reorder -p no:schemathesis
@@ -70,16 +72,16 @@ $(VENV)/.slim: requirements.lock pyproject.toml $(wildcard extras/*/pyproject.to
 
 $(VENV)/.runtime: $(VENV)/.slim
 	@echo "Installing what Qwen3-ASR needs: about 0.3 GB, most of it OpenVINO. A second run installs nothing."
-	sed '/^# section: torch/,$$d' requirements.lock | $(PIP) --no-compile --no-deps --require-hashes -r /dev/stdin
-	touch $@
-
-$(VENV)/.torch: requirements.txt $(VENV)/.runtime
-	@echo "Installing what Qwen3-ASR needs on a GPU: about 0.9 GB and CUDA's libraries, most of it torch. A second run installs nothing."
-	$(PIP) --no-compile "$$(grep '^torch==' requirements.txt)"
 	sed '/^# section: speech/,$$d' requirements.lock | $(PIP) --no-compile --no-deps --require-hashes -r /dev/stdin
 	touch $@
 
-# The SDK pins another transformers than the recogniser's, and what it would bring is not imported.
+$(VENV)/.torch: requirements.txt $(VENV)/.runtime
+	@$(if $(TORCH_INDEX),,$(PY) -m tools.driver)
+	@echo "Installing torch: about 0.9 GB and CUDA's libraries. A second run installs nothing."
+	$(PIP) --no-compile $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) "$$(grep '^torch==' requirements.txt)"
+	touch $@
+
+# The SDK's other dependencies are not imported.
 $(VENV)/.speech: $(VENV)/.torch
 	sed -n '/^# section: speech/,$$p' requirements.lock | $(PIP) --no-compile --no-deps --require-hashes -r /dev/stdin
 	touch $@
@@ -91,6 +93,7 @@ $(VENV)/.cluster: $(VENV)/.runtime
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.speech
+	$(PY) -m tools.requirements sdk | $(PIP) --no-compile --no-deps -r /dev/stdin
 	$(PY) -m tools.requirements dev export evaluate granian | $(PIP) --no-compile -r /dev/stdin
 	touch $@
 
@@ -248,7 +251,7 @@ image-tools:
 	@{ command -v buildah && command -v debootstrap && command -v runc; } >/dev/null || test "$$(id -u)" != 0 || { \
 		apt-get update -qq && apt-get install -yqq buildah debootstrap debian-archive-keyring runc; }
 
-# Without torch and what only torch needs: their builds differ by index, and an image takes them from the one it is given.
+# Without torch: its builds differ by index, and an image takes it from the one it is given.
 lock: $(VENV)/.tools
 	$(TOOLS)/python -m tools.requirements --lock $(TOOLS)/uv
 

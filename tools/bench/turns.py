@@ -23,7 +23,6 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from asr_server.audio.vad import SpeechProbability
-from asr_server.features import turns
 from asr_server.features.moonshine import package
 from asr_server.features.turns.model import SmartTurn
 from asr_server.live.machine.events import (
@@ -52,7 +51,7 @@ AT_ONCE = 3
 _FRAME = 512
 _BEHIND_S = 3.5
 _PIECE_S = 0.04
-_MODEL = SmartTurn(turns.DISTRIBUTION, turns.DIRECTORY, turns.FILE)
+_MODEL = SmartTurn()
 
 
 @dataclass(frozen=True)

@@ -47,11 +47,10 @@ _LARGEST_MODEL_BYTES = 5e9
 _GIB = 1024**3
 # The least share of right words. Of those of the two bundled recordings 31 of 32 are right.
 _LEAST_HEARD = 0.7
-_FOR_QWEN = {"tokenizers", "openvino", "qwen-asr"}
-_FOR_TORCH = {"torch", "transformers"}
+_FOR_QWEN = {"tokenizers", "openvino"}
 # The instruction sets that decide the engine's speed, newest first, by the kernel's names.
 _CPU_FLAGS = ("amx_bf16", "avx512_bf16", "avx512f", "avx2")
-_LIBRARIES = ("openvino", "tokenizers", "qwen-asr", "torch", "transformers", "onnxruntime", "av")
+_LIBRARIES = ("openvino", "tokenizers", "torch", "onnxruntime", "av")
 
 
 class Mark(StrEnum):
@@ -170,9 +169,9 @@ def _software() -> Findings:
         if version:
             yield Finding(Mark.OK, name, version)
         elif name in _FOR_QWEN:
-            yield Finding(Mark.OFF, name, "not installed; only Qwen3-ASR needs it: make serve")
-        elif name in _FOR_TORCH:
-            yield Finding(Mark.OFF, name, "not installed; GPUs need it: pip install -r requirements.txt")
+            yield Finding(Mark.OFF, name, "not installed; only Qwen3-ASR needs it: pip install '.[cpu]'")
+        elif name == "torch":
+            yield Finding(Mark.OFF, name, "not installed; GPUs need it: pip install '.[gpu]'")
         else:
             yield Finding(Mark.FAIL, name, "missing: pip install .")
     probed = capabilities.probe()
@@ -180,7 +179,7 @@ def _software() -> Findings:
         found = (
             f"a {probed.gpus.build} build, not for this GPU" if probed.torch else "not installed, the GPU is not used"
         )
-        yield Finding(Mark.NOTE, "torch", f"{found}: install a build for CUDA, and pip install '.[gpu]'")
+        yield Finding(Mark.NOTE, "torch", f"{found}: pip uninstall torch, then pip install '.[gpu]'")
     try:
         yield Finding(Mark.OK, "ffmpeg", f"{ffmpeg_version()}, bundled with av")
     except ImportError as error:
@@ -245,12 +244,15 @@ def _disk(subject: str, directory: Path, needed_bytes: float) -> Finding:
 def _self_test(settings: Settings) -> Findings:
     """Transcribe a recording twice with the bundled model of the engine that is set: the first time loads it. Then
     speak its words, and transcribe that."""
-    from asr_server import demo
+    from asr_server import demo, feature_list
     from asr_server.cli.backends import LocalBackend, local_settings
     from asr_server.engine.plan import PlanError
     from asr_server.features.moonshine import package as moonshine
 
-    english = settings.model_id == moonshine.MODEL_ID
+    try:
+        english = feature_list.resolve(settings).model_id == moonshine.MODEL_ID
+    except PlanError:
+        return  # reported above
     bundled, sample = (moonshine.MODEL_ID, demo.speech()) if english else ("demo", demo.sample())
     print("  loading the bundled model ...", file=sys.stderr, flush=True)
     try:

@@ -14,7 +14,8 @@ from asr_server.engine.gpu import NO_GPU, Gpus
 
 # Packages that an option needs and the server does without.
 OPTIONAL = (
-    *("asyncpg", "bitsandbytes", "granian", "onnxruntime-gpu", "openvino", "qwen-tts", "tensorrt", "torchao", "triton"),
+    *("asyncpg", "bitsandbytes", "granian", "moonshine-voice", "onnxruntime-gpu", "openvino", "qwen-tts", "tensorrt"),
+    *("torchao", "triton"),
 )
 
 
@@ -25,7 +26,7 @@ class Capabilities:
     gpu: bool  # there is a driver for a GPU
     torch_cuda: bool  # the installed torch is a build for such a GPU
     qwen: bool = True  # the packages of the Qwen engine are installed, in one of its libraries
-    torch: bool = True  # torch and what the Qwen engine needs beside it are installed
+    torch: bool = True  # torch is installed
     packages: frozenset[str] = frozenset()  # those of `OPTIONAL` that are installed
     gpus: Gpus = NO_GPU  # what is known of driver, cards and torch
     cpu_flags: frozenset[str] = frozenset()  # the processor's instruction sets by the kernel's names
@@ -37,12 +38,12 @@ class Capabilities:
 def probe() -> Capabilities:
     """Look at the driver's files and at the metadata of the installed packages."""
     gpus = gpu.probe()
-    torch = all(_version(name) for name in ("torch", "transformers"))
+    torch = bool(_version("torch"))
     return Capabilities(
         gpu=gpus.driver is not gpu.Driver.NONE,
         torch_cuda=gpus.build_fits,
         gpus=gpus,
-        qwen=all(_version(name) for name in ("qwen-asr", "tokenizers")) and bool(torch or _version("openvino")),
+        qwen=bool(_version("tokenizers") and (torch or _version("openvino"))),
         torch=torch,
         packages=frozenset(name for name in OPTIONAL if _version(name)),
         cpu_flags=cpu.flags(),

@@ -154,7 +154,8 @@ class ModelFeature:
     traits: EngineTraits
     build: Callable[[Plan, OnProgress], Engine]
     build_aligner: Callable[[Engine], Aligner]
-    stored: Callable[[], CachedModel]  # its files, which come with a package
+    package: str  # its files come with this
+    stored: Callable[[], CachedModel]  # its files
 
 
 @dataclass(frozen=True, slots=True)

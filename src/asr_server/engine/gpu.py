@@ -15,14 +15,16 @@ MINIMUM_DRIVER = {11: (450,), 12: (525,), 13: (580,)}
 # Compute capability by what a card is called, https://developer.nvidia.com/cuda-gpus and cuda-legacy-gpus; the first
 # match counts. Cards that are not here are asked when the model is loaded.
 _CAPABILITIES = (
-    (r"\b(RTX 50\d\d|RTX PRO \d000)\b", (12, 0)),
+    (r"\bQuadro RTX \d000\b", (7, 5)),
+    (r"\bRTX \d000 (SFF )?Ada\b", (8, 9)),
+    (r"\b(RTX 50\d\d|RTX PRO \d\d00)\b", (12, 0)),
     (r"\b(B300|GB300)\b", (10, 3)),
     (r"\b(B200|GB200)\b", (10, 0)),
     (r"\b(H100|H200|GH200|H800|H20)\b", (9, 0)),
-    (r"\b(L4|L40S?|RTX 40\d\d|RTX \d000 Ada)\b", (8, 9)),
+    (r"\b(L4|L40S?|RTX 40\d\d)\b", (8, 9)),
     (r"\b(A10|A10G|A2|A16|A40|RTX A\d000|RTX 30\d\d)\b", (8, 6)),
     (r"\b(A100|A30|A800)\b", (8, 0)),
-    (r"\b(T4|RTX 20\d\d|TITAN RTX|Quadro RTX \d000|GTX 16\d\d)\b", (7, 5)),
+    (r"\b(T4|RTX 20\d\d|TITAN RTX|GTX 16\d\d)\b", (7, 5)),
     (r"\b(V100|TITAN V|GV100)\b", (7, 0)),
     (r"\b(P40|P4|GTX 10\d\d)\b", (6, 1)),
     (r"\bP100\b", (6, 0)),

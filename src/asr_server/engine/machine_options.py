@@ -41,7 +41,8 @@ def device(wanted: str, capabilities: Capabilities, conflicts: list[str]) -> tup
     if wanted == "cpu" or (wanted == "auto" and problem):
         return "cpu", problem if wanted == "auto" else AS_SET
     if problem:
-        conflicts.append(f"DEVICE={wanted}: {problem}; pip install '.[gpu]', or set DEVICE=cpu.")
+        repair = "pip uninstall torch, then pip install '.[gpu]'" if capabilities.torch else "pip install '.[gpu]'"
+        conflicts.append(f"DEVICE={wanted}: {problem}; {repair}, or set DEVICE=cpu.")
     elif gpus.too_old:
         conflicts.append(
             f"DEVICE={wanted}: {gpus.too_old}. Update the driver, install a build of torch for an older CUDA, or set "
@@ -86,7 +87,7 @@ def runtime(wanted: ModelLibrary, device: str, dtype: str, capabilities: Capabil
     if wanted is ModelLibrary.TORCH or problem:
         if capabilities.qwen and not capabilities.torch:
             needed = problem or f"RUNTIME={TORCH}"
-            conflicts.append(f"torch is needed ({needed}) and not installed: pip install -r requirements.txt.")
+            conflicts.append(f"torch is needed ({needed}) and not installed: pip install '.[gpu]'.")
         return Option("runtime", True, TORCH, problem or AS_SET)
     return Option("runtime", True, OPENVINO, _RUNTIME_REASON)
 
@@ -136,7 +137,7 @@ def _gpu_bits(wanted: Quantization, capabilities: Capabilities) -> tuple[str, st
     if capabilities.gpus.build is gpu.Build.ROCM:
         return "", "not tried on AMD's GPUs"
     if package not in capabilities.packages:
-        return "", f"the package {package} is not installed (pip install '.[gpu]')"
+        return "", f"the package {package} is not installed (pip install '.[quantize]')"
     cards = ", ".join(sorted(set(capabilities.gpus.cards)))
     if problem := gpu.eight_bit_problem(wanted.value, capabilities.gpus.capability, cards):
         return "", problem
@@ -164,10 +165,11 @@ def torch_compile(wanted: bool, device: str, runtime: str, capabilities: Capabil
         return Option("use_torch_compile", False, "", "for RUNTIME=torch")
     if not wanted:
         return Option("use_torch_compile", False, "", _COMPILE_REASON)
+    missing = ""
     if device.startswith("cuda"):
         missing = "" if "triton" in capabilities.packages else "the package triton"
-    else:
-        missing = "" if capabilities.compiler else "a C++ compiler (g++ or clang++)"
+    if not missing and not capabilities.compiler:
+        missing = "a C++ compiler (g++ or clang++)"
     if missing:
         conflicts.append(f"USE_TORCH_COMPILE=true needs {missing}, which is not installed: install it or unset it.")
     return Option("use_torch_compile", True, "", "as set; loading takes longer, since what is fused is compiled there")

@@ -68,8 +68,14 @@ def resolve(settings: Settings, capabilities: Capabilities, features: Sequence[F
 def _of_models(asked: Asked) -> Plan:
     """Return the plan of the default model with those of the models in addition to it."""
     asked, conflicts = replace(asked, settings=model_options.with_default(asked.settings)), list[str]()
+    embedded = _embedded(asked)
+    if embedded is not None:
+        asked = replace(asked, settings=asked.settings.model_copy(update={"model_id": embedded.model_id}))
     settings = asked.settings
     plan = _of_one_model(asked, conflicts)
+    if embedded is not None:
+        model = Option("model", True, plan.model_id, f"MODEL_ID=auto: English only; {_no_qwen(asked.capabilities)}")
+        plan = replace(plan, options=tuple(model if old.name == "model" else old for old in plan.options))
     others = _others(asked, plan.model_id, conflicts)
     if conflicts:
         raise PlanError("\n".join(conflicts))
@@ -173,6 +179,18 @@ def _engine(asked: Asked, model_id: str) -> tuple[str, ModelFeature | None]:
     return (QWEN, None) if added is None else (added.engine, added)
 
 
+def _embedded(asked: Asked) -> ModelFeature | None:
+    """Return the installed model that `MODEL_ID=auto` means without the packages of Qwen3-ASR."""
+    if asked.settings.model_id != model_options.AUTO_MODEL or asked.capabilities.qwen:
+        return None
+    return next((model for model in _models(asked) if model.package in asked.capabilities.packages), None)
+
+
+def _no_qwen(capabilities: Capabilities) -> str:
+    extra = "gpu" if capabilities.gpu else "cpu"
+    return f"the packages of Qwen3-ASR are not installed: pip install '.[{extra}]'"
+
+
 def _models(asked: Asked) -> Iterator[ModelFeature]:
     return (feature.model for feature in asked.features if feature.model is not None)
 
@@ -229,11 +247,7 @@ def _conflicts(asked: Asked, engine: str, model_id: str) -> Iterator[str]:
         yield "FAKE_ENGINE_SCRIPT is for tests with MODEL_ID=fake, and MODEL_ID is another: unset it."
     yield from aligner_conflicts(asked)
     if engine == QWEN and not asked.capabilities.qwen:
-        instead = "".join(f", or set MODEL_ID={model.model_id}" for model in _models(asked))
-        yield (
-            f"MODEL_ID={model_id}: the packages of Qwen3-ASR are not installed: run `make serve`, or "
-            f"pip install -r requirements.txt{instead}."
-        )
+        yield f"MODEL_ID={model_id}: {_no_qwen(asked.capabilities)}, or '.[demo]' for a small English model."
     for name, model in (("model", model_id), ("forced_aligner", settings.forced_aligner_id)):
         if getattr(settings, f"{name}_revision") and (not is_hub_id(model) or Path(model).is_dir()):
             yield f"{name.upper()}_REVISION is for models of the hub, and {name.upper()}_ID={model} is none: unset it."

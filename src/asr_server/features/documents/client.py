@@ -12,7 +12,7 @@ from loguru import logger
 
 from asr_server.core.errors import DeadlineExceeded, DocumentUnavailable, InvalidValue, UnsupportedValue
 from asr_server.core.transcript import Transcript
-from asr_server.features.documents import document
+from asr_server.features.documents import document, word
 from asr_server.features.documents.document import Document
 from asr_server.processes.shares import FairShares
 from asr_server.processes.threads import in_thread
@@ -53,10 +53,12 @@ class Documents(WorkerClient[_DocumentProcess], TranscriptWriter):
         self._places = FairShares(1, 2)
 
     def check(self, request: RecordingRequest) -> None:
-        """Raise `UnsupportedValue` for a stream: a document is written as a whole."""
+        """Raise `UnsupportedValue` for a stream, as a document is written as a whole, and without what writes DOCX."""
         is_stream = isinstance(request, TranscriptionRequest) and request.stream
         if is_stream and request.output.response_format.is_document:
             raise UnsupportedValue(f"'{request.output.response_format}' is not streamed.", param="stream")
+        if isinstance(request, TranscriptionRequest) and request.output.response_format is ResponseFormat.DOCX:
+            word.check()
 
     async def answer(
         self, transcript: Transcript, response_format: ResponseFormat, limit_s: float, caller: str

@@ -8,9 +8,10 @@ import pytest
 
 from asr_server.core.errors import DeadlineExceeded, DocumentUnavailable, InvalidValue, UnsupportedValue
 from asr_server.core.transcript import Segment, Transcript
+from asr_server.features.documents import word
 from asr_server.features.documents.client import MAX_CHARS, Documents
 from asr_server.features.documents.document import Document, DocumentPart
-from asr_server.recordings.requests import ResponseFormat
+from asr_server.recordings.requests import OutputOptions, ResponseFormat, TranscriptionRequest
 
 # Letters of scripts that are new in Unicode, for which hardly any machine has a font.
 UNDRAWN = "\U0001aff0\U00012f90\U0001cf50"
@@ -99,3 +100,12 @@ def test_callers_take_turns_and_nobody_waits_longer_than_allowed():
     _run(use)
     assert order[:2] == ["many", "one"]
     assert len(order) == 4
+
+
+def test_docx_without_its_package_is_refused_with_what_repairs_it(monkeypatch):
+    """Before the recording is transcribed, and when a document is written."""
+    monkeypatch.setattr(word, "find_spec", lambda name: None)
+    request = TranscriptionRequest(output=OutputOptions(ResponseFormat.DOCX))
+    for refused in (lambda: Documents(0.0).check(request), lambda: word.write(Document([]))):
+        with pytest.raises(UnsupportedValue, match=r"pip install '\.\[documents\]'"):
+            refused()

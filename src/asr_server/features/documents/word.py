@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from io import BytesIO
 from typing import TYPE_CHECKING
 
+from asr_server.core.errors import UnsupportedValue
 from asr_server.features.documents.document import Document, DocumentPart, is_right_to_left
 
 if TYPE_CHECKING:
@@ -15,8 +17,16 @@ if TYPE_CHECKING:
 _MAX_TITLE_CHARS = 255  # of the properties of a file
 
 
+def check() -> None:
+    """Raise `UnsupportedValue` without the package that writes these files."""
+    if find_spec("docx") is None:
+        reason = "DOCX needs the package python-docx, which is not installed: pip install '.[documents]'."
+        raise UnsupportedValue(reason, param="response_format")
+
+
 def write(document: Document) -> bytes:
     """Return the file. Translations stand next to the text, in a table of two columns."""
+    check()
     import docx
 
     file = docx.Document()

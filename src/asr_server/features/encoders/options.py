@@ -38,9 +38,7 @@ def resolve(asked: Asked, device: str) -> tuple[tuple[Option, ...], list[str]]:
     if not torch:
         conflicts += (f"{name} is for Qwen3-ASR, and MODEL_ID={settings.model_id} is none: unset it." for name in named)
     elif named and not capabilities.torch:
-        conflicts.append(
-            f"{named[0]} needs torch, which is not installed: pip install -r requirements.txt, or unset it."
-        )
+        conflicts.append(f"{named[0]} needs torch, which is not installed: pip install '.[gpu]', or unset it.")
     elif len(named) > 1:
         conflicts.append(f"{' and '.join(named)} exclude each other: each is another encoder. Set one.")
     for name in ("ONNX_ENCODER_PATH", "TRT_ENCODER_PATH"):

@@ -63,6 +63,7 @@ FEATURE = Feature(
         traits=_TRAITS,
         build=_build,
         build_aligner=_build_aligner,
+        package=package.DISTRIBUTION,
         stored=_stored,
     ),
 )

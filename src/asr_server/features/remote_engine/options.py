@@ -138,4 +138,4 @@ def _misfits(asked: Asked, only_here: Collection[str]) -> Iterator[str]:
         yield f"USE_VLLM: vLLM does not run MODEL_ID={settings.model_id}; unset one of them."
     yield from plan.aligner_conflicts(asked)
     if not capabilities.qwen and "forced_aligner_id" in settings.model_fields_set:
-        yield f"FORCED_ALIGNER_ID={settings.forced_aligner_id}: pip install -r requirements.txt, or unset it."
+        yield f"FORCED_ALIGNER_ID={settings.forced_aligner_id}: pip install '.[cpu]', or unset it."

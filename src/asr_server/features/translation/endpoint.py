@@ -1,25 +1,26 @@
 """An OpenAI-compatible chat endpoint: a prompt in, the written response out.
 
-The `openai` library retries with back-off: after 408, 409, 429, 5xx and broken connections. No part of a request or a
-response gets into an exception or a log line: both may contain the text, and some servers repeat the key.
+Requests are retried with back-off after 408, 409, 429, 5xx and broken connections. No part of a request or a response
+gets into an exception or a log line: both may contain the text, and some servers repeat the key.
 """
 
 from __future__ import annotations
 
 import asyncio
-import importlib
 import json
+import random
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import count
 from typing import TYPE_CHECKING, Any
+
+import httpx
 
 from asr_server.core.errors import TranslationUnavailable
 
 if TYPE_CHECKING:
-    from openai import APIStatusError, AsyncOpenAI
-
     from asr_server.features.translation.prompt import ChatPrompt
 
 # Local servers require a key in the header and ignore its value.
@@ -32,7 +33,11 @@ _DENIED = {
     405: "accepts no chat completions at this path (405): check OPENAI_BASE_URL",
 }
 _BAD_REQUEST = frozenset({400, 413, 422})
-_UNSUPPORTED = _BAD_REQUEST | {501}  # some servers answer "not implemented" to a response format
+_NOT_IMPLEMENTED = 501  # some servers answer this to a response format
+_UNSUPPORTED = _BAD_REQUEST | {_NOT_IMPLEMENTED}
+_BUSY = frozenset({408, 409, 429})
+# What a retry waits if the endpoint does not say it, twice as long each time, and the longest wait that it may ask for.
+_FIRST_WAIT_S, _LONGEST_WAIT_S, _LONGEST_ASKED_S = 0.5, 8.0, 60.0
 # The messages of servers whose chat template has no system role, Gemma's for instance.
 _NO_SYSTEM_ROLE = re.compile(r"\b(?:system|developer) (?:role|message|prompt|instruction)", re.IGNORECASE)
 
@@ -88,7 +93,7 @@ class ChatEndpoint:
     def __init__(self, config: EndpointConfig) -> None:
         self._config = config
         self._slots = asyncio.Semaphore(config.concurrency)
-        self._client: AsyncOpenAI | None = None
+        self._client: httpx.AsyncClient | None = None
         self._capabilities = _Capabilities()
         self._accepted = False
         self.outcomes: Counter[PromptOutcome] = Counter()  # of all prompts so far
@@ -124,30 +129,40 @@ class ChatEndpoint:
     async def close(self) -> None:
         """Close the connections."""
         if self._client is not None:
-            await self._client.close()
+            await self._client.aclose()
 
     async def _send(self, prompt: ChatPrompt, capabilities: _Capabilities) -> str:
-        client = await self._connected()
-        import openai
+        if self._client is None:
+            # It reads all certificates: not on the event loop. Another call may have made one meanwhile.
+            made = await asyncio.to_thread(httpx.AsyncClient, timeout=None, follow_redirects=True)
+            self._client = self._client or made
+        body = self._body(prompt, capabilities)
+        for tried in count(1):
+            try:
+                return await self._try(self._client, body, capabilities)
+            except _TryAgain as failed:
+                if tried > self._config.max_retries:
+                    raise NoResponse(failed.cause) from None
+                wait_s = min(_FIRST_WAIT_S * 2 ** (tried - 1), _LONGEST_WAIT_S) * random.uniform(0.75, 1.0)
+                await asyncio.sleep(wait_s if failed.wait_s is None else failed.wait_s)
+        raise AssertionError("unreachable")
 
+    async def _try(self, client: httpx.AsyncClient, body: dict[str, Any], capabilities: _Capabilities) -> str:
+        url = f"{self._config.base_url.rstrip('/')}/chat/completions"
         try:
-            response = await client.chat.completions.with_raw_response.create(**self._body(prompt, capabilities))
-        except openai.APIStatusError as error:
-            raise self._classify(error, capabilities) from None
-        except openai.OpenAIError as error:
-            raise NoResponse(type(error).__name__) from None
-        except UnicodeError:
-            raise TranslationUnavailable("OPENAI_API_KEY has characters that cannot be sent.") from None
-        return _content(response.content)
-
-    async def _connected(self) -> AsyncOpenAI:
-        if self._client is None:
-            # The import takes half a second: neither at start, as most servers never translate, nor on the event loop.
-            # Another call may have made the client meanwhile, so the condition is checked again.
-            await asyncio.to_thread(importlib.import_module, "openai.resources.chat")
-        if self._client is None:
-            self._client = _client(self._config)
-        return self._client
+            headers = {"authorization": f"Bearer {self._config.api_key or _NO_KEY}"}
+            async with asyncio.timeout(self._config.timeout_s):  # of the whole attempt, however it trickles in
+                response = await client.post(url, json=body, headers=headers)
+        except (httpx.HTTPError, TimeoutError) as error:
+            raise _TryAgain(type(error).__name__) from None
+        except (httpx.InvalidURL, UnicodeError):
+            raise TranslationUnavailable("OPENAI_BASE_URL or OPENAI_API_KEY cannot be sent.") from None
+        status = response.status_code
+        if response.is_success:
+            return _content(response.content)
+        if status in _BUSY or (status >= 500 and status != _NOT_IMPLEMENTED):
+            raise _TryAgain(f"status {status}", _asked_wait_s(response.headers))
+        raise self._classify(status, response.text, capabilities)
 
     def _body(self, prompt: ChatPrompt, capabilities: _Capabilities) -> dict[str, Any]:
         messages = [("system", prompt.system), ("user", prompt.user)]
@@ -167,17 +182,16 @@ class ChatEndpoint:
             body["response_format"] = {"type": kind}
         return body
 
-    def _classify(self, error: APIStatusError, capabilities: _Capabilities) -> Exception:
+    def _classify(self, status: int, message: str, capabilities: _Capabilities) -> Exception:
         """Return the exception for a status: try with fewer capabilities, prompt refused, access denied, or failure."""
-        status = error.status_code
         if status in _UNSUPPORTED:
-            if capabilities.temperature and "temperature" in error.message:
+            if capabilities.temperature and "temperature" in message:
                 return _TryWithout(replace(capabilities, temperature=False))
-            if capabilities.system_role and _NO_SYSTEM_ROLE.search(error.message):
+            if capabilities.system_role and _NO_SYSTEM_ROLE.search(message):
                 return _TryWithout(replace(capabilities, system_role=False))
             if capabilities.response_format + 1 < len(_RESPONSE_FORMATS):
                 return _TryWithout(replace(capabilities, response_format=capabilities.response_format + 1))
-        cause = f"{type(error).__name__} {status}"
+        cause = f"status {status}"
         if status in _BAD_REQUEST or (status == 403 and self._accepted):
             return PromptRefused(cause)
         if status in _DENIED:
@@ -185,30 +199,15 @@ class ChatEndpoint:
         return NoResponse(cause)
 
 
-def _client(config: EndpointConfig) -> AsyncOpenAI:
-    import httpx2
-    from openai import AsyncOpenAI, DefaultAsyncHttpxClient
-
-    class Bounded(DefaultAsyncHttpxClient):
-        """Limits the whole attempt: the library's own timeout starts again with every byte that arrives."""
-
-        async def send(self, *args: Any, **options: Any) -> httpx2.Response:
-            try:
-                async with asyncio.timeout(config.timeout_s):
-                    return await super().send(*args, **options)
-            except TimeoutError:
-                raise httpx2.ReadTimeout("the whole response took too long") from None
-
-    client = AsyncOpenAI(
-        base_url=config.base_url,
-        api_key=config.api_key or _NO_KEY,
-        timeout=config.timeout_s,
-        max_retries=config.max_retries,
-        http_client=Bounded(timeout=config.timeout_s),
-    )
-    # The library reads these from the environment; they belong to OpenAI's accounts and not to any other endpoint.
-    client.organization = client.project = None
-    return client
+def _asked_wait_s(headers: httpx.Headers) -> float | None:
+    """Return how long the endpoint asks to wait, None if it does not or if that is too long."""
+    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            wait_s = float(headers.get(name, "")) * unit_s
+        except ValueError:
+            continue
+        return wait_s if 0 < wait_s <= _LONGEST_ASKED_S else None
+    return None
 
 
 def _outcome(failure: NoResponse | TranslationUnavailable) -> PromptOutcome:
@@ -219,6 +218,14 @@ def _outcome(failure: NoResponse | TranslationUnavailable) -> PromptOutcome:
             return PromptOutcome.UNANSWERED
         case _:
             return PromptOutcome.DENIED
+
+
+class _TryAgain(Exception):
+    """The request may succeed later."""
+
+    def __init__(self, cause: str, wait_s: float | None = None) -> None:
+        super().__init__()
+        self.cause, self.wait_s = cause, wait_s
 
 
 class _TryWithout(Exception):

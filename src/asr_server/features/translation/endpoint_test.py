@@ -105,19 +105,11 @@ async def test_a_403_denies_access_only_if_nothing_was_accepted_before(llm, make
         await endpoint.complete(PROMPT)
 
 
-async def test_no_account_of_the_environment_is_sent(llm, make, monkeypatch):
-    """The library reads more variables than we have settings; those name an account at OpenAI."""
-    monkeypatch.setenv("OPENAI_ORG_ID", "org-mine")
-    monkeypatch.setenv("OPENAI_PROJECT_ID", "proj-mine")
-    await make().complete(PROMPT)
-    assert "-mine" not in str(llm.calls[0].headers)
-
-
 @pytest.mark.parametrize("name", ["busy", "broken"])
 async def test_temporary_failures_are_retried(llm, make, name):
     """429 and 500 are asked three times in all, then given up with their kind."""
     llm.script = HOPELESS[name]
-    with pytest.raises(NoResponse, match="RateLimitError 429" if name == "busy" else "InternalServerError 500"):
+    with pytest.raises(NoResponse, match="status 429" if name == "busy" else "status 500"):
         await make().complete(PROMPT)
     assert len(llm.calls) == 3
 
@@ -142,17 +134,17 @@ async def test_denied_access_names_the_setting_and_is_not_retried(llm, make, sta
 
 
 async def test_an_endpoint_that_is_not_there(make):
-    """A refused connection is `NoResponse` after the library's retries."""
+    """A refused connection is `NoResponse` after the retries."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
-        with pytest.raises(NoResponse, match="APIConnectionError"):
+        with pytest.raises(NoResponse, match="ConnectError"):
             await make(base_url=f"http://127.0.0.1:{taken.getsockname()[1]}/v1", max_retries=1).complete(PROMPT)
 
 
 async def test_an_endpoint_that_is_too_slow_is_unanswered(llm, make):
     """The time limit of one try."""
     llm.script = lambda call: Answer(right(call).body, wait_s=30.0)
-    with pytest.raises(NoResponse, match="APITimeoutError"):
+    with pytest.raises(NoResponse, match="TimeoutError"):
         await make(timeout_s=0.1, max_retries=0).complete(PROMPT)
 
 
@@ -173,14 +165,14 @@ async def test_a_response_that_trickles_in_is_unanswered(make):
         dripping = threading.Thread(target=_drip, args=(listening,), daemon=True)
         dripping.start()
         endpoint = make(base_url=f"http://127.0.0.1:{listening.getsockname()[1]}/v1", timeout_s=0.3, max_retries=0)
-        with pytest.raises(NoResponse, match="APITimeoutError"):
+        with pytest.raises(NoResponse, match="TimeoutError"):
             await endpoint.complete(PROMPT)
         dripping.join()
 
 
 @pytest.mark.parametrize("key", ["schlüssel", "two\nlines", "snow\u2603man"])
 async def test_a_key_that_cannot_be_sent_is_an_error_without_the_key(make, key):
-    """Whatever the library makes of it, the caller gets one of our errors."""
+    """Whatever becomes of it, the caller gets one of our errors."""
     with pytest.raises((TranslationUnavailable, NoResponse)) as caught:
         await make(api_key=key, max_retries=0).complete(PROMPT)
     assert key not in "".join(traceback.format_exception(caught.value))
@@ -191,7 +183,7 @@ async def test_neither_text_nor_key_gets_into_an_error_or_a_log_line(llm, make, 
     """Servers repeat both in their messages; nor does the library write them, at its most talkative."""
     llm.script = lambda call: refusal(status, f"key {KEY} may not ask about {SECRET}")
     endpoint = make(max_retries=1)
-    logging.getLogger("openai").setLevel(logging.DEBUG)
+    logging.getLogger("httpx").setLevel(logging.DEBUG)
     with caplog.at_level(logging.DEBUG), pytest.raises((TranslationUnavailable, NoResponse)) as caught:
         await endpoint.complete(PROMPT)
     output = "".join(traceback.format_exception(caught.value)) + caplog.text + repr(endpoint._config)

@@ -175,7 +175,7 @@ async def test_a_failure_is_raised_or_comes_with_the_source(llm, translating):
     """As the caller asked; the message has the kind of failure and no word of what was said."""
     llm.script = HOPELESS["broken"]
     async with translating() as translations:
-        with pytest.raises(TranslationFailed, match="InternalServerError 500") as caught:
+        with pytest.raises(TranslationFailed, match="status 500") as caught:
             await translations.cues(CUES, TO_GERMAN, limit_s=LIMIT_S)
         assert "sentence" not in caught.value.message
         found = await translations.cues(CUES, KEPT, limit_s=LIMIT_S)

@@ -3,12 +3,13 @@
 The network takes 8 s of audio at 16 kHz, filled with silence at its beginning, as the log-mel spectrogram of Whisper:
 windows of 25 ms every 10 ms, 80 mel bands by Slaney's formula, base-10 logarithms within 8 of the largest one. The
 audio is brought to mean 0 and variance 1 first. The file and the form of its input are those of the package
-`pipecat-ai`, whose code is not used.
+pipecat-ai 1.14.0 (BSD-2-Clause; NOTICE has its source and checksum).
 """
 
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,9 +17,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from asr_server.core.audio import SAMPLE_RATE
-from asr_server.core.bundled_package import DamagedPackage, checked_files
 from asr_server.core.environment import prefer
-from asr_server.core.errors import ModelUnavailable
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -26,27 +25,19 @@ if TYPE_CHECKING:
 Samples = NDArray[np.float32]
 Mels = NDArray[np.float32]
 
+WEIGHTS = Path(__file__).with_name("smart-turn-v3.2-cpu.onnx")
 _SAMPLES = 8 * SAMPLE_RATE
 _WINDOW, _HOP, _BANDS = 400, 160, 80
 _LEAST_VARIANCE, _LEAST_ENERGY = 1e-7, 1e-10
 
 
 class SmartTurn:
-    """The network, loaded at the first use from `file` in a directory of a distribution that is installed.
-
-    `probability` may be called from any thread.
-    """
-
-    def __init__(self, distribution: str, directory: str, file: str) -> None:
-        self._where = (distribution, directory, file)
+    """The network, loaded at the first use. `probability` may be called from any thread."""
 
     def probability(self, speech: Samples) -> float:
-        """Return how likely the speaker has finished, for speech (n,) at 16 kHz up to now; the last 8 s count.
-
-        Raises `ModelUnavailable` if the network cannot be loaded.
-        """
+        """Return how likely the speaker has finished, for speech (n,) at 16 kHz up to now; the last 8 s count."""
         features = log_mels(speech)[None]
-        (found,) = _session(*self._where).run(None, {"input_features": features})
+        (found,) = _session().run(None, {"input_features": features})
         return float(found.reshape(-1)[0])
 
 
@@ -95,17 +86,11 @@ def _hertz(mels: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @functools.cache
-def _session(distribution: str, directory: str, file: str) -> onnxruntime.InferenceSession:
-    """Return the network, which is loaded once in a process. Raises `ModelUnavailable`."""
+def _session() -> onnxruntime.InferenceSession:
     prefer("ORT_DISABLE_TELEMETRY", "1")  # must be set before the import, or its builds report to their maker
-    try:
-        path = checked_files(distribution, directory)[file]
-        import onnxruntime
+    import onnxruntime
 
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1  # other cores are busy with the recogniser
-        options.log_severity_level = 3
-        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime's exceptions have no common base class
-        reason = str(error) if isinstance(error, DamagedPackage) else type(error).__name__
-        raise ModelUnavailable(f"The model that estimates the end of a turn cannot be loaded: {reason}.") from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # other cores are busy with the recogniser
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(WEIGHTS), options, providers=["CPUExecutionProvider"])

@@ -1,8 +1,10 @@
-"""The model of the end of turns: its input, its answers on real speech, and what happens without its file."""
+"""The model of the end of turns: its input, its answers on real speech, and its file."""
 
 import asyncio
+import hashlib
 import importlib.util
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +12,7 @@ import pytest
 from asr_server import demo, feature_list
 from asr_server.cli import pcm
 from asr_server.core import settings
-from asr_server.core.bundled_package import installed
-from asr_server.core.errors import ModelUnavailable
 from asr_server.engine.feature import END_OF_TURN
-from asr_server.engine.plan import PlanError
-from asr_server.features import turns
 from asr_server.features.turns import model
 
 
@@ -28,7 +26,7 @@ def speech():
 @pytest.fixture(scope="module")
 def reference():
     """The package's own computation of the input, from its file: the package is not imported."""
-    (file,) = [path for path in metadata.files(turns.DISTRIBUTION) if path.name == "_whisper_features.py"]
+    (file,) = [path for path in metadata.files("pipecat-ai") if path.name == "_whisper_features.py"]
     spec = importlib.util.spec_from_file_location("reference", file.locate())
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -51,27 +49,24 @@ def test_silence_has_an_input_without_a_hole():
 
 def test_the_middle_of_a_sentence_is_no_end(speech):
     """The speaker says "... ask not, what your country can do for you; ask what you can do for your country"."""
-    judge = model.SmartTurn(turns.DISTRIBUTION, turns.DIRECTORY, turns.FILE)
+    judge = model.SmartTurn()
     middle, end = judge.probability(speech[: int(4.6 * 16_000)]), judge.probability(speech[: int(10.8 * 16_000)])
     assert middle < 0.5 < end
 
 
-def test_the_option_is_active_where_the_model_is_and_says_why_it_is_not(monkeypatch):
-    """`pause` needs no model, `semantic` refuses to start without it."""
+def test_the_option_is_active_unless_pauses_are_asked_for():
+    """`pause` needs no model."""
 
     def resolved(**chosen):
         return feature_list.resolve(settings.load(_env_file=None, model_id="fake", **chosen))
 
     assert resolved().is_active(END_OF_TURN)
     assert not resolved(endpointing="pause").is_active(END_OF_TURN)
-    monkeypatch.setattr(turns, "installed", lambda name, version: installed(name, "0.0"))
-    assert not resolved().is_active(END_OF_TURN)
-    assert "is not installed" in resolved().reason(END_OF_TURN)
-    with pytest.raises(PlanError, match=r"^ENDPOINTING=semantic: .*pip install --no-deps pipecat-ai"):
-        resolved(endpointing="semantic")
 
 
-def test_a_file_that_the_package_does_not_have_is_not_used():
-    """The record of the installed package has the digests of its files."""
-    with pytest.raises(ModelUnavailable):
-        model.SmartTurn(turns.DISTRIBUTION, turns.DIRECTORY, "another.onnx").probability(np.zeros(16_000, np.float32))
+def test_the_network_is_the_file_that_the_notice_names():
+    """It is a copy of the package's, and NOTICE has its checksum."""
+    (theirs,) = [path.locate() for path in metadata.files("pipecat-ai") if path.name == model.WEIGHTS.name]
+    content = model.WEIGHTS.read_bytes()
+    assert content == theirs.read_bytes()
+    assert f"SHA-256 {hashlib.sha256(content).hexdigest()}" in Path("NOTICE").read_text(encoding="utf-8")

@@ -59,7 +59,12 @@ def missing() -> str:
         found = all(find_spec(name) is not None for name in _NEEDED)
     except ValueError:  # of a module that stands for another
         found = False
-    return "" if found else "Qwen3-TTS needs its SDK: make speech, or pip install --no-deps qwen-tts==0.1.1"
+    return (
+        ""
+        if found
+        else "Qwen3-TTS needs its SDK: make speech, or pip install '.[gpu]', then "
+        "pip install --no-deps qwen-tts==0.1.1 transformers==4.57.6 regex"
+    )
 
 
 @dataclass(frozen=True, slots=True)
